@@ -1,0 +1,85 @@
+"""62/STATUS-PAYLOADS: ApplicationMetadataMessage, what is inside a payload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from wakupush.failures import Failure
+from wakupush.protocol import segments
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.hashing import keccak256
+from wakupush.protocol.keys import PrivateKey, PublicKey, recover
+from wakupush.protocol.pb.application_metadata_pb2 import ApplicationMetadataMessage
+
+if TYPE_CHECKING:
+    from wakupush.protocol.payload import Payload
+
+Type = ApplicationMetadataMessage.Type
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationMessage:
+    """An ApplicationMetadataMessage whose signature was checked."""
+
+    #: A number of `Type`, or one that it lacks.
+    type: int
+    inner: bytes = field(repr=False)
+    #: None if the message is unsigned.
+    signer: PublicKey | None
+    #: Keccak-256 of 65 byte signer key | ApplicationMetadataMessage, 32 bytes; of the latter alone if unsigned.
+    message_id: bytes
+
+
+def wrap(message_type: Type.ValueType, inner: bytes, sign_with: PrivateKey) -> bytes:
+    """Return the signed ApplicationMetadataMessage of an inner message."""
+    return ApplicationMetadataMessage(
+        signature=sign_with.sign(keccak256(inner)), payload=inner, type=message_type
+    ).SerializeToString()
+
+
+def unwrap(metadata: bytes) -> ApplicationMessage:
+    """Parse an ApplicationMetadataMessage and recover its signer.
+
+    Raises:
+        Refused: METADATA_MALFORMED or SIGNATURE_INVALID.
+    """
+    try:
+        message = ApplicationMetadataMessage.FromString(metadata)
+    except DecodeError:
+        raise Refused(Failure.METADATA_MALFORMED) from None
+    if not message.signature:
+        return ApplicationMessage(message.type, message.payload, None, keccak256(metadata))
+    signer = recover(keccak256(message.payload), message.signature)
+    return ApplicationMessage(message.type, message.payload, signer, keccak256(signer.uncompressed + metadata))
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A message whose sender is known."""
+
+    type: int
+    inner: bytes = field(repr=False)
+    #: The application layer's signer, or else the transport layer's.
+    signer: PublicKey
+    #: 32 bytes.
+    message_id: bytes
+
+
+def read(payload: Payload) -> Opened | segments.Segment:
+    """Return the application message in a payload, or the segment of one.
+
+    Raises:
+        Refused: PAYLOAD_MALFORMED, METADATA_MALFORMED, SIGNATURE_INVALID, or SIGNATURE_MISSING where neither the
+            application nor the transport layer is signed.
+    """
+    segment = segments.parse(payload.data)
+    if segment is not None:
+        return segment
+    message = unwrap(payload.data)
+    signer = message.signer or payload.signer
+    if signer is None:
+        raise Refused(Failure.SIGNATURE_MISSING)
+    return Opened(message.type, message.inner, signer, message.message_id)

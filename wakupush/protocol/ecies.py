@@ -1,0 +1,51 @@
+"""ECIES over secp256k1 as 26/WAKU2-PAYLOAD uses it: AES-128-CTR, HMAC-SHA-256, concatenation KDF."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import CTR
+
+from wakupush.failures import Failure
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.keys import UNCOMPRESSED_BYTES, InvalidKeyError, PrivateKey, PublicKey
+
+_IV_BYTES, _TAG_BYTES = 16, 32
+
+
+def encrypt(plaintext: bytes, recipient: PublicKey) -> bytes:
+    """Return ephemeral public key (65 bytes) | IV (16) | ciphertext | tag (32)."""
+    ephemeral = PrivateKey.generate()
+    encryption_key, mac_key = _derive(ephemeral.shared_key(recipient))
+    iv = secrets.token_bytes(_IV_BYTES)
+    body = iv + Cipher(AES(encryption_key), CTR(iv)).encryptor().update(plaintext)
+    return ephemeral.public_key.uncompressed + body + hmac.digest(mac_key, body, "sha256")
+
+
+def decrypt(ciphertext: bytes, private_key: PrivateKey) -> bytes:
+    """Return what was encrypted to the key.
+
+    Raises:
+        Refused: NOT_FOR_US: encrypted to another key, changed, or no ECIES at all; these cannot be told apart.
+    """
+    body, tag = ciphertext[UNCOMPRESSED_BYTES:-_TAG_BYTES], ciphertext[-_TAG_BYTES:]
+    if len(ciphertext) < UNCOMPRESSED_BYTES + _IV_BYTES + _TAG_BYTES or ciphertext[0] != 4:  # noqa: PLR2004 - uncompressed
+        raise Refused(Failure.NOT_FOR_US)
+    try:
+        ephemeral = PublicKey(ciphertext[:UNCOMPRESSED_BYTES])
+    except InvalidKeyError:
+        raise Refused(Failure.NOT_FOR_US) from None
+    encryption_key, mac_key = _derive(private_key.shared_key(ephemeral))
+    if not hmac.compare_digest(hmac.digest(mac_key, body, "sha256"), tag):
+        raise Refused(Failure.NOT_FOR_US)
+    return Cipher(AES(encryption_key), CTR(body[:_IV_BYTES])).decryptor().update(body[_IV_BYTES:])
+
+
+def _derive(shared_key: bytes) -> tuple[bytes, bytes]:
+    """Return the AES-128 key and the HMAC key (NIST SP 800-56A concatenation KDF, one round of SHA-256)."""
+    derived = hashlib.sha256(b"\x00\x00\x00\x01" + shared_key).digest()
+    return derived[:16], hashlib.sha256(derived[16:]).digest()

@@ -1,0 +1,19 @@
+"""What opening and checking a stranger's bytes raises."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wakupush.failures import Failure
+
+
+class Refused(Exception):
+    """A message is refused; the failure says what its sender is told.
+
+    It is always the message's fault, never ours, and the text never holds anything of the message.
+    """
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.label)
+        self.failure = failure

@@ -1,0 +1,112 @@
+"""26/WAKU2-PAYLOAD version 1: flags | size | data | padding | signature, encrypted to a key or with a shared one."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from wakupush.failures import Failure
+from wakupush.protocol import ecies
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.hashing import keccak256
+from wakupush.protocol.keys import SIGNATURE_BYTES, PrivateKey, PublicKey, recover
+from wakupush.protocol.sealing import NONCE_BYTES
+
+#: The WakuMessage version that says that its payload is encrypted in this way.
+VERSION = 1
+#: Encoded payloads, without encryption, have a multiple of this length.
+PADDED_TO = 256
+
+_SIZE_MASK, _SIGNED = 0b011, 0b100
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """The content of a decrypted payload."""
+
+    data: bytes = field(repr=False)
+    #: Who signed this layer; None if it is unsigned.
+    signer: PublicKey | None
+    padding: bytes = field(repr=False, default=b"")
+
+
+def encode(data: bytes, sign_with: PrivateKey | None = None) -> bytes:
+    """Return the encoded payload, a multiple of 256 bytes, with 1 to 256 random bytes of padding.
+
+    Raises:
+        ValueError: more than 2^24 - 1 bytes of data.
+    """
+    size_bytes = max(1, (len(data).bit_length() + 7) // 8)
+    if size_bytes > _SIZE_MASK:
+        raise ValueError("a payload holds less than 16 MiB")
+    signed = sign_with is not None
+    head = bytes([size_bytes | (_SIGNED if signed else 0)]) + len(data).to_bytes(size_bytes, "little")
+    length = len(head) + len(data) + (SIGNATURE_BYTES if signed else 0)
+    encoded = head + data + secrets.token_bytes(PADDED_TO - length % PADDED_TO)
+    return encoded + sign_with.sign(keccak256(encoded)) if sign_with is not None else encoded
+
+
+def decode(encoded: bytes) -> Payload:
+    """Return the content of an encoded payload.
+
+    Raises:
+        Refused: PAYLOAD_MALFORMED, or SIGNATURE_INVALID where the layer says that it is signed.
+    """
+    end, signer = len(encoded), None
+    if end < 1:
+        raise Refused(Failure.PAYLOAD_MALFORMED)
+    if encoded[0] & _SIGNED:
+        end -= SIGNATURE_BYTES
+        if end <= 1:
+            raise Refused(Failure.PAYLOAD_MALFORMED)
+        signer = recover(keccak256(encoded[:end]), encoded[end:])
+    start = 1 + (encoded[0] & _SIZE_MASK)
+    stop = start + int.from_bytes(encoded[1:start], "little")
+    if stop > end:
+        raise Refused(Failure.PAYLOAD_MALFORMED)
+    return Payload(encoded[start:stop], signer, encoded[stop:end])
+
+
+def seal_asymmetric(data: bytes, recipient: PublicKey, sign_with: PrivateKey | None = None) -> bytes:
+    """Return the WakuMessage payload of `data`, encrypted to `recipient`.
+
+    Clients of the reference drop messages that are not signed at this layer.
+    """
+    return ecies.encrypt(encode(data, sign_with), recipient)
+
+
+def open_asymmetric(payload: bytes, private_key: PrivateKey) -> Payload:
+    """Open a WakuMessage payload that was encrypted to a key.
+
+    Raises:
+        Refused: NOT_FOR_US, PAYLOAD_MALFORMED or SIGNATURE_INVALID.
+    """
+    return decode(ecies.decrypt(payload, private_key))
+
+
+def seal_symmetric(data: bytes, key: bytes, sign_with: PrivateKey | None = None) -> bytes:
+    """Return the WakuMessage payload of `data` under a topic's key: ciphertext | tag | nonce (12 bytes).
+
+    Args:
+        data: less than 16 MiB.
+        key: 32 bytes, see `topics.symmetric_key`.
+        sign_with: the signer of this layer.
+    """
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    return AESGCM(key).encrypt(nonce, encode(data, sign_with), None) + nonce
+
+
+def open_symmetric(payload: bytes, key: bytes) -> Payload:
+    """Open a WakuMessage payload that was encrypted with a topic's key (32 bytes).
+
+    Raises:
+        Refused: NOT_FOR_US, PAYLOAD_MALFORMED or SIGNATURE_INVALID.
+    """
+    try:
+        encoded = AESGCM(key).decrypt(payload[-NONCE_BYTES:], payload[:-NONCE_BYTES], None)
+    except (InvalidTag, ValueError):
+        raise Refused(Failure.NOT_FOR_US) from None
+    return decode(encoded)

@@ -1,0 +1,197 @@
+"""PushNotificationRegistration: opening, the checks in their order, the answer (71, Registering Client)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from wakupush.failures import Failure
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.grants import is_granted
+from wakupush.protocol.hashing import shake256_64
+from wakupush.protocol.pb.push_notification_pb2 import (
+    PushNotificationRegistration,
+    PushNotificationRegistrationResponse,
+)
+from wakupush.protocol.sealing import UnsealableError, seal, unseal
+from wakupush.protocol.uuids import is_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from wakupush.protocol.keys import PrivateKey, PublicKey
+
+
+class TokenType(IntEnum):
+    """The platforms that device tokens belong to; the numbers are gorush's too."""
+
+    APN = PushNotificationRegistration.APN_TOKEN
+    FIREBASE = PushNotificationRegistration.FIREBASE_TOKEN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much a registration may hold."""
+
+    list_items: int
+    list_item_bytes: int
+    text_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """A registration that passed every check; an unregistration has its first two fields alone."""
+
+    installation_id: str
+    #: 1 to 2^64 - 1.
+    version: int
+    token_type: TokenType
+    device_token: str = field(repr=False)
+    access_token: str = field(repr=False)
+    #: 65 bytes.
+    grant: bytes = field(repr=False)
+    enabled: bool
+    apn_topic: str
+    allow_from_contacts_only: bool
+    block_mentions: bool
+    allowed_key_list: tuple[bytes, ...] = field(repr=False)
+    blocked_chat_list: tuple[bytes, ...] = field(repr=False)
+    muted_chat_list: tuple[bytes, ...] = field(repr=False)
+    allowed_mentions_chat_list: tuple[bytes, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unregistration:
+    """A registration with `unregister` set: nothing but its version counts."""
+
+    installation_id: str
+    version: int
+
+
+def request_id(sealed: bytes) -> bytes:
+    """Return the SHAKE-256 (64 bytes) of the sealed registration, which the answer names."""
+    return shake256_64(sealed)
+
+
+def seal_registration(message: PushNotificationRegistration, client: PrivateKey, server: PublicKey) -> bytes:
+    """Return the registration as a client sends it: AES-GCM under the ECDH key of client and server."""
+    return seal(client.shared_key(server), message.SerializeToString())
+
+
+def open_registration(sealed: bytes, server: PrivateKey, client: PublicKey) -> PushNotificationRegistration:
+    """Return the registration that `client` sealed for `server`.
+
+    Raises:
+        Refused: REGISTRATION_UNDECRYPTABLE (to be discarded), or REGISTRATION_MALFORMED where it is no protobuf.
+    """
+    try:
+        plaintext = unseal(server.shared_key(client), sealed)
+    except UnsealableError:
+        raise Refused(Failure.REGISTRATION_UNDECRYPTABLE) from None
+    try:
+        return PushNotificationRegistration.FromString(plaintext)
+    except DecodeError:
+        raise Refused(Failure.REGISTRATION_MALFORMED) from None
+
+
+def check(
+    message: PushNotificationRegistration,
+    *,
+    client: PublicKey,
+    server: PublicKey,
+    stored_version: int,
+    limits: Limits,
+) -> Registration | Unregistration:
+    """Check a registration in the order that the reference's clients expect.
+
+    Args:
+        message: as opened.
+        client: who signed it.
+        server: whom the grant must be for.
+        stored_version: of this client and installation, 0 if none.
+        limits: how much it may hold.
+
+    Raises:
+        Refused: the first failure.
+    """
+    if message.version == 0:
+        raise Refused(Failure.VERSION_ZERO)
+    if not is_uuid(message.installation_id) or "\0" in message.installation_id:
+        raise Refused(Failure.INSTALLATION_ID_INVALID)
+    if message.version <= stored_version:
+        raise Refused(Failure.VERSION_OUTDATED)
+    if message.unregister:
+        return Unregistration(installation_id=message.installation_id, version=message.version)
+    if not is_uuid(message.access_token) or "\0" in message.access_token:
+        raise Refused(Failure.ACCESS_TOKEN_INVALID)
+    if not is_granted(message.grant, client, server, message.access_token):
+        raise Refused(Failure.GRANT_INVALID)
+    if not message.device_token or "\0" in message.device_token:
+        raise Refused(Failure.DEVICE_TOKEN_INVALID)
+    if int(message.token_type) not in set(TokenType):
+        raise Refused(Failure.TOKEN_TYPE_UNSUPPORTED)
+    token_type = TokenType(int(message.token_type))
+    if token_type is TokenType.APN:
+        _check_apn(message)
+    _check_size(message, limits)
+    return Registration(
+        installation_id=message.installation_id,
+        version=message.version,
+        token_type=token_type,
+        device_token=message.device_token,
+        access_token=message.access_token,
+        grant=message.grant,
+        enabled=message.enabled,
+        apn_topic=message.apn_topic if token_type is TokenType.APN else "",
+        allow_from_contacts_only=message.allow_from_contacts_only,
+        block_mentions=message.block_mentions,
+        allowed_key_list=tuple(message.allowed_key_list),
+        blocked_chat_list=tuple(message.blocked_chat_list),
+        muted_chat_list=tuple(message.muted_chat_list),
+        allowed_mentions_chat_list=tuple(message.allowed_mentions_chat_list),
+    )
+
+
+def encode_response(request_id: bytes, failure: Failure | None) -> bytes:
+    """Return the PushNotificationRegistrationResponse to a registration.
+
+    Raises:
+        ValueError: the failure is answered by silence.
+    """
+    if failure is None:
+        return PushNotificationRegistrationResponse(success=True, request_id=request_id).SerializeToString()
+    error = failure.answer.value.registration
+    if error is None:
+        raise ValueError(f"{failure.label} is not answered")
+    return PushNotificationRegistrationResponse(error=error, request_id=request_id).SerializeToString()
+
+
+# gorush pastes the device token into the path of the request to APNs, unescaped, and the topic into a header.
+_LEAVES_PATH = re.compile(r"[\x00-\x20\x7f-\xa0/?#%\s]|\.\.")
+_APN_TOPIC = re.compile(r"[\x21-\x7e]+", re.ASCII)
+
+
+def _check_apn(message: PushNotificationRegistration) -> None:
+    if _LEAVES_PATH.search(message.device_token):
+        raise Refused(Failure.DEVICE_TOKEN_INVALID)
+    if not _APN_TOPIC.fullmatch(message.apn_topic):
+        raise Refused(Failure.APN_TOPIC_INVALID)
+
+
+def _check_size(message: PushNotificationRegistration, limits: Limits) -> None:
+    lists: tuple[Iterable[bytes], ...] = (
+        message.allowed_key_list,
+        message.blocked_chat_list,
+        message.muted_chat_list,
+        message.allowed_mentions_chat_list,
+    )
+    texts = (message.device_token, message.access_token, message.apn_topic)
+    if any(len(text.encode()) > limits.text_bytes for text in texts):
+        raise Refused(Failure.REGISTRATION_TOO_LARGE)
+    for items in map(list, lists):
+        if len(items) > limits.list_items or any(len(item) > limits.list_item_bytes for item in items):
+            raise Refused(Failure.REGISTRATION_TOO_LARGE)

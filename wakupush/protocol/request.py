@@ -1,0 +1,191 @@
+"""PushNotificationRequest: who is notified of what, and the reports (71, Sending Client)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from wakupush.failures import Failure
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.pb.push_notification_pb2 import (
+    PushNotification,
+    PushNotificationReport,
+    PushNotificationRequest,
+    PushNotificationResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class NotificationType(IntEnum):
+    """What a notification is about."""
+
+    MESSAGE = PushNotification.MESSAGE
+    MENTION = PushNotification.MENTION
+    REQUEST_TO_JOIN_COMMUNITY = PushNotification.REQUEST_TO_JOIN_COMMUNITY
+
+
+class Filtered(Enum):
+    """Why a notification is reported as sent and not sent: its sender must not learn what the user chose."""
+
+    DISABLED = "disabled"
+    BLOCKED_AUTHOR = "blocked_author"
+    BLOCKED_CHAT = "blocked_chat"
+    MUTED_CHAT = "muted_chat"
+    MENTIONS_BLOCKED = "mentions_blocked"
+    MENTION_NOT_ALLOWED = "mention_not_allowed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One notification that a request asks for."""
+
+    #: 64 bytes where it names anybody.
+    key_hash: bytes
+    installation_id: str
+    access_token: str = field(repr=False)
+    #: A number of `NotificationType`, or one that it lacks.
+    type: int
+    #: SHAKE-256 of the chat id.
+    chat_id: bytes = field(repr=False)
+    #: SHAKE-256 of the author's key as text.
+    author: bytes = field(repr=False)
+    #: The message, encrypted to the receiving client.
+    message: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as it came."""
+
+    #: Chosen by the sender, of any length.
+    message_id: bytes
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preferences:
+    """What a registered device wants to be notified of."""
+
+    access_token: str = field(repr=False)
+    enabled: bool
+    #: True where the platform said that the device token is gone.
+    token_died: bool
+    block_mentions: bool
+    blocked_chat_list: frozenset[bytes] = field(repr=False)
+    muted_chat_list: frozenset[bytes] = field(repr=False)
+    allowed_mentions_chat_list: frozenset[bytes] = field(repr=False)
+
+
+class Admitted(Enum):
+    """The notification is to be sent."""
+
+    ADMITTED = "admitted"
+
+
+Decision = Admitted | Filtered | Failure
+
+
+def parse_request(inner: bytes) -> Request:
+    """Return a request. Items of type 0 are left out: they get no report.
+
+    Raises:
+        Refused: INNER_MALFORMED, or MESSAGE_ID_MISSING.
+    """
+    try:
+        message = PushNotificationRequest.FromString(inner)
+    except DecodeError:
+        raise Refused(Failure.INNER_MALFORMED) from None
+    if not message.message_id:
+        raise Refused(Failure.MESSAGE_ID_MISSING)
+    return Request(
+        message.message_id,
+        tuple(
+            Item(
+                key_hash=item.public_key,
+                installation_id=item.installation_id,
+                access_token=item.access_token,
+                type=item.type,
+                chat_id=item.chat_id,
+                author=item.author,
+                message=item.message,
+            )
+            for item in message.requests
+            if item.type != PushNotification.UNKNOWN_PUSH_NOTIFICATION_TYPE
+        ),
+    )
+
+
+def decide(item: Item, device: Preferences | None) -> Decision:
+    """Say what becomes of one notification.
+
+    Args:
+        item: as asked for.
+        device: the registered device that it names, None if there is none.
+    """
+    if device is None or device.token_died:
+        return Failure.NOT_REGISTERED
+    if not hmac.compare_digest(item.access_token.encode(), device.access_token.encode()):
+        return Failure.WRONG_TOKEN
+    if item.type not in set(NotificationType):
+        return Failure.NOTIFICATION_TYPE_UNKNOWN
+    return _filter(item, device) or Admitted.ADMITTED
+
+
+def _filter(item: Item, device: Preferences) -> Filtered | None:
+    """Return the first rule that keeps the notification back."""
+    kind = NotificationType(item.type)
+    message, mention = kind is NotificationType.MESSAGE, kind is NotificationType.MENTION
+    rules = (
+        (not device.enabled, Filtered.DISABLED),
+        (item.author in device.blocked_chat_list, Filtered.BLOCKED_AUTHOR),
+        (message and item.chat_id in device.blocked_chat_list, Filtered.BLOCKED_CHAT),
+        (message and item.chat_id in device.muted_chat_list, Filtered.MUTED_CHAT),
+        (mention and device.block_mentions, Filtered.MENTIONS_BLOCKED),
+        (mention and item.chat_id not in device.allowed_mentions_chat_list, Filtered.MENTION_NOT_ALLOWED),
+    )
+    return next((reason for applies, reason in rules if applies), None)
+
+
+def delivery_key(message_id: bytes, item: Item) -> bytes:
+    """Return the identity of a notification, 32 bytes: what is equal in all of these is pushed once.
+
+    The sender chooses the message id, so the content counts too.
+    """
+    parts = (
+        message_id,
+        item.key_hash,
+        item.installation_id.encode(),
+        item.type.to_bytes(4, "big", signed=True),
+        item.chat_id,
+        item.message,
+    )
+    digest = hashlib.blake2b(digest_size=32)
+    for part in parts:
+        digest.update(len(part).to_bytes(4, "big"))
+        digest.update(part)
+    return digest.digest()
+
+
+def encode_response(request: Request, failures: Sequence[Failure | None]) -> bytes:
+    """Return the PushNotificationResponse with a report for each item.
+
+    Args:
+        request: as it came.
+        failures: for each item what its sender is told, None for success.
+    """
+    reports = []
+    for item, failure in zip(request.items, failures, strict=True):
+        report = PushNotificationReport(
+            success=failure is None, public_key=item.key_hash, installation_id=item.installation_id
+        )
+        if failure is not None:
+            report.error = failure.answer.value.report or PushNotificationReport.INTERNAL_ERROR
+        reports.append(report)
+    return PushNotificationResponse(message_id=request.message_id, reports=reports).SerializeToString()

@@ -1,0 +1,73 @@
+"""Messages in parts: SegmentMessage, plain ones only (no parity parts)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from google.protobuf.message import DecodeError
+
+from wakupush.failures import Failure
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.hashing import keccak256
+from wakupush.protocol.pb.segment_pb2 import SegmentMessage
+
+_HASH_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One part of a larger message."""
+
+    #: Keccak-256 of the whole message, 32 bytes.
+    entire_message_hash: bytes
+    #: From 0.
+    index: int
+    count: int
+    payload: bytes = field(repr=False)
+
+
+def parse(data: bytes) -> Segment | None:
+    """Return the segment that `data` is, or None if it is none.
+
+    An ApplicationMetadataMessage parses as a SegmentMessage too: it is one only with a non-empty payload and a hash
+    of 32 bytes.
+
+    Raises:
+        Refused: PAYLOAD_MALFORMED for a segment whose index is not below its count.
+    """
+    try:
+        message = SegmentMessage.FromString(data)
+    except DecodeError:
+        return None
+    if not message.payload or len(message.entire_message_hash) != _HASH_BYTES:
+        return None
+    if message.index >= message.segments_count:
+        raise Refused(Failure.PAYLOAD_MALFORMED)
+    return Segment(message.entire_message_hash, message.index, message.segments_count, message.payload)
+
+
+def split(data: bytes, size: int) -> list[bytes]:
+    """Return the SegmentMessages that carry `data` in parts of at most `size` bytes."""
+    parts = [data[start : start + size] for start in range(0, len(data), size)]
+    digest = keccak256(data)
+    return [
+        SegmentMessage(
+            entire_message_hash=digest, index=index, segments_count=len(parts), payload=part
+        ).SerializeToString()
+        for index, part in enumerate(parts)
+    ]
+
+
+def join(segments: list[Segment]) -> bytes:
+    """Return the whole message of all its segments, in any order.
+
+    Raises:
+        Refused: SEGMENT_INCOMPLETE where one is missing, PAYLOAD_MALFORMED where the whole has another hash.
+    """
+    parts = {segment.index: segment.payload for segment in segments}
+    if not segments or len(parts) != segments[0].count:
+        raise Refused(Failure.SEGMENT_INCOMPLETE)
+    whole = b"".join(parts[index] for index in sorted(parts))
+    if keccak256(whole) != segments[0].entire_message_hash:
+        raise Refused(Failure.PAYLOAD_MALFORMED)
+    return whole

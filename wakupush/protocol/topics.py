@@ -1,0 +1,66 @@
+"""Topic names, the content topics derived from them, and the keys of symmetric topics (71, Query Topic)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.pbkdf2 import PBKDF2HMAC
+
+from wakupush.protocol.hashing import keccak256
+
+if TYPE_CHECKING:
+    from wakupush.protocol.keys import PublicKey
+
+#: Rounds of PBKDF2 for a topic's key; 12 to 25 ms.
+KEY_ROUNDS = 65356
+#: Bytes of a topic.
+TOPIC_BYTES = 4
+
+_CONTENT_TOPIC = re.compile(r"/waku/1/0x([0-9a-f]{8})/rfc26", re.ASCII)
+
+
+def personal_topic(key: PublicKey) -> str:
+    """Return the name of a key's personal topic, where reference clients send registrations."""
+    return f"contact-discovery-{key.uncompressed.hex()}"
+
+
+def partitioned_topic(key: PublicKey) -> str:
+    """Return the name of a key's partitioned topic: requests to a server, every answer to a client."""
+    return f"contact-discovery-{key.partition}"
+
+
+def query_topics(key_hash: bytes) -> tuple[str, str]:
+    """Return the names of a user's query topic: as clients use it (without 0x), and as the specification writes it.
+
+    Args:
+        key_hash: SHAKE-256 of the user's compressed key, 64 bytes.
+    """
+    return key_hash.hex(), f"0x{key_hash.hex()}"
+
+
+def contact_code_topic(key: PublicKey) -> str:
+    """Return the name of the topic where a user advertises its servers."""
+    return f"{key}-contact-code"
+
+
+def topic(name: str) -> bytes:
+    """Return the topic of a name: the first 4 bytes of its Keccak-256. Names collide."""
+    return keccak256(name.encode())[:TOPIC_BYTES]
+
+
+def content_topic(name: str) -> str:
+    """Return the content topic of a name, ``/waku/1/0x<8 hex>/rfc26``."""
+    return f"/waku/1/0x{topic(name).hex()}/rfc26"
+
+
+def topic_of(content_topic: str) -> bytes | None:
+    """Return the 4 bytes in a content topic, or None for one of another form."""
+    match = _CONTENT_TOPIC.fullmatch(content_topic)
+    return bytes.fromhex(match[1]) if match else None
+
+
+def symmetric_key(name: str) -> bytes:
+    """Return the 32 byte key of a symmetric topic (PBKDF2-HMAC-SHA-256, empty salt). Costs 12 to 25 ms."""
+    return PBKDF2HMAC(SHA256(), length=32, salt=b"", iterations=KEY_ROUNDS).derive(name.encode())

@@ -1,0 +1,27 @@
+"""uuids as the reference reads them: by the rules of Go's google/uuid, which are neither RFC 9562's nor Python's."""
+
+from __future__ import annotations
+
+import re
+
+_GROUPED = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
+_PLAIN = re.compile(rb"[0-9a-f]{32}", re.IGNORECASE)
+
+
+def is_uuid(text: str) -> bool:
+    """Say whether a reference client or server takes a text for a uuid.
+
+    36 characters with dashes, 32 hex digits, ``urn:uuid:`` before the former, or any one character around it.
+    """
+    data = text.encode(errors="surrogatepass")
+    match len(data):
+        case 32:
+            return _PLAIN.fullmatch(data) is not None
+        case 36:
+            return _GROUPED.fullmatch(data) is not None
+        case 38:
+            return _GROUPED.fullmatch(data[1:37]) is not None
+        case 45:
+            return data[:9].lower() == b"urn:uuid:" and _GROUPED.fullmatch(data[9:]) is not None
+        case _:
+            return False

@@ -1,0 +1,42 @@
+"""14/WAKU2-MESSAGE: the message that Waku nodes relay and store, and its deterministic hash."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakuMessage:
+    """A message as a Waku node carries it; everything in it is public on the network."""
+
+    #: 26/WAKU2-PAYLOAD ciphertext.
+    payload: bytes = field(repr=False)
+    #: For example ``/waku/1/0x1a2b3c4d/rfc26``.
+    content_topic: str
+    #: 1 for 26/WAKU2-PAYLOAD encryption.
+    version: int = 1
+    #: The sender's clock in nanoseconds since the epoch, an int64; 0 if the sender gave none.
+    timestamp: int = 0
+    #: At most 64 bytes.
+    meta: bytes = b""
+    #: True if Store nodes are asked not to keep it.
+    ephemeral: bool = False
+
+
+def message_hash(pubsub_topic: str, message: WakuMessage) -> bytes:
+    """Return the 32 byte deterministic hash of a message on a shard (14/WAKU2-MESSAGE).
+
+    Args:
+        pubsub_topic: the shard, for example ``/waku/2/rs/16/32``.
+        message: its timestamp must fit an int64.
+    """
+    digest = hashlib.sha256()
+    digest.update(pubsub_topic.encode())
+    digest.update(message.payload)
+    digest.update(message.content_topic.encode())
+    digest.update(message.meta)
+    digest.update(message.timestamp.to_bytes(8, "big", signed=True))
+    return digest.digest()

@@ -1,0 +1,185 @@
+"""The settings of every wakupush process: environment variables with the prefix ``WAKUPUSH_``, nested by ``__``."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - pydantic reads the annotations
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+Seconds = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Group(BaseModel):
+    """A nested group of settings; unknown names are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class WakuSettings(Group):
+    """The Waku node."""
+
+    url: str = "http://127.0.0.1:8645"
+    """URL of the REST API of a nwaku or go-waku relay node."""
+    shards: Annotated[tuple[str, ...], Field(min_length=1)] = ("/waku/2/rs/16/32", "/waku/2/rs/16/64")
+    """Static shards to read (pubsub topics), as a JSON list."""
+    timeout: Seconds = 10.0
+    """Seconds after which a request to the node has failed."""
+    max_message_bytes: Count = 150_000
+    """Largest WakuMessage that the node relays, in bytes of protobuf."""
+
+
+class RedisSettings(Group):
+    """Redis: queues, claims, watched query topics."""
+
+    url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
+    """URL of the Redis database."""
+    timeout: Seconds = 5.0
+    """Seconds after which a Redis command of ingest has failed."""
+
+
+class PostgresSettings(Group):
+    """Postgres: the shared state."""
+
+    dsn: SecretStr = SecretStr("postgresql://wakupush@127.0.0.1:5432/wakupush")
+    """Connection string (libpq)."""
+    pool_size: Count = 4
+    """Connections of one worker process at most."""
+    timeout: Seconds = 10.0
+    """Seconds to wait for a connection."""
+
+
+class GorushSettings(Group):
+    """gorush, in sync mode with the local queue engine and max_retry 0."""
+
+    url: str = "http://127.0.0.1:8088"
+    """URL of gorush."""
+    dialect: Literal["spec", "status", "both"] = "spec"
+    """Keys of the notification's `data`: those of the specification, those that Status clients read, or both."""
+    batch_size: Annotated[int, Field(ge=1, le=100)] = 50
+    """Notifications in one post at most (gorush refuses more than its max_notification, 100)."""
+    connect_timeout: Seconds = 5.0
+    """Seconds to wait for a connection."""
+    timeout: Seconds = 75.0
+    """Seconds after which the outcome of a post is unknown; giving up earlier would double pushes."""
+    concurrency: Count = 16
+    """Posts that one worker process keeps open at the same time; when all are taken, deliveries wait as rows."""
+
+
+class IngestSettings(Group):
+    """`wakupush ingest live`."""
+
+    poll_interval: Seconds = 0.05
+    """Seconds between polls of a shard that had nothing new."""
+    batch_size: Count = 64
+    """Messages in one task at most."""
+    queue_limit: Count = 20_000
+    """Tasks in a queue above which new messages are left to `ingest reconcile`."""
+    claim_ttl: Count = 120
+    """Seconds for which a claimed message is not enqueued again."""
+    http_port: int = 9100
+    """Port of /healthz, /readyz and /metrics; 0 picks a free one, -1 opens none."""
+
+
+class WorkerSettings(Group):
+    """Celery workers."""
+
+    answer_within: Seconds = 1.5
+    """Seconds after ingest saw a push request within which its answer leaves."""
+    max_attempts: Count = 3
+    """Times that a message which fails by itself is handled before it is put into quarantine."""
+    key_derivations_per_task: Count = 8
+    """Keys of query topics (12-25 ms each) that one task derives at most; what is left goes to the end of the queue."""
+    http_port: int = -1
+    """Port of /metrics of a worker; 0 picks a free one, -1 opens none."""
+
+
+class DeliverySettings(Group):
+    """Retries of deliveries that failed in passing."""
+
+    max_attempts: Count = 10
+    """Attempts after which a delivery is a dead letter."""
+    first_wait: Seconds = 2.0
+    """Largest wait in seconds before the second attempt; it doubles with each further one."""
+    slow_first_wait: Seconds = 30.0
+    """The same where the platform asked for less, or an operator has to act."""
+    max_wait: Seconds = 900.0
+    """Largest wait in seconds."""
+    lease: Seconds = 100.0
+    """Seconds for which a worker holds a delivery; must exceed the gorush time-out."""
+    time_to_live: Seconds = 86_400.0
+    """Seconds after which a delivery that is still undelivered has expired."""
+    request_max_age: Seconds = 600.0
+    """Seconds after ingest first saw a push request after which it is neither pushed nor answered."""
+    claim_batch: Count = 500
+    """Due deliveries that one run of the schedule claims at most."""
+
+
+class LimitSettings(Group):
+    """What strangers may send; above it stands the named answer."""
+
+    query_keys: Annotated[int, Field(ge=1000)] = 1000
+    """Keys in a query."""
+    request_items: Annotated[int, Field(ge=100)] = 200
+    """Items in a push request."""
+    installations_per_key: Count = 50
+    """Installations of one key."""
+    list_items: Count = 10_000
+    """Items in a list of a registration."""
+    list_item_bytes: Count = 256
+    """Bytes of an item in a list of a registration."""
+    text_bytes: Count = 4096
+    """Bytes of a device token, an APN topic or an access token."""
+    first_registrations_per_minute: Count = 100_000
+    """Registrations of unknown installations a minute, all workers together."""
+    repeats_per_minute: Count = 3
+    """Answers to repeats of the same message a minute."""
+
+
+class RetentionSettings(Group):
+    """How long rows are kept, in seconds."""
+
+    ledger: Seconds = 2 * 86_400.0
+    """Hashes of processed messages."""
+    admitted_requests: Seconds = 30 * 86_400.0
+    """Ids of admitted push requests."""
+    deliveries: Seconds = 86_400.0
+    """Deliveries that are done."""
+    dead_letters: Seconds = 7 * 86_400.0
+    """Dead letters and quarantined messages."""
+    events: Seconds = 30 * 86_400.0
+    """Delivery events."""
+    answers: Seconds = 600.0
+    """Answers that could not be published."""
+
+
+class Settings(BaseSettings):
+    """All settings. Read once by `get_settings`."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="WAKUPUSH_",
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
+
+    identity_key_file: Path | None = None
+    """File with the server's private key, 64 hex digits (`wakupush keygen` writes one). Workers only."""
+    identity_key: SecretStr | None = None
+    """The private key itself, instead of a file. Workers only."""
+    log_format: Literal["json", "console"] = "json"
+    """One JSON object a line, or text for people."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """Least level that is logged."""
+    waku: WakuSettings = WakuSettings()
+    redis: RedisSettings = RedisSettings()
+    postgres: PostgresSettings = PostgresSettings()
+    gorush: GorushSettings = GorushSettings()
+    ingest: IngestSettings = IngestSettings()
+    worker: WorkerSettings = WorkerSettings()
+    delivery: DeliverySettings = DeliverySettings()
+    limits: LimitSettings = LimitSettings()
+    retention: RetentionSettings = RetentionSettings()
