@@ -123,6 +123,7 @@ class Failure(Enum):
     RATE_LIMITED = Treatment("rate_limited", Answer.INTERNAL_ERROR, Retry.SLOWLY)
     PLATFORM_UNAVAILABLE = Treatment("platform_unavailable", Answer.INTERNAL_ERROR, Retry.BACKOFF)
     PLATFORM_UNREACHABLE = Treatment("platform_unreachable", Answer.INTERNAL_ERROR, Retry.BACKOFF)
+    PLATFORM_TIMED_OUT = Treatment("platform_timed_out", Answer.INTERNAL_ERROR, Retry.BACKOFF, unknown=True)
     PLATFORM_UNCLEAR = Treatment("platform_unclear", Answer.INTERNAL_ERROR, Retry.BACKOFF)
 
     # Deliveries: gorush itself.

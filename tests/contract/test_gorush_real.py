@@ -1,0 +1,214 @@
+"""The client against a real gorush on loopback that reaches neither Apple nor Google."""
+
+import json
+import os
+import socket
+import subprocess
+import threading
+import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import httpx2
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from wakupush.failures import Failure
+from wakupush.gorush.client import Gorush
+from wakupush.gorush.notification import Notification, Platform
+from wakupush.gorush.outcomes import read_answer, read_feedback
+
+BINARY = os.environ.get("WAKUPUSH_TEST_GORUSH")
+if not BINARY:
+    pytest.skip("WAKUPUSH_TEST_GORUSH does not name a gorush binary", allow_module_level=True)
+pytestmark = pytest.mark.real
+
+IOS, ANDROID = Platform.IOS, Platform.ANDROID
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def pem(key):
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+
+
+def make(notif_id, platform=IOS, **changes):
+    values = {"token": "ab" * 32, "message": "m", "data": {"k": ["v"]}}
+    if platform is IOS:
+        values |= {"topic": "im.app", "collapse_id": "c"}
+    return Notification(notif_id=notif_id, platform=platform, **values | changes)
+
+
+def configuration(directory, port, **changes):
+    """A gorush with iOS behind a proxy that is not there; Android is switched off."""
+    key = directory / "key.p8"
+    key.write_text(pem(ec.generate_private_key(ec.SECP256R1())))
+    config = {
+        "core": {
+            "enabled": True,
+            "address": "127.0.0.1",
+            "port": str(port),
+            "sync": True,
+            "worker_num": 8,
+            "queue_num": 8192,
+            "max_notification": 100,
+            "mode": "release",
+            "feedback_timeout": 2,
+        },
+        "queue": {"engine": "local"},
+        "android": {"enabled": False, "max_retry": 0},
+        "huawei": {"enabled": False},
+        "ios": {
+            "enabled": True,
+            "key_path": str(key),
+            "key_type": "p8",
+            "key_id": "ABCDEFGHIJ",
+            "team_id": "KLMNOPQRST",
+            "max_concurrent_pushes": 100,
+            "max_retry": 0,
+        },
+        "log": {"access_level": "error", "hide_token": True},
+        "stat": {"engine": "memory"},
+    }
+    for section, values in changes.items():
+        config[section] |= values
+    return config
+
+
+@contextmanager
+def running(directory, **changes):
+    port = free_port()
+    path = directory / "gorush.yml"
+    path.write_text(json.dumps(configuration(directory, port, **changes)))  # JSON is YAML
+    process = subprocess.Popen(
+        [BINARY, "-c", str(path)], cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        with Gorush(f"http://127.0.0.1:{port}", timeout=30) as gorush:
+            deadline = time.monotonic() + 20
+            while not gorush.healthy() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            yield gorush
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def gorush(tmp_path_factory):
+    closed = f"http://127.0.0.1:{free_port()}"
+    with running(tmp_path_factory.mktemp("gorush"), core={"http_proxy": closed}) as client:
+        yield client
+
+
+def test_apple_cannot_be_reached(gorush):
+    begun = time.monotonic()
+    assert gorush.post([make("a")]) == [Failure.PLATFORM_UNREACHABLE]
+    assert time.monotonic() - begun < 1
+
+
+def test_many_one_by_one(gorush):
+    """A post of one notification is free of gorush's race: every failure is told."""
+    assert [gorush.post([make(f"n{number}")]) for number in range(200)] == [[Failure.PLATFORM_UNREACHABLE]] * 200
+
+
+def test_many_in_one_post_may_lose_entries_but_never_mix_them_up(gorush):
+    outcomes = gorush.post([make(f"n{number}") for number in range(100)])
+    assert set(outcomes) <= {Failure.PLATFORM_UNREACHABLE, None}
+    assert outcomes.count(Failure.PLATFORM_UNREACHABLE) >= 80
+
+
+def test_a_platform_that_is_switched_off(gorush):
+    assert gorush.post([make("a", ANDROID), make("b", ANDROID)]) == [Failure.GORUSH_DROPPED] * 2
+    mixed = [make("i"), make("a", ANDROID), make("j")]
+    assert gorush.post(mixed) == [Failure.PLATFORM_UNREACHABLE, Failure.GORUSH_DROPPED, Failure.PLATFORM_UNREACHABLE]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"null",
+        b'{"notifications":[]}',
+        b'{"notifications":null}',
+        b'{"notifications":[{"tokens":"x","platform":1}]}',
+        json.dumps({"notifications": [{"tokens": ["t"], "platform": 1}] * 101}).encode(),
+    ],
+)
+def test_bad_requests(gorush, body):
+    answer = httpx2.post(f"{gorush._http.base_url}/api/push", content=body, trust_env=False)
+    assert read_answer([make("a")], answer.status_code, answer.content) == [Failure.GORUSH_REFUSED]
+
+
+def test_a_wrong_path(gorush):
+    with Gorush(f"{gorush._http.base_url}/elsewhere") as lost:
+        assert lost.post([make("a")]) == [Failure.GORUSH_UNREACHABLE]
+        assert not lost.healthy()
+
+
+def test_strange_texts_are_taken(gorush):
+    strange = make("é <&> + \x00", message="\ud83d\ude00", data={"k": "\ud800"})
+    assert gorush.post([strange, make("a")]) == [Failure.PLATFORM_UNREACHABLE] * 2
+
+
+@pytest.mark.parametrize("changes", [{"token": "\x00"}, {"token": "%zz"}, {"topic": "im\napp"}])
+def test_a_token_or_topic_with_which_no_request_can_be_made(gorush, changes):
+    assert gorush.post([make("a", **changes)]) == [Failure.TOKEN_REJECTED]
+
+
+def test_gorush_is_gone(tmp_path):
+    with running(tmp_path) as gorush:
+        assert gorush.healthy()
+        url = str(gorush._http.base_url)
+    with Gorush(url) as gone:
+        assert gone.post([make("a")]) == [Failure.GORUSH_UNREACHABLE]
+
+
+class Google(BaseHTTPRequestHandler):
+    """Refuses the service account, and takes calls of the feedback webhook."""
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        is_hook = self.path == "/hook"
+        if is_hook:
+            self.server.feedback.append(body)
+        answer = b"" if is_hook else b'{"error":"invalid_grant","error_description":"Invalid JWT"}'
+        self.send_response(200 if is_hook else 400)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *args):
+        pass
+
+
+def test_google_rejects_our_credentials_and_the_webhook_tells_the_same(tmp_path):
+    with HTTPServer(("127.0.0.1", 0), Google) as google:
+        google.feedback = []
+        thread = threading.Thread(target=google.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        url = f"http://127.0.0.1:{google.server_port}"
+        account = {
+            "type": "service_account",
+            "project_id": "p",
+            "private_key_id": "k",
+            "private_key": pem(rsa.generate_private_key(public_exponent=65537, key_size=2048)),
+            "client_email": "a@p.iam.gserviceaccount.com",
+            "token_uri": f"{url}/token",
+        }
+        try:
+            android = {"enabled": True, "credential": json.dumps(account)}
+            with running(tmp_path, android=android, core={"feedback_hook_url": f"{url}/hook"}) as gorush:
+                assert gorush.post([make("a", ANDROID)]) == [Failure.CREDENTIALS_REJECTED]
+                assert gorush.post([make("b", ANDROID, token="")]) == [None]
+        finally:
+            google.shutdown()
+            thread.join()
+        told = [read_feedback(body) for body in google.feedback]
+    assert told == [("a", Failure.CREDENTIALS_REJECTED), ("b", Failure.TOKEN_REJECTED)]

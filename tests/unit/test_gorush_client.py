@@ -1,0 +1,218 @@
+"""The client against a real server on loopback that answers as told."""
+
+import json
+import logging
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from wakupush.failures import Failure
+from wakupush.gorush import client as client_module
+from wakupush.gorush.client import Gorush
+from wakupush.gorush.notification import Notification, Platform
+
+HANG = object()
+DRIP = object()
+ACCEPTED = (200, b'{"success":"ok","counts":1,"logs":[]}')
+
+
+class Server(ThreadingHTTPServer):
+    """Gives one answer: (status, body), raw bytes, HANG or DRIP."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answer = ACCEPTED
+        self.requests = []
+        self.stopped = threading.Event()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def handle_error(self, request, client_address):
+        """A client that hung up is what these tests are about."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # head and body in one packet: no waiting for an acknowledgement
+
+    def handle_request(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.requests.append((self.command, self.path, self.headers.get("Content-Type"), body))
+        answer = self.server.answer
+        if answer is HANG:
+            self.server.stopped.wait(5)
+            self.close_connection = True
+        elif answer is DRIP:
+            self.drip()
+        elif isinstance(answer, bytes):
+            self.wfile.write(answer)
+            self.close_connection = True
+        else:
+            self.send_response(answer[0])
+            self.send_header("Content-Length", str(len(answer[1])))
+            self.end_headers()
+            self.wfile.write(answer[1])
+
+    def drip(self):
+        self.close_connection = True
+        self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        while not self.server.stopped.wait(0.02):
+            self.wfile.write(b" ")
+            self.wfile.flush()
+
+    do_GET = do_POST = handle_request  # noqa: N815 - the names that http.server looks for
+
+    def log_message(self, *args):
+        pass
+
+
+@contextmanager
+def serving():
+    with Server() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.stopped.set()
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def server():
+    with serving() as running:
+        yield running
+
+
+@pytest.fixture
+def gorush(server):
+    with Gorush(server.url) as client:
+        yield client
+
+
+def make(notif_id="n1", platform=Platform.ANDROID):
+    return Notification(notif_id=notif_id, token="secret-token", platform=platform, message="m", data={"k": "v"})
+
+
+def test_a_post(server, gorush):
+    assert gorush.post([make()]) == [None]
+    [(method, path, content_type, body)] = server.requests
+    assert (method, path, content_type) == ("POST", "/api/push", "application/json")
+    assert json.loads(body) == {"notifications": [make().to_json()]}
+
+
+def test_a_path_before_the_api(server):
+    with Gorush(f"{server.url}/gorush/") as client:
+        client.post([make()])
+    assert server.requests[0][1] == "/gorush/api/push"
+
+
+def test_outcomes_keep_the_order(server, gorush):
+    entry = {"notif_id": "b", "platform": "android", "error": "Requested entity was not found."}
+    server.answer = (200, json.dumps({"counts": 3, "logs": [entry]}).encode())
+    assert gorush.post([make("a"), make("b"), make("c")]) == [None, Failure.TOKEN_UNREGISTERED, None]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ((400, b'{"code":400,"message":"Missing notifications field."}'), Failure.GORUSH_REFUSED),
+        ((429, b""), Failure.GORUSH_THROTTLED),
+        ((500, b""), Failure.GORUSH_FAILED),
+        ((200, b"<html>"), Failure.GORUSH_UNREADABLE),
+        (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\nno", Failure.GORUSH_UNREADABLE),
+        (b"", Failure.GORUSH_TIMED_OUT),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", Failure.GORUSH_TIMED_OUT),
+        (b"SSH-2.0-not-http\r\n", Failure.GORUSH_TIMED_OUT),
+    ],
+)
+def test_nothing_that_gorush_does_raises(server, gorush, answer, expected):
+    server.answer = answer
+    assert gorush.post([make("a"), make("b")]) == [expected] * 2
+
+
+@pytest.mark.parametrize(("answer", "expected"), [(HANG, Failure.GORUSH_TIMED_OUT), (DRIP, Failure.GORUSH_UNREADABLE)])
+def test_no_answer_in_time(server, answer, expected):
+    server.answer = answer
+    begun = time.monotonic()
+    with Gorush(server.url, timeout=0.2) as hasty:
+        assert hasty.post([make()]) == [expected]
+    assert time.monotonic() - begun < 4
+
+
+def test_nothing_listens():
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        with Gorush(f"http://127.0.0.1:{reserved.getsockname()[1]}") as client:
+            assert client.post([make()]) == [Failure.GORUSH_UNREACHABLE]
+            assert not client.healthy()
+
+
+def test_no_connection_is_free(server):
+    server.answer = HANG
+    with Gorush(server.url, connect_timeout=0.05, timeout=0.3, connections=1) as client:
+        outcomes = []
+        threads = [threading.Thread(target=lambda: outcomes.extend(client.post([make()]))) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert set(outcomes) == {Failure.GORUSH_TIMED_OUT, Failure.GORUSH_UNREACHABLE}
+
+
+def test_an_answer_that_is_too_long_is_unreadable(server, gorush, monkeypatch):
+    monkeypatch.setattr(client_module, "ANSWER_LIMIT", 1000)
+    server.answer = (200, b" " * 100_000 + ACCEPTED[1])
+    assert gorush.post([make()]) == [Failure.GORUSH_UNREADABLE]
+
+
+@pytest.mark.parametrize("notifications", [[], [make()] * 2, [make(str(number)) for number in range(101)]])
+def test_a_post_that_the_caller_must_not_make(server, gorush, notifications):
+    with pytest.raises(ValueError, match="notif") as caught:
+        gorush.post(notifications)
+    assert "secret-token" not in str(caught.value)
+    assert not server.requests
+
+
+def test_a_full_post(server, gorush):
+    server.answer = (200, b'{"counts":100,"logs":[]}')
+    assert gorush.post([make(str(number)) for number in range(100)]) == [None] * 100
+
+
+def test_health(server, gorush):
+    server.answer = (200, b"")
+    assert gorush.healthy()
+    assert server.requests[0][:2] == ("GET", "/healthz")
+    server.answer = (503, b"")
+    assert not gorush.healthy()
+
+
+def test_health_does_not_wait_long(server, gorush, monkeypatch):
+    monkeypatch.setattr(client_module, "HEALTH_TIMEOUT", 0.05)
+    server.answer = HANG
+    assert not gorush.healthy()
+
+
+def test_tokens_are_not_logged(gorush, caplog):
+    with caplog.at_level(logging.DEBUG):
+        gorush.post([make()])
+    assert "secret-token" not in caplog.text
+
+
+@given(status=st.integers(200, 599), body=st.binary(max_size=100))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+def test_any_answer_is_one_outcome_each(server, gorush, status, body):
+    server.answer = (status, b"" if status in (204, 304) else body)
+    assert len(gorush.post([make("a"), make("b")])) == 2
+    assert gorush.healthy() == (status == 200)

@@ -1,0 +1,1 @@
+"""gorush's HTTP API: notifications, outcomes, the retry policy."""

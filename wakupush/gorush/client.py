@@ -1,0 +1,109 @@
+"""The HTTP client of gorush: one post in, one outcome per notification out.
+
+Source: gorush contract, sections 1, 2 and 5. gorush runs in sync mode: an answer comes when the slowest push is done.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Self
+
+import httpx2
+
+from wakupush.failures import Failure
+from wakupush.gorush.outcomes import Outcome, read_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from wakupush.gorush.notification import Notification
+
+#: Notifications in a post at most (gorush's own max_notification).
+POST_LIMIT = 100
+#: Bytes of an answer that are read; far above 100 failures with their texts.
+ANSWER_LIMIT = 8 * 1024 * 1024
+#: Seconds for the health check.
+HEALTH_TIMEOUT = 2.0
+
+#: With these nothing of the post has left us.
+_NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
+
+
+class Gorush:
+    """A client of gorush. One per process, made after a fork; its threads may share it.
+
+    Args:
+        url: for example ``http://127.0.0.1:8088``. Proxies of the environment are not used: posts hold device tokens.
+        connect_timeout: seconds to wait for a connection, for a free one of the pool, and for each write.
+        timeout: seconds to wait for the answer, and then for its end. gorush needs up to 60 to fail an iOS push.
+        connections: posts that are open at the same time at most.
+    """
+
+    def __init__(self, url: str, *, connect_timeout: float = 5.0, timeout: float = 75.0, connections: int = 16) -> None:
+        self._timeout = timeout
+        self._http = httpx2.Client(
+            base_url=url,
+            timeout=httpx2.Timeout(connect=connect_timeout, read=timeout, write=connect_timeout, pool=connect_timeout),
+            limits=httpx2.Limits(max_connections=connections, max_keepalive_connections=connections),
+            trust_env=False,
+        )
+
+    def post(self, notifications: Sequence[Notification]) -> list[Outcome]:
+        """Post notifications and return the outcome of each, in their order.
+
+        Nothing that gorush or the network does raises: no connection is `GORUSH_UNREACHABLE` (nothing was sent), no
+        answer, or half of one, is `GORUSH_TIMED_OUT` (gorush goes on, unknown). An answer that never ends is
+        `GORUSH_UNREADABLE`.
+
+        Args:
+            notifications: 1 to 100, each with its own ``notif_id``.
+
+        Raises:
+            ValueError: there are none, too many, or two with the same ``notif_id``.
+        """
+        if not 1 <= len(notifications) <= POST_LIMIT:
+            raise ValueError(f"a post has 1 to {POST_LIMIT} notifications, not {len(notifications)}")
+        if len({each.notif_id for each in notifications}) < len(notifications):
+            raise ValueError("two notifications of a post have the same notif_id")
+        content = json.dumps({"notifications": [each.to_json() for each in notifications]})
+        headers = {"Content-Type": "application/json"}
+        try:
+            with self._http.stream("POST", "/api/push", content=content, headers=headers) as response:
+                return read_answer(notifications, response.status_code, self._read(response))
+        except _NOT_SENT:
+            return [Failure.GORUSH_UNREACHABLE] * len(notifications)
+        except httpx2.DecodingError:
+            return [Failure.GORUSH_UNREADABLE] * len(notifications)
+        except httpx2.RequestError:
+            return [Failure.GORUSH_TIMED_OUT] * len(notifications)
+
+    def healthy(self) -> bool:
+        """Return whether gorush listens; it looks neither at its queue nor at the platforms."""
+        try:
+            return self._http.get("/healthz", timeout=HEALTH_TIMEOUT).status_code == HTTPStatus.OK
+        except httpx2.RequestError:
+            return False
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _read(self, response: httpx2.Response) -> bytes:
+        deadline = time.monotonic() + self._timeout
+        body = bytearray()
+        for chunk in response.iter_bytes():
+            body += chunk
+            if len(body) > ANSWER_LIMIT or time.monotonic() > deadline:
+                break
+        return bytes(body)

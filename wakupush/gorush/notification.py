@@ -1,0 +1,86 @@
+"""A notification for one device, as gorush takes it.
+
+Source: gorush contract, section 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Keys that wakupush adds to what the specification and the reference post.
+ADDED_KEYS = frozenset({"notif_id", "collapse_id"})
+#: Characters of a collapse id at most (APNs).
+COLLAPSE_ID_LIMIT = 64
+
+
+class Platform(Enum):
+    """A push platform, by gorush's number for it."""
+
+    IOS = 1
+    ANDROID = 2
+
+    @property
+    def label(self) -> str:
+        """The name that gorush's logs have for it: ``ios`` or ``android``."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notification:
+    """A visible notification for one device.
+
+    One device only: gorush loses outcomes of several tokens in one notification.
+
+    Raises:
+        ValueError: no ``notif_id``, a collapse id that APNs would not take, or a topic or collapse id with Firebase,
+            where a topic would broadcast.
+    """
+
+    #: Ours, unique within a post: outcomes are matched by it.
+    notif_id: str
+    #: The device token; never shown.
+    token: str = field(repr=False)
+    platform: Platform
+    #: The text that the device shows.
+    message: str
+    #: The bundle id of the app. iOS only.
+    topic: str = ""
+    #: Handed to the app: texts, and lists of texts.
+    data: Mapping[str, str | list[str]] = field(repr=False)
+    #: Makes a device show a doubled notification once; at most 64 printable ASCII characters. iOS only.
+    collapse_id: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.notif_id:
+            raise ValueError("a notification needs a notif_id")
+        if self.platform is not Platform.IOS and (self.topic or self.collapse_id):
+            raise ValueError("topic and collapse_id are for iOS only")
+        # It becomes an HTTP header.
+        printable = self.collapse_id.isascii() and self.collapse_id.isprintable()
+        if not printable or len(self.collapse_id) > COLLAPSE_ID_LIMIT:
+            raise ValueError(f"a collapse_id has at most {COLLAPSE_ID_LIMIT} printable ASCII characters")
+
+    @property
+    def targets(self) -> int:
+        """How many gorush counts for it: the token, and the topic even on iOS."""
+        return 2 if self.topic else 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object for the ``notifications`` array of a post. It holds the device token."""
+        notification: dict[str, Any] = {
+            "notif_id": self.notif_id,
+            "tokens": [self.token],
+            "platform": self.platform.value,
+            "message": self.message,
+            "data": dict(self.data),
+        }
+        if self.topic:
+            notification["topic"] = self.topic
+        if self.collapse_id:
+            notification["collapse_id"] = self.collapse_id
+        return notification

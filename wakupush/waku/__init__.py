@@ -1,0 +1,1 @@
+"""A Waku node, nwaku or go-waku, over its REST API."""

@@ -1,0 +1,155 @@
+"""Waku messages in the JSON of a node's REST API: bytes and values in, bytes and values out.
+
+Source: waku-rest contract, sections 1, 2 and 6. go-waku leaves out absent keys, nwaku writes all of them; Store v3 of
+go-waku writes the timestamp as a string.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import re
+from base64 import b64decode, b64encode
+from contextlib import suppress
+from typing import Any
+
+from wakupush.protocol.waku_message import INT64_MAX, INT64_MIN, WakuMessage
+from wakupush.waku.errors import NodeUnreadable
+
+#: Bytes of a payload at most: nwaku relays up to 150 KiB.
+PAYLOAD_LIMIT = 153_600
+#: Bytes of a content topic at most, in UTF-8. Ours have 23; the nodes relay any text.
+CONTENT_TOPIC_LIMIT = 1024
+#: Bytes of meta at most.
+META_LIMIT = 64
+UINT32_MAX = 2**32 - 1
+
+_DECIMAL = re.compile(r"-?[0-9]{1,19}")
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
+_FROM_URL_SAFE = str.maketrans("-_", "+/")
+
+
+def encode_message(message: WakuMessage) -> dict[str, str | int | bool]:
+    """Return the JSON object with which a message is published.
+
+    Both nodes take it: standard padded base64, the timestamp in nanoseconds as an exact integer, no empty ``meta``.
+
+    Args:
+        message: its bounds are not checked; the node refuses what exceeds them.
+    """
+    encoded: dict[str, str | int | bool] = {
+        "payload": b64encode(message.payload).decode(),
+        "contentTopic": message.content_topic,
+        "version": message.version,
+        "timestamp": message.timestamp,
+        "ephemeral": message.ephemeral,
+    }
+    if message.meta:
+        encoded["meta"] = b64encode(message.meta).decode()
+    return encoded
+
+
+def decode_message(obj: object, payload_limit: int = PAYLOAD_LIMIT) -> WakuMessage:
+    """Return a message that a node handed out.
+
+    Args:
+        obj: a parsed JSON value; keys that are not known are ignored.
+        payload_limit: bytes of payload at most.
+
+    Raises:
+        NodeUnreadable: a part is missing, of a wrong type, or exceeds its bounds.
+    """
+    if not isinstance(obj, dict):
+        raise NodeUnreadable("the message is not an object")
+    meta = obj.get("meta")
+    return WakuMessage(
+        payload=_binary(obj.get("payload"), "payload", payload_limit),
+        content_topic=_content_topic(obj.get("contentTopic")),
+        version=_integer(obj.get("version"), "version", 0, UINT32_MAX),
+        timestamp=_integer(_number(obj.get("timestamp")), "timestamp", INT64_MIN, INT64_MAX),
+        meta=b"" if meta is None else _binary(meta, "meta", META_LIMIT),
+        ephemeral=_flag(obj.get("ephemeral")),
+    )
+
+
+def decode_messages(body: bytes, payload_limit: int = PAYLOAD_LIMIT) -> tuple[tuple[WakuMessage, ...], int]:
+    """Return the messages of a relay read, in the node's order, and how many could not be read.
+
+    Args:
+        body: an array of messages; ``null`` and ``[]`` both mean that there are none.
+        payload_limit: bytes of payload at most; a larger message counts as unreadable.
+
+    Raises:
+        NodeUnreadable: the body is neither an array nor null.
+    """
+    entries = parse(body)
+    if entries is None:
+        return (), 0
+    if not isinstance(entries, list):
+        raise NodeUnreadable("the answer is not an array")
+    messages = []
+    for entry in entries:
+        with suppress(NodeUnreadable):
+            messages.append(decode_message(entry, payload_limit))
+    return tuple(messages), len(entries) - len(messages)
+
+
+def parse(body: bytes) -> Any:
+    """Return the JSON value of a node's answer.
+
+    Raises:
+        NodeUnreadable: it is not JSON, or nested too deeply.
+    """
+    # Bytes that are not UTF-8 become lone surrogates: only the message that has them is refused, not its neighbours.
+    text = body.decode("utf-8", "surrogateescape")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise NodeUnreadable("the answer is not JSON") from None
+
+
+def _binary(value: object, name: str, limit: int) -> bytes:
+    if not isinstance(value, str) or len(value) > limit * 2 + 4:
+        raise NodeUnreadable(f"{name} is not a text or too long")
+    text = value.translate(_FROM_URL_SAFE)
+    if not _BASE64.fullmatch(text) or (text.endswith("=") and len(text) % 4):
+        raise NodeUnreadable(f"{name} is not base64")
+    try:
+        decoded = b64decode(text + "=" * (-len(text) % 4))
+    except binascii.Error:
+        raise NodeUnreadable(f"{name} is not base64") from None
+    if len(decoded) > limit:
+        raise NodeUnreadable(f"{name} is longer than {limit} bytes")
+    return decoded
+
+
+def _content_topic(value: object) -> str:
+    if not isinstance(value, str) or len(value) > CONTENT_TOPIC_LIMIT:
+        raise NodeUnreadable("contentTopic is not a text or too long")
+    try:
+        encoded = value.encode()
+    except UnicodeEncodeError:
+        raise NodeUnreadable("contentTopic is not UTF-8") from None
+    if len(encoded) > CONTENT_TOPIC_LIMIT:
+        raise NodeUnreadable("contentTopic is too long")
+    return value
+
+
+def _number(value: object) -> object:
+    return int(value) if isinstance(value, str) and _DECIMAL.fullmatch(value) else value
+
+
+def _integer(value: object, name: str, least: int, most: int) -> int:
+    if value is None:
+        return 0
+    if type(value) is not int or not least <= value <= most:
+        raise NodeUnreadable(f"{name} is not an integer of its range")
+    return value
+
+
+def _flag(value: object) -> bool:
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise NodeUnreadable("ephemeral is not a boolean")
+    return value

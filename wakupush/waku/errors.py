@@ -1,0 +1,43 @@
+"""Everything that goes wrong with a Waku node. Each class says what its catcher should do."""
+
+from __future__ import annotations
+
+
+class NodeError(Exception):
+    """The root: catch it where any trouble with the node is treated alike."""
+
+
+class NodeUnreachable(NodeError):
+    """The node did not serve the request: no connection, no answer in time, a 5xx, a missing route.
+
+    Try again later. Whether the node acted on the request is unknown. A go-waku that accepts connections and times out
+    on every relay request hangs: it has to be restarted.
+    """
+
+
+class NotSubscribed(NodeError):
+    """The node has no subscription to the topic that was read: it is new or was restarted.
+
+    Subscribe, and heal what was missed from the Store.
+    """
+
+
+class NodeRefused(NodeError):
+    """The node judged the request and will never take it. Do not send it again.
+
+    Attributes:
+        status: the HTTP status.
+        text: the node's reason, at most 200 printable characters.
+    """
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"{status}: {text}")
+        self.status = status
+        self.text = text
+
+
+class NodeUnreadable(NodeError):
+    """The answer is not what a Waku node says; whatever a read took out of the node with it is lost.
+
+    Count it and go on: the Store heals the loss. If every answer is like that, the URL is not that of a Waku node.
+    """

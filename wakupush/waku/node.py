@@ -1,0 +1,284 @@
+"""The REST API of a Waku relay node: subscribe, read, publish, ask how it is.
+
+Source: waku-rest contract, sections 1, 2, 6 and 7. Success is the status alone; bodies differ between the nodes.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Self
+from urllib.parse import quote
+
+import httpx2
+from tenacity import (
+    Retrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    stop_before_delay,
+    wait_random_exponential,
+)
+
+from wakupush.waku.codec import decode_messages, encode_message, parse
+from wakupush.waku.errors import NodeRefused, NodeUnreachable, NodeUnreadable, NotSubscribed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+
+    from wakupush.protocol.waku_message import WakuMessage
+
+#: Bytes of an answer at most; go-waku's default queue of 1000 messages of the largest size stays below.
+ANSWER_LIMIT = 256 * 1024 * 1024
+#: Characters of a node's text that are kept.
+TEXT_LIMIT = 200
+
+#: Statuses with which a node judges what was sent. Any other failure says nothing about it.
+_REFUSALS = {
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+}
+#: go-waku has no health without RLN; a node that starts up has no routes yet.
+_NO_HEALTH = {HTTPStatus.NOT_FOUND, HTTPStatus.NOT_IMPLEMENTED}
+#: nwaku refuses with a 400 what go-waku answers with a 500: its state, not the message, is the reason.
+_NWAKU_NOT_SUBSCRIBED = b"not subscribed to topic"
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What one read of a topic took out of the node."""
+
+    messages: tuple[WakuMessage, ...]
+    #: Messages that could not be read.
+    malformed: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """How a node can be reached by its peers."""
+
+    enr_uri: str
+    #: Multiaddresses with the peer id.
+    listen_addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHealth:
+    """Whether a node is fit for use."""
+
+    ready: bool
+    #: nwaku's own word (READY, NOT_READY, SYNCHRONIZING, ...); ALIVE for a node that has none.
+    state: str
+
+
+class WakuNode:
+    """A client of one node. One per process, made after a fork; its threads may share it.
+
+    Only the process that polls a topic may subscribe to it: an unread subscription stops a whole go-waku.
+
+    Args:
+        url: of the REST API, for example ``http://127.0.0.1:8645``. Proxies of the environment are not used.
+        timeout: seconds for the connection, for each read and write, and for the whole body of an answer.
+        connections: connections at most.
+    """
+
+    def __init__(self, url: str, *, timeout: float = 10.0, connections: int = 8) -> None:
+        self._timeout = timeout
+        self._http = httpx2.Client(
+            base_url=url,
+            timeout=httpx2.Timeout(connect=timeout, read=timeout, write=timeout, pool=timeout),
+            limits=httpx2.Limits(max_connections=connections, max_keepalive_connections=connections),
+            trust_env=False,
+        )
+        #: Topics to which the node is believed to be subscribed, each with a mark of when that was learned.
+        self._subscribed: dict[str, object] = {}
+        self._lock = threading.Lock()
+
+    def subscribe(self, pubsub_topics: Iterable[str]) -> None:
+        """Subscribe the node to topics, once per topic and start of the node.
+
+        A second subscription makes a second queue in go-waku, which delivers twice and may stop the node. So read
+        first, and subscribe when told `NotSubscribed`: an earlier process may have subscribed already. Topics that were
+        subscribed, or read with success, are left out until a read says `NotSubscribed`; so are those whose
+        subscription failed, because the node may have made it all the same: the next read tells.
+
+        Args:
+            pubsub_topics: for example ``/waku/2/rs/16/32``.
+
+        Raises:
+            NodeUnreachable: it may or may not have subscribed. go-waku may hang after many subscriptions.
+            NodeRefused: nwaku does not know such a topic.
+        """
+        with self._lock:
+            missing = [topic for topic in dict.fromkeys(pubsub_topics) if topic not in self._subscribed]
+            if not missing:
+                return
+            try:
+                self._call("POST", "/relay/v1/subscriptions", missing)
+            finally:
+                self._subscribed.update(dict.fromkeys(missing, object()))
+
+    def read(self, pubsub_topic: str) -> Read:
+        """Take the waiting messages of a topic out of the node, its own publications included.
+
+        A go-waku hands out up to the capacity of its queue in one read and drops nothing while it is polled. Read again
+        at once until nothing comes.
+
+        Raises:
+            NotSubscribed: the node is new or was restarted.
+            NodeUnreachable: try again.
+            NodeUnreadable: what was read is lost.
+            NodeRefused: nwaku does not know such a topic.
+        """
+        known = self._subscribed.get(pubsub_topic)
+        status, body = self._send("GET", _messages_path(pubsub_topic))
+        if status == HTTPStatus.NOT_FOUND:
+            with self._lock:
+                # Unless another thread has subscribed while this read was under way.
+                if self._subscribed.get(pubsub_topic) is known:
+                    self._subscribed.pop(pubsub_topic, None)
+            raise NotSubscribed(pubsub_topic)
+        _check(status, body)
+        if known is None:
+            with self._lock:
+                self._subscribed.setdefault(pubsub_topic, object())
+        return Read(*decode_messages(body))
+
+    def publish(self, pubsub_topic: str, message: WakuMessage) -> None:
+        """Hand a message to the network.
+
+        go-waku answers an empty 500 to a message that is too large, to a topic it is not subscribed to, and when it has
+        no peers: all three are `NodeUnreachable`. Keep messages below the node's limit, and do not try for ever. nwaku
+        says success even without peers.
+
+        Raises:
+            NodeUnreachable: try again; a message that went out all the same is relayed once.
+            NodeRefused: this message will never be taken.
+        """
+        status, body = self._send("POST", _messages_path(pubsub_topic), encode_message(message))
+        if status == HTTPStatus.BAD_REQUEST and _NWAKU_NOT_SUBSCRIBED in body:
+            raise NodeUnreachable("the node is not subscribed to the topic")
+        _check(status, body)
+
+    def info(self) -> NodeInfo:
+        """Return how the node can be reached. Its answer does not prove that the relay works.
+
+        Raises:
+            NodeError: see there.
+        """
+        match parse(self._call("GET", "/debug/v1/info")):
+            case {"enrUri": str(enr_uri), "listenAddresses": [*addresses]}:
+                return NodeInfo(enr_uri, tuple(address for address in addresses if isinstance(address, str)))
+        raise NodeUnreadable("the answer is not a node's info")
+
+    def health(self) -> NodeHealth:
+        """Return whether the node says that it is ready.
+
+        nwaku tells its health; a go-waku that answers at all counts as ready.
+
+        Raises:
+            NodeError: see there.
+        """
+        status, body = self._send("GET", "/health")
+        if status in _NO_HEALTH:
+            self.info()
+            return NodeHealth(ready=True, state="ALIVE")
+        _check(status, body)
+        match parse(body):
+            case {"nodeHealth": str(state)}:
+                return NodeHealth(ready=state == "READY", state=_printable(state))
+        raise NodeUnreadable("the answer is not a node's health")
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _call(self, method: str, path: str, value: object = None) -> bytes:
+        status, body = self._send(method, path, value)
+        _check(status, body)
+        return body
+
+    def _send(self, method: str, path: str, value: object = None) -> tuple[int, bytes]:
+        content = None if value is None else json.dumps(value)
+        headers = None if value is None else {"Content-Type": "application/json"}
+        try:
+            with self._http.stream(method, path, content=content, headers=headers) as response:
+                return response.status_code, _read(response, self._timeout)
+        except httpx2.DecodingError as error:
+            raise NodeUnreadable("the answer cannot be decompressed") from error
+        except httpx2.RequestError as error:
+            raise NodeUnreachable(f"{method} {path}: {type(error).__name__}") from error
+
+
+def publish_with_retry(
+    node: WakuNode,
+    pubsub_topic: str,
+    message: WakuMessage,
+    *,
+    attempts: int = 3,
+    max_delay: float = 5.0,
+    first_wait: float = 0.2,
+    max_wait: float = 2.0,
+) -> None:
+    """Publish a message, and again while the node is unreachable. Sleeps in between.
+
+    Args:
+        node: to which it is handed.
+        pubsub_topic: its shard.
+        message: what is published.
+        attempts: attempts at most.
+        max_delay: seconds after the first attempt began within which the last one begins.
+        first_wait: largest wait in seconds before the second attempt; it doubles with each further one.
+        max_wait: largest wait in seconds.
+
+    Raises:
+        NodeUnreachable: the last attempt failed as well.
+        NodeRefused: this message will never be taken; it is not tried again.
+    """
+    retrying = Retrying(
+        retry=retry_if_exception_type(NodeUnreachable),
+        wait=wait_random_exponential(multiplier=first_wait, max=max_wait),
+        stop=stop_after_attempt(attempts) | stop_before_delay(max_delay),
+        reraise=True,
+    )
+    retrying(node.publish, pubsub_topic, message)
+
+
+def _messages_path(pubsub_topic: str) -> str:
+    return f"/relay/v1/messages/{quote(pubsub_topic, safe='')}"
+
+
+def _read(response: httpx2.Response, seconds: float) -> bytes:
+    deadline = time.monotonic() + seconds
+    body = bytearray()
+    for chunk in response.iter_bytes():
+        body += chunk
+        if len(body) > ANSWER_LIMIT or time.monotonic() > deadline:
+            raise NodeUnreadable("the answer does not end")
+    return bytes(body)
+
+
+def _check(status: int, body: bytes) -> None:
+    if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        return
+    text = _printable(body[: 4 * TEXT_LIMIT].decode("utf-8", "replace"))
+    if status in _REFUSALS:
+        raise NodeRefused(status, text)
+    raise NodeUnreachable(f"{status}: {text}")
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in text[:TEXT_LIMIT]).strip()
