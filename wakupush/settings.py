@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path  # noqa: TC003 - pydantic reads the annotations
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsError as PydanticSettingsError
 
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -156,7 +158,7 @@ class RetentionSettings(Group):
 
 
 class Settings(BaseSettings):
-    """All settings. Read once by `get_settings`."""
+    """All settings; see `load_settings`."""
 
     model_config = SettingsConfigDict(
         env_prefix="WAKUPUSH_",
@@ -166,6 +168,8 @@ class Settings(BaseSettings):
         use_attribute_docstrings=True,
     )
 
+    public_key: str | None = None
+    """The server's public key, 0x04…, which names its topics. ingest only; it needs no other key."""
     identity_key_file: Path | None = None
     """File with the server's private key, 64 hex digits (`wakupush keygen` writes one). Workers only."""
     identity_key: SecretStr | None = None
@@ -183,3 +187,42 @@ class Settings(BaseSettings):
     delivery: DeliverySettings = DeliverySettings()
     limits: LimitSettings = LimitSettings()
     retention: RetentionSettings = RetentionSettings()
+
+
+class SettingsError(Exception):
+    """A setting is wrong; the text names the variable and says what is expected, never its value."""
+
+
+def load_settings() -> Settings:
+    """Read the settings from the environment.
+
+    Raises:
+        SettingsError: a variable is unknown, or its value is not what it has to be.
+    """
+    unknown = [name for name in sorted(os.environ) if name.startswith("WAKUPUSH_") and not _is_known(name)]
+    if unknown:
+        raise SettingsError("unknown settings: " + ", ".join(unknown))
+    try:
+        return Settings()
+    except ValidationError as error:
+        problems = (
+            f"WAKUPUSH_{'__'.join(str(part).upper() for part in problem['loc'])}: {problem['msg']}"
+            for problem in error.errors(include_input=False, include_url=False)
+        )
+        raise SettingsError("; ".join(problems)) from None
+    except PydanticSettingsError as error:
+        raise SettingsError(f"{error}: lists are written as JSON") from None
+
+
+def _is_known(name: str) -> bool:
+    """Say whether a variable is one of ours; those of tests and children of this project are let through."""
+    group, _, field = name.removeprefix("WAKUPUSH_").lower().partition("__")
+    if group.startswith("test_"):
+        return True
+    known = Settings.model_fields.get(group)
+    if known is None:
+        return False
+    if not field:
+        return True
+    nested = known.annotation
+    return isinstance(nested, type) and issubclass(nested, Group) and field in nested.model_fields

@@ -32,6 +32,11 @@ class TokenType(IntEnum):
     APN = PushNotificationRegistration.APN_TOKEN
     FIREBASE = PushNotificationRegistration.FIREBASE_TOKEN
 
+    @property
+    def platform(self) -> str:
+        """The platform's name in metrics, events and logs: ``ios`` or ``android``."""
+        return {TokenType.APN: "ios", TokenType.FIREBASE: "android"}[self]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:

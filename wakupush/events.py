@@ -1,0 +1,88 @@
+"""Delivery events, the contract with the data pipeline: what happened to each message and delivery, without a secret.
+
+They are written in the transaction of their effect. The fields are versioned: a field is never renamed or given another
+meaning under the same `SCHEMA_VERSION`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import StrEnum
+
+SCHEMA_VERSION = 1
+
+
+class EventKind(StrEnum):
+    """What happened."""
+
+    #: A worker took a message out of its queue.
+    RECEIVED = "received"
+    #: It is not for us: nobody's key of ours opens it.
+    FOREIGN = "foreign"
+    #: It was opened and its sender is known.
+    OPENED = "opened"
+    #: It was refused; `failure` says why.
+    REFUSED = "refused"
+    #: An answer to it was committed; `failure` is what the answer says, empty for success.
+    ANSWERED = "answered"
+    #: A notification was taken on for delivery.
+    ADMITTED = "admitted"
+    #: A notification is kept back as its receiver wishes; `reason` says which wish.
+    FILTERED = "filtered"
+    #: gorush was asked to push; `attempt` counts from 1.
+    ATTEMPT = "attempt"
+    #: gorush took it.
+    DELIVERED = "delivered"
+    #: It may have reached the device, nobody knows; `failure` says why.
+    UNKNOWN = "unknown"
+    #: The attempt failed; `failure` says why.
+    FAILED = "failed"
+    #: Too old to be pushed.
+    EXPIRED = "expired"
+    #: No attempt is left; an operator can send it again.
+    DEAD_LETTER = "dead_letter"
+    #: The platform says that the device token is gone.
+    TOKEN_DIED = "token_died"  # noqa: S105 - a name, not a password
+    #: A registration was stored.
+    REGISTERED = "registered"
+    #: An installation was unregistered.
+    UNREGISTERED = "unregistered"
+    #: A query was answered.
+    QUERIED = "queried"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One event. Fields that say nothing for a kind are None."""
+
+    kind: EventKind
+    #: Seconds since the epoch.
+    time: float
+    #: Which worker process.
+    worker: str
+    #: The same from ingest to gorush: the first 8 bytes of the message's hash, hex.
+    trace_id: str
+    #: The queue that the message came through.
+    queue: str | None = None
+    #: Seconds between ingest seeing the message and a worker taking it.
+    queue_wait: float | None = None
+    #: Seconds between ingest seeing the message and this event.
+    latency: float | None = None
+    #: ios or android.
+    platform: str | None = None
+    #: The label of a `wakupush.failures.Failure`.
+    failure: str | None = None
+    #: Why a notification was filtered.
+    reason: str | None = None
+    #: Which attempt of a delivery, from 1.
+    attempt: int | None = None
+    #: Messages in the task, or notifications in the post.
+    batch_size: int | None = None
+    #: Keyed pseudonym of the user, 16 bytes.
+    key_pseudonym: bytes | None = None
+    #: Keyed pseudonym of the installation, 16 bytes.
+    installation_pseudonym: bytes | None = None
+
+
+#: The names of the fields, in the order of `Event`.
+FIELDS = tuple(field.name for field in fields(Event))

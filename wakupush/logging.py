@@ -1,0 +1,86 @@
+"""Structured logs: an event name that never changes, and facts as keywords. Never a secret or a message's content."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+if TYPE_CHECKING:
+    from wakupush.settings import Settings
+
+#: Loggers of libraries that would log each request.
+_QUIET = ("httpx2", "httpcore2", "kombu", "amqp")
+
+
+def configure(settings: Settings, **context: Any) -> None:
+    """Send every log line of this process to standard error, also those of libraries.
+
+    Args:
+        settings: say in which form and from which level on.
+        context: facts that every line carries, for example ``process="ingest live"``.
+    """
+    level = logging.getLevelNamesMapping()[settings.log_level]
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _without_values,
+    ]
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer()
+        if settings.log_format == "json"
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    structlog.contextvars.clear_contextvars()
+    structlog.contextvars.bind_contextvars(**context)
+
+
+def _without_values(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Replace an exception by its type and place: texts of exceptions can hold rows, tokens or messages."""
+    error = event.pop("exc_info", None)
+    if error is True:
+        error = sys.exc_info()
+    if isinstance(error, tuple):
+        error = error[1]
+    if isinstance(error, BaseException):
+        event["error"] = type(error).__name__
+        event["at"] = _places(error)
+    return event
+
+
+def _places(error: BaseException) -> list[str]:
+    """Return the innermost places of the traceback, as module:function:line."""
+    places = []
+    step = error.__traceback__
+    while step is not None:
+        code = step.tb_frame.f_code
+        places.append(f"{step.tb_frame.f_globals.get('__name__', '?')}:{code.co_name}:{step.tb_lineno}")
+        step = step.tb_next
+    return places[-5:]
+
+
+def get_logger() -> structlog.typing.FilteringBoundLogger:
+    """Return a logger; its methods take an event name and keywords."""
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger("wakupush")
+    return logger

@@ -1,0 +1,57 @@
+"""The one table of metrics. Dashboards, alerts and docs are tested against it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import Counter, Gauge, Histogram
+
+# Ingest.
+MESSAGES_READ: Final = Counter("wakupush_messages_read", "Messages read from the Waku node.", ["pubsub_topic"])
+MESSAGES_MALFORMED: Final = Counter(
+    "wakupush_messages_malformed", "Messages from the Waku node that are no WakuMessages.", ["pubsub_topic"]
+)
+MESSAGES_ENQUEUED: Final = Counter("wakupush_messages_enqueued", "Messages put into a queue.", ["queue"])
+MESSAGES_REPEATED: Final = Counter(
+    "wakupush_messages_repeated", "Messages that somebody had claimed before.", ["queue"]
+)
+MESSAGES_DROPPED: Final = Counter(
+    "wakupush_messages_dropped", "Messages left to reconcile, by reason: redis, queue_full.", ["reason"]
+)
+POLLS_FAILED: Final = Counter("wakupush_polls_failed", "Reads of the Waku node that failed.", ["reason"])
+SUBSCRIPTIONS: Final = Counter("wakupush_subscriptions", "Times that shards were subscribed at the node.")
+LAST_POLL: Final = Gauge("wakupush_last_poll_timestamp_seconds", "When a shard was last read.", ["pubsub_topic"])
+LAST_MESSAGE: Final = Gauge(
+    "wakupush_last_message_timestamp_seconds", "When a shard last had a message.", ["pubsub_topic"]
+)
+WATCHED_COMPLETE: Final = Gauge("wakupush_watched_complete", "1 if the set of watched query topics is complete.")
+
+# Workers.
+EVENTS: Final = Counter("wakupush_events", "Delivery events.", ["kind", "queue", "platform", "failure"])
+QUEUE_WAIT: Final = Histogram(
+    "wakupush_queue_wait_seconds",
+    "Time between ingest seeing a message and a worker taking it.",
+    ["queue"],
+    buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
+)
+BATCH_SIZE: Final = Histogram(
+    "wakupush_batch_size", "Messages in a task.", ["queue"], buckets=(1, 2, 4, 8, 16, 32, 64, 128)
+)
+POST_SECONDS: Final = Histogram(
+    "wakupush_gorush_post_seconds",
+    "Time that gorush took to answer a post.",
+    ["platform"],
+    buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 75),
+)
+DELIVERIES_DEFERRED: Final = Counter(
+    "wakupush_deliveries_deferred", "Deliveries left to the schedule: too many open posts."
+)
+TASKS_RETURNED: Final = Counter(
+    "wakupush_tasks_returned", "Batches that went back to their queue, by reason.", ["queue", "reason"]
+)
+ANSWERS_PUBLISHED: Final = Counter("wakupush_answers_published", "Answers that the node took.")
+ANSWERS_FAILED: Final = Counter("wakupush_answers_failed", "Answers that the node did not take this time.", ["reason"])
+ANSWERS_EXPIRED: Final = Counter("wakupush_answers_expired", "Answers for which nobody waits any more.")
+QUARANTINED: Final = Counter("wakupush_messages_quarantined", "Messages put into quarantine.", ["queue"])
+KEYS_DERIVED: Final = Counter("wakupush_query_keys_derived", "Keys of query topics derived.")
+LIMITER_FAILED: Final = Counter("wakupush_limiter_failed", "Times that a limit was not checked because Redis failed.")

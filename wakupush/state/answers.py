@@ -1,0 +1,74 @@
+"""The outbox of sealed answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from wakupush.state.queries import load
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from psycopg import Connection
+
+_SQL = load("answers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An answer, sealed to the key of who asked."""
+
+    #: Where it goes: the shard that the question came from, and the asking key's partitioned topic.
+    pubsub_topic: str
+    content_topic: str
+    #: 26/WAKU2-PAYLOAD.
+    payload: bytes = field(repr=False)
+    trace_id: str
+
+
+def add(connection: Connection, answers: Sequence[Answer], hold: float) -> list[int]:
+    """Put answers into the outbox and return their ids, in order.
+
+    Args:
+        connection: in the transaction of what is answered.
+        answers: what to publish.
+        hold: seconds for which the schedule leaves them to the worker that added them.
+    """
+    if not answers:
+        return []
+    rows = connection.execute(
+        _SQL["add"],
+        {
+            "pubsub_topics": [answer.pubsub_topic for answer in answers],
+            "content_topics": [answer.content_topic for answer in answers],
+            "payloads": [answer.payload for answer in answers],
+            "trace_ids": [answer.trace_id for answer in answers],
+            "hold": hold,
+        },
+    )
+    return sorted(row[0] for row in rows)
+
+
+def replace(connection: Connection, answer_id: int, payload: bytes) -> None:
+    """Give an answer that is still in the outbox another payload."""
+    connection.execute(_SQL["replace"], {"id": answer_id, "payload": payload})
+
+
+def remove(connection: Connection, ids: Collection[int]) -> None:
+    """Delete answers that a node has taken."""
+    connection.execute(_SQL["remove"], {"ids": list(ids)})
+
+
+def claim(connection: Connection, limit: int, hold: float) -> list[tuple[int, Answer]]:
+    """Return answers that are overdue, and hold them back from others for `hold` seconds."""
+    rows = connection.execute(_SQL["claim"], {"limit": limit, "hold": hold}).fetchall()
+    return [
+        (answer_id, Answer(pubsub_topic=shard, content_topic=topic, payload=payload, trace_id=trace_id))
+        for answer_id, shard, topic, payload, trace_id in rows
+    ]
+
+
+def expire(connection: Connection, keep: float) -> int:
+    """Delete answers older than `keep` seconds, for which nobody waits any more; return how many."""
+    return connection.execute(_SQL["expire"], {"keep": keep}).rowcount

@@ -1,0 +1,130 @@
+"""Partitions by day, and retention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import TYPE_CHECKING, Final, LiteralString
+
+from psycopg import sql
+
+from wakupush.state.queries import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from psycopg import Connection
+
+    from wakupush.settings import RetentionSettings
+
+_SQL = load("maintenance")
+#: Days for which partitions are made ahead.
+DAYS_AHEAD: Final = 3
+#: Rows that one run deletes of a table at most, so that no transaction gets long.
+_MOST_ROWS: Final = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioned:
+    """A table with a partition for each day and one for everything else."""
+
+    name: LiteralString
+    #: The partition key's value for the start of a day.
+    bound: Callable[[datetime], object]
+    #: When a row came in.
+    received: LiteralString
+
+
+LEDGER: Final = Partitioned("ledger", lambda day: int(day.timestamp()) * 10**9, "received_at")
+EVENTS: Final = Partitioned("delivery_events", lambda day: day, "time")
+PARTITIONED: Final = (LEDGER, EVENTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Which rows are deleted when."""
+
+    #: Of the query in ``sql/maintenance.sql``.
+    name: str
+    #: Seconds.
+    keep: float
+
+
+def rules(keep: RetentionSettings) -> tuple[Rule, ...]:
+    """Return what is deleted row by row."""
+    return (
+        Rule("ledger_default", keep.ledger),
+        Rule("delivery_events_default", keep.events),
+        Rule("message_attempts", keep.ledger),
+        Rule("admitted_requests", keep.admitted_requests),
+        Rule("deliveries", keep.deliveries),
+        Rule("dead_letters", keep.dead_letters),
+        Rule("quarantine", keep.dead_letters),
+    )
+
+
+def create_partitions(connection: Connection, today: date) -> None:
+    """Make the partitions from yesterday to `DAYS_AHEAD` days from now."""
+    for table in PARTITIONED:
+        for offset in range(-1, DAYS_AHEAD + 1):
+            _create_partition(connection, table, today + timedelta(days=offset))
+
+
+def _create_partition(connection: Connection, table: Partitioned, day: date) -> None:
+    """Make the partition of a day, unless it is there or rows of the day went to the default partition already."""
+    start = datetime.combine(day, time.min, UTC)
+    bounds = {"start": table.bound(start), "end": table.bound(start + timedelta(days=1))}
+    name = _partition(table, day)
+    if _exists(connection, name):
+        return
+    connection.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(sql.Identifier(table.name)))
+    column = sql.Identifier({"ledger": "message_timestamp"}.get(table.name, "time"))
+    late = connection.execute(
+        sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE {} >= %(start)s AND {} < %(end)s)").format(
+            sql.Identifier(f"{table.name}_default"), column, column
+        ),
+        bounds,
+    ).fetchone()
+    if _exists(connection, name) or (late is not None and late[0]):
+        return
+    connection.execute(
+        sql.SQL("CREATE TABLE {} PARTITION OF {} FOR VALUES FROM ({}) TO ({})").format(
+            sql.Identifier(name),
+            sql.Identifier(table.name),
+            sql.Literal(bounds["start"]),
+            sql.Literal(bounds["end"]),
+        )
+    )
+
+
+def drop_partitions(connection: Connection, table: Partitioned, keep: float, today: date) -> int:
+    """Drop the partitions of days that are past, once all their rows came in more than `keep` seconds ago."""
+    dropped = 0
+    for (name,) in connection.execute(_SQL["partitions"], {"table": table.name}).fetchall():
+        day = name.removeprefix(f"{table.name}_")
+        if not day.isdigit() or datetime.strptime(day, "%Y%m%d").replace(tzinfo=UTC).date() >= today:
+            continue
+        fresh = connection.execute(
+            sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE {} > now() - %s * interval '1 second')").format(
+                sql.Identifier(name), sql.Identifier(table.received)
+            ),
+            [keep],
+        ).fetchone()
+        if fresh is not None and not fresh[0]:
+            connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(name)))
+            dropped += 1
+    return dropped
+
+
+def delete(connection: Connection, rule: Rule) -> int:
+    """Delete rows that a rule no longer keeps, at most a bounded number; return how many."""
+    return connection.execute(_SQL[rule.name], {"keep": rule.keep, "most": _MOST_ROWS}).rowcount
+
+
+def _partition(table: Partitioned, day: date) -> str:
+    return f"{table.name}_{day:%Y%m%d}"
+
+
+def _exists(connection: Connection, name: str) -> bool:
+    row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", [name]).fetchone()
+    return row is not None and bool(row[0])

@@ -1,0 +1,81 @@
+"""Query topics of registered users, and the symmetric keys that were derived for them so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from wakupush.protocol.topics import query_topics, topic
+from wakupush.state.queries import load
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from psycopg import Connection
+
+_SQL = load("query_topics")
+#: Key of the advisory lock between those who add topics (shared) and the sweep that removes them ("topics" in ASCII).
+_LOCK = {"lock": 0x746F70696373}
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A user whose queries may arrive on a topic; several users can share one."""
+
+    key_hash: bytes
+    #: Whether the topic is derived with ``0x``, as the specification writes it.
+    prefixed: bool
+    #: 32 bytes, None if not derived yet.
+    symmetric_key: bytes | None = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The topic's name, from which the key is derived."""
+        return query_topics(self.key_hash)[self.prefixed]
+
+
+def add(connection: Connection, key_hashes: Collection[bytes]) -> set[bytes]:
+    """Add the two topics of each of these users, and return all of these topics (4 bytes each).
+
+    Until the transaction ends the sweep waits, so that it does not remove what was just added.
+    """
+    connection.execute(_SQL["lock_shared"], _LOCK)
+    rows = [
+        (key, prefixed, topic(query_topics(key)[prefixed])) for key in sorted(key_hashes) for prefixed in (False, True)
+    ]
+    keys, prefixes, topics = zip(*rows, strict=True)
+    connection.execute(_SQL["add"], {"key_hashes": list(keys), "prefixed": list(prefixes), "topics": list(topics)})
+    return set(topics)
+
+
+def candidates(connection: Connection, topics: Collection[bytes]) -> dict[bytes, list[Candidate]]:
+    """Return who may be asked for on these topics."""
+    found: dict[bytes, list[Candidate]] = {}
+    for topic_, key_hash, prefixed, key in connection.execute(_SQL["candidates"], {"topics": list(topics)}):
+        found.setdefault(topic_, []).append(Candidate(key_hash, prefixed, key))
+    return found
+
+
+def set_key(connection: Connection, candidate: Candidate, symmetric_key: bytes) -> None:
+    """Keep the derived key (32 bytes)."""
+    connection.execute(
+        _SQL["set_key"],
+        {"key_hash": candidate.key_hash, "prefixed": candidate.prefixed, "symmetric_key": symmetric_key},
+    )
+
+
+def every_topic(connection: Connection) -> Iterator[list[bytes]]:
+    """Yield all topics in chunks of at most 1,000, in constant memory; needs a transaction."""
+    with connection.cursor(name="every_topic") as cursor:
+        cursor.execute(_SQL["all"])
+        while rows := cursor.fetchmany(1000):
+            yield [row[0] for row in rows]
+
+
+def remove_unused(connection: Connection) -> list[bytes]:
+    """Delete the topics of users without a registration; return those that nobody uses any more.
+
+    Until the transaction ends, nobody adds topics.
+    """
+    connection.execute(_SQL["lock"], _LOCK)
+    return [row[0] for row in connection.execute(_SQL["remove_unused"])]

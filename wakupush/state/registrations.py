@@ -1,0 +1,164 @@
+"""Registrations: the atomic version check, and what queries, requests and deliveries need to know of a device."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from psycopg.rows import dict_row
+
+from wakupush.protocol.query import Device
+from wakupush.protocol.registration import Registration, TokenType, Unregistration
+from wakupush.protocol.request import Preferences
+from wakupush.state.queries import load
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from psycopg import Connection
+
+_SQL = load("registrations")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Installation:
+    """A device of a user: the key of most tables."""
+
+    #: SHAKE-256 of the user's key, 64 bytes.
+    key_hash: bytes
+    #: Keyed hash of the installation id, 16 bytes.
+    installation_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What decides whether a registration is newer."""
+
+    version: int
+    #: Keyed digest of the request id, 16 bytes.
+    request_digest: bytes
+    registered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A registration or unregistration to be stored."""
+
+    installation: Installation
+    request_digest: bytes
+    registration: Registration | Unregistration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a notification is sent to."""
+
+    version: int
+    installation_id: str
+    platform: TokenType
+    device_token: str = field(repr=False)
+    apn_topic: str
+
+
+class OutdatedError(Exception):
+    """Somebody else stored a newer version meanwhile: the batch is to be decided again."""
+
+
+def stored(connection: Connection, installations: Collection[Installation]) -> dict[Installation, Stored]:
+    """Return what is stored of these installations, registered or not."""
+    rows = connection.execute(_SQL["stored"], _pairs(installations)).fetchall()
+    return {
+        Installation(key_hash, installation_hash): Stored(int(version), request_digest, registered)
+        for key_hash, installation_hash, version, request_digest, registered in rows
+    }
+
+
+def count_installations(connection: Connection, key_hashes: Collection[bytes]) -> dict[bytes, int]:
+    """Return the number of registered installations of these keys."""
+    return dict(connection.execute(_SQL["installations"], {"key_hashes": list(key_hashes)}).fetchall())
+
+
+def store(connection: Connection, changes: Iterable[Change]) -> None:
+    """Store registrations and unregistrations, one for each installation.
+
+    Unregistering deletes the installation's deliveries, dead letters and quarantined messages too
+    (71, Unregistering with a Server).
+
+    Raises:
+        OutdatedError: one of them is not newer than what is stored by now.
+    """
+    ordered = sorted(changes, key=lambda change: change.installation)
+    puts = [_row(change) for change in ordered if isinstance(change.registration, Registration)]
+    unregisters = [_row(change) for change in ordered if isinstance(change.registration, Unregistration)]
+    with connection.cursor() as cursor:
+        for query, rows in ((_SQL["put"], puts), (_SQL["unregister"], unregisters)):
+            if rows:
+                cursor.executemany(query, rows)
+                if cursor.rowcount != len(rows):
+                    raise OutdatedError
+        for query in (_SQL["forget_deliveries"], _SQL["forget_quarantine"]):
+            if unregisters:
+                cursor.executemany(query, unregisters)
+
+
+def devices(connection: Connection, key_hashes: Collection[bytes]) -> dict[bytes, list[Device]]:
+    """Return the registered devices of these users."""
+    found: dict[bytes, list[Device]] = {}
+    with connection.cursor(row_factory=dict_row) as cursor:
+        for row in cursor.execute(_SQL["devices"], {"key_hashes": list(key_hashes)}):
+            row["version"] = int(row["version"])
+            row["allowed_key_list"] = tuple(row["allowed_key_list"])
+            found.setdefault(row["key_hash"], []).append(Device(**row))
+    return found
+
+
+def preferences(
+    connection: Connection, installations: Collection[Installation]
+) -> dict[Installation, tuple[TokenType, Preferences]]:
+    """Return the platform and the preferences of these installations, as far as they are registered."""
+    found = {}
+    with connection.cursor(row_factory=dict_row) as cursor:
+        for row in cursor.execute(_SQL["preferences"], _pairs(installations)):
+            key = Installation(row.pop("key_hash"), row.pop("installation_hash"))
+            platform = TokenType(row.pop("token_type"))
+            found[key] = platform, Preferences(**_with_sets(row))
+    return found
+
+
+def targets(connection: Connection, installations: Collection[Installation]) -> dict[Installation, Target]:
+    """Return where these installations are reached, as far as they are registered, enabled and alive."""
+    rows = connection.execute(_SQL["targets"], _pairs(installations)).fetchall()
+    return {
+        Installation(key_hash, installation_hash): Target(
+            version=int(version),
+            installation_id=installation_id,
+            platform=TokenType(token_type),
+            device_token=device_token,
+            apn_topic=apn_topic,
+        )
+        for key_hash, installation_hash, version, installation_id, token_type, device_token, apn_topic in rows
+    }
+
+
+def token_died(connection: Connection, installation: Installation, version: int) -> bool:
+    """Remember that the device token of this version is gone; say whether that is news."""
+    return bool(connection.execute(_SQL["token_died"], {**asdict(installation), "version": version}).rowcount)
+
+
+def _pairs(installations: Collection[Installation]) -> dict[str, list[bytes]]:
+    return {
+        "key_hashes": [installation.key_hash for installation in installations],
+        "installation_hashes": [installation.installation_hash for installation in installations],
+    }
+
+
+_LISTS = ("allowed_key_list", "blocked_chat_list", "muted_chat_list", "allowed_mentions_chat_list")
+
+
+def _row(change: Change) -> dict[str, Any]:
+    row = asdict(change.registration) | asdict(change.installation) | {"request_digest": change.request_digest}
+    return row | {name: list(row[name]) for name in _LISTS if name in row}
+
+
+def _with_sets(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: frozenset(value) if isinstance(value, list) else value for name, value in row.items()}
