@@ -1,0 +1,109 @@
+"""From messages to tasks: the claim, the limits of the queues, and one task for each kind and poll."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import structlog
+from kombu.exceptions import OperationalError
+from redis import RedisError
+
+from wakupush import metrics, watched
+from wakupush.queues import QUEUES, send_entries
+
+if TYPE_CHECKING:
+    from celery import Celery
+    from redis import Redis
+
+    from ingest.routing import Routes
+    from wakupush.queues import Entry, Queue
+    from wakupush.settings import IngestSettings
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: What Redis raises, directly or through Celery.
+REDIS_ERRORS = (RedisError, OperationalError)
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueuer:
+    """Puts messages onto the queues."""
+
+    app: Celery
+    redis: Redis
+    routes: Routes
+    settings: IngestSettings
+
+    def enqueue(self, entries: list[Entry]) -> int:
+        """Enqueue the messages that are for us and that nobody claimed before; return how many could not be.
+
+        What could not be is left to reconcile: never is a poll held up.
+        """
+        try:
+            routed = self.routes.route(entries, lambda topics: watched.among(self.redis, topics))
+            full = self._full_queues() if routed else set()
+            claimed = self._claim([(queue, entry) for queue, entry in routed if queue.name not in full])
+        except REDIS_ERRORS as error:
+            log.warning("redis_failed", messages=len(entries), error=type(error).__name__)
+            metrics.MESSAGES_DROPPED.labels("redis").inc(len(entries))
+            return len(entries)
+        dropped = sum(queue.name in full for queue, _ in routed)
+        if dropped:
+            metrics.MESSAGES_DROPPED.labels("queue_full").inc(dropped)
+        return dropped + self._send(claimed)
+
+    def _full_queues(self) -> set[str]:
+        with self.redis.pipeline(transaction=False) as pipeline:
+            for name in QUEUES:
+                pipeline.llen(name)
+            lengths = pipeline.execute()
+        return {name for name, length in zip(QUEUES, lengths, strict=True) if length >= self.settings.queue_limit}
+
+    def _claim(self, routed: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
+        """Return the messages that neither another replica nor reconcile has enqueued a moment ago."""
+        with self.redis.pipeline(transaction=False) as pipeline:
+            for _, entry in routed:
+                pipeline.set(_claim_key(entry), b"", nx=True, ex=self.settings.claim_ttl)
+            won = pipeline.execute()
+        claimed = []
+        for (queue, entry), is_ours in zip(routed, won, strict=True):
+            if is_ours:
+                claimed.append((queue, entry))
+            else:
+                metrics.MESSAGES_REPEATED.labels(queue.name).inc()
+        return claimed
+
+    def _send(self, claimed: list[tuple[Queue, Entry]]) -> int:
+        """Send one task for each kind, in parts of a bounded size; return how many messages could not be sent."""
+        failed = 0
+        for name, group in groupby(sorted(claimed, key=_queue_name), key=_queue_name):
+            entries = [entry for _, entry in group]
+            for start in range(0, len(entries), self.settings.batch_size):
+                part = entries[start : start + self.settings.batch_size]
+                try:
+                    send_entries(self.app, QUEUES[name], part, retry=False)
+                except REDIS_ERRORS as error:
+                    log.warning("enqueue_failed", queue=name, messages=len(part), error=type(error).__name__)
+                    metrics.MESSAGES_DROPPED.labels("redis").inc(len(part))
+                    self._unclaim(part)
+                    failed += len(part)
+                else:
+                    metrics.MESSAGES_ENQUEUED.labels(name).inc(len(part))
+        return failed
+
+    def _unclaim(self, entries: list[Entry]) -> None:
+        """Give claims back, so that reconcile need not wait for their end; if that fails too, it does."""
+        try:
+            self.redis.delete(*(_claim_key(entry) for entry in entries))
+        except RedisError as error:
+            log.info("unclaim_failed", messages=len(entries), error=type(error).__name__)
+
+
+def _claim_key(entry: Entry) -> bytes:
+    return b"wakupush:claim:" + entry.hash
+
+
+def _queue_name(pair: tuple[Queue, Entry]) -> str:
+    return pair[0].name

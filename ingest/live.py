@@ -1,0 +1,194 @@
+"""`wakupush ingest live`: poll the relay of a Waku node, and enqueue what is for us."""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import dataclass, field
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+import structlog
+from redis import Redis, RedisError
+
+from ingest.enqueue import Enqueuer
+from ingest.routing import Routes
+from wakupush import http, metrics, watched
+from wakupush.protocol.keys import InvalidKeyError, PublicKey
+from wakupush.protocol.waku_message import message_hash
+from wakupush.queues import Entry, celery_app
+from wakupush.settings import SettingsError
+from wakupush.waku.errors import NodeError, NotSubscribed
+from wakupush.waku.node import WakuNode
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from wakupush.settings import Settings
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Seconds without a turn of its loop after which a poller counts as stuck.
+STUCK_SECONDS = 60.0
+#: Seconds without a successful read after which ingest is not ready.
+UNREAD_SECONDS = 10.0
+#: Seconds between looks at the marker of the watched topics.
+MARKER_SECONDS = 5.0
+#: Longest pause in seconds after the node failed.
+MOST_PAUSE = 5.0
+
+
+@dataclass(slots=True)
+class Poller:
+    """Polls one shard. It never stops doing so: an unread go-waku stops its archive, our source of healing."""
+
+    node: WakuNode
+    enqueuer: Enqueuer
+    pubsub_topic: str
+    poll_interval: float
+    stop: Event
+    #: Monotonic seconds of the last turn of the loop, and of the last read that worked.
+    turned: float = field(default_factory=time.monotonic)
+    read: float = float("-inf")
+    #: Since when messages are being dropped, in seconds since the epoch.
+    gap_since: float | None = None
+    _failures: int = 0
+
+    def run(self) -> None:
+        """Poll until told to stop."""
+        while not self.stop.is_set():
+            self.turned = time.monotonic()
+            pause = self._turn()
+            if pause:
+                self.stop.wait(pause)
+
+    def _turn(self) -> float:
+        """Read once and enqueue; return the seconds to wait before the next turn."""
+        try:
+            found = self.node.read(self.pubsub_topic)
+        except NotSubscribed:
+            return self._subscribe()
+        except NodeError as error:
+            return self._failed("poll_failed", error)
+        self._failures = 0
+        self.read = time.monotonic()
+        now = time.time()
+        metrics.LAST_POLL.labels(self.pubsub_topic).set(now)
+        if found.malformed:
+            metrics.MESSAGES_MALFORMED.labels(self.pubsub_topic).inc(found.malformed)
+            log.warning("messages_malformed", pubsub_topic=self.pubsub_topic, messages=found.malformed)
+        if not found.messages:
+            return self.poll_interval
+        metrics.MESSAGES_READ.labels(self.pubsub_topic).inc(len(found.messages))
+        metrics.LAST_MESSAGE.labels(self.pubsub_topic).set(now)
+        dropped = self.enqueuer.enqueue(
+            [
+                Entry(self.pubsub_topic, message_hash(self.pubsub_topic, message), now, message)
+                for message in found.messages
+            ]
+        )
+        self._note_gap(dropped, now)
+        return 0.0
+
+    def _subscribe(self) -> float:
+        """Subscribe at a node that is new or was restarted; what it had meanwhile is left to reconcile."""
+        try:
+            self.node.subscribe([self.pubsub_topic])
+        except NodeError as error:
+            return self._failed("subscribe_failed", error)
+        metrics.SUBSCRIPTIONS.inc()
+        log.info("subscribed", pubsub_topic=self.pubsub_topic)
+        return 0.0
+
+    def _failed(self, event: str, error: NodeError) -> float:
+        self._failures += 1
+        metrics.POLLS_FAILED.labels(type(error).__name__).inc()
+        pause = min(MOST_PAUSE, self.poll_interval * 2.0**self._failures)
+        if self._failures in {1, 5, 25} or self._failures % 100 == 0:
+            log.warning(event, pubsub_topic=self.pubsub_topic, error=type(error).__name__, failures=self._failures)
+        return pause
+
+    def _note_gap(self, dropped: int, now: float) -> None:
+        """Log the time in which messages were left to reconcile."""
+        if dropped and self.gap_since is None:
+            self.gap_since = now
+            log.error("gap_begins", pubsub_topic=self.pubsub_topic, since=now)
+        elif not dropped and self.gap_since is not None:
+            log.error("gap_ends", pubsub_topic=self.pubsub_topic, since=self.gap_since, until=now)
+            self.gap_since = None
+
+
+def run(settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT; what was read by then is enqueued before it returns.
+
+    Raises:
+        SettingsError: there is no public key, or it is none.
+    """
+    routes = Routes.of(_public_key(settings))
+    redis = Redis.from_url(
+        settings.redis.url.get_secret_value(),
+        socket_timeout=settings.redis.timeout,
+        socket_connect_timeout=settings.redis.timeout,
+    )
+    enqueuer = Enqueuer(celery_app(settings), redis, routes, settings.ingest)
+    stop = Event()
+    pollers = [
+        Poller(
+            WakuNode(settings.waku.url, timeout=settings.waku.timeout),
+            enqueuer,
+            shard,
+            settings.ingest.poll_interval,
+            stop,
+        )
+        for shard in settings.waku.shards
+    ]
+    threads = [Thread(target=poller.run, name=poller.pubsub_topic) for poller in pollers]
+    _stop_on_signals(stop)
+    for thread in threads:
+        thread.start()
+    port = None
+    if settings.ingest.http_port >= 0:
+        port = http.serve(
+            settings.ingest.http_port, healthy=lambda: _healthy(pollers), ready=lambda: _ready(pollers, redis)
+        )
+    log.info("started", node=settings.waku.url, shards=settings.waku.shards, http_port=port)
+    while not stop.wait(MARKER_SECONDS):
+        metrics.WATCHED_COMPLETE.set(_watched_complete(redis))
+    for thread in threads:
+        thread.join()
+    log.info("stopped")
+
+
+def _public_key(settings: Settings) -> PublicKey:
+    if settings.public_key is None:
+        raise SettingsError("WAKUPUSH_PUBLIC_KEY is missing: `wakupush keygen` prints it")
+    try:
+        return PublicKey.from_hex(settings.public_key)
+    except InvalidKeyError as error:
+        raise SettingsError(f"WAKUPUSH_PUBLIC_KEY: {error}") from None
+
+
+def _stop_on_signals(stop: Event) -> None:
+    def handler(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handler)
+
+
+def _healthy(pollers: list[Poller]) -> http.Checks:
+    now = time.monotonic()
+    return {poller.pubsub_topic: now - poller.turned < STUCK_SECONDS for poller in pollers}
+
+
+def _ready(pollers: list[Poller], redis: Redis) -> http.Checks:
+    now = time.monotonic()
+    checks = {poller.pubsub_topic: now - poller.read < UNREAD_SECONDS for poller in pollers}
+    return checks | {"watched query topics": _watched_complete(redis)}
+
+
+def _watched_complete(redis: Redis) -> bool:
+    try:
+        return watched.is_complete(redis)
+    except RedisError:
+        return False

@@ -1,0 +1,53 @@
+"""Which queue a message belongs to, by its content topic alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from wakupush.protocol import topics
+from wakupush.queues import DISPATCH, QUERY, REGISTRATION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from wakupush.protocol.keys import PublicKey
+    from wakupush.queues import Entry, Queue
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """The server's own content topics, and the queues of what arrives there."""
+
+    queues: dict[str, Queue]
+
+    @classmethod
+    def of(cls, server: PublicKey) -> Self:
+        """Return the routes to a server."""
+        return cls(
+            {
+                topics.content_topic(topics.personal_topic(server)): REGISTRATION,
+                topics.content_topic(topics.partitioned_topic(server)): DISPATCH,
+            }
+        )
+
+    def route(
+        self, entries: Iterable[Entry], watched: Callable[[Sequence[bytes]], set[bytes]]
+    ) -> list[tuple[Queue, Entry]]:
+        """Return the messages that are for us, each with its queue, in their order.
+
+        Args:
+            entries: of one poll.
+            watched: says which of some topics (4 bytes each) are watched query topics; asked at most once.
+        """
+        entries = list(entries)
+        foreign = {entry.message.content_topic for entry in entries if entry.message.content_topic not in self.queues}
+        by_topic = {topic: name for name in sorted(foreign) if (topic := topics.topic_of(name)) is not None}
+        queries = {by_topic[topic] for topic in watched(list(by_topic))} if by_topic else set()
+        routed = []
+        for entry in entries:
+            name = entry.message.content_topic
+            queue = QUERY if name in queries else self.queues.get(name)
+            if queue is not None:
+                routed.append((queue, entry))
+        return routed

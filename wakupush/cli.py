@@ -1,0 +1,146 @@
+"""The command line: ``wakupush``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from wakupush.settings import Settings
+
+# Commands import what they need when they run: `wakupush keygen` starts without Celery, and the counters of a worker's
+# processes need their directory before prometheus_client is imported.
+# ruff: noqa: PLC0415
+
+app = typer.Typer(
+    help="The push notification server for messengers on Waku.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+ingest_app = typer.Typer(help="Pull messages from Waku onto the Redis queues.", no_args_is_help=True)
+app.add_typer(ingest_app, name="ingest")
+
+#: Exit code where a setting, a file or an argument has to be changed first.
+USAGE = 2
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+@app.command()
+def keygen(
+    file: Annotated[Path, typer.Argument(help="Where the private key goes; only its owner may read it.")],
+) -> None:
+    """Make the server's private key, and print the public key that clients and ingest need."""
+    from wakupush.protocol.keys import PrivateKey
+
+    key = PrivateKey.generate()
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        _fail(f"{file} exists already; a key that was replaced would lose every registration")
+    except OSError as error:
+        _fail(f"{file} cannot be written: {error.strerror}")
+    with os.fdopen(descriptor, "w") as stream:
+        stream.write(key.secret.hex() + "\n")
+    typer.echo(str(key.public_key))
+
+
+@app.command()
+def migrate(
+    pre_only: Annotated[bool, typer.Option("--pre", help="Only what has to run before new code.")] = False,
+) -> None:
+    """Bring the Postgres schema up to date; safe when several start at once."""
+    from datetime import UTC, datetime
+
+    import psycopg
+
+    from wakupush.state import maintenance
+    from wakupush.state.migrations import runner
+
+    settings = _settings(process="migrate")
+    try:
+        with psycopg.connect(settings.postgres.dsn.get_secret_value(), autocommit=True) as connection:
+            applied = runner.migrate(connection, pre_only=pre_only)
+            with connection.transaction():
+                maintenance.create_partitions(connection, datetime.now(UTC).date())
+    except (psycopg.Error, runner.ChangedMigrationError) as error:
+        _fail(str(error))
+    for name in applied:
+        typer.echo(f"applied {name}")
+    if not applied:
+        typer.echo("nothing to do")
+
+
+@ingest_app.command()
+def live() -> None:
+    """Poll the relay of the Waku node and enqueue what is for this server."""
+    from ingest.live import run
+    from wakupush.settings import SettingsError
+
+    try:
+        run(_settings(process="ingest live"))
+    except SettingsError as error:
+        _fail(str(error))
+
+
+@app.command()
+def worker(
+    pool: Annotated[str, typer.Argument(help="registration, query or dispatch.")],
+    concurrency: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
+) -> None:
+    """Handle the messages of a queue."""
+    settings = _settings(process=f"worker {pool}")
+    if settings.worker.http_port >= 0:
+        from workers.metrics_directory import metrics_directory
+
+        with metrics_directory():
+            _worker(settings, pool, concurrency)
+    else:
+        _worker(settings, pool, concurrency)
+
+
+def _worker(settings: Settings, pool: str, concurrency: int) -> None:
+    from wakupush.queues import QUEUES
+    from wakupush.server.identity import NoIdentityError
+    from workers import run
+
+    if pool not in QUEUES:
+        _fail(f"there is no pool {pool!r}; there are {', '.join(QUEUES)}")
+    try:
+        run.worker(settings, QUEUES[pool], concurrency)
+    except NoIdentityError as error:
+        _fail(str(error))
+
+
+@app.command()
+def beat() -> None:
+    """Run the schedule: overdue answers, due deliveries, watched topics, pruning. One replica."""
+    from workers import run
+
+    run.beat(_settings(process="beat"))
+
+
+def _settings(process: str) -> Settings:
+    """Read the settings and configure the logs."""
+    from wakupush.logging import configure
+    from wakupush.settings import SettingsError, load_settings
+
+    try:
+        settings = load_settings()
+    except SettingsError as error:
+        _fail(str(error))
+    configure(settings, process=process)
+    return settings
+
+
+def _fail(text: str) -> NoReturn:
+    typer.echo(f"wakupush: {text}", err=True)
+    sys.exit(USAGE)

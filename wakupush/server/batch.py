@@ -1,0 +1,173 @@
+"""What comes of the messages of one task, collected to be committed at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from wakupush import metrics
+from wakupush.events import Event, EventKind
+from wakupush.failures import Failure
+from wakupush.protocol import application
+from wakupush.protocol.payload import seal_asymmetric
+from wakupush.protocol.topics import content_topic, partitioned_topic
+from wakupush.queues import DISPATCH, QUERY, REGISTRATION
+from wakupush.state import answers, events, ledger
+from wakupush.state.answers import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from psycopg import Connection
+
+    from wakupush.protocol.application import Opened
+    from wakupush.protocol.keys import PublicKey
+    from wakupush.queues import Entry, Queue
+    from wakupush.server.context import Context
+    from wakupush.state.registrations import Installation
+
+Type = application.Type
+
+#: Which queue handles which message, wherever it arrived.
+HOME: dict[int, Queue] = {
+    Type.PUSH_NOTIFICATION_REGISTRATION: REGISTRATION,
+    Type.PUSH_NOTIFICATION_QUERY: QUERY,
+    Type.PUSH_NOTIFICATION_REQUEST: DISPATCH,
+}
+
+
+@dataclass(slots=True)
+class Batch:
+    """The messages of one task and what comes of them."""
+
+    context: Context
+    queue: Queue
+    size: int
+    #: When the worker took it, in seconds since the epoch.
+    taken: float
+    #: Seconds for which the schedule leaves the answers to this worker.
+    hold: float = 30.0
+    events: list[Event] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    #: Messages for other queues, sent there before this batch is acknowledged.
+    passed_on: list[tuple[Queue, Entry]] = field(default_factory=list)
+    #: Of `answers`, once they are committed.
+    answer_ids: list[int] = field(default_factory=list)
+
+    def admit(
+        self, connection: Connection, opened: Iterable[tuple[Entry, Opened | Failure]]
+    ) -> list[tuple[Entry, Opened]]:
+        """Enter messages into the ledger and return those that are new, readable and for this queue.
+
+        What belongs to another queue is passed on, and entered there.
+        """
+        ours: list[tuple[Entry, Opened | Failure]] = []
+        for entry, result in opened:
+            home = self.queue if isinstance(result, Failure) else HOME.get(result.type, self.queue)
+            if home is self.queue:
+                ours.append((entry, result))
+            else:
+                self.passed_on.append((home, entry))
+        new = ledger.add(connection, [entry for entry, _ in ours])
+        admitted = []
+        for entry, result in ours:
+            if entry.hash not in new:
+                continue
+            new.discard(entry.hash)
+            wait = max(0.0, self.taken - entry.seen)
+            metrics.QUEUE_WAIT.labels(self.queue.name).observe(wait)
+            self.record(entry, EventKind.RECEIVED, queue_wait=wait)
+            if isinstance(result, Failure):
+                kind = EventKind.FOREIGN if result is Failure.NOT_FOR_US else EventKind.REFUSED
+                self.record(entry, kind, failure=result)
+            elif result.type not in HOME:
+                self.record(entry, EventKind.REFUSED, failure=Failure.TYPE_UNSUPPORTED)
+            else:
+                self.record(entry, EventKind.OPENED)
+                admitted.append((entry, result))
+        return admitted
+
+    def record(
+        self,
+        entry: Entry,
+        kind: EventKind,
+        *,
+        failure: Failure | None = None,
+        reason: str | None = None,
+        platform: str | None = None,
+        queue_wait: float | None = None,
+        key_hash: bytes | None = None,
+        installation: Installation | None = None,
+    ) -> None:
+        """Add an event of a message."""
+        key_pseudonym = installation_pseudonym = None
+        if installation is not None:
+            key_pseudonym, installation_pseudonym = self.context.identity.pseudonyms(installation)
+        elif key_hash is not None:
+            key_pseudonym = self.context.identity.pseudonym(key_hash)
+        now = self.context.now()
+        self.events.append(
+            Event(
+                kind=kind,
+                time=now,
+                worker=self.context.worker,
+                trace_id=entry.trace_id,
+                queue=self.queue.name,
+                queue_wait=queue_wait,
+                latency=max(0.0, now - entry.seen),
+                platform=platform,
+                failure=failure and failure.label,
+                reason=reason,
+                batch_size=self.size,
+                key_pseudonym=key_pseudonym,
+                installation_pseudonym=installation_pseudonym,
+            )
+        )
+
+    def answer(
+        self,
+        entry: Entry,
+        asker: PublicKey,
+        kind: Type.ValueType,
+        inner: bytes,
+        *,
+        failure: Failure | None = None,
+    ) -> None:
+        """Add the answer to a message."""
+        self.answers.append(seal_answer(self.context, entry, asker, kind, inner))
+        self.record(entry, EventKind.ANSWERED, failure=failure)
+
+    def replace_answer(self, connection: Connection, position: int, answer: Answer) -> None:
+        """Put another answer in the place of one that has not left yet."""
+        self.answers[position] = answer
+        answers.replace(connection, self.answer_ids[position], answer.payload)
+
+    def write(self, connection: Connection) -> None:
+        """Write the answers and events, in the transaction of the effects."""
+        self.answer_ids = answers.add(connection, self.answers, self.hold)
+        events.add(connection, self.events)
+
+    def count(self) -> None:
+        """Count what was committed."""
+        metrics.BATCH_SIZE.labels(self.queue.name).observe(self.size)
+        count_events(self.events)
+
+
+def count_events(committed: Iterable[Event]) -> None:
+    """Count events that were committed."""
+    for event in committed:
+        metrics.EVENTS.labels(event.kind, event.queue or "", event.platform or "", event.failure or "").inc()
+
+
+def seal_answer(context: Context, entry: Entry, asker: PublicKey, kind: Type.ValueType, inner: bytes) -> Answer:
+    """Return an answer sealed to the key that asked, signed at both layers, for its partitioned topic.
+
+    It goes to the shard that the question came from.
+    """
+    key = context.identity.private_key
+    return Answer(
+        pubsub_topic=entry.pubsub_topic,
+        content_topic=content_topic(partitioned_topic(asker)),
+        payload=seal_asymmetric(application.wrap(kind, inner, key), asker, key),
+        trace_id=entry.trace_id,
+    )

@@ -1,0 +1,155 @@
+"""Handling the messages of a task: all at once, and each alone where one of them is to blame."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import structlog
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
+
+from wakupush import metrics
+from wakupush.queues import DISPATCH, QUERY, REGISTRATION, send_entries
+from wakupush.server import deliveries, publishing, queries, registrations, requests
+from wakupush.server.batch import Batch
+from wakupush.server.faults import COLLISIONS, INFRASTRUCTURE
+from wakupush.state import ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from psycopg import Connection
+
+    from wakupush.queues import Entry, Queue
+    from wakupush.server.context import Context
+    from wakupush.server.requests import Accepted
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+HANDLERS: dict[str, Callable[[Batch, Connection, list[Entry]], Accepted | None]] = {
+    REGISTRATION.name: registrations.handle,
+    QUERY.name: queries.handle,
+    DISPATCH.name: requests.handle,
+}
+#: Reason in the quarantine of a message whose process never came back to say why.
+PROCESS_DIED = "process died"
+
+
+def handle(context: Context, queue: Queue, entries: list[Entry], *, alone: bool) -> None:
+    """Handle messages; when this returns, their effects are committed, or they are in a queue again.
+
+    Args:
+        context: of this process.
+        queue: where they came from.
+        entries: as ingest enqueued them.
+        alone: whether they, or a neighbour, failed before: then each becomes a task of its own, and its attempts are
+            counted.
+
+    Raises:
+        Exception: one of `INFRASTRUCTURE`: no fault of the messages; they are to come back.
+    """
+    if alone and len(entries) == 1:
+        _handle_alone(context, queue, entries[0])
+    elif alone:
+        _scatter(context, queue, entries)
+    else:
+        try:
+            batch, accepted = _commit(context, queue, entries, alone=False)
+        except INFRASTRUCTURE:
+            raise
+        except Exception as error:
+            log.warning("batch_failed", queue=queue.name, messages=len(entries), exc_info=error)
+            metrics.TASKS_RETURNED.labels(queue.name, "message").inc()
+            _scatter(context, queue, entries)
+        else:
+            _finish(batch, accepted)
+
+
+def _scatter(context: Context, queue: Queue, entries: list[Entry]) -> None:
+    for entry in entries:
+        send_entries(context.app, queue, [entry], alone=True)
+
+
+def _handle_alone(context: Context, queue: Queue, entry: Entry) -> None:
+    """Handle one message whose attempts are counted, before each starts, so that even one that kills ends."""
+    most = context.settings.worker.max_attempts
+    with context.pool.connection() as connection:
+        attempts = ledger.attempts(connection, [entry]).get(entry.hash, 0)
+        if attempts >= most:
+            _quarantine(connection, queue, entry, PROCESS_DIED, attempts)
+            return
+        ledger.count_attempt(connection, entry)
+    try:
+        batch, accepted = _commit(context, queue, [entry], alone=True)
+    except INFRASTRUCTURE:
+        _refund(context, entry)
+        raise
+    except Exception as error:
+        log.warning("message_failed", queue=queue.name, trace_id=entry.trace_id, attempt=attempts + 1, exc_info=error)
+        if attempts + 1 < most:
+            send_entries(context.app, queue, [entry], alone=True)
+        else:
+            with context.pool.connection() as connection:
+                _quarantine(connection, queue, entry, type(error).__name__, attempts + 1)
+    else:
+        _finish(batch, accepted)
+
+
+def _quarantine(connection: Connection, queue: Queue, entry: Entry, reason: str, attempts: int) -> None:
+    ledger.quarantine(connection, queue, entry, reason, attempts)
+    metrics.QUARANTINED.labels(queue.name).inc()
+    log.error("message_quarantined", queue=queue.name, trace_id=entry.trace_id, reason=reason, attempts=attempts)
+
+
+@retry(
+    retry=retry_if_exception_type(INFRASTRUCTURE),
+    wait=wait_random_exponential(multiplier=0.2, max=3),
+    stop=stop_after_attempt(10) | stop_after_delay(20),
+    reraise=True,
+)
+def _refund(context: Context, entry: Entry) -> None:
+    """Take back an attempt that failed for want of Postgres or Redis, once Postgres is there."""
+    with context.pool.connection() as connection:
+        ledger.refund_attempt(connection, entry)
+
+
+@retry(
+    retry=retry_if_exception_type(COLLISIONS),
+    wait=wait_random_exponential(multiplier=0.02, max=0.5),
+    stop=stop_after_attempt(5),
+    reraise=True,
+)
+def _commit(context: Context, queue: Queue, entries: list[Entry], *, alone: bool) -> tuple[Batch, Accepted | None]:
+    """Commit everything that comes of messages in one transaction."""
+    batch = Batch(context, queue, len(entries), context.now())
+    with context.pool.connection() as connection:
+        accepted = HANDLERS[queue.name](batch, connection, entries)
+        batch.write(connection)
+        if alone:
+            ledger.forget_attempts(connection, entries[0])
+    return batch, accepted
+
+
+def _finish(batch: Batch, accepted: Accepted | None) -> None:
+    """Do what is to be done once a batch is committed; whatever of it is cut off, the schedule makes up for."""
+    context = batch.context
+    batch.count()
+    posts = deliveries.start(context, accepted.postings) if accepted else []
+    for queue, group in groupby(sorted(batch.passed_on, key=_queue_name), key=lambda pair: pair[0]):
+        send_entries(context.app, queue, [entry for _, entry in group])
+    if accepted and posts:
+        failed = deliveries.wait_for(posts, _answer_deadline(batch, accepted) - context.now())
+        if failed:
+            with context.pool.connection() as connection:
+                requests.correct(batch, connection, accepted, failed)
+    publishing.publish(context, zip(batch.answer_ids, batch.answers, strict=True))
+
+
+def _queue_name(pair: tuple[Queue, Entry]) -> str:
+    return pair[0].name
+
+
+def _answer_deadline(batch: Batch, accepted: Accepted) -> float:
+    """Return when the first answer of the batch has to leave, in seconds since the epoch."""
+    oldest = min(asked.entry.seen for asked in accepted.asked)
+    return oldest + batch.context.settings.worker.answer_within
