@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path  # noqa: TC003 - typer reads the annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -25,6 +25,8 @@ app = typer.Typer(
 ingest_app = typer.Typer(help="Pull messages from Waku onto the Redis queues.", no_args_is_help=True)
 app.add_typer(ingest_app, name="ingest")
 
+#: In a checkout.
+RECORDING = Path(__file__).parent.parent / "tests" / "vectors" / "scenario_client_flow.json"
 #: Exit code where a setting, a file or an argument has to be changed first.
 USAGE = 2
 
@@ -126,6 +128,22 @@ def beat() -> None:
     from workers import run
 
     run.beat(_settings(process="beat"))
+
+
+@app.command()
+def demo(
+    recording: Annotated[
+        Path | None, typer.Option(help="A recorded conversation to play; the repository's unless given.")
+    ] = None,
+) -> None:
+    """Run the whole server on embedded parts, send it messages, and show what happens."""
+    try:
+        from wakupush.devnet import demo as devnet_demo
+    except ImportError as error:
+        _fail(f"the demo needs {error.name}: install wakupush[devnet]")
+    if recording is None and RECORDING.exists():
+        recording = RECORDING
+    sys.exit(devnet_demo.run(recording))
 
 
 def _settings(process: str) -> Settings:

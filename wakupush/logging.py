@@ -11,8 +11,8 @@ import structlog
 if TYPE_CHECKING:
     from wakupush.settings import Settings
 
-#: Loggers of libraries that would log each request.
-_QUIET = ("httpx2", "httpcore2", "kombu", "amqp")
+#: Loggers of libraries that would log each request or task.
+_QUIET = ("httpx2", "httpcore2", "kombu", "amqp", "celery.worker.strategy", "celery.app.trace", "celery.beat")
 
 
 def configure(settings: Settings, **context: Any) -> None:
@@ -23,8 +23,12 @@ def configure(settings: Settings, **context: Any) -> None:
         context: facts that every line carries, for example ``process="ingest live"``.
     """
     level = logging.getLevelNamesMapping()[settings.log_level]
+
+    def add_context(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        return {**context, **event}
+
     shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
+        add_context,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _without_values,
@@ -52,8 +56,6 @@ def configure(settings: Settings, **context: Any) -> None:
     root.setLevel(level)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
-    structlog.contextvars.clear_contextvars()
-    structlog.contextvars.bind_contextvars(**context)
 
 
 def _without_values(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
@@ -78,9 +80,3 @@ def _places(error: BaseException) -> list[str]:
         places.append(f"{step.tb_frame.f_globals.get('__name__', '?')}:{code.co_name}:{step.tb_lineno}")
         step = step.tb_next
     return places[-5:]
-
-
-def get_logger() -> structlog.typing.FilteringBoundLogger:
-    """Return a logger; its methods take an event name and keywords."""
-    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger("wakupush")
-    return logger

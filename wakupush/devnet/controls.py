@@ -1,0 +1,207 @@
+"""What both development servers offer besides their contract, below ``/dev``.
+
+=======================  ===================================================================================
+``GET /dev/log``         ``?after=N``: ``{"entries": [...], "next": M}``, every entry with ``seq`` > N; bounded
+``GET /dev/counters``    numbers since the start
+``GET /dev/faults``      the faults in force
+``POST /dev/faults``     add one fault; the body is a `Fault` as a JSON object
+``DELETE /dev/faults``   remove all faults
+=======================  ===================================================================================
+
+Faults are taken in the order in which they were added, one for a request, until their ``times`` are used up::
+
+    {"kind": "status", "status": 503, "times": 3}               answer three requests with an empty 503
+    {"kind": "delay", "seconds": 0.5}                           delay every request until further notice
+    {"kind": "hang", "handled": true, "times": 1}               carry one request out and never answer it
+    {"kind": "close", "method": "POST", "times": 1}             cut the connection in mid answer
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from dataclasses import asdict, dataclass, fields
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    Spoiler = Callable[["Fault", ASGIApp, Scope, Receive, Send], Awaitable[None]]
+
+_PREFIX = "/dev/"
+
+
+@dataclass(kw_only=True)
+class Fault:
+    """What goes wrong, for which requests and how often.
+
+    ``delay``, ``close``, ``garbage`` and ``drop_logs`` always carry the request out; ``status`` and ``hang`` do so only
+    if ``handled``: its answer is lost but its effect is there.
+    """
+
+    #: ``status``, ``delay``, ``hang``, ``close`` (in mid answer), ``garbage`` (half of the JSON) or ``drop_logs``
+    #: (``logs`` of a gorush answer emptied).
+    kind: str
+    #: Requests left to spoil; None is all.
+    times: int | None = None
+    #: Only requests whose path starts so.
+    path: str = "/"
+    #: Only this method; empty is any.
+    method: str = ""
+    #: For ``status``.
+    status: int = 500
+    #: For ``status``.
+    body: str = ""
+    #: For ``delay``.
+    seconds: float = 0.0
+    handled: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in _SPOILERS:
+            raise ValueError(f"kind is one of {', '.join(_SPOILERS)}")
+
+
+class EventLog:
+    """The last events, numbered from 1, that can be followed without being consumed."""
+
+    def __init__(self, capacity: int = 50_000) -> None:
+        self._entries: deque[dict[str, Any]] = deque(maxlen=capacity)
+        self.last = 0
+
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Number an event and keep it, if need be instead of the oldest."""
+        self.last += 1
+        self._entries.append({"seq": self.last, **entry})
+
+    def after(self, seq: int) -> list[dict[str, Any]]:
+        """Return the kept events with a higher number."""
+        first = self.last - len(self._entries) + 1
+        return list(islice(self._entries, max(0, seq + 1 - first), None))
+
+
+class FaultInjection:
+    """ASGI middleware that spoils requests as it is told; ``/dev`` itself is never spoiled."""
+
+    def __init__(self, app: ASGIApp, faults: list[Fault]) -> None:
+        self._app = app
+        self._faults = faults
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, spoiled if a fault is in force for it."""
+        fault = self._take(scope) if self._faults and scope["type"] == "http" else None
+        if fault is None:
+            await self._app(scope, receive, send)
+        else:
+            await _SPOILERS[fault.kind](fault, self._app, scope, receive, send)
+
+    def _take(self, scope: Scope) -> Fault | None:
+        method, path = scope["method"], scope["path"]
+        if path.startswith(_PREFIX):
+            return None
+        for fault in self._faults:
+            if path.startswith(fault.path) and fault.method in ("", method):
+                if fault.times is not None:
+                    fault.times -= 1
+                    if fault.times <= 0:
+                        self._faults.remove(fault)
+                return fault
+        return None
+
+
+def control_routes(faults: list[Fault], log: EventLog, counters: Callable[[], Mapping[str, int]]) -> list[Route]:
+    """Return the routes that this module's table lists."""
+
+    async def read_log(request: Request) -> Response:
+        entries = log.after(int(request.query_params.get("after", "0")))
+        return JSONResponse({"entries": entries, "next": log.last})
+
+    async def read_counters(_: Request) -> Response:
+        return JSONResponse(counters())
+
+    async def change_faults(request: Request) -> Response:
+        if request.method == "DELETE":
+            faults.clear()
+        elif request.method == "POST":
+            try:
+                faults.append(Fault(**await request.json()))
+            except (TypeError, ValueError) as error:
+                known = ", ".join(field.name for field in fields(Fault))
+                return Response(f"{error}; a fault has {known}", status_code=400, media_type="text/plain")
+        return JSONResponse([asdict(fault) for fault in faults])
+
+    return [
+        Route(f"{_PREFIX}log", read_log),
+        Route(f"{_PREFIX}counters", read_counters),
+        Route(f"{_PREFIX}faults", change_faults, methods=["GET", "POST", "DELETE"]),
+    ]
+
+
+async def _status(fault: Fault, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    if fault.handled:
+        await _answer(app, scope, receive)
+    await Response(fault.body, status_code=fault.status)(scope, receive, send)
+
+
+async def _delay(fault: Fault, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    await asyncio.sleep(fault.seconds)
+    await app(scope, receive, send)
+
+
+async def _hang(fault: Fault, app: ASGIApp, scope: Scope, receive: Receive, _: Send) -> None:
+    if fault.handled:
+        await _answer(app, scope, receive)
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _close(_: Fault, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    start, body = await _answer(app, scope, receive)
+    await send(start)
+    # The server closes the connection of an answer that stays shorter than its Content-Length.
+    await send({"type": "http.response.body", "body": body[: len(body) // 2], "more_body": True})
+
+
+async def _garbage(_: Fault, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    start, body = await _answer(app, scope, receive)
+    await _resend(start, body[: len(body) // 2], send)
+
+
+async def _drop_logs(_: Fault, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    start, body = await _answer(app, scope, receive)
+    await _resend(start, json.dumps({**json.loads(body), "logs": []}).encode(), send)
+
+
+_SPOILERS: dict[str, Spoiler] = {
+    "status": _status,
+    "delay": _delay,
+    "hang": _hang,
+    "close": _close,
+    "garbage": _garbage,
+    "drop_logs": _drop_logs,
+}
+
+
+async def _answer(app: ASGIApp, scope: Scope, receive: Receive) -> tuple[Message, bytes]:
+    """Carry a request out and return the start and the body of its answer."""
+    messages: list[Message] = []
+
+    async def keep(message: Message) -> None:
+        messages.append(message)
+
+    await app(scope, receive, keep)
+    return messages[0], b"".join(message.get("body", b"") for message in messages[1:])
+
+
+async def _resend(start: Message, body: bytes, send: Send) -> None:
+    headers = [(name, value) for name, value in start["headers"] if name != b"content-length"]
+    headers.append((b"content-length", str(len(body)).encode()))
+    await send({**start, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,380 @@
+"""A development gorush: the HTTP contract of gorush 1.22 with scripted deliveries instead of Apple and Google.
+
+Serves POST /api/push (gorush.md section 2), /healthz, /metrics, /api/stat/app, /version and /, in sync mode with the
+local queue unless told otherwise. What becomes of a push is decided by how its token begins, see `SCRIPTS` and:
+
+==============  ================================================================================================
+``flaky-N``     the first N attempts for this ``notif_id`` and token fail with a server error, then it is delivered
+``slow-MS``     takes MS milliseconds; what follows (``slow-300-dead``) is a script again
+anything else   is delivered; so is every token of 64 hex digits, which a random APNs token may be
+==============  ================================================================================================
+
+Tests and the demo may use the `controls` endpoints (``/dev/log``, ``/dev/counters``, ``/dev/faults``); a fault for
+pushes alone has ``"path": "/api/push"``. An entry of ``/dev/log`` is one attempt to deliver one
+push: ``{seq, at, post, platform, token, outcome, notification}`` with ``at`` in Unix seconds, ``post`` the number of
+the request, ``outcome`` either ``delivered``, the error text, or ``refused`` for what gorush drops without a log
+entry, and the notification exactly as it was handed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.responses import Response
+from starlette.routing import Route
+
+from wakupush.devnet.controls import EventLog, Fault, FaultInjection, control_routes
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+VERSION = "1.22.0-devnet"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why one attempt failed."""
+
+    error: str
+    #: Whether gorush tries again at once, if ``max_retry`` lets it.
+    retried: bool
+
+
+@dataclass(frozen=True)
+class Script:
+    """What Apple or Google say to a token, as gorush passes it on (gorush.md section 3)."""
+
+    ios: str
+    android: str
+    #: gorush repeats APNs' server errors only, but every error of FCM.
+    ios_retried: bool = False
+
+    def failure(self, platform: str) -> Failure:
+        """Return the failure on ``ios`` or ``android``."""
+        return Failure(self.ios, self.ios_retried) if platform == "ios" else Failure(self.android, retried=True)
+
+
+_SERVER_ERROR = Script("InternalServerError", "Internal error encountered.", ios_retried=True)
+
+#: By the beginning of the token.
+SCRIPTS = {
+    "dead": Script("Unregistered", "Requested entity was not found."),
+    "bad": Script("BadDeviceToken", "The registration token is not a valid FCM registration token"),
+    "expired": Script("ExpiredToken", "Requested entity was not found."),
+    "topic": Script("DeviceTokenNotForTopic", "SenderId mismatch"),
+    "mismatch": Script("DeviceTokenNotForTopic", "SenderId mismatch"),
+    "throttled": Script("TooManyRequests", "Quota exceeded for quota metric"),
+    "ise": _SERVER_ERROR,
+    "unavailable": Script("ServiceUnavailable", "The service is currently unavailable.", ios_retried=True),
+    "empty": Script("", "Internal error encountered.", ios_retried=True),
+    "credentials": Script("InvalidProviderToken", "Request had invalid authentication credentials."),
+    "unreachable": Script(
+        'Post "https://api.push.apple.com/3/device/": dial tcp: lookup api.push.apple.com: no such host',
+        'unknown error while making an http call: Post "https://fcm.googleapis.com/v1/projects/devnet/messages:send": '
+        "dial tcp: lookup fcm.googleapis.com: no such host",
+    ),
+}
+
+_TOO_LARGE = Failure("PayloadTooLarge", retried=False)
+_APNS_MAX_PAYLOAD = 4096
+_FCM_MAX_TOKENS = 500
+_MASKED_TOKEN_END = 10
+
+_APNS_TOKEN = re.compile(r"[0-9a-fA-F]{64}")
+_FLAKY = re.compile(r"flaky-(\d+)")
+_SLOW = re.compile(r"slow-(\d+)-?")
+
+_PLATFORMS = {1: "ios", 2: "android"}
+
+# What Go's decoder insists on; null and unknown keys pass.
+_FIELD_TYPES: dict[str, type] = {
+    "tokens": list,
+    "platform": int,
+    "data": dict,
+    **dict.fromkeys(("message", "title", "topic", "notif_id", "priority", "push_type", "collapse_id", "image"), str),
+    **dict.fromkeys(("retry", "badge", "expiration"), int),
+    **dict.fromkeys(("content_available", "mutable_content", "production", "development"), bool),
+}
+
+_METRICS = (
+    ("total_push_count", "counter", "Number of push count"),
+    ("ios_success", "counter", "Number of iOS success count"),
+    ("ios_error", "counter", "Number of iOS fail count"),
+    ("android_success", "counter", "Number of android success count"),
+    ("android_fail", "counter", "Number of android fail count"),
+    ("huawei_success", "counter", "Number of huawei success count"),
+    ("huawei_fail", "counter", "Number of huawei fail count"),
+    ("busy_workers", "gauge", "Length of busy workers"),
+    ("submitted_tasks", "counter", "Length of Submitted Tasks"),
+    ("success_tasks", "counter", "Length of Success Tasks"),
+    ("failure_tasks", "counter", "Length of Failure Tasks"),
+)
+_SUCCESS = {"ios": "ios_success", "android": "android_success"}
+_FAILURE = {"ios": "ios_error", "android": "android_fail"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GorushSettings:
+    """The part of gorush's configuration that changes its answers."""
+
+    #: core.sync: answer after delivery and with the failures.
+    sync: bool = True
+    #: core.max_notification.
+    max_notification: int = 100
+    #: ios.max_retry and android.max_retry.
+    max_retry: int = 0
+    #: log.hide_token.
+    hide_token: bool = False
+
+
+class BadRequestError(ValueError):
+    """gorush answers 400 with this text."""
+
+
+class Gorush:
+    """The state of a development gorush."""
+
+    def __init__(self, settings: GorushSettings | None = None) -> None:
+        self.settings = settings or GorushSettings()
+        self.log = EventLog()
+        self.counters: Counter[str] = Counter({name: 0 for name, *_ in _METRICS})
+        self._posts = 0
+        self._flaky_attempts: Counter[tuple[str, str]] = Counter()
+        self._queue: set[asyncio.Future[list[list[dict[str, str]]]]] = set()
+
+    async def push(self, body: bytes) -> dict[str, Any]:
+        """Take the notifications of one request and return the answer.
+
+        Raises:
+            BadRequestError: the request is refused as a whole.
+        """
+        notifications = self._notifications(body)
+        self._posts += 1
+        counts = sum(len(it.get("tokens") or ()) + bool(it.get("topic")) for it in notifications)
+        self.counters["total_push_count"] += counts
+        self.counters["submitted_tasks"] += len(notifications)
+        deliveries = asyncio.gather(*(self._deliver(it, self._posts) for it in notifications))
+        logs: list[dict[str, str]] = []
+        if self.settings.sync:
+            logs = [entry for entries in await deliveries for entry in entries]
+        else:
+            self._queue.add(deliveries)
+            deliveries.add_done_callback(self._queue.discard)
+        return {"counts": counts, "logs": logs, "success": "ok"}
+
+    def _notifications(self, body: bytes) -> list[dict[str, Any]]:
+        """Return the notifications of the enabled platforms; the others are dropped silently."""
+        try:
+            # As Go's decoder, look at the first JSON value and at nothing after it.
+            request, _ = json.JSONDecoder().raw_decode(body.decode(errors="replace").lstrip())
+            notifications = [_checked(it) for it in _list(request["notifications"])]
+        except (ValueError, TypeError, KeyError) as error:
+            raise BadRequestError("Missing notifications field.") from error
+        if not notifications:
+            raise BadRequestError("Notifications field is empty.")
+        limit = self.settings.max_notification
+        if len(notifications) > limit:
+            raise BadRequestError(f"Number of notifications({len(notifications)}) over limit({limit})")
+        return [it for it in notifications if it.get("platform") in _PLATFORMS]
+
+    async def _deliver(self, notification: dict[str, Any], post: int) -> list[dict[str, str]]:
+        """Deliver one notification, a task of gorush's queue; return its log entries, one for each failed attempt."""
+        platform = _PLATFORMS[notification["platform"]]
+        tokens = list(notification.get("tokens") or ())
+        if platform == "android" and _is_refused_by_fcm(notification):
+            self.counters["failure_tasks"] += 1
+            for token in tokens:
+                self._record(notification, post, token, "refused")
+            return []
+        if platform == "android" and notification.get("topic"):
+            tokens.insert(0, notification["topic"])
+        self.counters["busy_workers"] += 1
+        entries: list[dict[str, str]] = []
+        for _ in range(1 + self.settings.max_retry):
+            outcomes = await asyncio.gather(*(self._attempt(notification, post, token) for token in tokens))
+            failures = [(token, failure) for token, failure in zip(tokens, outcomes, strict=True) if failure]
+            entries += [self._entry(notification, token, failure.error) for token, failure in failures]
+            tokens = [token for token, failure in failures if failure.retried]
+        self.counters["busy_workers"] -= 1
+        self.counters["success_tasks"] += 1
+        return entries
+
+    async def _attempt(self, notification: dict[str, Any], post: int, token: str) -> Failure | None:
+        platform = _PLATFORMS[notification["platform"]]
+        script = token
+        if slow := _SLOW.match(script):
+            await asyncio.sleep(int(slow[1]) / 1000)
+            script = script[slow.end() :]
+        failure = self._failure(notification, platform, script)
+        self.counters[_FAILURE[platform] if failure else _SUCCESS[platform]] += 1
+        self._record(notification, post, token, failure.error if failure else "delivered")
+        return failure
+
+    def _failure(self, notification: dict[str, Any], platform: str, script: str) -> Failure | None:
+        if platform == "ios" and _apns_payload_size(notification) > _APNS_MAX_PAYLOAD:
+            return _TOO_LARGE
+        if _APNS_TOKEN.fullmatch(script):
+            return None
+        if flaky := _FLAKY.match(script):
+            key = (str(notification.get("notif_id")), script)
+            self._flaky_attempts[key] += 1
+            return _SERVER_ERROR.failure(platform) if self._flaky_attempts[key] <= int(flaky[1]) else None
+        return next((it.failure(platform) for prefix, it in SCRIPTS.items() if script.startswith(prefix)), None)
+
+    def _record(self, notification: dict[str, Any], post: int, token: str, outcome: str) -> None:
+        self.log.append(
+            {
+                "at": time.time(),
+                "post": post,
+                "platform": _PLATFORMS[notification["platform"]],
+                "token": token,
+                "outcome": outcome,
+                "notification": notification,
+            }
+        )
+
+    def _entry(self, notification: dict[str, Any], token: str, error: str) -> dict[str, str]:
+        return {
+            **({"notif_id": notification["notif_id"]} if notification.get("notif_id") else {}),
+            "type": "failed-push",
+            "platform": _PLATFORMS[notification["platform"]],
+            "token": _masked(token) if self.settings.hide_token else token,
+            "message": notification.get("message") or "",
+            "error": error,
+        }
+
+
+def create_app(gorush: Gorush | None = None) -> Starlette:
+    """Return the app of a gorush; without one it gets a new one with default settings."""
+    gorush = gorush or Gorush()
+    faults: list[Fault] = []
+
+    async def push(request: Request) -> Response:
+        try:
+            return _json(await gorush.push(await request.body()))
+        except BadRequestError as error:
+            return _json({"code": 400, "message": str(error)}, status=400)
+
+    async def healthz(_: Request) -> Response:
+        return Response()
+
+    async def metrics(_: Request) -> Response:
+        return Response(
+            "".join(
+                f"# HELP gorush_{name} {text}\n# TYPE gorush_{name} {kind}\ngorush_{name} {gorush.counters[name]}\n"
+                for name, kind, text in sorted(_METRICS)
+            ),
+            headers={"content-type": "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"},
+        )
+
+    async def stat_app(_: Request) -> Response:
+        counters = gorush.counters
+        return _json(
+            {
+                "version": VERSION,
+                **{name: counters[name] for name in ("busy_workers", "success_tasks", "failure_tasks")},
+                "submitted_tasks": counters["submitted_tasks"],
+                "total_count": counters["total_push_count"],
+                "ios": {"push_success": counters["ios_success"], "push_error": counters["ios_error"]},
+                "android": {"push_success": counters["android_success"], "push_error": counters["android_fail"]},
+                "huawei": {"push_success": counters["huawei_success"], "push_error": counters["huawei_fail"]},
+            }
+        )
+
+    async def version(_: Request) -> Response:
+        return _json({"source": "https://github.com/appleboy/gorush", "version": VERSION})
+
+    async def root(_: Request) -> Response:
+        return _json({"text": "Welcome to notification server."})
+
+    async def not_found(_: Request, __: Exception) -> Response:
+        return Response("404 page not found", status_code=404, headers={"content-type": "text/plain"})
+
+    app = Starlette(
+        routes=[
+            Route("/api/push", push, methods=["POST"]),
+            Route("/healthz", healthz),
+            Route("/metrics", metrics),
+            Route("/api/stat/app", stat_app),
+            Route("/version", version),
+            Route("/", root),
+            *control_routes(faults, gorush.log, lambda: gorush.counters),
+        ],
+        middleware=[Middleware(_VersionHeader), Middleware(FaultInjection, faults=faults)],
+        exception_handlers=dict.fromkeys((404, 405), not_found),
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+class _VersionHeader:
+    """ASGI middleware: gorush names its version in every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_version(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["X-Gorush-Version"] = VERSION
+            await send(message)
+
+        await self._app(scope, receive, send_with_version)
+
+
+def _json(content: dict[str, Any], *, status: int = 200) -> Response:
+    body = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return Response(body, status_code=status, media_type="application/json; charset=utf-8")
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError("not a list")
+    return value
+
+
+def _checked(notification: Any) -> dict[str, Any]:
+    """Return a notification whose known keys have the types that Go insists on; TypeError if they have not."""
+    if notification is None:
+        return {}
+    if not isinstance(notification, dict):
+        raise TypeError("not an object")
+    for name, expected in _FIELD_TYPES.items():
+        value = notification.get(name)
+        if value is not None and type(value) is not expected:
+            raise TypeError(f"{name} is not {expected.__name__}")
+    if not all(isinstance(token, str) for token in notification.get("tokens") or ()):
+        raise TypeError("tokens are not strings")
+    return notification
+
+
+def _is_refused_by_fcm(notification: dict[str, Any]) -> bool:
+    """Return whether the Firebase SDK refuses the whole notification; gorush tells nobody but its own log."""
+    tokens = notification.get("tokens") or ()
+    return not (tokens or notification.get("topic")) or len(tokens) > _FCM_MAX_TOKENS or "" in tokens
+
+
+def _apns_payload_size(notification: dict[str, Any]) -> int:
+    title, message = notification.get("title"), notification.get("message")
+    alert = {"title": title, "body": message} if title else message
+    payload = {"aps": {"alert": alert}, **(notification.get("data") or {})}
+    return len(json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def _masked(token: str) -> str:
+    """Hide a token as gorush does: all of a short one, else every occurrence of its last and first ten characters."""
+    if len(token) < 2 * _MASKED_TOKEN_END:
+        return "*" * len(token)
+    stars = "*" * _MASKED_TOKEN_END
+    first, last = token[:_MASKED_TOKEN_END], token[-_MASKED_TOKEN_END:]
+    return token.replace(last, stars).replace(first, stars)

@@ -1,0 +1,92 @@
+"""Messages as clients send them, for the demo, tests and benchmarks."""
+
+from __future__ import annotations
+
+import secrets
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from wakupush.protocol import application, payload, topics
+from wakupush.protocol.application import Type
+from wakupush.protocol.grants import grant
+from wakupush.protocol.pb.push_notification_pb2 import (
+    PushNotification,
+    PushNotificationQuery,
+    PushNotificationRegistration,
+    PushNotificationRequest,
+)
+from wakupush.protocol.registration import seal_registration
+from wakupush.protocol.waku_message import WakuMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from wakupush.protocol.keys import PrivateKey, PublicKey
+
+
+def registration(client: PrivateKey, server: PublicKey, **fields: Any) -> PushNotificationRegistration:
+    """Return a registration of an iOS device that every check passes; `fields` replace its fields."""
+    access_token = fields.pop("access_token", str(uuid.uuid4()))
+    return PushNotificationRegistration(
+        **{
+            "token_type": PushNotificationRegistration.APN_TOKEN,
+            "device_token": secrets.token_hex(32),
+            "installation_id": str(uuid.uuid4()),
+            "access_token": access_token,
+            "enabled": True,
+            "version": 1,
+            "grant": grant(client, server, access_token),
+            "apn_topic": "im.status.ethereum",
+            **fields,
+        }
+    )
+
+
+def register(client: PrivateKey, server: PublicKey, content: PushNotificationRegistration) -> WakuMessage:
+    """Return the message that registers a client, on the server's partitioned topic, as the specification has it."""
+    sealed = seal_registration(content, client, server)
+    return to_server(client, server, Type.PUSH_NOTIFICATION_REGISTRATION, sealed)
+
+
+def query(asker: PrivateKey, key_hash: bytes, *others: bytes) -> WakuMessage:
+    """Return a query for users (hashes of 64 bytes), on the query topic of the first."""
+    name, _ = topics.query_topics(key_hash)
+    inner = PushNotificationQuery(public_keys=[key_hash, *others]).SerializeToString()
+    metadata = application.wrap(Type.PUSH_NOTIFICATION_QUERY, inner, asker)
+    return _message(name, payload.seal_symmetric(metadata, topics.symmetric_key(name), asker))
+
+
+def notification(key_hash: bytes, registered: PushNotificationRegistration, **fields: Any) -> PushNotification:
+    """Return an item of a request that the registration admits; `fields` replace its fields."""
+    return PushNotification(
+        **{
+            "access_token": registered.access_token,
+            "chat_id": secrets.token_bytes(64),
+            "public_key": key_hash,
+            "installation_id": registered.installation_id,
+            "message": secrets.token_bytes(64),
+            "type": PushNotification.MESSAGE,
+            "author": secrets.token_bytes(64),
+            **fields,
+        }
+    )
+
+
+def request(
+    sender: PrivateKey, server: PublicKey, items: Sequence[PushNotification], message_id: bytes | None = None
+) -> WakuMessage:
+    """Return a push request, on the server's partitioned topic."""
+    message_id = secrets.token_bytes(32) if message_id is None else message_id
+    inner = PushNotificationRequest(requests=items, message_id=message_id).SerializeToString()
+    return to_server(sender, server, Type.PUSH_NOTIFICATION_REQUEST, inner)
+
+
+def to_server(sender: PrivateKey, server: PublicKey, kind: Type.ValueType, inner: bytes) -> WakuMessage:
+    """Return a message of any kind, signed at both layers, on the server's partitioned topic."""
+    metadata = application.wrap(kind, inner, sender)
+    return _message(topics.partitioned_topic(server), payload.seal_asymmetric(metadata, server, sender))
+
+
+def _message(topic_name: str, sealed: bytes) -> WakuMessage:
+    return WakuMessage(payload=sealed, content_topic=topics.content_topic(topic_name), timestamp=time.time_ns())

@@ -1,0 +1,232 @@
+"""Child processes that never outlive the process that started them.
+
+Every child leads a session and process group of its own. A tiny shell watcher in that group blocks on a pipe whose
+other end only the parent holds: when the parent stops the child, or dies in whatever way, the pipe closes and the
+watcher kills the whole group. That works on Linux and macOS, for threads, and for children that change their user.
+The watcher is also what keeps the group id from being given to somebody else's processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+_LOG_TAIL_LINES = 20
+
+# Standard input is the pipe. The watcher is forked twice, so that the program does not find a child it never started.
+_WITH_WATCHER = 'exec 3<&0 </dev/null; ( (read line; kill -KILL 0) <&3 & ); exec "$@" 3<&-'
+
+
+class StartFailedError(RuntimeError):
+    """A child died, or was not ready in time, while it was being started; the text ends with the tail of its log."""
+
+
+class WaitTimeoutError(TimeoutError):
+    """What was waited for did not happen in time."""
+
+
+def free_port() -> int:
+    """Return a TCP port of 127.0.0.1 that nothing listens on right now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_until(predicate: Callable[[], bool], *, timeout: float, what: str, interval: float = 0.02) -> None:
+    """Block until ``predicate`` is true.
+
+    Args:
+        predicate: called again and again, at least once.
+        timeout: seconds.
+        what: what is waited for, for the error text.
+        interval: seconds between two calls.
+
+    Raises:
+        WaitTimeoutError: ``predicate`` was false for ``timeout`` seconds.
+    """
+    deadline = time.monotonic() + timeout
+    while not predicate():
+        if time.monotonic() >= deadline:
+            raise WaitTimeoutError(f"waited {timeout:g} s in vain: {what}")
+        time.sleep(interval)
+
+
+def answers_http(url: str) -> bool:
+    """Return whether a GET of ``url`` is answered with 200 within a second."""
+    try:
+        with urllib.request.urlopen(url, timeout=1) as answer:  # noqa: S310 - the caller's own http:// address
+            return bool(answer.status == HTTPStatus.OK)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+class Process:
+    """A child process with a log file; as a context manager it runs inside the block.
+
+    Args:
+        name: for error texts.
+        command: program and arguments.
+        log: file that gets standard output and standard error, appended.
+        env: the environment; None inherits ours.
+        cwd: the working directory; None stays in ours.
+        user: uid and gid to run as, which only root may set; None stays as we are.
+        ready: says whether the started program can be used; None takes a running program as ready.
+        start_timeout: seconds until it must be ready.
+        stop_signal: asks the program to end.
+        grace: seconds between asking and SIGKILL.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        user: tuple[int, int] | None = None,
+        ready: Callable[[], bool] | None = None,
+        start_timeout: float = 30.0,
+        stop_signal: signal.Signals = signal.SIGTERM,
+        grace: float = 10.0,
+    ) -> None:
+        self.name = name
+        self.log = log
+        self._command = list(command)
+        self._env = env
+        self._cwd = cwd
+        self._user = user
+        self._ready = ready
+        self._start_timeout = start_timeout
+        self._stop_signal = stop_signal
+        self._grace = grace
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Process and group id of the running child, else None."""
+        return self._child.pid if self._child and self.running else None
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._child is not None and self._child.poll() is None
+
+    def start(self) -> None:
+        """Start the child and wait until it is ready; nothing happens if it is running.
+
+        Raises:
+            StartFailedError: it ended, or was not ready within the start timeout; it is not running then.
+        """
+        if self.running:
+            return
+        uid, gid = self._user or (None, None)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self._child = subprocess.Popen(
+                ["/bin/sh", "-c", _WITH_WATCHER, self.name, *self._command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._env,
+                cwd=self._cwd,
+                start_new_session=True,
+                user=uid,
+                group=gid,
+                extra_groups=None if self._user is None else [],
+            )
+        try:
+            wait_until(self._ready_or_dead, timeout=self._start_timeout, what=f"{self.name} is ready")
+        except WaitTimeoutError as error:
+            self.kill()
+            raise StartFailedError(f"{error}\n{self.log_tail()}") from error
+        if not self.running:
+            raise StartFailedError(f"{self.name} ended with {self.wait()} while starting\n{self.log_tail()}")
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end of a child that was started.
+
+        Args:
+            timeout: seconds, None for ever.
+
+        Returns:
+            Its exit status, negative for the signal that ended it.
+
+        Raises:
+            WaitTimeoutError: it goes on.
+        """
+        if self._child is None:
+            raise RuntimeError(f"{self.name} was never started")
+        try:
+            status = self._child.wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            raise WaitTimeoutError(f"{self.name} did not end within {timeout} s") from error
+        self._release()
+        return status
+
+    def stop(self) -> None:
+        """Ask the child to end and SIGKILL its group after the grace; nothing happens if it is not running."""
+        if self._child is None:
+            return
+        if self.running:
+            self._child.send_signal(self._stop_signal)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._child.wait(self._grace)
+        self._release()
+        self._child.wait()
+
+    def kill(self) -> None:
+        """SIGKILL the child and its group at once, as a crash would; nothing happens if it is not running."""
+        if self._child is not None:
+            self._child.kill()
+            self._release()
+            self._child.wait()
+
+    def restart(self) -> None:
+        """Stop and start."""
+        self.stop()
+        self.start()
+
+    def log_tail(self) -> str:
+        """Return the last lines of the log."""
+        lines = self.log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:] if self.log.exists() else []
+        return "\n".join([f"last lines of {self.log}:", *(lines or ["(empty)"])])
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def _ready_or_dead(self) -> bool:
+        return not self.running or self._ready is None or self._ready()
+
+    def _release(self) -> None:
+        """Let the watcher kill what is left of the group."""
+        if self._child is not None and self._child.stdin is not None:
+            self._child.stdin.close()
+
+
+def unprivileged_user() -> tuple[int, int] | None:
+    """Return uid and gid of an existing unprivileged user if we are root, else None: no change is needed."""
+    if os.geteuid() != 0:
+        return None
+    import pwd  # noqa: PLC0415 - Unix only, and so is being root
+
+    names = {entry.pw_name: entry for entry in pwd.getpwall()}
+    entry = names.get("postgres") or names["nobody"]
+    return entry.pw_uid, entry.pw_gid

@@ -1,0 +1,215 @@
+"""The whole server as real processes on embedded parts: Postgres, Redis, a Waku node, gorush, ingest, workers, beat."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from operator import methodcaller
+from typing import TYPE_CHECKING, Literal, Self
+
+import psycopg
+
+from wakupush.devnet.postgres import PostgresServer
+from wakupush.devnet.processes import Process, StartFailedError, answers_http, free_port
+from wakupush.devnet.redis import RedisServer
+from wakupush.protocol import topics
+from wakupush.protocol.keys import PrivateKey
+from wakupush.queues import QUEUES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+#: Static shards of the Status network.
+SHARDS = ("/waku/2/rs/16/32", "/waku/2/rs/16/64")
+#: Variables of this process that its children keep.
+_INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV")
+#: Celery logs it once a worker takes tasks.
+_READY = " ready."
+
+
+class Stack:
+    """A server that listens on loopback and ends with this process. Start its parts by `start`, or one by one.
+
+    Args:
+        directory: for data and logs; if we are root, every folder above it must be open to others.
+        key: of the server; a new one unless given.
+        concurrency: processes of each pool.
+        settings: further variables, for example ``{"WAKUPUSH_GORUSH__DIALECT": "status"}``.
+        worker_module: what ``python -m`` runs instead of `wakupush` for workers, so that tests can plant a fault.
+        fsync: False trades the safety of Postgres' data for speed.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        key: PrivateKey | None = None,
+        concurrency: int = 1,
+        settings: Mapping[str, str] | None = None,
+        worker_module: str = "wakupush",
+        fsync: bool = True,
+    ) -> None:
+        self.directory = directory
+        self.key = key or PrivateKey.generate()
+        self._key_file = directory / "identity.key"
+        self._settings = dict(settings or {})
+        self.postgres = PostgresServer(directory / "postgres", fsync=fsync)
+        self.redis = RedisServer(directory / "redis")
+        self._ports = {name: free_port() for name in ("waku", "gorush", "ingest")}
+        self.node = self._server("waku", "--archive-window", "any")
+        self.gorush = self._server("gorush")
+        self.ingest = self._wakupush("ingest live", "ingest", "live", ready=self._ingest_polls)
+        self.workers = {name: self._worker(name, concurrency, worker_module) for name in QUEUES}
+        self.beat = self._wakupush("beat", "beat")
+
+    @property
+    def node_url(self) -> str:
+        """URL of the Waku node."""
+        return f"http://127.0.0.1:{self._ports['waku']}"
+
+    @property
+    def gorush_url(self) -> str:
+        """URL of gorush."""
+        return f"http://127.0.0.1:{self._ports['gorush']}"
+
+    @property
+    def ingest_url(self) -> str:
+        """URL of ingest's /healthz, /readyz and /metrics."""
+        return f"http://127.0.0.1:{self._ports['ingest']}"
+
+    @property
+    def processes(self) -> list[Process]:
+        """Everything, in the order in which it starts."""
+        return [self.postgres, self.redis, self.node, self.gorush, *self.workers.values(), self.beat, self.ingest]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of every process of the server."""
+        inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        return inherited | {
+            "WAKUPUSH_PUBLIC_KEY": str(self.key.public_key),
+            "WAKUPUSH_IDENTITY_KEY_FILE": str(self._key_file),
+            "WAKUPUSH_WAKU__URL": self.node_url,
+            "WAKUPUSH_WAKU__SHARDS": json.dumps(SHARDS),
+            "WAKUPUSH_REDIS__URL": self.redis.url,
+            "WAKUPUSH_POSTGRES__DSN": self.postgres.dsn,
+            "WAKUPUSH_GORUSH__URL": self.gorush_url,
+            "WAKUPUSH_INGEST__HTTP_PORT": str(self._ports["ingest"]),
+            **self._settings,
+        }
+
+    def start(self) -> None:
+        """Start everything and wait until it works.
+
+        Raises:
+            StartFailedError: a part did not start; all others are stopped.
+        """
+        with ExitStack() as undo:
+            undo.callback(self.stop)
+            self.start_servers()
+            _all(self.workers.values(), "start")
+            self.beat.start()
+            self.ingest.start()
+            undo.pop_all()
+
+    def start_servers(self) -> None:
+        """Start Postgres, Redis, the node and gorush, and bring the schema up to date."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._key_file.touch(mode=0o600)
+        self._key_file.write_text(self.key.secret.hex())
+        _all([self.postgres, self.redis, self.node, self.gorush], "start")
+        self.run("migrate")
+
+    def run(self, *arguments: str) -> None:
+        """Run a command of ``wakupush`` to its end.
+
+        Raises:
+            StartFailedError: it failed; the text ends with the tail of its log.
+        """
+        process = self._wakupush(arguments[0], *arguments)
+        process.start()
+        if process.wait(timeout=60):
+            raise StartFailedError(f"wakupush {' '.join(arguments)} failed\n{process.log_tail()}")
+
+    def stop(self) -> None:
+        """Stop everything: what takes messages first, what they need last."""
+        self.ingest.stop()
+        self.beat.stop()
+        _all(self.workers.values(), "stop")
+        _all([self.node, self.gorush, self.redis, self.postgres], "stop")
+
+    def connect(self) -> psycopg.Connection:
+        """Return a connection to Postgres, in autocommit mode."""
+        return psycopg.connect(self.postgres.dsn, autocommit=True)
+
+    def is_handled(self, connection: psycopg.Connection, message_hash: bytes, content_topic: str) -> bool:
+        """Say whether the server is done with a message, or does not listen where it was sent."""
+        listens = (
+            content_topic in _own_topics(self.key)
+            or connection.execute(
+                "SELECT FROM query_topics WHERE topic = %s", [topics.topic_of(content_topic)]
+            ).fetchone()
+        )
+        done = connection.execute("SELECT FROM ledger WHERE message_hash = %s", [message_hash]).fetchone()
+        return not listens or done is not None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def _server(self, name: str, *options: str) -> Process:
+        port = str(self._ports[name])
+        ready_path = {"waku": "/health", "gorush": "/healthz"}[name]
+        return Process(
+            name,
+            [sys.executable, "-m", "wakupush.devnet.serve", name, "--port", port, *options],
+            log=self.directory / f"{name}.log",
+            ready=lambda: answers_http(f"http://127.0.0.1:{port}{ready_path}"),
+        )
+
+    def _wakupush(
+        self,
+        name: str,
+        *arguments: str,
+        module: str = "wakupush",
+        ready: Callable[[], bool] | None = None,
+    ) -> Process:
+        return Process(
+            name,
+            [sys.executable, "-m", module, *arguments],
+            log=self.directory / f"{name.replace(' ', '-')}.log",
+            env=self.environment,
+            ready=ready,
+            grace=100.0,
+        )
+
+    def _worker(self, queue: str, concurrency: int, module: str) -> Process:
+        name = f"worker {queue}"
+        log = self.directory / f"worker-{queue}.log"
+        return self._wakupush(
+            name,
+            *("worker", queue, "--concurrency", str(concurrency)),
+            module=module,
+            ready=lambda: log.exists() and _READY in log.read_text(errors="replace"),
+        )
+
+    def _ingest_polls(self) -> bool:
+        return answers_http(f"{self.ingest_url}/readyz")
+
+
+def _own_topics(key: PrivateKey) -> set[str]:
+    names = (topics.personal_topic(key.public_key), topics.partitioned_topic(key.public_key))
+    return {topics.content_topic(name) for name in names}
+
+
+def _all(processes: Iterable[Process], verb: Literal["start", "stop"]) -> None:
+    """Start or stop processes side by side."""
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(methodcaller(verb), processes))
