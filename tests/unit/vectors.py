@@ -1,0 +1,62 @@
+"""Reads the golden vectors of tests/vectors; their fields are described in the README.md there."""
+
+import json
+from base64 import b64decode
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from wakupush.protocol import payload
+from wakupush.protocol.keys import PrivateKey
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+SCENARIOS = sorted(path.stem for path in VECTORS.glob("scenario_*.json"))
+
+
+@cache
+def load(name):
+    return json.loads((VECTORS / f"{name}.json").read_text())
+
+
+def entries(name, key):
+    """Return the entries of a file as parameters, with what describes each in its id."""
+    return [
+        pytest.param(entry, id="-".join(filter(None, [f"{index:02}", entry.get("name") or entry.get("note") or ""])))
+        for index, entry in enumerate(load(name)[key])
+    ]
+
+
+def messages(*, inside="waku_message"):
+    """Return every message of every file, with its layers, that has a certain layer."""
+    found = [(f"payload_v1-{message['note']}", message) for message in load("payload_v1")["messages"]]
+    for scenario in SCENARIOS:
+        for step in load(scenario)["steps"]:
+            for kind in ("send", "replies"):
+                found += [
+                    (f"{scenario.removeprefix('scenario_')}-{step['name']}-{kind}{index}", message)
+                    for index, message in enumerate(step[kind])
+                ]
+    return [pytest.param(message, id=name) for name, message in found if inside in message]
+
+
+def private_keys(scenario):
+    """Return the private keys of a scenario's parties by their public keys, in hex."""
+    parties = load(scenario)["keys"]
+    return {
+        key["public_key"]: PrivateKey.from_hex(key["private_key"])
+        for party in parties
+        for key in (party, *party["ephemeral_keys"])
+    }
+
+
+def sealed(message):
+    return b64decode(message["waku_message"]["payload"])
+
+
+def opened(message):
+    """Open the payload of a message with the key that its vector names."""
+    layer = message["payload_v1"]
+    if layer["encryption"] == "symmetric":
+        return payload.open_symmetric(sealed(message), bytes.fromhex(layer["symmetric_key"]))
+    return payload.open_asymmetric(sealed(message), PrivateKey.from_hex(layer["recipient_private_key"]))
