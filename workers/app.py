@@ -120,4 +120,5 @@ def _connect_signals(settings: Settings, log_context: dict[str, Any]) -> None:
     @signals.worker_process_shutdown.connect(weak=False)
     def close_context(pid: int, **_: Any) -> None:
         _Process.context.close()
-        multiprocess.mark_process_dead(pid)  # type: ignore[no-untyped-call]  # prometheus_client has no types there
+        if settings.worker.http_port >= 0:
+            multiprocess.mark_process_dead(pid)  # type: ignore[no-untyped-call]  # prometheus_client has no types there

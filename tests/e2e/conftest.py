@@ -1,0 +1,34 @@
+"""The whole server as real processes."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from wakupush.devnet.stack import Stack
+
+
+@contextmanager
+def running_stack(**options: object) -> Iterator[Stack]:
+    """Run a stack in a directory that Postgres' user can reach, which pytest's own cannot be."""
+    directory = Path(tempfile.mkdtemp(prefix="wakupush-e2e-"))
+    directory.chmod(0o755)
+    try:
+        with Stack(directory, fsync=False, **options) as stack:
+            yield stack
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def start_stack() -> Iterator[Callable[..., Stack]]:
+    """Start a stack that runs until the end of the module."""
+    from contextlib import ExitStack
+
+    with ExitStack() as exit_stack:
+        yield lambda **options: exit_stack.enter_context(running_stack(**options))

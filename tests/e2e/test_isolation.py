@@ -1,0 +1,64 @@
+"""One bad message in a batch: its neighbours' effects and answers happen, it ends in quarantine."""
+
+from pathlib import Path
+
+import pytest
+
+from wakupush.devnet import messages
+from wakupush.devnet.conversation import open_reply
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import wait_until
+from wakupush.devnet.stack import SHARDS
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.pb.push_notification_pb2 import PushNotificationRegistrationResponse
+from wakupush.protocol.waku_message import message_hash
+from wakupush.waku.node import WakuNode
+
+
+@pytest.fixture(scope="module")
+def stack(start_stack):
+    return start_stack(worker_module="poisoned_worker", settings={"PYTHONPATH": str(Path(__file__).parent)})
+
+
+@pytest.mark.parametrize(("poison", "reason"), [("poison-raise", "RuntimeError"), ("poison-kill", "process died")])
+def test_a_poisonous_message_among_others(stack, poison, reason):
+    clients = [PrivateKey.generate() for _ in range(11)]
+    tokens = [poison if position == 5 else f"token-{position}" for position in range(len(clients))]
+    server = stack.key.public_key
+    sent = [
+        messages.register(client, server, messages.registration(client, server, device_token=token))
+        for client, token in zip(clients, tokens, strict=True)
+    ]
+    hashes = [message_hash(SHARDS[0], message) for message in sent]
+    observer = Observer(stack.node_url, stack.gorush_url)
+    stack.ingest.stop()  # so that one poll brings them all, in one batch
+    with WakuNode(stack.node_url) as node:
+        for message in sent:
+            node.publish(SHARDS[0], message)
+    stack.ingest.start()
+
+    with stack.connect() as connection:
+        answered = set()
+
+        def everybody_is_done() -> bool:
+            for seen in observer.messages():
+                reply = open_reply(seen.message, tuple(clients))
+                if reply and PushNotificationRegistrationResponse.FromString(reply.inner).success:
+                    answered.add(reply.recipient)
+            done = connection.execute("SELECT count(*) FROM ledger WHERE message_hash = ANY (%s)", [hashes]).fetchone()
+            return done == (len(sent),) and len(answered) == len(clients) - 1
+
+        wait_until(everybody_is_done, timeout=60, what="all are answered but one")
+        assert {client.public_key for client in clients} - answered == {clients[5].public_key}
+        stored = connection.execute(
+            "SELECT key_hash FROM registrations WHERE key_hash = ANY (%s)",
+            [[client.public_key.key_hash for client in clients]],
+        ).fetchall()
+        assert len(stored) == len(clients) - 1
+        quarantined = connection.execute(
+            "SELECT reason, attempts, queue, payload FROM quarantine WHERE message_hash = %s", [hashes[5]]
+        ).fetchall()
+        assert quarantined == [(reason, 3, "registration", sent[5].payload)]
+        assert connection.execute("SELECT count(*) FROM message_attempts").fetchone() == (0,)
+        assert connection.execute("SELECT count(*) FROM answers").fetchone() == (0,)
+    observer.close()
