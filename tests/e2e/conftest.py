@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,7 +28,5 @@ def running_stack(**options: object) -> Iterator[Stack]:
 @pytest.fixture(scope="module")
 def start_stack() -> Iterator[Callable[..., Stack]]:
     """Start a stack that runs until the end of the module."""
-    from contextlib import ExitStack
-
     with ExitStack() as exit_stack:
         yield lambda **options: exit_stack.enter_context(running_stack(**options))

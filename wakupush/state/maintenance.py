@@ -98,11 +98,14 @@ def _create_partition(connection: Connection, table: Partitioned, day: date) -> 
 
 
 def drop_partitions(connection: Connection, table: Partitioned, keep: float, today: date) -> int:
-    """Drop the partitions of days that are past, once all their rows came in more than `keep` seconds ago."""
+    """Drop the partitions of days that are over for `keep` seconds, once all their rows came in before that."""
     dropped = 0
     for (name,) in connection.execute(_SQL["partitions"], {"table": table.name}).fetchall():
-        day = name.removeprefix(f"{table.name}_")
-        if not day.isdigit() or datetime.strptime(day, "%Y%m%d").replace(tzinfo=UTC).date() >= today:
+        suffix = name.removeprefix(f"{table.name}_")
+        if not suffix.isdigit():
+            continue
+        day = datetime.strptime(suffix, "%Y%m%d").replace(tzinfo=UTC).date()
+        if (today - day).days * 86_400 <= keep + 86_400:
             continue
         fresh = connection.execute(
             sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE {} > now() - %s * interval '1 second')").format(

@@ -1,0 +1,395 @@
+"""What Postgres guarantees: the version check, leases, the ledger, retention."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from wakupush.events import FIELDS, Event, EventKind
+from wakupush.failures import Failure
+from wakupush.protocol.registration import Registration, TokenType, Unregistration
+from wakupush.protocol.request import NotificationType
+from wakupush.protocol.waku_message import INT64_MAX, INT64_MIN, WakuMessage
+from wakupush.queues import REGISTRATION, Entry
+from wakupush.settings import RetentionSettings
+from wakupush.state import answers, deliveries, events, ledger, maintenance, query_topics, registrations, requests
+from wakupush.state.answers import Answer
+from wakupush.state.deliveries import TRANSITIONS, Delivery, Settlement, State
+from wakupush.state.migrations import runner
+from wakupush.state.registrations import Change, Installation, OutdatedError
+
+ALICE = Installation(b"a" * 64, b"1" * 16)
+NOW = datetime.now(UTC)
+
+
+def registration(version: int, **fields) -> Registration:
+    return Registration(
+        **{
+            "installation_id": "phone",
+            "version": version,
+            "token_type": TokenType.APN,
+            "device_token": f"token-{version}",
+            "access_token": "access",
+            "grant": b"g" * 65,
+            "enabled": True,
+            "apn_topic": "app",
+            "allow_from_contacts_only": False,
+            "block_mentions": False,
+            "allowed_key_list": (b"key", b""),
+            "blocked_chat_list": (),
+            "muted_chat_list": (b"m" * 64,),
+            "allowed_mentions_chat_list": (),
+            **fields,
+        }
+    )
+
+
+def change(version: int, installation=ALICE, **fields) -> Change:
+    return Change(installation, version.to_bytes(16, "big"), registration(version, **fields))
+
+
+def unregistration(version: int) -> Change:
+    return Change(ALICE, b"u" * 16, Unregistration(installation_id="phone", version=version))
+
+
+def delivery(number: int, **fields) -> Delivery:
+    return Delivery(
+        **{
+            "delivery_key": number.to_bytes(32, "big"),
+            "installation": ALICE,
+            "platform": TokenType.APN,
+            "notification_type": NotificationType.MESSAGE,
+            "chat_id": b"chat",
+            "message": b"message",
+            "attempt": 1,
+            "task_id": f"task-{number}",
+            "trace_id": f"trace-{number}",
+            "seen": NOW.timestamp(),
+            **fields,
+        }
+    )
+
+
+def entry(number: int, timestamp: int = 0) -> Entry:
+    message = WakuMessage(payload=b"\x00payload", content_topic="/waku/1/0x00000000/rfc26", timestamp=timestamp)
+    return Entry("/waku/2/rs/16/32", number.to_bytes(32, "big"), NOW.timestamp(), message)
+
+
+# Migrations
+
+
+def test_migrations_that_start_at_once_run_once(empty_dsn):
+    def migrate(_):
+        with psycopg.connect(empty_dsn, autocommit=True) as connection:
+            return runner.migrate(connection)
+
+    with ThreadPoolExecutor(8) as threads:
+        applied = sorted(threads.map(migrate, range(8)), key=len)
+    assert applied[-1] == [migration.name for migration in runner.migrations()]
+    assert applied[:-1] == [[]] * 7
+
+
+def test_a_migration_that_was_changed_is_refused(connection):
+    connection.execute("UPDATE schema_migrations SET checksum = 'other'")
+    with pytest.raises(runner.ChangedMigrationError, match="0001_pre_initial"):
+        runner.migrate(connection)
+
+
+# Registrations
+
+
+def test_only_newer_versions_are_stored(connection):
+    registrations.store(connection, [change(5)])
+    with pytest.raises(OutdatedError):
+        registrations.store(connection, [change(5)])
+    with pytest.raises(OutdatedError):
+        registrations.store(connection, [unregistration(4)])
+    registrations.store(connection, [change(2**64 - 1)])
+    assert registrations.stored(connection, [ALICE])[ALICE].version == 2**64 - 1
+
+
+def test_of_many_who_store_at_once_the_newest_version_stays(dsn):
+    def store(version):
+        with psycopg.connect(dsn) as connection:
+            try:
+                registrations.store(connection, [change(version)])
+            except OutdatedError:
+                connection.rollback()
+                return None
+        return version
+
+    with ThreadPoolExecutor(16) as threads:
+        stored = [version for version in threads.map(store, [*range(1, 31), *range(30, 0, -1)]) if version]
+    assert len(stored) == len(set(stored))
+    with psycopg.connect(dsn) as connection:
+        assert registrations.stored(connection, [ALICE])[ALICE].version == 30 == max(stored)
+
+
+def test_unregistering_leaves_key_hash_and_version_alone(connection):
+    registrations.store(connection, [change(1)])
+    deliveries.add(connection, [delivery(1), delivery(2)], lease=10, time_to_live=10)
+    deliveries.settle(
+        connection, [Settlement(delivery=delivery(2), state=State.DEAD_LETTER, failure=Failure.DEVICE_GONE)]
+    )
+    connection.execute(
+        "INSERT INTO quarantine SELECT '\\x01', 'registration', '', '', '', 0, '', now(), '', 3, key_hash,"
+        " installation_hash FROM registrations"
+    )
+    with connection.transaction():
+        registrations.store(connection, [unregistration(2)])
+    row = connection.execute("SELECT * FROM registrations").fetchone()
+    assert [value for value in row if value is not None] == [b"a" * 64, b"1" * 16, 2, b"u" * 16, False]
+    for table in ("deliveries", "quarantine"):
+        assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
+    assert registrations.devices(connection, [ALICE.key_hash]) == {}
+    assert registrations.preferences(connection, [ALICE]) == {}
+    assert registrations.targets(connection, [ALICE]) == {}
+
+
+def test_what_queries_requests_and_deliveries_read(connection):
+    registrations.store(connection, [change(3, blocked_chat_list=(b"b",))])
+    [device] = registrations.devices(connection, [ALICE.key_hash])[ALICE.key_hash]
+    assert (device.version, device.access_token, device.allowed_key_list) == (3, "access", (b"key", b""))
+    platform, preferences = registrations.preferences(connection, [ALICE])[ALICE]
+    assert platform is TokenType.APN
+    assert preferences.blocked_chat_list == {b"b"}
+    assert preferences.muted_chat_list == {b"m" * 64}
+    assert registrations.targets(connection, [ALICE])[ALICE].device_token == "token-3"
+
+
+def test_a_token_dies_only_for_the_version_that_was_tried(connection):
+    registrations.store(connection, [change(1)])
+    registrations.store(connection, [change(2)])
+    assert not registrations.token_died(connection, ALICE, 1)
+    assert registrations.token_died(connection, ALICE, 2)
+    assert not registrations.token_died(connection, ALICE, 2)
+    assert registrations.targets(connection, [ALICE]) == {}
+    assert registrations.preferences(connection, [ALICE])[ALICE][1].token_died
+    registrations.store(connection, [change(3)])
+    assert ALICE in registrations.targets(connection, [ALICE])
+
+
+# Query topics
+
+
+def test_unused_topics_are_removed_but_not_those_that_collide(connection):
+    registrations.store(connection, [change(1)])
+    topics = query_topics.add(connection, [ALICE.key_hash, b"b" * 64])
+    [[candidate]] = [query_topics.candidates(connection, [min(topics)])[min(topics)]]
+    query_topics.set_key(connection, candidate, b"k" * 32)
+    assert query_topics.candidates(connection, [min(topics)])[min(topics)][0].symmetric_key == b"k" * 32
+    shared = connection.execute(
+        "UPDATE query_topics SET topic = '\\x00000000' WHERE prefixed RETURNING topic"
+    ).fetchone()
+    with connection.transaction():
+        removed = query_topics.remove_unused(connection)
+    assert len(removed) == 1
+    assert shared[0] not in removed
+    with connection.transaction():
+        assert sum(map(len, query_topics.every_topic(connection))) == 2
+
+
+# Ledger, attempts, quarantine
+
+
+def test_two_who_enter_the_same_messages_share_them_out(dsn):
+    entries = [entry(number) for number in range(200)]
+
+    def enter(part):
+        with psycopg.connect(dsn) as connection:
+            return ledger.add(connection, part)
+
+    with ThreadPoolExecutor(8) as threads:
+        new = list(threads.map(enter, [entries, entries[::-1]] * 4))
+    assert sorted(hash_ for part in new for hash_ in part) == [each.hash for each in entries]
+
+
+@pytest.mark.parametrize("timestamp", [INT64_MIN, -1, 0, INT64_MAX, int(NOW.timestamp() * 1e9)])
+def test_the_ledger_takes_any_timestamp(connection, timestamp):
+    assert ledger.add(connection, [entry(1, timestamp)])
+    assert not ledger.add(connection, [entry(1, timestamp)])
+
+
+def test_quarantined_messages_count_as_processed(connection):
+    ledger.count_attempt(connection, entry(1))
+    ledger.count_attempt(connection, entry(1))
+    ledger.refund_attempt(connection, entry(1))
+    assert ledger.attempts(connection, [entry(1), entry(2)]) == {entry(1).hash: 1}
+    ledger.quarantine(connection, REGISTRATION, entry(1), "ValueError", 3)
+    assert ledger.attempts(connection, [entry(1)]) == {}
+    assert not ledger.add(connection, [entry(1)])
+    assert connection.execute("SELECT payload FROM quarantine").fetchone() == (b"\x00payload",)
+
+
+# Answers
+
+
+def test_answers_keep_their_order_and_are_claimed_once(dsn, connection):
+    outbox = [
+        Answer(pubsub_topic="shard", content_topic=str(number), payload=bytes([number]), trace_id="t")
+        for number in range(50)
+    ]
+    ids = answers.add(connection, outbox, hold=0)
+    assert connection.execute("SELECT content_topic FROM answers ORDER BY id").fetchall() == [
+        (answer.content_topic,) for answer in outbox
+    ]
+
+    def claim(_):
+        with psycopg.connect(dsn) as own:
+            return [answer_id for answer_id, _ in answers.claim(own, limit=10, hold=60)]
+
+    with ThreadPoolExecutor(8) as threads:
+        claimed = [answer_id for part in threads.map(claim, range(8)) for answer_id in part]
+    assert sorted(claimed) == ids
+    answers.remove(connection, ids[:49])
+    assert answers.expire(connection, keep=60) == 0
+    assert answers.expire(connection, keep=0) == 1
+
+
+# Deliveries
+
+
+def test_a_delivery_is_added_once_and_again_after_it_failed(connection):
+    options = {"lease": 60, "time_to_live": 60}
+    assert deliveries.add(connection, [delivery(1), delivery(2)], **options) == {
+        delivery(1).delivery_key,
+        delivery(2).delivery_key,
+    }
+    assert deliveries.add(connection, [delivery(1)], **options) == set()
+    deliveries.settle(connection, [Settlement(delivery=delivery(1), state=State.DELIVERED)])
+    assert deliveries.add(connection, [delivery(1)], **options) == set()
+    deliveries.settle(
+        connection, [Settlement(delivery=delivery(2), state=State.FAILED, failure=Failure.TOKEN_REJECTED)]
+    )
+    assert deliveries.add(connection, [delivery(2)], **options) == {delivery(2).delivery_key}
+
+
+def test_whose_lease_ended_settles_nothing(connection):
+    deliveries.add(connection, [delivery(1)], lease=0, time_to_live=60)
+    [due] = deliveries.claim(connection, limit=10, lease=60)
+    assert (due.attempt, due.lease_lost, due.failure) == (2, True, Failure.LEASE_LOST)
+    assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=State.DELIVERED)]) == []
+    assert deliveries.take(connection, [due.delivery_key], attempt=1, lease=60) == []
+    [taken] = deliveries.take(connection, [due.delivery_key], attempt=2, lease=60)
+    assert taken == delivery(1, attempt=2)
+    assert deliveries.settle(connection, [Settlement(delivery=taken, state=State.DELIVERED, version=2**64 - 1)])
+    assert connection.execute("SELECT state, chat_id, message FROM deliveries").fetchone() == ("delivered", None, None)
+
+
+def test_due_deliveries_are_claimed_once(dsn, connection):
+    deliveries.add(connection, [delivery(number) for number in range(100)], lease=60, time_to_live=60)
+    deliveries.settle(
+        connection,
+        [
+            Settlement(
+                delivery=delivery(number),
+                state=State.PENDING,
+                failure=Failure.RATE_LIMITED,
+                wait=0 if number < 60 else 60,
+            )
+            for number in range(100)
+        ],
+    )
+
+    def claim(_):
+        with psycopg.connect(dsn) as own:
+            return deliveries.claim(own, limit=7, lease=60)
+
+    with ThreadPoolExecutor(8) as threads:
+        claimed = [due for part in threads.map(claim, range(24)) for due in part]
+    assert sorted(due.delivery_key for due in claimed) == [delivery(number).delivery_key for number in range(60)]
+    assert {(due.attempt, due.failure, due.lease_lost) for due in claimed} == {(2, Failure.RATE_LIMITED, False)}
+
+
+def test_a_dead_letter_keeps_what_an_operator_needs_to_send_it_again(connection):
+    deliveries.add(connection, [delivery(1)], lease=60, time_to_live=60)
+    deliveries.settle(
+        connection, [Settlement(delivery=delivery(1), state=State.DEAD_LETTER, failure=Failure.RATE_LIMITED)]
+    )
+    assert connection.execute("SELECT chat_id, message, failure FROM deliveries").fetchone() == (
+        b"chat",
+        b"message",
+        "rate_limited",
+    )
+
+
+def test_giving_a_delivery_back_counts_no_attempt(connection):
+    deliveries.add(connection, [delivery(1)], lease=60, time_to_live=60)
+    deliveries.put_back(connection, [delivery(1)])
+    [due] = deliveries.claim(connection, limit=1, lease=60)
+    assert (due.attempt, due.lease_lost) == (1, False)
+
+
+@pytest.mark.parametrize("state", [state for state in State if state is not State.POSTING])
+def test_every_transition_out_of_posting_is_possible(connection, state):
+    deliveries.add(connection, [delivery(1)], lease=60, time_to_live=60)
+    assert state in TRANSITIONS[State.POSTING]
+    wait = 1.0 if state is State.PENDING else None
+    assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=state, wait=wait)])
+
+
+# Requests
+
+
+def test_admitted_requests(connection):
+    ids = [os.urandom(32) for _ in range(3)]
+    requests.admit(connection, {ids[0]: [True, False], ids[1]: []})
+    requests.admit(connection, {ids[0]: [False, False]})
+    assert requests.admitted(connection, ids) == {ids[0]: [False, False], ids[1]: []}
+
+
+# Events and retention
+
+
+def test_events_come_back_as_they_were_written(connection):
+    full = Event(
+        kind=EventKind.FAILED, time=NOW.timestamp(), worker="w", trace_id="t\\\t\n", queue="dispatch", queue_wait=0.5,
+        latency=1.5, platform="ios", failure="rate_limited", reason=None, attempt=2, batch_size=50,
+        key_pseudonym=b"\x00\x01" * 8, installation_pseudonym=b"\xff" * 16,
+    )  # fmt: skip
+    events.add(connection, [full, Event(kind=EventKind.RECEIVED, time=NOW.timestamp(), worker="w", trace_id="t")])
+    rows = connection.execute(f"SELECT {', '.join(FIELDS)} FROM delivery_events ORDER BY id").fetchall()
+    assert rows[0] == tuple(NOW if name == "time" else getattr(full, name) for name in FIELDS)
+    assert rows[1][4:] == (None,) * (len(FIELDS) - 4)
+
+
+def test_todays_rows_have_partitions(connection):
+    ledger.add(connection, [entry(1, int(NOW.timestamp() * 1e9))])
+    events.add(connection, [Event(kind=EventKind.RECEIVED, time=NOW.timestamp(), worker="w", trace_id="t")])
+    for table in maintenance.PARTITIONED:
+        assert connection.execute(f"SELECT count(*) FROM {table.name}_default").fetchone() == (0,)
+        assert connection.execute(f"SELECT count(*) FROM {table.name}").fetchone() == (1,)
+
+
+def test_partitions_go_once_all_their_rows_are_old(connection):
+    old = NOW.date() - timedelta(days=10)
+    with connection.transaction():
+        maintenance.create_partitions(connection, old)
+    ledger.add(connection, [entry(1, int((NOW - timedelta(days=10)).timestamp() * 1e9))])
+    assert maintenance.drop_partitions(connection, maintenance.LEDGER, 2 * 86400, NOW.date()) == 4
+    connection.execute("UPDATE ledger SET received_at = now() - interval '3 days'")
+    assert maintenance.drop_partitions(connection, maintenance.LEDGER, 2 * 86400, NOW.date()) == 1
+    assert connection.execute("SELECT count(*) FROM ledger").fetchone() == (0,)
+
+
+def test_a_late_partition_does_no_harm(connection):
+    old = NOW.date() - timedelta(days=20)
+    ledger.add(connection, [entry(1, int((NOW - timedelta(days=20)).timestamp() * 1e9))])
+    with connection.transaction():
+        maintenance.create_partitions(connection, old)
+    assert connection.execute("SELECT count(*) FROM ledger_default").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("rule", maintenance.rules(RetentionSettings()), ids=lambda rule: rule.name)
+def test_every_rule_deletes(connection, rule):
+    deliveries.add(connection, [delivery(1), delivery(2)], lease=60, time_to_live=60)
+    deliveries.settle(connection, [Settlement(delivery=delivery(1), state=State.DELIVERED)])
+    deliveries.settle(connection, [Settlement(delivery=delivery(2), state=State.DEAD_LETTER)])
+    ledger.count_attempt(connection, entry(5))
+    ledger.quarantine(connection, REGISTRATION, entry(1), "x", 3)
+    requests.admit(connection, {b"m" * 32: [True]})
+    events.add(connection, [Event(kind=EventKind.RECEIVED, time=0.0, worker="w", trace_id="t")])
+    assert maintenance.delete(connection, maintenance.Rule(rule.name, 3600)) == (rule.name == "delivery_events_default")
+    assert maintenance.delete(connection, maintenance.Rule(rule.name, 0)) == (rule.name != "delivery_events_default")
