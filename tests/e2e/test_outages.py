@@ -1,0 +1,183 @@
+"""What dies comes back, and what was sent meanwhile is handled."""
+
+import time
+
+import httpx2
+import pytest
+
+from wakupush.devnet import messages
+from wakupush.devnet.conversation import open_reply
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import answers_http, wait_until
+from wakupush.devnet.stack import SHARDS
+from wakupush.protocol.application import Type
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.pb.push_notification_pb2 import (
+    PushNotificationRegistrationResponse,
+    PushNotificationReport,
+    PushNotificationResponse,
+)
+from wakupush.waku.node import WakuNode
+
+
+@pytest.fixture(scope="module")
+def stack(start_stack):
+    return start_stack(
+        settings={
+            "WAKUPUSH_DELIVERY__FIRST_WAIT": "0.2",
+            "WAKUPUSH_DELIVERY__MAX_WAIT": "1",
+            "WAKUPUSH_GORUSH__CONCURRENCY": "2",
+        }
+    )
+
+
+@pytest.fixture
+def client(stack):
+    with WakuNode(stack.node_url) as node:
+        client = Client(stack, node)
+        yield client
+        client.observer.close()
+
+
+class Client:
+    """A client that registers itself and asks for pushes to itself."""
+
+    def __init__(self, stack, node):
+        self.stack, self.node = stack, node
+        self.key = PrivateKey.generate()
+        self.server = stack.key.public_key
+        self.observer = None
+        self.observe()
+        self.registered = messages.registration(self.key, self.server)
+        self.replies = []
+        self.pushes = []
+
+    def observe(self):
+        """Follow the logs from now on; a gorush that was killed starts a new one."""
+        if self.observer:
+            self.observer.close()
+        self.observer = Observer(self.stack.node_url, self.stack.gorush_url)
+
+    def register(self):
+        self.node.publish(SHARDS[0], messages.register(self.key, self.server, self.registered))
+
+    def ask_for_push(self):
+        item = messages.notification(self.key.public_key.key_hash, self.registered)
+        self.node.publish(SHARDS[0], messages.request(self.key, self.server, [item]))
+
+    def look(self):
+        for seen in self.observer.messages():
+            reply = open_reply(seen.message, (self.key,))
+            if reply and reply.signer == self.server:
+                self.replies.append((reply, seen.arrived))
+        self.pushes += self.observer.pushes()
+
+    def wait(self, *, replies=0, delivered=0, timeout=30.0):
+        def enough():
+            self.look()
+            pushed = [push for push in self.pushes if push.outcome == "delivered"]
+            return len(self.replies) >= replies and len(pushed) >= delivered
+
+        wait_until(enough, timeout=timeout, what=f"{replies} answers and {delivered} pushes")
+
+    def reports(self):
+        return [
+            report
+            for reply, _ in self.replies
+            if reply.type == Type.PUSH_NOTIFICATION_RESPONSE
+            for report in PushNotificationResponse.FromString(reply.inner).reports
+        ]
+
+
+def fault(stack, **fields):
+    httpx2.post(f"{stack.gorush_url}/dev/faults", json={"path": "/api/push", **fields}).raise_for_status()
+
+
+def test_postgres_is_killed_and_restarted(stack, client):
+    stack.postgres.kill()
+    client.register()
+    time.sleep(0.5)
+    stack.postgres.start()
+    client.wait(replies=1, timeout=60)
+    assert PushNotificationRegistrationResponse.FromString(client.replies[0][0].inner).success
+
+
+def test_redis_is_restarted(stack, client):
+    stack.redis.restart()
+    # Ingest notices by its next poll, workers when their connection fails; the watched topics fill up again.
+    wait_until(lambda: answers_http(f"{stack.ingest_url}/readyz"), timeout=90, what="ingest is ready again")
+    client.register()
+    client.wait(replies=1, timeout=60)
+
+
+def test_the_node_is_restarted(stack, client):
+    httpx2.post(f"{stack.node_url}/dev/restart").raise_for_status()
+    wait_until(lambda: answers_http(f"{stack.ingest_url}/readyz"), timeout=30, what="ingest subscribed again")
+    time.sleep(1)  # long enough for the loop to have met the 404
+    client.register()
+    client.wait(replies=1)
+
+
+def test_gorush_hangs_and_the_answer_leaves_in_time_all_the_same(stack, client):
+    client.register()
+    client.wait(replies=1)
+    fault(stack, kind="hang", times=1)
+    sent = time.time()
+    client.ask_for_push()
+    client.wait(replies=2)
+    [report] = client.reports()
+    assert report.success
+    assert client.replies[1][1] - sent < 2.5  # a sender waits 3 s before it tries another server
+    # Workers are free meanwhile.
+    client.ask_for_push()
+    client.wait(replies=3, delivered=1)
+
+
+def test_gorush_is_down_for_a_while(stack, client):
+    client.register()
+    client.wait(replies=1)
+    stack.gorush.kill()
+    client.ask_for_push()
+    with stack.connect() as connection:
+        query = "SELECT count(*) FROM deliveries WHERE state = 'pending' AND failure = 'gorush_unreachable'"
+        wait_until(lambda: connection.execute(query).fetchone()[0] >= 1, timeout=10, what="the delivery waits as a row")
+    stack.gorush.start()
+    client.observe()
+    client.wait(delivered=1)
+
+
+def test_gorush_answers_500(stack, client):
+    client.register()
+    client.wait(replies=1)
+    fault(stack, kind="status", status=500, times=2)
+    client.ask_for_push()
+    client.wait(replies=2, delivered=1)
+    assert [report.success for report in client.reports()] == [True]
+
+
+def test_a_device_that_is_gone_is_told_to_the_sender(stack, client):
+    client.registered = messages.registration(client.key, client.server, device_token="dead-phone")
+    client.register()
+    client.wait(replies=1)
+    client.ask_for_push()
+    client.wait(replies=2)
+    assert [report.error for report in client.reports()] == [PushNotificationReport.NOT_REGISTERED]
+    client.ask_for_push()
+    client.wait(replies=3)
+    assert [report.error for report in client.reports()][1:] == [PushNotificationReport.NOT_REGISTERED]
+    assert len(client.pushes) == 1  # the second request was not even tried
+
+
+def test_workers_that_are_stopped_finish_what_they_began(stack, client):
+    client.register()
+    client.wait(replies=1)
+    fault(stack, kind="delay", seconds=1.0, times=1)
+    client.ask_for_push()
+    time.sleep(0.3)
+    stack.workers["dispatch"].restart()
+    client.wait(replies=2, delivered=1)
+    with stack.connect() as connection:
+        rows = connection.execute(
+            "SELECT state, attempt FROM deliveries WHERE key_hash = %s", [client.key.public_key.key_hash]
+        ).fetchall()
+    assert rows == [("delivered", 1)]
