@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client has no types there
 
 # Ingest.
 MESSAGES_READ: Final = Counter("wakupush_messages_read", "Messages read from the Waku node.", ["pubsub_topic"])

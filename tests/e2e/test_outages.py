@@ -155,7 +155,7 @@ def test_gorush_answers_500(stack, client):
     assert [report.success for report in client.reports()] == [True]
 
 
-def test_a_device_that_is_gone_is_told_to_the_sender(stack, client):
+def test_a_device_that_is_gone_is_told_to_the_sender(client):
     client.registered = messages.registration(client.key, client.server, device_token="dead-phone")
     client.register()
     client.wait(replies=1)

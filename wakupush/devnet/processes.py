@@ -114,6 +114,7 @@ class Process:
         self._stop_signal = stop_signal
         self._grace = grace
         self._child: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
 
     @property
     def pid(self) -> int | None:
@@ -136,6 +137,7 @@ class Process:
         uid, gid = self._user or (None, None)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
+            self._log_start = log.tell()
             self._child = subprocess.Popen(
                 ["/bin/sh", "-c", _WITH_WATCHER, self.name, *self._command],
                 stdin=subprocess.PIPE,
@@ -199,6 +201,10 @@ class Process:
         """Stop and start."""
         self.stop()
         self.start()
+
+    def has_logged(self, text: str) -> bool:
+        """Return whether the child has written ``text`` to its log since it was last started."""
+        return text.encode() in self.log.read_bytes()[self._log_start :]
 
     def log_tail(self) -> str:
         """Return the last lines of the log."""

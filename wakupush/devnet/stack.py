@@ -63,7 +63,8 @@ class Stack:
         self.node = self._server("waku", "--archive-window", "any")
         self.gorush = self._server("gorush")
         self.ingest = self._wakupush("ingest live", "ingest", "live", ready=self._ingest_polls)
-        self.workers = {name: self._worker(name, concurrency, worker_module) for name in QUEUES}
+        self._worker_module = worker_module
+        self.workers = {name: self.worker(name, concurrency=concurrency) for name in QUEUES}
         self.beat = self._wakupush("beat", "beat")
 
     @property
@@ -179,26 +180,28 @@ class Stack:
         name: str,
         *arguments: str,
         module: str = "wakupush",
+        settings: Mapping[str, str] | None = None,
         ready: Callable[[], bool] | None = None,
     ) -> Process:
         return Process(
             name,
             [sys.executable, "-m", module, *arguments],
             log=self.directory / f"{name.replace(' ', '-')}.log",
-            env=self.environment,
+            env=self.environment | dict(settings or {}),
             ready=ready,
             grace=100.0,
         )
 
-    def _worker(self, queue: str, concurrency: int, module: str) -> Process:
-        name = f"worker {queue}"
-        log = self.directory / f"worker-{queue}.log"
-        return self._wakupush(
-            name,
+    def worker(self, queue: str, *, concurrency: int = 1, settings: Mapping[str, str] | None = None) -> Process:
+        """Return a further pool of workers of a queue, which is not started yet."""
+        process = self._wakupush(
+            f"worker {queue}",
             *("worker", queue, "--concurrency", str(concurrency)),
-            module=module,
-            ready=lambda: log.exists() and _READY in log.read_text(errors="replace"),
+            module=self._worker_module,
+            settings=settings,
+            ready=lambda: process.has_logged(_READY),
         )
+        return process
 
     def _ingest_polls(self) -> bool:
         return answers_http(f"{self.ingest_url}/readyz")

@@ -1,0 +1,50 @@
+"""`wakupush demo`, as `make demo` runs it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from wakupush.devnet.processes import wait_until
+
+COMMAND = [sys.executable, "-m", "wakupush", "demo"]
+
+
+def pids(output: str) -> list[int]:
+    return [
+        int(pid)
+        for pid in re.findall(
+            r"^ (?:postgres|redis|waku|gorush|worker \w+|beat|ingest live) +(\d+)", output, re.MULTILINE
+        )
+    ]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/exe").resolve().exists() and os.kill(pid, 0) is None
+    except (ProcessLookupError, PermissionError):
+        return False
+
+
+def test_the_demo_shows_the_main_job_and_leaves_nothing_behind():
+    result = subprocess.run(COMMAND, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "every answer byte for byte as recorded" in result.stdout
+    assert "all 9 processes have ended" in result.stdout
+    assert len(pids(result.stdout)) == 9
+    assert not any(map(is_alive, pids(result.stdout)))
+
+
+def test_ctrl_c_leaves_nothing_behind():
+    with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo:
+        output = ""
+        for line in demo.stdout:
+            output += line
+            if "a small client" in line:
+                demo.send_signal(signal.SIGINT)
+        assert demo.wait(timeout=60) == 130
+    assert "everything that was started has been stopped" in output
+    assert len(pids(output)) == 9
+    wait_until(lambda: not any(map(is_alive, pids(output))), timeout=5, what="all processes have ended")

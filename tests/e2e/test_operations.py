@@ -1,0 +1,76 @@
+"""What an operator sees: probes, metrics, exit codes, a graceful end."""
+
+import httpx2
+import pytest
+
+from wakupush.devnet import messages
+from wakupush.devnet.processes import free_port, wait_until
+from wakupush.devnet.stack import SHARDS
+from wakupush.protocol.keys import PrivateKey
+from wakupush.waku.node import WakuNode
+
+PORT = free_port()
+
+
+@pytest.fixture(scope="module")
+def stack(start_stack):
+    return start_stack(settings={"WAKUPUSH_LOG_LEVEL": "INFO"})
+
+
+def get(url):
+    return httpx2.get(url, trust_env=False)
+
+
+def test_probes_and_metrics_of_ingest(stack):
+    assert get(f"{stack.ingest_url}/healthz").status_code == 200
+    ready = get(f"{stack.ingest_url}/readyz")
+    assert ready.status_code == 200
+    assert ready.json() == {**dict.fromkeys(SHARDS, True), "watched query topics": True}
+    client = PrivateKey.generate()
+    server = stack.key.public_key
+    with WakuNode(stack.node_url) as node:
+        node.publish(SHARDS[1], messages.register(client, server, messages.registration(client, server)))
+
+    def counted():
+        text = get(f"{stack.ingest_url}/metrics").text
+        return 'wakupush_messages_enqueued_total{queue="dispatch"} 1.0' in text
+
+    wait_until(counted, timeout=10, what="the message is counted")
+    assert get(f"{stack.ingest_url}/nothing").status_code == 404
+
+
+def test_ingest_is_not_ready_without_its_node_and_healthy_all_the_same(stack):
+    stack.node.kill()
+    try:
+        wait_until(
+            lambda: get(f"{stack.ingest_url}/readyz").status_code == 503, timeout=30, what="ingest says it is not ready"
+        )
+        assert get(f"{stack.ingest_url}/healthz").status_code == 200
+    finally:
+        stack.node.start()
+    wait_until(lambda: get(f"{stack.ingest_url}/readyz").status_code == 200, timeout=30, what="ingest is ready again")
+
+
+def test_a_worker_counts_all_its_processes_on_one_port(stack):
+    port = free_port()
+    worker = stack.worker("registration", concurrency=2, settings={"WAKUPUSH_WORKER__HTTP_PORT": str(port)})
+    stack.workers["registration"].stop()
+    with worker, WakuNode(stack.node_url) as node:
+        for _ in range(6):
+            client = PrivateKey.generate()
+            content = messages.registration(client, stack.key.public_key)
+            node.publish(SHARDS[0], messages.register(client, stack.key.public_key, content))
+
+        def counted():
+            text = get(f"http://127.0.0.1:{port}/metrics").text
+            found = [line for line in text.splitlines() if 'kind="registered"' in line and "_total" in line]
+            return sum(float(line.rsplit(" ", 1)[1]) for line in found) == 6
+
+        wait_until(counted, timeout=20, what="six registrations are counted")
+
+
+def test_everything_ends_gracefully_and_without_an_error_in_the_logs(stack):
+    stack.stop()
+    for process in (stack.ingest, *stack.workers.values(), stack.beat):
+        assert process.wait() == 0, process.log_tail()
+        assert '"level": "error"' not in process.log.read_text(), process.log_tail()

@@ -1,0 +1,151 @@
+"""From a poll to the queues, on a real Redis."""
+
+import base64
+import json
+import os
+import time
+from dataclasses import replace
+
+import pytest
+from redis import Redis
+from structlog.testing import capture_logs
+
+from ingest.enqueue import Enqueuer
+from ingest.live import Poller
+from ingest.routing import Routes
+from wakupush import watched
+from wakupush.protocol import topics
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.waku_message import INT64_MAX, INT64_MIN, WakuMessage, message_hash
+from wakupush.queues import QUEUES, Entry, celery_app, decode_entry, encode_entry
+from wakupush.settings import IngestSettings, RedisSettings, Settings
+
+SHARD = "/waku/2/rs/16/32"
+SERVER = PrivateKey.generate().public_key
+PERSONAL = topics.content_topic(topics.personal_topic(SERVER))
+PARTITIONED = topics.content_topic(topics.partitioned_topic(SERVER))
+WATCHED = "/waku/1/0x00ff00ff/rfc26"
+
+
+def settings(redis_url, **ingest) -> Settings:
+    return Settings(redis=RedisSettings(url=redis_url, timeout=1), ingest=IngestSettings(**ingest))
+
+
+def entry(content_topic=PERSONAL, **fields) -> Entry:
+    message = WakuMessage(
+        payload=os.urandom(300), content_topic=content_topic, **{"timestamp": time.time_ns(), **fields}
+    )
+    return Entry(SHARD, message_hash(SHARD, message), time.time(), message)
+
+
+@pytest.fixture
+def redis(redis_server):
+    with Redis.from_url(redis_server.url) as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture
+def enqueuer(redis_server, redis):
+    chosen = settings(redis_server.url, batch_size=10, queue_limit=3)
+    with celery_app(chosen) as app:
+        yield Enqueuer(app, redis, Routes.of(SERVER), chosen.ingest)
+
+
+def queued(redis) -> dict[str, list[list[Entry]]]:
+    """Return the batches in each queue, the oldest first."""
+    found = {}
+    for name in QUEUES:
+        bodies = [json.loads(raw) for raw in reversed(redis.lrange(name, 0, -1))]
+        found[name] = [[decode_entry(each) for each in _arguments(body)[0]] for body in bodies]
+    return found
+
+
+def _arguments(body):
+    return json.loads(base64.b64decode(body["body"]))[0]
+
+
+@pytest.mark.parametrize("timestamp", [INT64_MIN, 0, INT64_MAX])
+def test_entries_survive_their_way_through_json(timestamp):
+    one = entry(meta=b"\x00meta", ephemeral=True, version=2**32 - 1, timestamp=timestamp)
+    assert decode_entry(json.loads(json.dumps(encode_entry(one)))) == one
+
+
+def test_each_kind_becomes_one_task(enqueuer, redis):
+    watched.add(redis, [bytes.fromhex("00ff00ff")])
+    mine = [entry(), entry(PARTITIONED), entry(WATCHED), entry()]
+    foreign = [entry("/waku/1/0x12345678/rfc26"), entry("/other/1/topic/proto"), entry("")]
+    assert enqueuer.enqueue([*foreign, *mine]) == 0
+    assert queued(redis) == {"registration": [[mine[0], mine[3]]], "dispatch": [[mine[1]]], "query": [[mine[2]]]}
+
+
+def test_headers_tell_how_many_and_how_old(enqueuer, redis):
+    entries = [entry(), replace(entry(), seen=5.0)]
+    enqueuer.enqueue(entries)
+    headers = json.loads(redis.lindex("registration", 0))["headers"]
+    assert (headers["messages"], headers["seen"], headers["argsrepr"]) == (2, 5.0, "(2 messages)")
+
+
+def test_large_polls_become_several_tasks(enqueuer, redis):
+    entries = [entry() for _ in range(25)]
+    enqueuer.enqueue(entries)
+    assert [len(batch) for batch in queued(redis)["registration"]] == [10, 10, 5]
+
+
+def test_a_claimed_message_is_enqueued_once(enqueuer, redis):
+    one, two = entry(), entry()
+    enqueuer.enqueue([one])
+    enqueuer.enqueue([one, two, one])
+    assert queued(redis)["registration"] == [[one], [two]]
+    assert 0 < redis.ttl(b"wakupush:claim:" + one.hash) <= 120
+
+
+def test_a_full_queue_is_left_to_reconcile_and_the_others_are_not(enqueuer, redis):
+    for _ in range(3):
+        enqueuer.enqueue([entry()])
+    late = entry()
+    assert enqueuer.enqueue([late, entry(PARTITIONED)]) == 1
+    assert len(queued(redis)["registration"]) == 3
+    assert len(queued(redis)["dispatch"]) == 1
+    assert not redis.exists(b"wakupush:claim:" + late.hash)
+
+
+def test_without_redis_messages_are_counted_and_the_gap_is_logged():
+    chosen = settings("redis://127.0.0.1:1/0")
+    with celery_app(chosen) as app, Redis.from_url("redis://127.0.0.1:1/0") as nowhere:
+        broken = Enqueuer(app, nowhere, Routes.of(SERVER), chosen.ingest)
+        assert broken.enqueue([entry(), entry()]) == 2
+        poller = Poller(None, broken, SHARD, 0.05, None)
+        with capture_logs() as logs:
+            poller._note_gap(2, 100.0)
+            poller._note_gap(1, 101.0)
+            poller._note_gap(0, 102.0)
+            poller._note_gap(0, 103.0)
+    assert [log["event"] for log in logs] == ["gap_begins", "gap_ends"]
+    assert (logs[1]["since"], logs[1]["until"]) == (100.0, 102.0)
+
+
+def test_enqueuing_works_again_after_redis_was_restarted(enqueuer, redis_server):
+    assert enqueuer.enqueue([entry()]) == 0
+    redis_server.restart()
+    assert enqueuer.enqueue([entry()]) + enqueuer.enqueue([entry()]) <= 1
+    assert enqueuer.enqueue([entry()]) == 0
+
+
+# Watched topics
+
+
+def test_the_marker_fits_one_run_of_redis_only(redis):
+    assert not watched.is_complete(redis)
+    watched.mark_complete(redis, watched.run_id(redis))
+    assert watched.is_complete(redis)
+    watched.mark_complete(redis, b"another run")
+    assert not watched.is_complete(redis)
+
+
+def test_watched_topics(redis):
+    some = [bytes([number]) * 4 for number in range(5)]
+    watched.add(redis, some[:3])
+    watched.remove(redis, some[2:3])
+    assert watched.among(redis, some) == set(some[:2])
+    assert watched.among(redis, []) == set()

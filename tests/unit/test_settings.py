@@ -1,0 +1,150 @@
+"""Settings, the command line's errors, logs."""
+
+import json
+import logging
+import os
+
+import pytest
+import structlog
+from typer.testing import CliRunner
+
+from wakupush.cli import app
+from wakupush.logging import configure
+from wakupush.settings import Settings, SettingsError, load_settings
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch):
+    for name in os.environ:
+        if name.startswith("WAKUPUSH_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before():
+    root = logging.getLogger()
+    before = root.handlers, root.level
+    yield
+    root.handlers, root.level = before
+    structlog.reset_defaults()
+
+
+def test_defaults():
+    assert load_settings() == Settings()
+
+
+def test_nested_settings(monkeypatch):
+    monkeypatch.setenv("WAKUPUSH_WAKU__SHARDS", '["/waku/2/rs/16/1"]')
+    monkeypatch.setenv("WAKUPUSH_DELIVERY__MAX_ATTEMPTS", "3")
+    settings = load_settings()
+    assert settings.waku.shards == ("/waku/2/rs/16/1",)
+    assert settings.delivery.max_attempts == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("WAKUPUSH_GORUSH_URL", "http://x", "unknown settings: WAKUPUSH_GORUSH_URL"),
+        ("WAKUPUSH_GORUSH__URLS", "http://x", "unknown settings: WAKUPUSH_GORUSH__URLS"),
+        (
+            "WAKUPUSH_GORUSH__DIALECT",
+            "secret-value",
+            "WAKUPUSH_GORUSH__DIALECT: Input should be 'spec', 'status' or 'both'",
+        ),
+        (
+            "WAKUPUSH_GORUSH__BATCH_SIZE",
+            "101",
+            "WAKUPUSH_GORUSH__BATCH_SIZE: Input should be less than or equal to 100",
+        ),
+        (
+            "WAKUPUSH_LIMITS__QUERY_KEYS",
+            "999",
+            "WAKUPUSH_LIMITS__QUERY_KEYS: Input should be greater than or equal to 1000",
+        ),
+        ("WAKUPUSH_WAKU__SHARDS", "secret-value", 'field "waku"'),
+    ],
+)
+def test_errors_name_the_variable_and_never_its_value(monkeypatch, name, value, text):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError) as error:
+        load_settings()
+    assert text in str(error.value)
+    assert "secret-value" not in str(error.value)
+
+
+def test_secrets_are_not_shown(monkeypatch):
+    for name in ("WAKUPUSH_IDENTITY_KEY", "WAKUPUSH_POSTGRES__DSN", "WAKUPUSH_REDIS__URL"):
+        monkeypatch.setenv(name, "planted-secret")
+    assert "planted" not in repr(load_settings())
+
+
+# The command line
+
+
+def run(*arguments, **environment):
+    return CliRunner().invoke(app, arguments, env=environment)
+
+
+def test_keygen_writes_a_key_that_only_its_owner_reads_and_never_over_another(tmp_path):
+    file = tmp_path / "identity.key"
+    result = run("keygen", str(file))
+    assert result.exit_code == 0
+    assert result.stdout.startswith("0x04")
+    assert file.stat().st_mode & 0o777 == 0o600
+    key = file.read_text()
+    assert key.strip() not in result.output
+    again = run("keygen", str(file))
+    assert (again.exit_code, file.read_text()) == (2, key)
+    assert "exists already" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "text"),
+    [
+        (["worker", "registration"], {}, "no private key: set WAKUPUSH_IDENTITY_KEY_FILE"),
+        (["worker", "nothing"], {}, "there is no pool 'nothing'"),
+        (["worker", "query"], {"WAKUPUSH_IDENTITY_KEY": "planted"}, "WAKUPUSH_IDENTITY_KEY holds no private key"),
+        (["worker", "query"], {"WAKUPUSH_IDENTITY_KEY_FILE": "/nowhere"}, "cannot be read"),
+        (["ingest", "live"], {}, "WAKUPUSH_PUBLIC_KEY is missing"),
+        (["ingest", "live"], {"WAKUPUSH_PUBLIC_KEY": "0x04"}, "WAKUPUSH_PUBLIC_KEY: a public key has"),
+        (["beat"], {"WAKUPUSH_TYPO": "1"}, "unknown settings: WAKUPUSH_TYPO"),
+        (["migrate"], {"WAKUPUSH_POSTGRES__DSN": "postgresql://127.0.0.1:1/x"}, "connection"),
+    ],
+)
+def test_what_has_to_be_mended_first_exits_with_2(arguments, environment, text):
+    result = run(*arguments, **environment)
+    assert result.exit_code == 2
+    assert text in result.stderr
+    assert "planted" not in result.stderr
+
+
+# Logs
+
+
+@pytest.fixture
+def log_lines(capsys):
+    configure(Settings(), process="test")
+    return lambda: [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+
+def test_log_lines_are_json_with_their_context(log_lines):
+    structlog.get_logger("x").info("happened", count=1)
+    logging.getLogger("library").warning("text %s", "value")
+    ours, theirs = log_lines()
+    assert (ours["event"], ours["count"], ours["process"], ours["level"]) == ("happened", 1, "test", "info")
+    assert (theirs["event"], theirs["process"]) == ("text value", "test")
+
+
+def test_the_text_of_an_exception_is_never_logged(log_lines):
+    try:
+        int("planted-secret")
+    except ValueError as error:
+        structlog.get_logger("x").error("failed", exc_info=error)
+        structlog.get_logger("x").exception("failed")
+        logging.getLogger("library").exception("failed")
+    lines = log_lines()
+    assert len(lines) == 3
+    for line in lines:
+        assert line["error"] == "ValueError"
+        assert line["at"][-1].startswith(f"{__name__}:test_the_text")
+        assert "planted" not in json.dumps(line)
