@@ -23,9 +23,11 @@ def no_settings(monkeypatch):
 @pytest.fixture(autouse=True)
 def logging_as_before():
     root = logging.getLogger()
-    before = root.handlers, root.level
+    level = root.level
     yield
-    root.handlers, root.level = before
+    ours = structlog.stdlib.ProcessorFormatter
+    root.handlers = [handler for handler in root.handlers if not isinstance(handler.formatter, ours)]
+    root.setLevel(level)
     structlog.reset_defaults()
 
 
