@@ -123,28 +123,28 @@ def test_what_has_to_be_mended_first_exits_with_2(arguments, environment, text):
 # Logs
 
 
-@pytest.fixture
 def log_lines(capsys):
+    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+
+def test_log_lines_are_json_with_their_context(capsys):
     configure(Settings(), process="test")
-    return lambda: [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-
-
-def test_log_lines_are_json_with_their_context(log_lines):
     structlog.get_logger("x").info("happened", count=1)
     logging.getLogger("library").warning("text %s", "value")
-    ours, theirs = log_lines()
+    ours, theirs = log_lines(capsys)
     assert (ours["event"], ours["count"], ours["process"], ours["level"]) == ("happened", 1, "test", "info")
     assert (theirs["event"], theirs["process"]) == ("text value", "test")
 
 
-def test_the_text_of_an_exception_is_never_logged(log_lines):
+def test_the_text_of_an_exception_is_never_logged(capsys):
+    configure(Settings(), process="test")
     try:
         int("planted-secret")
     except ValueError as error:
         structlog.get_logger("x").error("failed", exc_info=error)
         structlog.get_logger("x").exception("failed")
         logging.getLogger("library").exception("failed")
-    lines = log_lines()
+    lines = log_lines(capsys)
     assert len(lines) == 3
     for line in lines:
         assert line["error"] == "ValueError"
