@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -10,11 +11,13 @@ import psycopg
 import pytest
 
 from wakupush.devnet.postgres import PostgresServer, temporary_postgres
+from wakupush.devnet.processes import Process, answers_http, free_port
 from wakupush.devnet.redis import RedisServer
 from wakupush.state import maintenance
 from wakupush.state.migrations import runner
 
 TEMPLATE = "wakupush_template"
+SHARD = "/waku/2/rs/16/32"
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +36,26 @@ def postgres() -> Iterator[PostgresServer]:
 def redis_server(tmp_path_factory) -> Iterator[RedisServer]:
     with RedisServer(tmp_path_factory.mktemp("redis"), appendonly=False) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory) -> Iterator[str]:
+    """URL of a development Waku node."""
+    yield from _serve(tmp_path_factory, "waku", "/health", "--shard", SHARD)
+
+
+@pytest.fixture(scope="session")
+def gorush(tmp_path_factory) -> Iterator[str]:
+    """URL of a development gorush."""
+    yield from _serve(tmp_path_factory, "gorush", "/healthz")
+
+
+def _serve(tmp_path_factory, name: str, path: str, *options: str) -> Iterator[str]:
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    command = [sys.executable, "-m", "wakupush.devnet.serve", name, "--port", str(port), *options]
+    log = tmp_path_factory.mktemp(name) / "log"
+    with Process(name, command, log=log, ready=lambda: answers_http(url + path)):
+        yield url
 
 
 @pytest.fixture

@@ -1,0 +1,447 @@
+"""The use cases, called directly, on a real Postgres, Redis, node and gorush."""
+
+import json
+import time
+from dataclasses import replace
+from functools import partial
+
+import httpx2
+import psycopg
+import pytest
+from redis import Redis
+
+from wakupush import watched
+from wakupush.devnet import messages
+from wakupush.devnet.conversation import open_reply
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import wait_until
+from wakupush.protocol import application, payload, topics
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.pb.push_notification_pb2 import (
+    PushNotificationQueryResponse,
+    PushNotificationRegistration,
+    PushNotificationRegistrationResponse,
+    PushNotificationReport,
+    PushNotificationResponse,
+)
+from wakupush.protocol.waku_message import WakuMessage, message_hash
+from wakupush.queues import DISPATCH, QUERY, QUEUES, REGISTRATION, Entry
+from wakupush.server import deliveries, handling, publishing, schedule
+from wakupush.server.context import Context
+from wakupush.settings import Settings
+
+SHARD = "/waku/2/rs/16/32"
+Registered = PushNotificationRegistrationResponse
+Report = PushNotificationReport
+
+
+class Server:
+    """A worker's context, and the eyes of a client."""
+
+    def __init__(self, context, observer):
+        self.context, self.observer = context, observer
+        self.key = context.identity.public_key
+
+    def handle(self, queue, *sent, seen=None, alone=False):
+        entries = [Entry(SHARD, message_hash(SHARD, message), seen or time.time(), message) for message in sent]
+        handling.handle(self.context, queue, entries, alone=alone)
+
+    def answers(self, *clients):
+        """Return the opened answers since the last call."""
+        found = (open_reply(seen.message, clients) for seen in self.observer.messages())
+        return [reply for reply in found if reply]
+
+    def outcomes(self, *clients):
+        """Return the error names of registration responses, and lists of them of notification responses."""
+        results = []
+        for reply in self.answers(*clients):
+            if reply.type_name.endswith("REGISTRATION_RESPONSE"):
+                response = Registered.FromString(reply.inner)
+                results.append("success" if response.success else Registered.ErrorType.Name(response.error))
+            else:
+                reports = PushNotificationResponse.FromString(reply.inner).reports
+                results.append(["success" if r.success else Report.ErrorType.Name(r.error) for r in reports])
+        return results
+
+    def pushes(self):
+        return self.observer.pushes()
+
+    def register(self, client, **fields):
+        content = messages.registration(client, self.key, **fields)
+        self.handle(REGISTRATION, messages.register(client, self.key, content))
+        assert self.outcomes(client) == ["success"]
+        return content
+
+    def rows(self, query, *parameters):
+        with self.context.pool.connection() as connection:
+            return connection.execute(query, parameters).fetchall()
+
+    def events(self, kind):
+        return self.rows("SELECT failure, reason FROM delivery_events WHERE kind = %s", kind)
+
+
+@pytest.fixture
+def open_server(dsn, redis_server, node, gorush):
+    opened = []
+
+    def open_it(**settings):
+        base = {
+            "identity_key": PrivateKey.generate().secret.hex(),
+            "waku": {"url": node, "timeout": 2},
+            "redis": {"url": redis_server.url, "timeout": 2},
+            "postgres": {"dsn": dsn},
+            "gorush": {"url": gorush, "timeout": 3, "concurrency": 2},
+        }
+        context = Context.open(
+            Settings(
+                **{name: {**base.get(name, {}), **value} for name, value in settings.items()}
+                | {name: value for name, value in base.items() if name not in settings}
+            )
+        )
+        observer = Observer(node, gorush)
+        opened.append((context, observer))
+        return Server(context, observer)
+
+    with Redis.from_url(redis_server.url) as redis:
+        redis.flushall()
+    httpx2.delete(f"{gorush}/dev/faults")
+    yield open_it
+    for context, observer in opened:
+        observer.close()
+        context.close()
+        context.app.close()
+
+
+@pytest.fixture
+def server(open_server):
+    return open_server()
+
+
+@pytest.fixture
+def client():
+    return PrivateKey.generate()
+
+
+def request(client, server, registered, **fields):
+    item = messages.notification(client.public_key.key_hash, registered, **fields)
+    return messages.request(client, server.key, [item])
+
+
+def rewrapped(message, server) -> WakuMessage:
+    """Return the same application message in a new envelope, as anybody who recorded it can make."""
+    opened = payload.open_asymmetric(message.payload, server.context.identity.private_key)
+    sealed = payload.seal_asymmetric(opened.data, server.key, PrivateKey.generate())
+    return replace(message, payload=sealed)
+
+
+# Registrations
+
+
+def test_the_topics_are_watched_before_the_answer_leaves(server, client, monkeypatch):
+    watching = []
+    monkeypatch.setattr(publishing, "publish", lambda context, _: watching.append(context.redis.scard(watched.KEY)))
+    content = messages.registration(client, server.key)
+    server.handle(REGISTRATION, messages.register(client, server.key, content))
+    assert watching == [2]
+    names = topics.query_topics(client.public_key.key_hash)
+    assert watched.among(server.context.redis, [topics.topic(name) for name in names]) == set(map(topics.topic, names))
+
+
+def test_a_repeat_is_answered_again_but_not_for_ever_and_heals_the_watched_topics(server, client):
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    server.handle(REGISTRATION, sent)
+    server.context.redis.delete(watched.KEY)
+    for _ in range(5):
+        server.handle(REGISTRATION, rewrapped(sent, server))
+    assert server.outcomes(client) == ["success"] * 4
+    assert server.context.redis.scard(watched.KEY) == 2
+    assert ("repeated_too_often", None) in server.events("refused")
+
+
+def test_the_same_envelope_is_answered_once(server, client):
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    server.handle(REGISTRATION, sent, sent)
+    server.handle(REGISTRATION, sent)
+    assert server.outcomes(client) == ["success"]
+
+
+def test_versions_within_a_batch_count_in_their_order(server, client):
+    make = partial(messages.registration, client, server.key, installation_id="3f4a7c02-11a9-496c-a63a-54582dca8cef")
+    versions = [make(version=version, device_token=f"token-{version}") for version in (2, 1, 3)]
+    server.handle(REGISTRATION, *(messages.register(client, server.key, each) for each in versions))
+    assert sorted(server.outcomes(client)) == ["VERSION_MISMATCH", "success", "success"]
+    assert server.rows("SELECT version, device_token FROM registrations") == [(3, "token-3")]
+
+
+def test_installations_per_key_are_limited(open_server, client):
+    server = open_server(limits={"installations_per_key": 2})
+    contents = [messages.registration(client, server.key) for _ in range(3)]
+    server.handle(REGISTRATION, *(messages.register(client, server.key, content) for content in contents))
+    assert sorted(server.outcomes(client)) == ["INTERNAL_ERROR", "success", "success"]
+    gone = PushNotificationRegistration(unregister=True, version=2, installation_id=contents[0].installation_id)
+    server.handle(REGISTRATION, messages.register(client, server.key, gone))
+    server.handle(REGISTRATION, messages.register(client, server.key, contents[2]))
+    assert server.outcomes(client) == ["success", "success"]
+
+
+def test_first_registrations_a_minute_are_limited_and_further_ones_are_not(open_server, client):
+    server = open_server(limits={"first_registrations_per_minute": 1})
+    content = server.register(client)
+    other = PrivateKey.generate()
+    server.handle(REGISTRATION, messages.register(other, server.key, messages.registration(other, server.key)))
+    again = messages.registration(client, server.key, version=2, installation_id=content.installation_id)
+    server.handle(REGISTRATION, messages.register(client, server.key, again))
+    assert sorted(server.outcomes(client, other)) == ["INTERNAL_ERROR", "success"]
+
+
+def test_two_workers_with_the_same_batch_answer_each_message_once(server):
+    clients = [PrivateKey.generate() for _ in range(20)]
+    sent = [messages.register(one, server.key, messages.registration(one, server.key)) for one in clients]
+    submit = server.context.publishers.submit
+    with_two = [submit(server.handle, REGISTRATION, *part) for part in (sent, sent[::-1])]
+    for future in with_two:
+        future.result()
+    assert server.outcomes(*clients) == ["success"] * 20
+
+
+# Queries
+
+
+def test_keys_of_query_topics_are_derived_once_and_a_few_at_a_time(open_server, client):
+    server = open_server(worker={"key_derivations_per_task": 2})
+    users = [PrivateKey.generate() for _ in range(3)]
+    for user in users:
+        server.register(user)
+    sent = [messages.query(client, user.public_key.key_hash) for user in users]
+    server.handle(QUERY, *sent)
+    assert len(server.answers(client)) == 2
+    assert server.context.redis.llen(QUERY.name) == 1  # the third waits at the end of the queue
+    assert server.rows("SELECT count(*) FROM query_topics WHERE symmetric_key IS NOT NULL") == [(2,)]
+    server.handle(QUERY, *sent)
+    assert len(server.answers(client)) == 1
+
+
+def test_users_whose_topics_collide_are_told_apart(server, client):
+    users = [PrivateKey.generate() for _ in range(2)]
+    for user in users:
+        server.register(user)
+    server.rows("UPDATE query_topics SET topic = '\\x11223344' RETURNING 1")
+    for user in users:
+        sent = replace(messages.query(client, user.public_key.key_hash), content_topic="/waku/1/0x11223344/rfc26")
+        server.handle(QUERY, sent)
+        [reply] = server.answers(client)
+        [info] = PushNotificationQueryResponse.FromString(reply.inner).info
+        assert info.public_key == user.public_key.key_hash
+
+
+def test_both_spellings_of_the_query_topic_are_answered(server, client):
+    user = PrivateKey.generate()
+    server.register(user)
+    name = topics.query_topics(user.public_key.key_hash)[1]
+    plain = messages.query(client, user.public_key.key_hash)
+    data = payload.open_symmetric(plain.payload, topics.symmetric_key(name.removeprefix("0x"))).data
+    prefixed = replace(
+        plain,
+        payload=payload.seal_symmetric(data, topics.symmetric_key(name), client),
+        content_topic=topics.content_topic(name),
+    )
+    server.handle(QUERY, plain, prefixed)
+    assert len(server.answers(client)) == 2
+
+
+def test_too_many_keys_and_other_kinds_of_messages_are_met_by_silence(server, client):
+    user = PrivateKey.generate()
+    content = server.register(user)
+    name, _ = topics.query_topics(user.public_key.key_hash)
+    key = topics.symmetric_key(name)
+    many = messages.query(client, user.public_key.key_hash, *[bytes(64)] * 1000)
+    stray = request(user, server, content)
+    data = payload.open_asymmetric(stray.payload, server.context.identity.private_key).data
+    stray = replace(many, payload=payload.seal_symmetric(data, key, client))
+    server.handle(QUERY, many, stray, replace(many, payload=b"garbage"), replace(many, version=2, timestamp=2))
+    assert server.answers(client) == []
+    assert sorted(server.events("refused")) == [("query_limit", None), ("type_unsupported", None)]
+    assert server.events("foreign") == [("not_for_us", None)] * 2
+
+
+# Push requests
+
+
+def test_a_request_that_comes_again_pushes_once_and_is_answered_alike(server, client):
+    content = server.register(client)
+    sent = request(client, server, content)
+    server.handle(DISPATCH, sent)
+    for _ in range(5):
+        server.handle(DISPATCH, rewrapped(sent, server))
+    assert server.outcomes(client) == [["success"]] * 4
+    assert len(server.pushes()) == 1
+
+
+def test_only_success_is_remembered(server, client):
+    content = messages.registration(client, server.key)
+    sent = request(client, server, content)
+    server.handle(DISPATCH, sent)
+    server.handle(REGISTRATION, messages.register(client, server.key, content))
+    server.handle(DISPATCH, sent)
+    server.handle(DISPATCH, rewrapped(sent, server))
+    assert server.outcomes(client) == [["NOT_REGISTERED"], "success", ["success"]]
+    assert len(server.pushes()) == 1
+
+
+def test_after_an_internal_error_a_new_envelope_may_push(server, client):
+    content = server.register(client, device_token="bad-then-good")
+    sent = request(client, server, content)
+    server.handle(DISPATCH, sent)
+    assert server.outcomes(client) == [["INTERNAL_ERROR"]]
+    server.rows("UPDATE registrations SET device_token = 'good' RETURNING 1")
+    server.handle(DISPATCH, sent)
+    assert deliveries.claim_due(server.context) == 0
+    server.handle(DISPATCH, rewrapped(sent, server))
+    assert server.outcomes(client) == [["success"]]
+    assert [push.outcome for push in server.pushes()] == ["BadDeviceToken", "delivered"]
+
+
+def test_an_old_request_is_neither_pushed_nor_answered(server, client):
+    content = server.register(client)
+    server.handle(DISPATCH, request(client, server, content), seen=time.time() - 700)
+    assert (server.answers(client), server.pushes()) == ([], [])
+    assert server.events("expired") == [("request_expired", None)]
+
+
+def test_more_items_than_allowed_are_refused_each(open_server, client):
+    server = open_server(limits={"request_items": 100})
+    content = server.register(client)
+    items = [messages.notification(client.public_key.key_hash, content) for _ in range(101)]
+    server.handle(DISPATCH, messages.request(client, server.key, items))
+    assert server.outcomes(client) == [["INTERNAL_ERROR"] * 101]
+    assert server.pushes() == []
+
+
+def test_a_hundred_items_are_pushed_in_posts_that_gorush_takes(server, client):
+    content = server.register(client)
+    items = [messages.notification(client.public_key.key_hash, content) for _ in range(130)]
+    server.handle(DISPATCH, messages.request(client, server.key, items))
+    assert server.outcomes(client) == [["success"] * 130]
+    wait_until(
+        lambda: server.rows("SELECT count(*) FROM deliveries WHERE state = 'posting'") == [(0,)],
+        timeout=5,
+        what="posts end",
+    )
+    deliveries.claim_due(server.context)
+    assert len(server.pushes()) >= 100  # the third post found no slot and waits as rows
+    assert server.rows("SELECT DISTINCT state FROM deliveries") != [("failed",)]
+
+
+def test_a_message_of_another_kind_is_passed_on(server, client):
+    content = messages.registration(client, server.key)
+    server.handle(DISPATCH, messages.register(client, server.key, content))
+    assert server.context.redis.llen(REGISTRATION.name) == 1
+    assert server.rows("SELECT count(*) FROM ledger") == [(0,)]
+    assert server.answers(client) == []
+
+
+def test_unregistering_ends_what_is_on_its_way(server, client):
+    content = server.register(client, device_token="unavailable")
+    server.handle(DISPATCH, request(client, server, content))
+    assert server.rows("SELECT state FROM deliveries") == [("pending",)]
+    gone = PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
+    server.handle(REGISTRATION, messages.register(client, server.key, gone))
+    assert server.rows("SELECT count(*) FROM deliveries") == [(0,)]
+
+
+# What is cut off is made up for
+
+
+def test_answers_that_their_worker_did_not_publish_are_published_by_the_schedule(server, client, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(publishing, "publish", lambda *_: None)
+        content = messages.registration(client, server.key)
+        server.handle(REGISTRATION, messages.register(client, server.key, content))
+    assert publishing.publish_overdue(server.context) == 0  # still held for the worker
+    server.rows("UPDATE answers SET publish_at = now() RETURNING 1")
+    assert publishing.publish_overdue(server.context) == 1
+    assert server.outcomes(client) == ["success"]
+    assert server.rows("SELECT count(*) FROM answers") == [(0,)]
+
+
+def test_a_worker_that_dies_in_a_post_gives_its_deliveries_back(server, client, monkeypatch):
+    content = server.register(client)
+    with monkeypatch.context() as patch:
+        patch.setattr(deliveries, "attempt", lambda *_: {})
+        server.handle(DISPATCH, request(client, server, content))
+    assert deliveries.claim_due(server.context) == 0
+    server.rows("UPDATE deliveries SET lease_until = now() RETURNING 1")
+    assert deliveries.claim_due(server.context) == 1
+    [task] = [json.loads(raw) for raw in server.context.redis.lrange(DISPATCH.name, 0, -1)]
+    assert task["headers"]["argsrepr"] == "(attempt 2 of 10, 1 ios, after lease_lost)"
+    [(key, task_id)] = server.rows("SELECT delivery_key, task_id FROM deliveries")
+    assert task["headers"]["id"] == task_id
+    deliveries.deliver(server.context, [key], 1)  # an attempt that is not the current one does nothing
+    assert server.pushes() == []
+    deliveries.deliver(server.context, [key], 2)
+    assert [push.outcome for push in server.pushes()] == ["delivered"]
+    assert server.events("unknown") == [("lease_lost", None)]
+
+
+def test_deliveries_expire_and_run_out_of_attempts(open_server, client):
+    server = open_server(delivery={"max_attempts": 2, "first_wait": 0.01})
+    content = server.register(client, device_token="unavailable")
+    server.handle(DISPATCH, request(client, server, content), request(client, server, content))
+    keys = [key for (key,) in server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")]
+    server.rows("UPDATE deliveries SET expires_at = now() WHERE delivery_key = %s RETURNING 1", keys[0])
+    assert deliveries.claim_due(server.context) == 2
+    deliveries.deliver(server.context, keys, 2)
+    assert sorted(server.rows("SELECT state, failure FROM deliveries")) == [
+        ("dead_letter", "platform_unavailable"),
+        ("expired", "delivery_expired"),
+    ]
+    assert server.events("dead_letter") == [("platform_unavailable", None)]
+
+
+def test_the_schedule_fills_the_watched_topics_after_redis_was_wiped(server, client):
+    server.register(client)
+    server.context.redis.flushall()
+    assert schedule.fill_watched_topics(server.context)
+    assert server.context.redis.scard(watched.KEY) == 2
+    assert not schedule.fill_watched_topics(server.context)
+
+
+def test_pruning_stops_watching_whom_nobody_can_notify(server, client):
+    content = server.register(client)
+    schedule.prune(server.context)
+    assert server.context.redis.scard(watched.KEY) == 2
+    gone = PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
+    server.handle(REGISTRATION, messages.register(client, server.key, gone))
+    schedule.prune(server.context)
+    assert server.context.redis.scard(watched.KEY) == 0
+    assert server.rows("SELECT count(*) FROM query_topics") == [(0,)]
+
+
+@pytest.mark.parametrize("queue", QUEUES.values(), ids=lambda queue: queue.name)
+def test_an_outage_is_not_the_messages_fault(open_server, client, queue):
+    server = open_server(postgres={"dsn": "postgresql://127.0.0.1:1/x", "timeout": 0.2})
+    with pytest.raises(psycopg.OperationalError):
+        server.handle(queue, messages.query(client, bytes(64)))
+    with pytest.raises(psycopg.OperationalError):
+        server.handle(queue, messages.query(client, bytes(64)), alone=True)
+
+
+def test_garbage_on_our_topics_is_silence(server, client):
+    own = messages.register(client, server.key, messages.registration(client, server.key))
+    unsigned = application.ApplicationMetadataMessage(payload=b"x", type=16).SerializeToString()
+    payloads = [
+        b"",
+        b"\x04" * 200,
+        own.payload[:-1],
+        payload.seal_asymmetric(b"", server.key),
+        payload.seal_asymmetric(b"\xff" * 99, server.key),
+        payload.seal_asymmetric(unsigned, server.key),
+        payload.seal_asymmetric(application.wrap(4711, b"x", client), server.key),
+        payload.seal_asymmetric(application.wrap(16, b"x", client), server.key),
+        payload.seal_asymmetric(application.wrap(17, b"x", client), server.key),
+    ]
+    server.handle(REGISTRATION, *(replace(own, payload=each) for each in payloads))
+    server.handle(DISPATCH, *(replace(own, payload=each, timestamp=1) for each in payloads))
+    assert server.answers(client) == []
+    assert server.rows("SELECT count(*) FROM ledger WHERE message_timestamp <> 1") == [(len(payloads),)]
+    assert server.context.redis.llen(REGISTRATION.name) == 1  # the one that says it is a registration
