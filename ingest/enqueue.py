@@ -76,22 +76,26 @@ class Enqueuer:
         return claimed
 
     def _send(self, claimed: list[tuple[Queue, Entry]]) -> int:
-        """Send one task for each kind, in parts of a bounded size; return how many messages could not be sent."""
-        failed = 0
+        """Send one task for each kind, in parts of a bounded size; return how many messages could not be sent.
+
+        After the first failure nothing more is tried: each try can take seconds.
+        """
+        parts = []
         for name, group in groupby(sorted(claimed, key=_queue_name), key=_queue_name):
             entries = [entry for _, entry in group]
-            for start in range(0, len(entries), self.settings.batch_size):
-                part = entries[start : start + self.settings.batch_size]
-                try:
-                    send_entries(self.app, QUEUES[name], part, retry=False)
-                except REDIS_ERRORS as error:
-                    log.warning("enqueue_failed", queue=name, messages=len(part), error=type(error).__name__)
-                    metrics.MESSAGES_DROPPED.labels("redis").inc(len(part))
-                    self._unclaim(part)
-                    failed += len(part)
-                else:
-                    metrics.MESSAGES_ENQUEUED.labels(name).inc(len(part))
-        return failed
+            size = self.settings.batch_size
+            parts += [(QUEUES[name], entries[start : start + size]) for start in range(0, len(entries), size)]
+        for sent, (queue, part) in enumerate(parts):
+            try:
+                send_entries(self.app, queue, part, retry=False)
+            except REDIS_ERRORS as error:
+                unsent = [entry for _, each in parts[sent:] for entry in each]
+                log.warning("enqueue_failed", messages=len(unsent), error=type(error).__name__)
+                metrics.MESSAGES_DROPPED.labels("redis").inc(len(unsent))
+                self._unclaim(unsent)
+                return len(unsent)
+            metrics.MESSAGES_ENQUEUED.labels(queue.name).inc(len(part))
+        return 0
 
     def _unclaim(self, entries: list[Entry]) -> None:
         """Give claims back, so that reconcile need not wait for their end; if that fails too, it does."""

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from dataclasses import dataclass, field
-from threading import Event, Thread
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import structlog
-from redis import Redis, RedisError
+from redis import RedisError
 
 from ingest.enqueue import Enqueuer
 from ingest.routing import Routes
 from wakupush import http, metrics, watched
+from wakupush.connections import open_redis
 from wakupush.protocol.keys import InvalidKeyError, PublicKey
 from wakupush.protocol.waku_message import message_hash
 from wakupush.queues import Entry, celery_app
 from wakupush.settings import SettingsError
+from wakupush.stopping import stop_on_signals
 from wakupush.waku.errors import NodeError, NotSubscribed
 from wakupush.waku.node import WakuNode
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from threading import Event
+
+    from redis import Redis
 
     from wakupush.settings import Settings
 
@@ -53,12 +56,19 @@ class Poller:
     #: Since when messages are being dropped, in seconds since the epoch.
     gap_since: float | None = None
     _failures: int = 0
+    #: Whether the last turn subscribed.
+    _subscribed: bool = False
 
     def run(self) -> None:
         """Poll until told to stop."""
         while not self.stop.is_set():
             self.turned = time.monotonic()
-            pause = self._turn()
+            try:
+                pause = self._turn()
+            except Exception:
+                # A fault of ours; whatever it is, a poller that ended would stop the node's archive unseen.
+                log.exception("poller_failed", pubsub_topic=self.pubsub_topic)
+                pause = MOST_PAUSE
             if pause:
                 self.stop.wait(pause)
 
@@ -66,11 +76,12 @@ class Poller:
         """Read once and enqueue; return the seconds to wait before the next turn."""
         try:
             found = self.node.read(self.pubsub_topic)
-        except NotSubscribed:
-            return self._subscribe()
+        except NotSubscribed as error:
+            return self._subscribe(error)
         except NodeError as error:
             return self._failed("poll_failed", error)
         self._failures = 0
+        self._subscribed = False
         self.read = time.monotonic()
         now = time.time()
         metrics.LAST_POLL.labels(self.pubsub_topic).set(now)
@@ -90,12 +101,17 @@ class Poller:
         self._note_gap(dropped, now)
         return 0.0
 
-    def _subscribe(self) -> float:
+    def _subscribe(self, not_subscribed: NotSubscribed) -> float:
         """Subscribe at a node that is new or was restarted; what it had meanwhile is left to reconcile."""
+        if self._subscribed:
+            # The node took the subscription and knows nothing of it: do not pile up subscriptions.
+            self._subscribed = False
+            return self._failed("subscription_lost", not_subscribed)
         try:
             self.node.subscribe([self.pubsub_topic])
         except NodeError as error:
             return self._failed("subscribe_failed", error)
+        self._subscribed = True
         metrics.SUBSCRIPTIONS.inc()
         log.info("subscribed", pubsub_topic=self.pubsub_topic)
         return 0.0
@@ -103,7 +119,7 @@ class Poller:
     def _failed(self, event: str, error: NodeError) -> float:
         self._failures += 1
         metrics.POLLS_FAILED.labels(type(error).__name__).inc()
-        pause = min(MOST_PAUSE, self.poll_interval * 2.0**self._failures)
+        pause = min(MOST_PAUSE, self.poll_interval * 2.0 ** min(self._failures, 10))
         if self._failures in {1, 5, 25} or self._failures % 100 == 0:
             log.warning(event, pubsub_topic=self.pubsub_topic, error=type(error).__name__, failures=self._failures)
         return pause
@@ -125,13 +141,9 @@ def run(settings: Settings) -> None:
         SettingsError: there is no public key, or it is none.
     """
     routes = Routes.of(_public_key(settings))
-    redis = Redis.from_url(
-        settings.redis.url.get_secret_value(),
-        socket_timeout=settings.redis.timeout,
-        socket_connect_timeout=settings.redis.timeout,
-    )
+    redis = open_redis(settings.redis)
     enqueuer = Enqueuer(celery_app(settings), redis, routes, settings.ingest)
-    stop = Event()
+    stop = stop_on_signals()
     pollers = [
         Poller(
             WakuNode(settings.waku.url, timeout=settings.waku.timeout),
@@ -143,7 +155,6 @@ def run(settings: Settings) -> None:
         for shard in settings.waku.shards
     ]
     threads = [Thread(target=poller.run, name=poller.pubsub_topic) for poller in pollers]
-    _stop_on_signals(stop)
     for thread in threads:
         thread.start()
     port = None
@@ -151,7 +162,7 @@ def run(settings: Settings) -> None:
         port = http.serve(
             settings.ingest.http_port, healthy=lambda: _healthy(pollers), ready=lambda: _ready(pollers, redis)
         )
-    log.info("started", node=settings.waku.url, shards=settings.waku.shards, http_port=port)
+    log.info("started", shards=settings.waku.shards, http_port=port)
     while not stop.wait(MARKER_SECONDS):
         metrics.WATCHED_COMPLETE.set(_watched_complete(redis))
     for thread in threads:
@@ -166,14 +177,6 @@ def _public_key(settings: Settings) -> PublicKey:
         return PublicKey.from_hex(settings.public_key)
     except InvalidKeyError as error:
         raise SettingsError(f"WAKUPUSH_PUBLIC_KEY: {error}") from None
-
-
-def _stop_on_signals(stop: Event) -> None:
-    def handler(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, handler)
 
 
 def _healthy(pollers: list[Poller]) -> http.Checks:

@@ -24,12 +24,8 @@ class Routes:
     @classmethod
     def of(cls, server: PublicKey) -> Self:
         """Return the routes to a server."""
-        return cls(
-            {
-                topics.content_topic(topics.personal_topic(server)): REGISTRATION,
-                topics.content_topic(topics.partitioned_topic(server)): DISPATCH,
-            }
-        )
+        personal, partitioned = topics.server_content_topics(server)
+        return cls({personal: REGISTRATION, partitioned: DISPATCH})
 
     def route(
         self, entries: Iterable[Entry], watched: Callable[[Sequence[bytes]], set[bytes]]

@@ -64,16 +64,18 @@ def migrate(
 
     import psycopg
 
+    from wakupush.server.context import check_dsn
+    from wakupush.settings import SettingsError
     from wakupush.state import maintenance
     from wakupush.state.migrations import runner
 
     settings = _settings(process="migrate")
     try:
-        with psycopg.connect(settings.postgres.dsn.get_secret_value(), autocommit=True) as connection:
+        with psycopg.connect(check_dsn(settings.postgres), autocommit=True) as connection:
             applied = runner.migrate(connection, pre_only=pre_only)
             with connection.transaction():
                 maintenance.create_partitions(connection, datetime.now(UTC).date())
-    except (psycopg.Error, runner.ChangedMigrationError) as error:
+    except (SettingsError, psycopg.Error, runner.ChangedMigrationError) as error:
         _fail(str(error))
     for name in applied:
         typer.echo(f"applied {name}")
@@ -112,22 +114,27 @@ def worker(
 def _worker(settings: Settings, pool: str, concurrency: int) -> None:
     from wakupush.queues import QUEUES
     from wakupush.server.identity import NoIdentityError
+    from wakupush.settings import SettingsError
     from workers import run
 
     if pool not in QUEUES:
         _fail(f"there is no pool {pool!r}; there are {', '.join(QUEUES)}")
     try:
         run.worker(settings, QUEUES[pool], concurrency)
-    except NoIdentityError as error:
+    except (NoIdentityError, SettingsError) as error:
         _fail(str(error))
 
 
 @app.command()
 def beat() -> None:
-    """Run the schedule: overdue answers, due deliveries, watched topics, pruning. One replica."""
+    """Run the schedule: overdue answers, due deliveries, watched topics, pruning."""
+    from wakupush.settings import SettingsError
     from workers import run
 
-    run.beat(_settings(process="beat"))
+    try:
+        run.beat(_settings(process="beat"))
+    except SettingsError as error:
+        _fail(str(error))
 
 
 @app.command()
@@ -137,10 +144,12 @@ def demo(
     ] = None,
 ) -> None:
     """Run the whole server on embedded parts, send it messages, and show what happens."""
-    try:
-        from wakupush.devnet import demo as devnet_demo
-    except ImportError as error:
-        _fail(f"the demo needs {error.name}: install wakupush[devnet]")
+    from wakupush import devnet
+
+    if missing := devnet.missing_parts():
+        _fail(f"the demo needs {', '.join(missing)}: install wakupush[devnet]")
+    from wakupush.devnet import demo as devnet_demo
+
     if recording is None and RECORDING.exists():
         recording = RECORDING
     sys.exit(devnet_demo.run(recording))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from wakupush.settings import Settings
 
 #: Loggers of libraries that would log each request or task.
-_QUIET = ("httpx2", "httpcore2", "kombu", "amqp", "celery.worker.strategy", "celery.app.trace", "celery.beat")
+_QUIET = ("httpx2", "httpcore2", "kombu", "amqp", "celery.worker.strategy", "celery.app.trace")
 
 
 def configure(settings: Settings, **context: Any) -> None:

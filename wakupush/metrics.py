@@ -18,7 +18,9 @@ MESSAGES_REPEATED: Final = Counter(
     "wakupush_messages_repeated", "Messages that somebody had claimed before.", ["queue"]
 )
 MESSAGES_DROPPED: Final = Counter(
-    "wakupush_messages_dropped", "Messages left to reconcile, by reason: redis, queue_full.", ["reason"]
+    "wakupush_messages_dropped",
+    "Messages not looked at (redis, foreign ones among them) or not enqueued (queue_full).",
+    ["reason"],
 )
 POLLS_FAILED: Final = Counter("wakupush_polls_failed", "Reads of the Waku node that failed.", ["reason"])
 SUBSCRIPTIONS: Final = Counter("wakupush_subscriptions", "Times that shards were subscribed at the node.")

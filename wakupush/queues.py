@@ -37,12 +37,8 @@ QUERY: Final = Queue("query", "wakupush.query")
 DISPATCH: Final = Queue("dispatch", "wakupush.dispatch")
 QUEUES: Final = {queue.name: queue for queue in (REGISTRATION, QUERY, DISPATCH)}
 
-#: The next attempt of deliveries that failed in passing. On the dispatch queue, like all of the schedule.
+#: The task of the next attempt of deliveries that failed in passing, on the dispatch queue.
 DELIVER: Final = "wakupush.deliver"
-PUBLISH_ANSWERS: Final = "wakupush.publish_answers"
-CLAIM_DELIVERIES: Final = "wakupush.claim_deliveries"
-FILL_WATCHED_TOPICS: Final = "wakupush.fill_watched_topics"
-PRUNE: Final = "wakupush.prune"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +115,7 @@ def celery_app(settings: Settings) -> Celery:
         worker_hijack_root_logger=False,
         worker_cancel_long_running_tasks_on_connection_loss=False,
         broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
         broker_connection_timeout=settings.redis.timeout,
         broker_transport_options={
             "visibility_timeout": VISIBILITY_TIMEOUT_SECONDS,

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path  # noqa: TC003 - pydantic reads the annotations
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings import SettingsError as PydanticSettingsError
+
+#: Seconds for which a worker tries to store what a post came to.
+STORE_SECONDS = 20.0
 
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -29,8 +34,8 @@ class WakuSettings(Group):
     """Static shards to read (pubsub topics), as a JSON list."""
     timeout: Seconds = 10.0
     """Seconds after which a request to the node has failed."""
-    max_message_bytes: Count = 150_000
-    """Largest WakuMessage that the node relays, in bytes of protobuf."""
+    publish_timeout: Seconds = 2.0
+    """Seconds after which publishing an answer has failed this time."""
 
 
 class RedisSettings(Group):
@@ -51,6 +56,8 @@ class PostgresSettings(Group):
     """Connections of one worker process at most."""
     timeout: Seconds = 10.0
     """Seconds to wait for a connection."""
+    statement_timeout: Seconds = 20.0
+    """Seconds after which a statement has failed."""
 
 
 class GorushSettings(Group):
@@ -75,7 +82,7 @@ class IngestSettings(Group):
 
     poll_interval: Seconds = 0.05
     """Seconds between polls of a shard that had nothing new."""
-    batch_size: Count = 64
+    batch_size: Annotated[int, Field(ge=1, le=1000)] = 64
     """Messages in one task at most."""
     queue_limit: Count = 20_000
     """Tasks in a queue above which new messages are left to `ingest reconcile`."""
@@ -109,8 +116,10 @@ class DeliverySettings(Group):
     """The same where the platform asked for less, or an operator has to act."""
     max_wait: Seconds = 900.0
     """Largest wait in seconds."""
-    lease: Seconds = 100.0
-    """Seconds for which a worker holds a delivery; must exceed the gorush time-out."""
+    lease: Seconds = 120.0
+    """Seconds for which a worker holds a delivery; a post and storing its outcome must fit in."""
+    claim: Seconds = 60.0
+    """Seconds after which a due delivery is enqueued again whose task nobody began."""
     time_to_live: Seconds = 86_400.0
     """Seconds after which a delivery that is still undelivered has expired."""
     request_max_age: Seconds = 600.0
@@ -188,6 +197,15 @@ class Settings(BaseSettings):
     limits: LimitSettings = LimitSettings()
     retention: RetentionSettings = RetentionSettings()
 
+    @model_validator(mode="after")
+    def _lease_covers_a_post(self) -> Self:
+        needed = self.gorush.timeout + self.gorush.connect_timeout + STORE_SECONDS
+        if self.delivery.lease < needed:
+            raise PydanticCustomError(
+                "lease", "WAKUPUSH_DELIVERY__LEASE must be at least {needed} s, or pushes double", {"needed": needed}
+            )
+        return self
+
 
 class SettingsError(Exception):
     """A setting is wrong; the text names the variable and says what is expected, never its value."""
@@ -214,8 +232,16 @@ def load_settings() -> Settings:
         raise SettingsError(f"{error}: lists are written as JSON") from None
 
 
+_SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT$|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?$")
+
+
 def _is_known(name: str) -> bool:
-    """Say whether a variable is one of ours; those of tests and children of this project are let through."""
+    """Say whether a variable is one of ours.
+
+    Let through are those of tests, and what Kubernetes puts into a pod for each Service whose name begins with ours.
+    """
+    if _SERVICE_LINK.search(name):
+        return True
     group, _, field = name.removeprefix("WAKUPUSH_").lower().partition("__")
     if group.startswith("test_"):
         return True

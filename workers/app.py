@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from contextlib import contextmanager
@@ -10,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from celery import Task, signals
 from celery.exceptions import Reject
+from kombu.exceptions import OperationalError as BrokerError
 from prometheus_client import multiprocess
 
-from wakupush import metrics, queues
+from wakupush import metrics
 from wakupush.logging import configure
-from wakupush.queues import DISPATCH, QUEUES, celery_app, decode_entry
-from wakupush.server import deliveries, handling, publishing, schedule
+from wakupush.queues import DELIVER, DISPATCH, QUEUES, Entry, celery_app, decode_entry, send_entries
+from wakupush.server import deliveries, handling
 from wakupush.server.context import Context
-from wakupush.server.faults import INFRASTRUCTURE
+from wakupush.server.faults import is_outage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from celery import Celery
 
@@ -32,14 +34,6 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 #: Seconds that a worker waits, at random, before it gives a batch back because Postgres or Redis failed.
 SLOW_DOWN_SECONDS = (0.5, 4.0)
 
-#: The schedule: for each of its tasks what it calls, and the seconds between two runs.
-SCHEDULE: dict[str, tuple[Callable[[Context], object], float]] = {
-    queues.CLAIM_DELIVERIES: (deliveries.claim_due, 1.0),
-    queues.PUBLISH_ANSWERS: (publishing.publish_overdue, 5.0),
-    queues.FILL_WATCHED_TOPICS: (schedule.fill_watched_topics, 2.0),
-    queues.PRUNE: (schedule.prune, 3600.0),
-}
-
 
 class _Process:
     """What a worker process opened after its fork."""
@@ -48,7 +42,7 @@ class _Process:
 
 
 def create_app(settings: Settings, **log_context: Any) -> Celery:
-    """Return the application with all tasks and the schedule.
+    """Return the application with all tasks.
 
     Args:
         settings: of this worker.
@@ -58,12 +52,6 @@ def create_app(settings: Settings, **log_context: Any) -> Celery:
     for queue in QUEUES.values():
         _add_queue_task(app, queue)
     _add_deliver_task(app)
-    for name, (work, _) in SCHEDULE.items():
-        _add_scheduled_task(app, name, work)
-    app.conf.beat_schedule = {
-        name: {"task": name, "schedule": seconds, "options": {"queue": DISPATCH.name, "expires": seconds}}
-        for name, (_, seconds) in SCHEDULE.items()
-    }
     _connect_signals(settings, log_context)
     return app
 
@@ -71,41 +59,51 @@ def create_app(settings: Settings, **log_context: Any) -> Celery:
 def _add_queue_task(app: Celery, queue: Queue) -> None:
     @app.task(name=queue.task, bind=True)
     def handle(self: Task[..., None], entries: list[dict[str, Any]], alone: bool = False) -> None:
-        redelivered = bool((self.request.delivery_info or {}).get("redelivered"))
-        with _given_back_on_outage(queue.name):
-            messages = [decode_entry(entry) for entry in entries]
-            handling.handle(_Process.context, queue, messages, alone=alone or redelivered)
+        messages = [decode_entry(entry) for entry in entries]
+        with _given_back(self, queue):
+            try:
+                handling.handle(_Process.context, queue, messages, alone=alone or _is_redelivered(self))
+            except Exception as error:
+                if not is_outage(error):
+                    raise
+                _send_back(app, queue, messages, alone, error)
 
 
 def _add_deliver_task(app: Celery) -> None:
-    @app.task(name=queues.DELIVER)
-    def deliver(delivery_keys: list[str], attempt: int) -> None:
-        with _given_back_on_outage(DISPATCH.name):
-            deliveries.deliver(_Process.context, [bytes.fromhex(key) for key in delivery_keys], attempt)
+    @app.task(name=DELIVER, bind=True)
+    def deliver(self: Task[..., None], delivery_keys: list[str], begun: int) -> None:
+        with _given_back(self, DISPATCH):
+            deliveries.deliver(_Process.context, [bytes.fromhex(key) for key in delivery_keys], begun)
 
 
-def _add_scheduled_task(app: Celery, name: str, work: Callable[[Context], object]) -> None:
-    @app.task(name=name)
-    def scheduled() -> None:
-        try:
-            work(_Process.context)
-        except INFRASTRUCTURE as error:
-            log.warning("scheduled_task_failed", task=name, error=type(error).__name__)
+def _send_back(app: Celery, queue: Queue, entries: list[Entry], alone: bool, error: Exception) -> None:
+    """Put a batch that Postgres or Redis failed at the end of its queue, as it was: no attempt counts."""
+    log.warning("batch_returned", queue=queue.name, messages=len(entries), error=type(error).__name__)
+    metrics.TASKS_RETURNED.labels(queue.name, "outage").inc()
+    time.sleep(random.uniform(*SLOW_DOWN_SECONDS))
+    try:
+        send_entries(app, queue, entries, alone=alone)
+    except BrokerError:
+        raise Reject(requeue=True) from None
 
 
 @contextmanager
-def _given_back_on_outage(queue: str) -> Iterator[None]:
-    """Give the task back to its queue, after a pause, where Postgres or Redis failed."""
+def _given_back(task: Task[..., None], queue: Queue) -> Iterator[None]:
+    """Give a task that fails back to its queue, once: what it cuts off then, the schedule or reconcile makes up for."""
     try:
         yield
-    except INFRASTRUCTURE as error:
-        log.warning("task_returned", queue=queue, error=type(error).__name__)
-        metrics.TASKS_RETURNED.labels(queue, "outage").inc()
+    except Reject:
+        raise
+    except Exception as error:
+        log.exception("task_failed", queue=queue.name)
+        if _is_redelivered(task) and not is_outage(error):
+            return
         time.sleep(random.uniform(*SLOW_DOWN_SECONDS))
         raise Reject(requeue=True) from None
-    except Exception:
-        # A fault of ours; what it cuts off, the schedule or reconcile makes up for.
-        log.exception("task_failed", queue=queue)
+
+
+def _is_redelivered(task: Task[..., None]) -> bool:
+    return bool((task.request.delivery_info or {}).get("redelivered"))
 
 
 def _connect_signals(settings: Settings, log_context: dict[str, Any]) -> None:
@@ -115,7 +113,13 @@ def _connect_signals(settings: Settings, log_context: dict[str, Any]) -> None:
 
     @signals.worker_process_init.connect(weak=False)
     def open_context(**_: Any) -> None:
-        _Process.context = Context.open(settings)
+        try:
+            _Process.context = Context.open(settings)
+        except Exception:
+            # Celery would only log it, and the process would fail every task it takes.
+            log.exception("process_not_started")
+            time.sleep(SLOW_DOWN_SECONDS[0])
+            os._exit(1)
 
     @signals.worker_process_shutdown.connect(weak=False)
     def close_context(pid: int, **_: Any) -> None:

@@ -5,15 +5,22 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import structlog
 from prometheus_client import CollectorRegistry, multiprocess
 
 from wakupush import http
+from wakupush.connections import open_redis
+from wakupush.server import schedule
+from wakupush.server.context import Resources, check_dsn
 from wakupush.server.identity import load_identity
+from wakupush.stopping import stop_on_signals
 from workers.app import create_app
 
 if TYPE_CHECKING:
     from wakupush.queues import Queue
     from wakupush.settings import Settings
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
@@ -26,8 +33,11 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
 
     Raises:
         NoIdentityError: there is no private key.
+        SettingsError: an address is none.
     """
     load_identity(settings)
+    check_dsn(settings.postgres)
+    open_redis(settings.redis).close()
     if settings.worker.http_port >= 0:
         registry = CollectorRegistry()
         multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # prometheus_client has no types there
@@ -47,5 +57,14 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
 
 
 def beat(settings: Settings) -> None:
-    """Run the schedule until SIGTERM. It keeps nothing on disk."""
-    create_app(settings, process="beat").Beat(scheduler="celery.beat:Scheduler", max_interval=1).run()
+    """Run the schedule until SIGTERM; several at once do no harm.
+
+    Raises:
+        SettingsError: an address is none.
+    """
+    resources = Resources.open(settings)
+    stop = stop_on_signals()
+    log.info("started")
+    schedule.run(resources, stop)
+    resources.close()
+    log.info("stopped")

@@ -3,6 +3,7 @@
 import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -64,6 +65,7 @@ def delivery(number: int, **fields) -> Delivery:
             "chat_id": b"chat",
             "message": b"message",
             "attempt": 1,
+            "lease": UUID(int=number),
             "task_id": f"task-{number}",
             "trace_id": f"trace-{number}",
             "seen": NOW.timestamp(),
@@ -129,14 +131,11 @@ def test_of_many_who_store_at_once_the_newest_version_stays(dsn):
 
 def test_unregistering_leaves_key_hash_and_version_alone(connection):
     registrations.store(connection, [change(1)])
-    deliveries.add(connection, [delivery(1), delivery(2)], lease=10, time_to_live=10)
+    deliveries.add(connection, [delivery(1), delivery(2)], seconds=10, time_to_live=10)
     deliveries.settle(
         connection, [Settlement(delivery=delivery(2), state=State.DEAD_LETTER, failure=Failure.DEVICE_GONE)]
     )
-    connection.execute(
-        "INSERT INTO quarantine SELECT '\\x01', 'registration', '', '', '', 0, '', now(), '', 3, key_hash,"
-        " installation_hash FROM registrations"
-    )
+    ledger.quarantine(connection, REGISTRATION, entry(1), reason="x", attempts=3, owner=ALICE)
     with connection.transaction():
         registrations.store(connection, [unregistration(2)])
     row = connection.execute("SELECT * FROM registrations").fetchone()
@@ -217,7 +216,7 @@ def test_quarantined_messages_count_as_processed(connection):
     ledger.count_attempt(connection, entry(1))
     ledger.refund_attempt(connection, entry(1))
     assert ledger.attempts(connection, [entry(1), entry(2)]) == {entry(1).hash: 1}
-    ledger.quarantine(connection, REGISTRATION, entry(1), "ValueError", 3)
+    ledger.quarantine(connection, REGISTRATION, entry(1), reason="ValueError", attempts=3, owner=ALICE)
     assert ledger.attempts(connection, [entry(1)]) == {}
     assert not ledger.add(connection, [entry(1)])
     assert connection.execute("SELECT payload FROM quarantine").fetchone() == (b"\x00payload",)
@@ -252,7 +251,7 @@ def test_answers_keep_their_order_and_are_claimed_once(dsn, connection):
 
 
 def test_a_delivery_is_added_once_and_again_after_it_failed(connection):
-    options = {"lease": 60, "time_to_live": 60}
+    options = {"seconds": 60, "time_to_live": 60}
     assert deliveries.add(connection, [delivery(1), delivery(2)], **options) == {
         delivery(1).delivery_key,
         delivery(2).delivery_key,
@@ -267,19 +266,21 @@ def test_a_delivery_is_added_once_and_again_after_it_failed(connection):
 
 
 def test_whose_lease_ended_settles_nothing(connection):
-    deliveries.add(connection, [delivery(1)], lease=0, time_to_live=60)
-    [due] = deliveries.claim(connection, limit=10, lease=60)
-    assert (due.attempt, due.lease_lost, due.failure) == (2, True, Failure.LEASE_LOST)
+    deliveries.add(connection, [delivery(1)], seconds=0, time_to_live=60)
+    [due] = deliveries.claim(connection, limit=10, seconds=60)
+    assert (due.begun, due.failure) == (1, Failure.LEASE_LOST)
     assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=State.DELIVERED)]) == []
-    assert deliveries.take(connection, [due.delivery_key], attempt=1, lease=60) == []
-    [taken] = deliveries.take(connection, [due.delivery_key], attempt=2, lease=60)
-    assert taken == delivery(1, attempt=2)
+    assert deliveries.take(connection, [due.delivery_key], begun=2, seconds=60) == []
+    [taken] = deliveries.take(connection, [due.delivery_key], begun=1, seconds=60)
+    assert taken == delivery(1, attempt=2, lease=taken.lease, failure=Failure.LEASE_LOST)
+    assert deliveries.take(connection, [due.delivery_key], begun=1, seconds=60) == []
+    assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=State.DELIVERED)]) == []
     assert deliveries.settle(connection, [Settlement(delivery=taken, state=State.DELIVERED, version=2**64 - 1)])
     assert connection.execute("SELECT state, chat_id, message FROM deliveries").fetchone() == ("delivered", None, None)
 
 
 def test_due_deliveries_are_claimed_once(dsn, connection):
-    deliveries.add(connection, [delivery(number) for number in range(100)], lease=60, time_to_live=60)
+    deliveries.add(connection, [delivery(number) for number in range(100)], seconds=60, time_to_live=60)
     deliveries.settle(
         connection,
         [
@@ -295,16 +296,16 @@ def test_due_deliveries_are_claimed_once(dsn, connection):
 
     def claim(_):
         with psycopg.connect(dsn) as own:
-            return deliveries.claim(own, limit=7, lease=60)
+            return deliveries.claim(own, limit=7, seconds=60)
 
     with ThreadPoolExecutor(8) as threads:
         claimed = [due for part in threads.map(claim, range(24)) for due in part]
     assert sorted(due.delivery_key for due in claimed) == [delivery(number).delivery_key for number in range(60)]
-    assert {(due.attempt, due.failure, due.lease_lost) for due in claimed} == {(2, Failure.RATE_LIMITED, False)}
+    assert {(due.begun, due.failure) for due in claimed} == {(1, Failure.RATE_LIMITED)}
 
 
 def test_a_dead_letter_keeps_what_an_operator_needs_to_send_it_again(connection):
-    deliveries.add(connection, [delivery(1)], lease=60, time_to_live=60)
+    deliveries.add(connection, [delivery(1)], seconds=60, time_to_live=60)
     deliveries.settle(
         connection, [Settlement(delivery=delivery(1), state=State.DEAD_LETTER, failure=Failure.RATE_LIMITED)]
     )
@@ -316,16 +317,26 @@ def test_a_dead_letter_keeps_what_an_operator_needs_to_send_it_again(connection)
 
 
 def test_giving_a_delivery_back_counts_no_attempt(connection):
-    deliveries.add(connection, [delivery(1)], lease=60, time_to_live=60)
+    deliveries.add(connection, [delivery(1)], seconds=60, time_to_live=60)
     deliveries.put_back(connection, [delivery(1)])
-    [due] = deliveries.claim(connection, limit=1, lease=60)
-    assert (due.attempt, due.lease_lost) == (1, False)
+    connection.execute("UPDATE deliveries SET next_attempt_at = now()")
+    [due] = deliveries.claim(connection, limit=1, seconds=60)
+    assert (due.begun, due.failure) == (0, None)
 
 
-@pytest.mark.parametrize("state", [state for state in State if state is not State.POSTING])
+def test_a_claim_that_nobody_takes_comes_again_and_counts_no_attempt(connection):
+    deliveries.add(connection, [delivery(1)], seconds=60, time_to_live=60)
+    deliveries.settle(connection, [Settlement(delivery=delivery(1), state=State.PENDING, wait=0)])
+    for _ in range(3):
+        assert [due.begun for due in deliveries.claim(connection, limit=1, seconds=0)] == [1]
+    [due] = deliveries.claim(connection, limit=1, seconds=60)
+    assert deliveries.claim(connection, limit=1, seconds=60) == []
+    assert deliveries.take(connection, [due.delivery_key], begun=1, seconds=60)
+
+
+@pytest.mark.parametrize("state", sorted(TRANSITIONS[State.POSTING]))
 def test_every_transition_out_of_posting_is_possible(connection, state):
-    deliveries.add(connection, [delivery(1)], lease=60, time_to_live=60)
-    assert state in TRANSITIONS[State.POSTING]
+    deliveries.add(connection, [delivery(1)], seconds=60, time_to_live=60)
     wait = 1.0 if state is State.PENDING else None
     assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=state, wait=wait)])
 
@@ -374,21 +385,33 @@ def test_partitions_go_once_all_their_rows_are_old(connection):
     assert connection.execute("SELECT count(*) FROM ledger").fetchone() == (0,)
 
 
-def test_a_late_partition_does_no_harm(connection):
+def test_a_late_partition_takes_over_what_came_before_it(connection):
     old = NOW.date() - timedelta(days=20)
     ledger.add(connection, [entry(1, int((NOW - timedelta(days=20)).timestamp() * 1e9))])
     with connection.transaction():
         maintenance.create_partitions(connection, old)
-    assert connection.execute("SELECT count(*) FROM ledger_default").fetchone() == (1,)
+    assert connection.execute("SELECT count(*) FROM ledger_default").fetchone() == (0,)
+    assert connection.execute("SELECT count(*) FROM ledger").fetchone() == (1,)
+    assert not ledger.add(connection, [entry(1, int((NOW - timedelta(days=20)).timestamp() * 1e9))])
+
+
+def test_events_of_a_day_without_a_partition_move_into_it(connection):
+    past = Event(kind=EventKind.RECEIVED, time=NOW.timestamp() - 20 * 86400, worker="w", trace_id="t")
+    events.add(connection, [past])
+    with connection.transaction():
+        maintenance.create_partitions(connection, (NOW - timedelta(days=20)).date())
+    events.add(connection, [past])
+    assert connection.execute("SELECT count(*), count(DISTINCT id) FROM delivery_events").fetchone() == (2, 2)
+    assert connection.execute("SELECT count(*) FROM delivery_events_default").fetchone() == (0,)
 
 
 @pytest.mark.parametrize("rule", maintenance.rules(RetentionSettings()), ids=lambda rule: rule.name)
 def test_every_rule_deletes(connection, rule):
-    deliveries.add(connection, [delivery(1), delivery(2)], lease=60, time_to_live=60)
+    deliveries.add(connection, [delivery(1), delivery(2)], seconds=60, time_to_live=60)
     deliveries.settle(connection, [Settlement(delivery=delivery(1), state=State.DELIVERED)])
     deliveries.settle(connection, [Settlement(delivery=delivery(2), state=State.DEAD_LETTER)])
     ledger.count_attempt(connection, entry(5))
-    ledger.quarantine(connection, REGISTRATION, entry(1), "x", 3)
+    ledger.quarantine(connection, REGISTRATION, entry(1), reason="x", attempts=3, owner=None)
     requests.admit(connection, {b"m" * 32: [True]})
     events.add(connection, [Event(kind=EventKind.RECEIVED, time=0.0, worker="w", trace_id="t")])
     assert maintenance.delete(connection, maintenance.Rule(rule.name, 3600)) == (rule.name == "delivery_events_default")

@@ -457,7 +457,7 @@ def push(number, **fields):
 
 def test_items_of_type_0_are_passed_over():
     sent = PushNotificationRequest(requests=map(push, [0, 1, 0, 99, -1]), message_id=b"i")
-    asked = request.parse_request(sent.SerializeToString())
+    asked = request.parse_request(sent.SerializeToString(), most_items=100)
     assert asked.message_id == b"i"
     assert [entry.type for entry in asked.items] == [1, 99, -1]
 
@@ -474,7 +474,7 @@ def test_items_of_type_0_are_passed_over():
 )
 def test_request_without_answer(inner, failure):
     with pytest.raises(Refused) as refused:
-        request.parse_request(inner)
+        request.parse_request(inner, most_items=100)
     assert refused.value.failure is failure
     assert failure.answer is Answer.SILENCE
 

@@ -122,7 +122,7 @@ class Server:
         return Type.PUSH_NOTIFICATION_QUERY_RESPONSE, query.encode_response(opened.message_id, known), []
 
     def notify(self, opened):
-        asked, failures, notifications = request.parse_request(opened.inner), [], []
+        asked, failures, notifications = request.parse_request(opened.inner, most_items=100), [], []
         for item in asked.items:
             device = self.devices.get((item.key_hash, item.installation_id))
             decision = request.decide(item, preferences(device))
@@ -418,14 +418,14 @@ def test_parse_request(message):
     layer = message["application"]
     fields = without_names(layer.get("fields", {}))
     if fields.get("message_id"):
-        parsed = request.parse_request(unhex(layer["inner"]))
+        parsed = request.parse_request(unhex(layer["inner"]), most_items=100)
         assert parsed.message_id.hex() == fields["message_id"]
         assert [as_recorded_item(item) for item in parsed.items] == [
             item for item in fields["requests"] if item["type"]
         ]
         return
     with pytest.raises(Refused) as refused:
-        request.parse_request(unhex(layer["inner"]))
+        request.parse_request(unhex(layer["inner"]), most_items=100)
     assert refused.value.failure is (Failure.MESSAGE_ID_MISSING if fields else Failure.INNER_MALFORMED)
 
 

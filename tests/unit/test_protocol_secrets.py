@@ -132,7 +132,7 @@ CALLS = {
     "registration, grant": partial(check, **GOOD, access_token=GOOD["installation_id"], grant=PLANTED),
     "registration, answer": partial(registration.encode_response, PLANTED, Failure.NOT_FOR_US),
     "query": partial(query.parse_query, b"\x0a\x7f" + PLANTED, most_keys=1),
-    "request": partial(request.parse_request, b"\x0a\x7f" + PLANTED),
+    "request": partial(request.parse_request, b"\x0a\x7f" + PLANTED, most_items=100),
     "segment": partial(segments.join, [segments.Segment(bytes(32), 0, 1, PLANTED)]),
 }
 

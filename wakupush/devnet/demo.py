@@ -50,7 +50,8 @@ def run(recording: Path | None) -> int:
         recording: a recorded conversation to play, see `wakupush.devnet.conversation`; None plays none.
     """
     console = Console(highlight=False)
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupt)
     directory = Path(tempfile.mkdtemp(prefix="wakupush-demo-"))
     directory.chmod(0o755)  # Postgres runs as another user if we are root
     conversation = load(recording) if recording else None

@@ -149,12 +149,10 @@ class Stack:
 
     def is_handled(self, connection: psycopg.Connection, message_hash: bytes, content_topic: str) -> bool:
         """Say whether the server is done with a message, or does not listen where it was sent."""
-        listens = (
-            content_topic in _own_topics(self.key)
-            or connection.execute(
-                "SELECT FROM query_topics WHERE topic = %s", [topics.topic_of(content_topic)]
-            ).fetchone()
-        )
+        watched = connection.execute(
+            "SELECT FROM query_topics WHERE topic = %s", [topics.topic_of(content_topic)]
+        ).fetchone()
+        listens = content_topic in topics.server_content_topics(self.key.public_key) or watched is not None
         done = connection.execute("SELECT FROM ledger WHERE message_hash = %s", [message_hash]).fetchone()
         return not listens or done is not None
 
@@ -205,11 +203,6 @@ class Stack:
 
     def _ingest_polls(self) -> bool:
         return answers_http(f"{self.ingest_url}/readyz")
-
-
-def _own_topics(key: PrivateKey) -> set[str]:
-    names = (topics.personal_topic(key.public_key), topics.partitioned_topic(key.public_key))
-    return {topics.content_topic(name) for name in names}
 
 
 def _all(processes: Iterable[Process], verb: Literal["start", "stop"]) -> None:

@@ -67,6 +67,8 @@ class Request:
     #: Chosen by the sender, of any length.
     message_id: bytes
     items: tuple[Item, ...]
+    #: Whether there were more items than allowed; then `items` are the first ones.
+    too_many: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +94,12 @@ class Admitted(Enum):
 Decision = Admitted | Filtered | Failure
 
 
-def parse_request(inner: bytes) -> Request:
+def parse_request(inner: bytes, *, most_items: int) -> Request:
     """Return a request. Items of type 0 are left out: they get no report.
+
+    Args:
+        inner: a PushNotificationRequest.
+        most_items: how many are looked at.
 
     Raises:
         Refused: INNER_MALFORMED, or MESSAGE_ID_MISSING.
@@ -116,9 +122,10 @@ def parse_request(inner: bytes) -> Request:
                 author=item.author,
                 message=item.message,
             )
-            for item in message.requests
+            for item in message.requests[:most_items]
             if item.type != PushNotification.UNKNOWN_PUSH_NOTIFICATION_TYPE
         ),
+        too_many=len(message.requests) > most_items,
     )
 
 

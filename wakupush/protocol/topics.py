@@ -45,6 +45,11 @@ def contact_code_topic(key: PublicKey) -> str:
     return f"{key}-contact-code"
 
 
+def server_content_topics(server: PublicKey) -> tuple[str, str]:
+    """Return the content topics of a server: its personal and its partitioned topic."""
+    return content_topic(personal_topic(server)), content_topic(partitioned_topic(server))
+
+
 def topic(name: str) -> bytes:
     """Return the topic of a name: the first 4 bytes of its Keccak-256. Names collide."""
     return keccak256(name.encode())[:TOPIC_BYTES]

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 Type = application.Type
 
+#: Seconds for which the schedule leaves the answers to the worker that committed them.
+HOLD_SECONDS = 30.0
+
 #: Which queue handles which message, wherever it arrived.
 HOME: dict[int, Queue] = {
     Type.PUSH_NOTIFICATION_REGISTRATION: REGISTRATION,
@@ -45,8 +48,6 @@ class Batch:
     size: int
     #: When the worker took it, in seconds since the epoch.
     taken: float
-    #: Seconds for which the schedule leaves the answers to this worker.
-    hold: float = 30.0
     events: list[Event] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     #: Messages for other queues, sent there before this batch is acknowledged.
@@ -75,7 +76,6 @@ class Batch:
                 continue
             new.discard(entry.hash)
             wait = max(0.0, self.taken - entry.seen)
-            metrics.QUEUE_WAIT.labels(self.queue.name).observe(wait)
             self.record(entry, EventKind.RECEIVED, queue_wait=wait)
             if isinstance(result, Failure):
                 kind = EventKind.FOREIGN if result is Failure.NOT_FOR_US else EventKind.REFUSED
@@ -144,12 +144,15 @@ class Batch:
 
     def write(self, connection: Connection) -> None:
         """Write the answers and events, in the transaction of the effects."""
-        self.answer_ids = answers.add(connection, self.answers, self.hold)
+        self.answer_ids = answers.add(connection, self.answers, HOLD_SECONDS)
         events.add(connection, self.events)
 
     def count(self) -> None:
         """Count what was committed."""
         metrics.BATCH_SIZE.labels(self.queue.name).observe(self.size)
+        for event in self.events:
+            if event.queue_wait is not None:
+                metrics.QUEUE_WAIT.labels(self.queue.name).observe(event.queue_wait)
         count_events(self.events)
 
 

@@ -1,4 +1,4 @@
-"""What a worker process works with; opened after the fork."""
+"""What a process works with; opened after the fork."""
 
 from __future__ import annotations
 
@@ -7,67 +7,90 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool
-from redis import Redis
 
+from wakupush.connections import open_redis
 from wakupush.gorush.batches import Caution
 from wakupush.gorush.client import Gorush
 from wakupush.queues import celery_app
 from wakupush.server.identity import Identity, load_identity
 from wakupush.server.limiter import Limiter
 from wakupush.server.posts import Posts
+from wakupush.settings import SettingsError
 from wakupush.waku.node import WakuNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from celery import Celery
+    from redis import Redis
 
-    from wakupush.settings import Settings
+    from wakupush.settings import PostgresSettings, Settings
 
 #: Answers that a process publishes at the same time at most.
 PUBLISHERS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """Connections, settings and keys of one process."""
+class Resources:
+    """What the schedule needs: it holds no key and does not know gorush."""
 
     settings: Settings
-    identity: Identity
     pool: ConnectionPool
     redis: Redis
-    limiter: Limiter
     node: WakuNode
-    gorush: Gorush
-    #: The posts to gorush that are open, some of them longer than the task that made them.
-    posts: Posts
-    caution: Caution = field(default_factory=Caution)
     #: Threads that publish answers.
     publishers: ThreadPoolExecutor
-    #: For passing messages on to other queues.
+    #: For sending tasks.
     app: Celery
     #: The name of this process in events.
-    worker: str
+    worker: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
     #: Seconds since the epoch.
     now: Callable[[], float] = time.time
 
     @classmethod
     def open(cls, settings: Settings) -> Self:
-        """Open everything that a worker needs. Postgres, Redis, the node and gorush may be down meanwhile.
+        """Open everything. Postgres, Redis, the node and gorush may be down meanwhile.
+
+        Raises:
+            SettingsError: an address is none.
+        """
+        return cls(**_resources(settings))
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.publishers.shutdown()
+        self.node.close()
+        self.pool.close()
+        self.redis.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context(Resources):
+    """What a worker needs."""
+
+    identity: Identity
+    limiter: Limiter
+    gorush: Gorush
+    #: The posts to gorush that are open, some of them longer than the task that made them.
+    posts: Posts
+    caution: Caution = field(default_factory=Caution)
+
+    @classmethod
+    def open(cls, settings: Settings) -> Self:
+        """Open everything. Postgres, Redis, the node and gorush may be down meanwhile.
 
         Raises:
             NoIdentityError: there is no private key.
+            SettingsError: an address is none.
         """
         return cls(
-            settings=settings,
             identity=load_identity(settings),
-            pool=open_pool(settings),
-            redis=open_redis(settings),
             limiter=Limiter(settings.redis.url.get_secret_value(), settings.redis.timeout),
-            node=WakuNode(settings.waku.url, timeout=settings.waku.timeout, connections=PUBLISHERS),
             gorush=Gorush(
                 settings.gorush.url,
                 connect_timeout=settings.gorush.connect_timeout,
@@ -75,38 +98,55 @@ class Context:
                 connections=settings.gorush.concurrency,
             ),
             posts=Posts(settings.gorush.concurrency),
-            publishers=ThreadPoolExecutor(PUBLISHERS, "publish"),
-            app=celery_app(settings),
-            worker=f"{socket.gethostname()}:{os.getpid()}",
+            **_resources(settings),
         )
 
     def close(self) -> None:
         """Wait for open posts, then close all connections."""
         self.posts.close()
-        self.publishers.shutdown()
-        self.node.close()
         self.gorush.close()
-        self.pool.close()
-        self.redis.close()
+        Resources.close(self)
 
 
-def open_pool(settings: Settings) -> ConnectionPool:
+def check_dsn(settings: PostgresSettings) -> str:
+    """Return the connection string.
+
+    Raises:
+        SettingsError: it is none; libpq's own words would repeat it, password and all.
+    """
+    dsn = settings.dsn.get_secret_value()
+    try:
+        conninfo_to_dict(dsn)
+    except ProgrammingError:
+        raise SettingsError("WAKUPUSH_POSTGRES__DSN is no connection string of libpq") from None
+    return dsn
+
+
+def _resources(settings: Settings) -> dict[str, Any]:
+    return {
+        "settings": settings,
+        "pool": _open_pool(settings.postgres),
+        "redis": open_redis(settings.redis),
+        "node": WakuNode(settings.waku.url, timeout=settings.waku.publish_timeout, connections=PUBLISHERS),
+        "publishers": ThreadPoolExecutor(PUBLISHERS, "publish"),
+        "app": celery_app(settings),
+    }
+
+
+def _open_pool(settings: PostgresSettings) -> ConnectionPool:
     """Return an open pool of Postgres connections; it connects when it can."""
     return ConnectionPool(
-        settings.postgres.dsn.get_secret_value(),
+        check_dsn(settings),
         min_size=1,
-        max_size=settings.postgres.pool_size,
-        timeout=settings.postgres.timeout,
+        max_size=settings.pool_size,
+        timeout=settings.timeout,
         check=ConnectionPool.check_connection,
-        kwargs={"application_name": "wakupush"},
+        kwargs={
+            "application_name": "wakupush",
+            "connect_timeout": max(2, int(settings.timeout)),
+            "tcp_user_timeout": int(1000 * settings.statement_timeout),
+            # A Postgres that is locked or stuck must look like one that is down, before the task's time is over.
+            "options": f"-c statement_timeout={1000 * settings.statement_timeout:.0f}",
+        },
         open=True,
-    )
-
-
-def open_redis(settings: Settings) -> Redis:
-    """Return a Redis client."""
-    return Redis.from_url(
-        settings.redis.url.get_secret_value(),
-        socket_timeout=settings.redis.timeout,
-        socket_connect_timeout=settings.redis.timeout,
     )

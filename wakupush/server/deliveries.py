@@ -15,27 +15,31 @@ from wakupush import metrics
 from wakupush.events import Event, EventKind
 from wakupush.failures import Failure, Retry, Token
 from wakupush.gorush.backoff import next_wait
-from wakupush.gorush.batches import split as split_notifications
+from wakupush.gorush.batches import split
 from wakupush.gorush.notification import Notification, Platform
 from wakupush.protocol import notification as texts
 from wakupush.protocol.registration import TokenType
 from wakupush.queues import DELIVER, DISPATCH
 from wakupush.server.batch import count_events
 from wakupush.server.faults import INFRASTRUCTURE
+from wakupush.settings import STORE_SECONDS
 from wakupush.state import deliveries, events, registrations
-from wakupush.state.deliveries import Delivery, Due, Settlement, State
+from wakupush.state.deliveries import Delivery, Settlement, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from concurrent.futures import Future
 
-    from wakupush.server.context import Context
+    from wakupush.server.context import Context, Resources
+    from wakupush.state.deliveries import Due
     from wakupush.state.registrations import Target
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Seconds for which a task waits for its posts before it leaves them to themselves.
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 1.5
+#: Failures by delivery key, as far as they are final.
+Failed = dict[bytes, Failure]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,35 +50,56 @@ class Posting:
     target: Target | None
 
 
-def split(context: Context, postings: list[Posting]) -> list[list[Posting]]:
-    """Return the posts to make: of one platform each, one by one where gorush's log could lose a failure."""
-    by_key = {posting.delivery.delivery_key.hex(): posting for posting in postings}
-    reachable = [_notification(context, posting.delivery, posting.target) for posting in postings if posting.target]
-    batch_size = context.settings.gorush.batch_size
-    posts = split_notifications(reachable, batch_size, context.caution, time.monotonic())
-    gone = [posting for posting in postings if posting.target is None]
-    return [[by_key[each.notif_id] for each in post] for post in posts] + ([gone] if gone else [])
+def start(context: Context, postings: list[Posting]) -> list[Future[Failed]]:
+    """Start posting deliveries that are under our lease; the results are the failures that are final.
 
-
-def start(context: Context, postings: list[Posting]) -> list[Future[dict[bytes, Failure]]]:
-    """Start posting deliveries that are under our lease; the results are what `attempt` returns.
-
-    What finds no free slot waits for the schedule.
+    The posts of a platform share the slots that are free: a dead Firebase must not hold up iOS. What finds no free slot
+    waits for the schedule.
     """
-    futures, waiting = [], []
-    for post in split(context, postings):
-        if context.posts.reserve():
-            futures.append(context.posts.submit(partial(attempt, context, post)))
-        else:
-            waiting += [posting.delivery for posting in post]
-    if waiting:
-        metrics.DELIVERIES_DEFERRED.inc(len(waiting))
-        with context.pool.connection() as connection:
-            deliveries.put_back(connection, waiting)
+    until = time.monotonic() + context.settings.delivery.lease - context.settings.gorush.timeout - STORE_SECONDS
+    futures = []
+    for posts in _posts_by_platform(context, postings):
+        lanes = context.posts.reserve(len(posts))
+        futures += [
+            context.posts.submit(partial(_work_through, context, posts[lane::lanes], until)) for lane in range(lanes)
+        ]
+        if not lanes:
+            _put_back(context, posts)
     return futures
 
 
-def attempt(context: Context, post: list[Posting]) -> dict[bytes, Failure]:
+def _posts_by_platform(context: Context, postings: list[Posting]) -> list[list[list[Posting]]]:
+    """Return the posts to make, for each platform: single ones where gorush's log could lose a failure."""
+    by_key = {posting.delivery.delivery_key.hex(): posting for posting in postings}
+    reachable = [_notification(context, posting.delivery, posting.target) for posting in postings if posting.target]
+    posts = split(reachable, context.settings.gorush.batch_size, context.caution, time.monotonic())
+    platforms = [
+        [[by_key[each.notif_id] for each in post] for post in group]
+        for _, group in groupby(posts, key=lambda post: post[0].platform)
+    ]
+    gone = [posting for posting in postings if posting.target is None]
+    return [*platforms, [gone]] if gone else platforms
+
+
+def _work_through(context: Context, posts: list[list[Posting]], until: float) -> Failed:
+    """Make posts one after another, as long as their leases cover the next one (monotonic seconds)."""
+    failed: Failed = {}
+    for position, post in enumerate(posts):
+        if time.monotonic() > until:
+            _put_back(context, posts[position:])
+            break
+        failed |= attempt(context, post)
+    return failed
+
+
+def _put_back(context: Context, posts: list[list[Posting]]) -> None:
+    waiting = [posting.delivery for post in posts for posting in post]
+    metrics.DELIVERIES_DEFERRED.inc(len(waiting))
+    with context.pool.connection() as connection:
+        deliveries.put_back(connection, waiting)
+
+
+def attempt(context: Context, post: list[Posting]) -> Failed:
     """Post deliveries that are under our lease, store what comes of it, and return those that failed for good."""
     known: list[tuple[Posting, Failure | None]] = [
         (posting, Failure.DEVICE_GONE) for posting in post if posting.target is None
@@ -103,19 +128,42 @@ def attempt(context: Context, post: list[Posting]) -> dict[bytes, Failure]:
     }
 
 
-def deliver(context: Context, delivery_keys: list[bytes], attempt_number: int) -> None:
-    """Make the next attempt of deliveries that the schedule claimed."""
+def deliver(context: Context, delivery_keys: list[bytes], begun: int) -> None:
+    """Make the next attempt of deliveries that the schedule enqueued, unless somebody else began it."""
+    settings = context.settings.delivery
     with context.pool.connection() as connection:
-        mine = deliveries.take(connection, delivery_keys, attempt=attempt_number, lease=context.settings.delivery.lease)
-        targets = registrations.targets(connection, {delivery.installation for delivery in mine})
-    postings = [Posting(delivery, targets.get(delivery.installation)) for delivery in mine]
+        taken = deliveries.take(connection, delivery_keys, begun=begun, seconds=settings.lease)
+        happened = [
+            _event(context, delivery, EventKind.UNKNOWN, Failure.LEASE_LOST)
+            for delivery in taken
+            if delivery.failure is Failure.LEASE_LOST
+        ]
+        given_up = [settlement for delivery in taken if (settlement := _give_up(context, delivery)) is not None]
+        for settlement in deliveries.settle(connection, given_up):
+            kind = EventKind.EXPIRED if settlement.state is State.EXPIRED else EventKind.DEAD_LETTER
+            happened.append(_event(context, settlement.delivery, kind, settlement.failure))
+        over = {settlement.delivery.delivery_key for settlement in given_up}
+        going_on = [delivery for delivery in taken if delivery.delivery_key not in over]
+        targets = registrations.targets(connection, {delivery.installation for delivery in going_on})
+        events.add(connection, happened)
+    count_events(happened)
+    postings = [Posting(delivery, targets.get(delivery.installation)) for delivery in going_on]
     wait_for(start(context, postings), WAIT_SECONDS)
 
 
-def wait_for(futures: Iterable[Future[dict[bytes, Failure]]], seconds: float) -> dict[bytes, Failure]:
+def _give_up(context: Context, delivery: Delivery) -> Settlement | None:
+    if delivery.expired:
+        return Settlement(delivery=delivery, state=State.EXPIRED, failure=Failure.DELIVERY_EXPIRED)
+    if delivery.attempt > context.settings.delivery.max_attempts:
+        failure = delivery.failure or Failure.ATTEMPTS_EXHAUSTED
+        return Settlement(delivery=delivery, state=State.DEAD_LETTER, failure=failure)
+    return None
+
+
+def wait_for(futures: Iterable[Future[Failed]], seconds: float) -> Failed:
     """Return the failures of those posts that end within `seconds`; the others go on."""
     deadline = time.monotonic() + seconds
-    failed: dict[bytes, Failure] = {}
+    failed: Failed = {}
     for future in futures:
         try:
             failed |= future.result(timeout=max(0.0, deadline - time.monotonic()))
@@ -124,55 +172,37 @@ def wait_for(futures: Iterable[Future[dict[bytes, Failure]]], seconds: float) ->
     return failed
 
 
-def claim_due(context: Context) -> int:
-    """Claim deliveries whose time has come, and enqueue their next attempts; return how many were claimed."""
-    settings = context.settings
-    with context.pool.connection() as connection:
-        claimed = deliveries.claim(connection, limit=settings.delivery.claim_batch, lease=settings.delivery.lease)
-        happened = [_event(context, due, EventKind.UNKNOWN, Failure.LEASE_LOST) for due in claimed if due.lease_lost]
-        given_up = [settlement for due in claimed if (settlement := _give_up(context, due)) is not None]
-        for settlement in deliveries.settle(connection, given_up):
-            kind = EventKind.EXPIRED if settlement.state is State.EXPIRED else EventKind.DEAD_LETTER
-            happened.append(_event(context, settlement.delivery, kind, settlement.failure))
-        events.add(connection, happened)
-    count_events(happened)
-    finished = {settlement.delivery.delivery_key for settlement in given_up}
-    _enqueue(context, [due for due in claimed if due.delivery_key not in finished])
-    return len(claimed)
-
-
-def _give_up(context: Context, due: Due) -> Settlement | None:
-    if due.expired:
-        return Settlement(delivery=due, state=State.EXPIRED, failure=Failure.DELIVERY_EXPIRED)
-    if due.attempt > context.settings.delivery.max_attempts:
-        return Settlement(delivery=due, state=State.DEAD_LETTER, failure=due.failure or Failure.ATTEMPTS_EXHAUSTED)
-    return None
-
-
-def _enqueue(context: Context, due: list[Due]) -> None:
-    def kind(one: Due) -> tuple[int, int, str]:
-        return one.platform, one.attempt, one.failure.label if one.failure else ""
-
-    size = context.settings.gorush.batch_size
-    for (platform, attempt_number, failure), group in groupby(sorted(due, key=kind), key=kind):
+def claim_due(resources: Resources) -> int:
+    """Enqueue the next attempts of deliveries whose time has come; return how many."""
+    settings = resources.settings.delivery
+    with resources.pool.connection() as connection:
+        due = deliveries.claim(connection, limit=settings.claim_batch, seconds=settings.claim)
+    size = resources.settings.gorush.batch_size
+    for _, group in groupby(sorted(due, key=_alike), key=_alike):
         members = list(group)
         for position in range(0, len(members), size):
-            part = members[position : position + size]
-            context.app.send_task(
-                DELIVER,
-                args=[[one.delivery_key.hex() for one in part], attempt_number],
-                queue=DISPATCH.name,
-                task_id=part[0].task_id,
-                headers={"messages": len(part), "seen": context.now()},
-                argsrepr=_readable(context, len(part), TokenType(platform), attempt_number, failure),
-                kwargsrepr="",
-            )
+            _enqueue(resources, members[position : position + size])
+    return len(due)
 
 
-def _readable(context: Context, count: int, platform: TokenType, attempt_number: int, failure: str) -> str:
-    """Return what an operator reads in Flower about an attempt."""
-    most = context.settings.delivery.max_attempts
-    return f"(attempt {attempt_number} of {most}, {count} {platform.platform}, after {failure or 'waiting'})"
+def _alike(due: Due) -> tuple[int, int, str]:
+    return due.platform, due.begun, due.failure.label if due.failure else ""
+
+
+def _enqueue(resources: Resources, due: list[Due]) -> None:
+    """Enqueue one attempt of deliveries of one platform; its argument is what an operator reads in Flower."""
+    platform, begun, failure = _alike(due[0])
+    most = resources.settings.delivery.max_attempts
+    count = f"{len(due)} {TokenType(platform).platform}"
+    resources.app.send_task(
+        DELIVER,
+        args=[[one.delivery_key.hex() for one in due], begun],
+        queue=DISPATCH.name,
+        task_id=due[0].task_id,
+        headers={"messages": len(due), "seen": resources.now()},
+        argsrepr=f"(attempt {begun + 1} of {most}, {count}, after {failure or 'waiting'})",
+        kwargsrepr="",
+    )
 
 
 def _notification(context: Context, delivery: Delivery, target: Target) -> Notification:
@@ -212,7 +242,7 @@ def _settlement(context: Context, posting: Posting, failure: Failure | None) -> 
 @retry(
     retry=retry_if_exception_type(INFRASTRUCTURE),
     wait=wait_random_exponential(multiplier=0.2, max=3),
-    stop=stop_after_attempt(8) | stop_after_delay(20),
+    stop=stop_after_attempt(8) | stop_after_delay(STORE_SECONDS),
     reraise=True,
 )
 def _store(context: Context, settlements: list[Settlement], batch_size: int) -> None:
@@ -242,7 +272,7 @@ def _kinds(settlement: Settlement) -> list[EventKind]:
 
 
 def _event(
-    context: Context, delivery: Delivery | Due, kind: EventKind, failure: Failure | None, batch_size: int | None = None
+    context: Context, delivery: Delivery, kind: EventKind, failure: Failure | None, batch_size: int | None = None
 ) -> Event:
     now = context.now()
     key_pseudonym, installation_pseudonym = context.identity.pseudonyms(delivery.installation)

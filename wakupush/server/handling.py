@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import structlog
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
 from wakupush import metrics
+from wakupush.events import EventKind
+from wakupush.failures import Failure
 from wakupush.queues import DISPATCH, QUERY, REGISTRATION, send_entries
 from wakupush.server import deliveries, publishing, queries, registrations, requests
 from wakupush.server.batch import Batch
-from wakupush.server.faults import COLLISIONS, INFRASTRUCTURE
+from wakupush.server.faults import COLLISIONS, INFRASTRUCTURE, is_outage
 from wakupush.state import ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
     from psycopg import Connection
 
     from wakupush.queues import Entry, Queue
     from wakupush.server.context import Context
     from wakupush.server.requests import Accepted
+    from wakupush.state.registrations import Installation
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -46,7 +53,7 @@ def handle(context: Context, queue: Queue, entries: list[Entry], *, alone: bool)
             counted.
 
     Raises:
-        Exception: one of `INFRASTRUCTURE`: no fault of the messages; they are to come back.
+        Exception: one that `is_outage`: no fault of the messages; they are to come back.
     """
     if alone and len(entries) == 1:
         _handle_alone(context, queue, entries[0])
@@ -55,9 +62,9 @@ def handle(context: Context, queue: Queue, entries: list[Entry], *, alone: bool)
     else:
         try:
             batch, accepted = _commit(context, queue, entries, alone=False)
-        except INFRASTRUCTURE:
-            raise
         except Exception as error:
+            if is_outage(error):
+                raise
             log.warning("batch_failed", queue=queue.name, messages=len(entries), exc_info=error)
             metrics.TASKS_RETURNED.labels(queue.name, "message").inc()
             _scatter(context, queue, entries)
@@ -75,28 +82,39 @@ def _handle_alone(context: Context, queue: Queue, entry: Entry) -> None:
     most = context.settings.worker.max_attempts
     with context.pool.connection() as connection:
         attempts = ledger.attempts(connection, [entry]).get(entry.hash, 0)
-        if attempts >= most:
-            _quarantine(connection, queue, entry, PROCESS_DIED, attempts)
-            return
-        ledger.count_attempt(connection, entry)
+        if attempts < most:
+            ledger.count_attempt(connection, entry)
+    if attempts >= most:
+        # Nothing of it is looked at any more.
+        _quarantine(context, queue, entry, reason=PROCESS_DIED, attempts=attempts, owner=None)
+        return
     try:
         batch, accepted = _commit(context, queue, [entry], alone=True)
-    except INFRASTRUCTURE:
-        _refund(context, entry)
-        raise
     except Exception as error:
-        log.warning("message_failed", queue=queue.name, trace_id=entry.trace_id, attempt=attempts + 1, exc_info=error)
-        if attempts + 1 < most:
+        if is_outage(error):
+            _refund(context, entry)
+            raise
+        attempts += 1
+        log.warning("message_failed", queue=queue.name, trace_id=entry.trace_id, attempt=attempts, exc_info=error)
+        if attempts < most:
             send_entries(context.app, queue, [entry], alone=True)
         else:
-            with context.pool.connection() as connection:
-                _quarantine(connection, queue, entry, type(error).__name__, attempts + 1)
+            owner = registrations.owner(context, entry)
+            _quarantine(context, queue, entry, reason=type(error).__name__, attempts=attempts, owner=owner)
     else:
         _finish(batch, accepted)
 
 
-def _quarantine(connection: Connection, queue: Queue, entry: Entry, reason: str, attempts: int) -> None:
-    ledger.quarantine(connection, queue, entry, reason, attempts)
+def _quarantine(
+    context: Context, queue: Queue, entry: Entry, *, reason: str, attempts: int, owner: Installation | None
+) -> None:
+    """Put a message aside."""
+    batch = Batch(context, queue, 1, context.now())
+    batch.record(entry, EventKind.REFUSED, failure=Failure.QUARANTINED, installation=owner)
+    with context.pool.connection() as connection:
+        ledger.quarantine(connection, queue, entry, reason=reason, attempts=attempts, owner=owner)
+        batch.write(connection)
+    batch.count()
     metrics.QUARANTINED.labels(queue.name).inc()
     log.error("message_quarantined", queue=queue.name, trace_id=entry.trace_id, reason=reason, attempts=attempts)
 
@@ -131,25 +149,39 @@ def _commit(context: Context, queue: Queue, entries: list[Entry], *, alone: bool
 
 
 def _finish(batch: Batch, accepted: Accepted | None) -> None:
-    """Do what is to be done once a batch is committed; whatever of it is cut off, the schedule makes up for."""
-    context = batch.context
+    """Do what is to be done once a batch is committed.
+
+    Raises:
+        Exception: one that `is_outage`, where messages could not be passed on to other queues; they come back with the
+            batch. Anything else that is cut off, the schedule makes up for.
+    """
     batch.count()
-    posts = deliveries.start(context, accepted.postings) if accepted else []
+    posts = _without_fail(deliveries.start, batch.context, accepted.postings) if accepted else None
     for queue, group in groupby(sorted(batch.passed_on, key=_queue_name), key=lambda pair: pair[0]):
-        send_entries(context.app, queue, [entry for _, entry in group])
+        send_entries(batch.context.app, queue, [entry for _, entry in group])
     if accepted and posts:
-        failed = deliveries.wait_for(posts, _answer_deadline(batch, accepted) - context.now())
-        if failed:
-            with context.pool.connection() as connection:
-                requests.correct(batch, connection, accepted, failed)
-    publishing.publish(context, zip(batch.answer_ids, batch.answers, strict=True))
+        _without_fail(_correct, batch, accepted, posts)
+    _without_fail(publishing.publish, batch.context, list(zip(batch.answer_ids, batch.answers, strict=True)))
+
+
+def _correct(batch: Batch, accepted: Accepted, posts: list[Future[deliveries.Failed]]) -> None:
+    """Wait for the posts as long as the answers can wait, and correct those that turned out to be wrong."""
+    oldest = min(asked.entry.seen for asked in accepted.asked)
+    deadline = oldest + batch.context.settings.worker.answer_within
+    failed = deliveries.wait_for(posts, deadline - batch.context.now())
+    if failed:
+        with batch.context.pool.connection() as connection:
+            requests.correct(batch, connection, accepted, failed)
+
+
+def _without_fail(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+    """Do work whose effects are committed already as far as they must be: a failure is logged, and that is all."""
+    try:
+        return work(*args, **kwargs)
+    except Exception:
+        log.exception("unfinished")
+        return None
 
 
 def _queue_name(pair: tuple[Queue, Entry]) -> str:
     return pair[0].name
-
-
-def _answer_deadline(batch: Batch, accepted: Accepted) -> float:
-    """Return when the first answer of the batch has to leave, in seconds since the epoch."""
-    oldest = min(asked.entry.seen for asked in accepted.asked)
-    return oldest + batch.context.settings.worker.answer_within

@@ -13,15 +13,18 @@ T = TypeVar("T")
 
 
 class Posts:
-    """Threads for posts, at most `slots` at the same time; whoever finds none leaves the work to the schedule."""
+    """Threads for posts, at most `slots` at the same time; who finds none leaves the work to the schedule."""
 
     def __init__(self, slots: int) -> None:
         self._slots = BoundedSemaphore(slots)
         self._threads = ThreadPoolExecutor(slots, "post")
 
-    def reserve(self) -> bool:
-        """Take a slot, or say that there is none."""
-        return self._slots.acquire(blocking=False)
+    def reserve(self, most: int) -> int:
+        """Take as many slots as are free, at most `most`, and return how many."""
+        taken = 0
+        while taken < most and self._slots.acquire(blocking=False):
+            taken += 1
+        return taken
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Start work in a slot that was reserved; it is given back at the end."""

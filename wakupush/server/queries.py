@@ -52,9 +52,7 @@ def handle(batch: Batch, connection: Connection, entries: list[Entry]) -> None:
 def _open(batch: Batch, connection: Connection, entries: list[Entry]) -> list[tuple[Entry, Opened | Failure]]:
     """Open the messages of query topics, and those that were passed on from the server's own topics."""
     identity = batch.context.identity
-    own = {
-        topics.content_topic(name(identity.public_key)) for name in (topics.personal_topic, topics.partitioned_topic)
-    }
+    own = topics.server_content_topics(identity.public_key)
     asymmetric = [entry for entry in entries if entry.message.content_topic in own]
     symmetric = {
         entry: topic
@@ -86,7 +84,7 @@ def _keys(
     """Return the keys of topics, deriving a bounded number of those that are missing; None is one that still is."""
     left = batch.context.settings.worker.key_derivations_per_task
     keys: dict[bytes, list[bytes | None]] = {}
-    for topic, users in candidates.items():
+    for topic, users in sorted(candidates.items()):
         for user in users:
             key = user.symmetric_key
             if key is None and left:

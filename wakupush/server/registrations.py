@@ -82,6 +82,19 @@ def handle(batch: Batch, connection: Connection, entries: list[Entry]) -> None:
         watched.add(batch.context.redis, query_topics.add(connection, listening))
 
 
+def owner(context: Context, entry: Entry) -> Installation | None:
+    """Return whose registration a message is, None if it is none or cannot be read."""
+    identity = context.identity
+    message = open_asymmetric(entry, identity.private_key)
+    if isinstance(message, Failure) or message.type != Type.PUSH_NOTIFICATION_REGISTRATION:
+        return None
+    try:
+        content = rules.open_registration(message.inner, identity.private_key, message.signer)
+    except Refused:
+        return None
+    return identity.installation(message.signer.key_hash, content.installation_id)
+
+
 def _unseal(batch: Batch, entry: Entry, client: PublicKey, sealed: bytes) -> _Asked | None:
     request_id = rules.request_id(sealed)
     identity = batch.context.identity

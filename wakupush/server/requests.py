@@ -16,7 +16,7 @@ from wakupush.server.batch import seal_answer
 from wakupush.server.deliveries import Posting
 from wakupush.server.limiter import REPEATS
 from wakupush.server.opening import open_asymmetric
-from wakupush.state import deliveries, registrations, requests
+from wakupush.state import deliveries, events, registrations, requests
 from wakupush.state.deliveries import Delivery
 
 if TYPE_CHECKING:
@@ -52,6 +52,11 @@ class Asked:
         """For each item whether its sender is told of success."""
         return [failure is None for failure in self.failures]
 
+    @property
+    def first_failure(self) -> Failure | None:
+        """The first thing that its sender is told to have failed."""
+        return next((failure for failure in self.failures if failure), None)
+
     def encode_response(self) -> bytes:
         """Return the PushNotificationResponse as of now."""
         return rules.encode_response(self.request, self.failures)
@@ -84,6 +89,7 @@ def handle(batch: Batch, connection: Connection, entries: list[Entry]) -> Accept
     if not asked:
         return accepted
     admitted = requests.admitted(connection, {each.message_id for each in asked})
+    decided: dict[bytes, Asked] = {}
     devices = registrations.preferences(connection, {one for each in asked for one in each.installations})
     wanted: dict[bytes, Delivery] = {}
     for each in asked:
@@ -93,16 +99,19 @@ def handle(batch: Batch, connection: Connection, entries: list[Entry]) -> Accept
         ):
             batch.record(each.entry, EventKind.REFUSED, failure=Failure.REPEATED_TOO_OFTEN)
             continue
-        _decide(batch, each, devices, before, wanted)
-        if any(each.succeeded):
-            admitted[each.message_id] = each.succeeded
+        twin = decided.setdefault(each.message_id, each)
+        if twin is each:
+            _decide(batch, each, devices, before, wanted)
+        else:
+            # The same message in two envelopes of one batch: both answers tell the same, also when corrected.
+            each.failures, each.delivery_keys = list(twin.failures), twin.delivery_keys
         accepted.asked.append(each)
         batch.answer(
             each.entry,
             each.sender,
             Type.PUSH_NOTIFICATION_RESPONSE,
             each.encode_response(),
-            failure=next((failure for failure in each.failures if failure), None),
+            failure=each.first_failure,
         )
     requests.admit(connection, {each.message_id: each.succeeded for each in accepted.asked if any(each.succeeded)})
     accepted.postings = _add(batch, connection, accepted.asked, wanted.values())
@@ -118,6 +127,7 @@ def correct(batch: Batch, connection: Connection, accepted: Accepted, failed: di
         accepted: what `handle` returned.
         failed: failures by delivery key.
     """
+    told = len(batch.events)
     for position, each in enumerate(accepted.asked):
         failures = [
             failed.get(delivery_key, failure) if delivery_key else failure
@@ -128,7 +138,9 @@ def correct(batch: Batch, connection: Connection, accepted: Accepted, failed: di
             kind = Type.PUSH_NOTIFICATION_RESPONSE
             answer = seal_answer(batch.context, each.entry, each.sender, kind, each.encode_response())
             batch.replace_answer(connection, position, answer)
+            batch.record(each.entry, EventKind.ANSWERED, failure=each.first_failure)
             requests.admit(connection, {each.message_id: each.succeeded})
+    events.add(connection, batch.events[told:])
 
 
 def _parse(batch: Batch, entry: Entry, sender: PublicKey, message_id: bytes, inner: bytes) -> Asked | None:
@@ -137,7 +149,7 @@ def _parse(batch: Batch, entry: Entry, sender: PublicKey, message_id: bytes, inn
         batch.record(entry, EventKind.EXPIRED, failure=Failure.REQUEST_EXPIRED)
         return None
     try:
-        request = rules.parse_request(inner)
+        request = rules.parse_request(inner, most_items=settings.limits.request_items)
     except Refused as refused:
         batch.record(entry, EventKind.REFUSED, failure=refused.failure)
         return None
@@ -157,10 +169,14 @@ def _decide(
 
     An item that succeeded in an earlier envelope of the same message does so again, without a push.
     """
-    too_many = len(asked.request.items) > batch.context.settings.limits.request_items
+    if asked.request.too_many:
+        batch.record(asked.entry, EventKind.REFUSED, failure=Failure.REQUEST_LIMIT)
+        asked.failures = [Failure.REQUEST_LIMIT] * len(asked.request.items)
+        asked.delivery_keys = [None] * len(asked.request.items)
+        return
     for position, (item, installation) in enumerate(zip(asked.request.items, asked.installations, strict=True)):
         platform, device = devices.get(installation, (None, None))
-        decision = Failure.REQUEST_LIMIT if too_many else rules.decide(item, device)
+        decision = rules.decide(item, device)
         delivery_key = None
         if before is not None and before[position]:
             decision = Admitted.ADMITTED
@@ -186,6 +202,7 @@ def _delivery(
         chat_id=item.chat_id,
         message=item.message,
         attempt=1,
+        lease=uuid.uuid4(),
         task_id=str(uuid.uuid4()),
         trace_id=asked.entry.trace_id,
         seen=asked.entry.seen,
@@ -196,7 +213,7 @@ def _add(batch: Batch, connection: Connection, asked: list[Asked], wanted: Itera
     """Add the deliveries that are new, under a lease of this worker."""
     wanted = list(wanted)
     settings = batch.context.settings.delivery
-    added = deliveries.add(connection, wanted, lease=settings.lease, time_to_live=settings.time_to_live)
+    added = deliveries.add(connection, wanted, seconds=settings.lease, time_to_live=settings.time_to_live)
     targets = registrations.targets(connection, {delivery.installation for delivery in wanted}) if added else {}
     entries = {key: each.entry for each in reversed(asked) for key in each.delivery_keys if key}
     postings = []

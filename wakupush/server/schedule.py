@@ -1,50 +1,109 @@
-"""What the schedule does besides deliveries and answers: keeping Redis' topics whole, and rows from piling up."""
+"""The schedule: what was cut off is made up for, what is due is enqueued, what is old is deleted.
+
+It runs in a process of its own, so that no backlog of messages and no hanging gorush holds it up, and any number of
+those processes do each other no harm.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 import structlog
 
 from wakupush import watched
+from wakupush.server.deliveries import claim_due
+from wakupush.server.faults import is_outage
+from wakupush.server.publishing import publish_overdue
 from wakupush.state import maintenance, query_topics
 
 if TYPE_CHECKING:
-    from wakupush.server.context import Context
+    from collections.abc import Callable
+
+    from wakupush.server.context import Resources
+    from wakupush.state.maintenance import Rule
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
+#: Chunks that one run of `prune` deletes by a rule at most.
+MOST_CHUNKS = 1000
 
-def fill_watched_topics(context: Context) -> bool:
+
+def fill_watched_topics(resources: Resources) -> bool:
     """Fill the set of watched topics from Postgres if it is not complete; say whether it was not."""
-    if watched.is_complete(context.redis):
+    if watched.is_complete(resources.redis):
         return False
-    run_id = watched.run_id(context.redis)
+    run_id = watched.run_id(resources.redis)
+    # Registrations that added their topics to a Redis that was wiped since are waited for, so that they are read here.
+    with resources.pool.connection() as connection:
+        query_topics.wait_for_additions(connection)
     count = 0
-    with context.pool.connection() as connection:
+    with resources.pool.connection() as connection:
         for topics in query_topics.every_topic(connection):
-            watched.add(context.redis, topics)
+            watched.add(resources.redis, topics)
             count += len(topics)
-    watched.mark_complete(context.redis, run_id)
+    watched.mark_complete(resources.redis, run_id)
     log.info("watched_topics_filled", topics=count)
     return True
 
 
-def prune(context: Context) -> None:
+def prune(resources: Resources) -> None:
     """Make partitions ahead of time, delete what is past its retention, and stop watching unused topics."""
-    keep = context.settings.retention
-    today = datetime.fromtimestamp(context.now(), UTC).date()
-    with context.pool.connection() as connection:
+    keep = resources.settings.retention
+    today = datetime.fromtimestamp(resources.now(), UTC).date()
+    with resources.pool.connection() as connection:
         maintenance.create_partitions(connection, today)
-    deleted = {}
-    for rule in maintenance.rules(keep):
-        with context.pool.connection() as connection:
-            deleted[rule.name] = maintenance.delete(connection, rule)
+    deleted = {rule.name: _delete(resources, rule) for rule in maintenance.rules(keep)}
     for table, seconds in ((maintenance.LEDGER, keep.ledger), (maintenance.EVENTS, keep.events)):
-        with context.pool.connection() as connection:
+        with resources.pool.connection() as connection:
             deleted[table.name] = maintenance.drop_partitions(connection, table, seconds, today)
-    with context.pool.connection() as connection:
+    with resources.pool.connection() as connection:
         unused = query_topics.remove_unused(connection)
-        watched.remove(context.redis, unused)
+        watched.remove(resources.redis, unused)
     log.info("pruned", topics=len(unused), **deleted)
+
+
+def _delete(resources: Resources, rule: Rule) -> int:
+    deleted = 0
+    for _ in range(MOST_CHUNKS):
+        with resources.pool.connection() as connection:
+            chunk = maintenance.delete(connection, rule)
+        deleted += chunk
+        if chunk < maintenance.CHUNK_ROWS:
+            break
+    return deleted
+
+
+#: What is done, and the seconds between the end of one run and the next.
+JOBS: dict[Callable[[Resources], object], float] = {
+    claim_due: 0.5,
+    publish_overdue: 1.0,
+    fill_watched_topics: 1.0,
+    prune: 3600.0,
+}
+
+
+def run(resources: Resources, stop: Event) -> None:
+    """Run all jobs, each in a thread of its own, until told to stop; what was begun is finished."""
+    threads = [
+        Thread(target=_repeat, args=(resources, stop, work, pause), name=work.__name__) for work, pause in JOBS.items()
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _repeat(resources: Resources, stop: Event, work: Callable[[Resources], object], pause: float) -> None:
+    while not stop.is_set():
+        try:
+            work(resources)
+        except Exception as error:
+            if is_outage(error):
+                log.warning("job_failed", job=work.__name__, error=type(error).__name__)
+            else:
+                log.exception("job_failed", job=work.__name__)
+            stop.wait(min(pause, 5.0))
+        else:
+            stop.wait(pause)

@@ -60,6 +60,11 @@ def remove(connection: Connection, ids: Collection[int]) -> None:
     connection.execute(_SQL["remove"], {"ids": list(ids)})
 
 
+def release(connection: Connection, ids: Collection[int]) -> None:
+    """Leave answers that no node has taken to the schedule, from a second from now on."""
+    connection.execute(_SQL["release"], {"ids": list(ids)})
+
+
 def claim(connection: Connection, limit: int, hold: float) -> list[tuple[int, Answer]]:
     """Return answers that are overdue, and hold them back from others for `hold` seconds."""
     rows = connection.execute(_SQL["claim"], {"limit": limit, "hold": hold}).fetchall()

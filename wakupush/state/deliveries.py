@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, LiteralString
+from uuid import UUID, uuid4
 
 from wakupush.failures import BY_LABEL, Failure
 from wakupush.protocol.registration import TokenType
@@ -42,10 +43,10 @@ class State(StrEnum):
         return self not in {State.PENDING, State.POSTING}
 
 
-#: Every legal transition. POSTING to POSTING is a lease that ended; what failed is taken up again by a new envelope.
+#: Every legal transition. What failed, expired or ran out of attempts is taken up again by a new envelope.
 TRANSITIONS: Mapping[State, frozenset[State]] = {
     State.PENDING: frozenset({State.POSTING}),
-    State.POSTING: frozenset(State),
+    State.POSTING: frozenset({State.PENDING, State.DELIVERED, State.FAILED, State.EXPIRED, State.DEAD_LETTER}),
     State.DELIVERED: frozenset(),
     State.FAILED: frozenset({State.POSTING}),
     State.EXPIRED: frozenset({State.POSTING}),
@@ -64,39 +65,39 @@ class Delivery:
     notification_type: NotificationType
     chat_id: bytes = field(repr=False)
     message: bytes = field(repr=False)
-    #: From 1.
+    #: Which attempt this is, from 1.
     attempt: int
+    #: Whoever posts it has this lease.
+    lease: UUID
     #: The Celery task whose states Flower shows for all attempts.
     task_id: str
     trace_id: str
     #: When ingest saw the request, in seconds since the epoch.
     seen: float
+    #: Why the attempt before failed, None for the first.
+    failure: Failure | None = None
+    #: Whether its time to live is over.
+    expired: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """A delivery that the schedule claimed for its next attempt."""
+    """A delivery whose next attempt is to be enqueued."""
 
     delivery_key: bytes
-    installation: Installation
     platform: TokenType
-    #: The attempt that comes now.
-    attempt: int
-    #: Why the one before failed.
+    #: Attempts that were begun so far.
+    begun: int
+    #: Why the last one failed.
     failure: Failure | None
-    expired: bool
     task_id: str
-    trace_id: str
-    seen: float
-    #: Whether the one before ended without a word: its lease ran out.
-    lease_lost: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
     """What an attempt came to."""
 
-    delivery: Delivery | Due
+    delivery: Delivery
     state: State
     failure: Failure | None = None
     #: Seconds until the next attempt, for PENDING.
@@ -105,14 +106,14 @@ class Settlement:
     version: int | None = None
 
 
-def add(connection: Connection, deliveries: Sequence[Delivery], *, lease: float, time_to_live: float) -> set[bytes]:
+def add(connection: Connection, deliveries: Sequence[Delivery], *, seconds: float, time_to_live: float) -> set[bytes]:
     """Add deliveries in the state POSTING; return the keys of those that were new, or had failed before.
 
     Args:
         connection: in the transaction of the request.
-        deliveries: for the caller to post once that is committed.
-        lease: seconds for which the caller holds them.
-        time_to_live: seconds after which they expire.
+        deliveries: for the caller to post once that is committed, under the leases that they carry.
+        seconds: how long these leases are.
+        time_to_live: seconds after which the deliveries expire.
     """
     rows = [
         {
@@ -123,53 +124,50 @@ def add(connection: Connection, deliveries: Sequence[Delivery], *, lease: float,
             "notification_type": delivery.notification_type,
             "chat_id": delivery.chat_id,
             "message": delivery.message,
-            "attempt": delivery.attempt,
-            "lease": lease,
+            "lease": delivery.lease,
+            "seconds": seconds,
             "seen": delivery.seen,
             "time_to_live": time_to_live,
             "task_id": delivery.task_id,
             "trace_id": delivery.trace_id,
         }
-        for delivery in sorted(deliveries, key=lambda delivery: delivery.delivery_key)
+        for delivery in sorted(deliveries, key=_key)
     ]
-    added: set[bytes] = set()
-    with connection.cursor() as cursor:
-        if rows:
-            cursor.executemany(_SQL["add"], rows, returning=True)
-            for result in cursor.results():
-                added.update(row[0] for row in result.fetchall())
-    return added
+    return _changed(connection, _SQL["add"], rows)
 
 
-def claim(connection: Connection, *, limit: int, lease: float) -> list[Due]:
-    """Claim deliveries whose time has come or whose lease has ended, and count the attempt that comes now."""
+def claim(connection: Connection, *, limit: int, seconds: float) -> list[Due]:
+    """Return deliveries whose time has come or whose lease has ended.
+
+    For `seconds` nobody else gets them, and whoever takes them by then counts the attempt; if nobody does, because the
+    task was lost or waits in its queue, they come again. At most `limit` of each of the two kinds are returned.
+    """
     rows = connection.execute(
-        _SQL["claim"], {"limit": limit, "lease": lease, "lease_lost": Failure.LEASE_LOST.label}
+        _SQL["claim"], {"limit": limit, "seconds": seconds, "lease_lost": Failure.LEASE_LOST.label}
     ).fetchall()
     return [
         Due(
             delivery_key=delivery_key,
-            installation=Installation(key_hash, installation_hash),
             platform=TokenType(platform),
-            attempt=attempt,
+            begun=attempt,
             failure=BY_LABEL.get(failure),
-            expired=expired,
             task_id=task_id,
-            trace_id=trace_id,
-            seen=seen,
-            lease_lost=lease_lost,
         )
-        for (
-            delivery_key, key_hash, installation_hash, platform, attempt, failure, expired, task_id, trace_id, seen,
-            lease_lost,
-        ) in rows
-    ]  # fmt: skip
+        for delivery_key, platform, attempt, failure, task_id in rows
+    ]
 
 
-def take(connection: Connection, delivery_keys: Collection[bytes], *, attempt: int, lease: float) -> list[Delivery]:
-    """Return those of the deliveries whose attempt is still this one, with a new lease."""
+def take(connection: Connection, delivery_keys: Collection[bytes], *, begun: int, seconds: float) -> list[Delivery]:
+    """Begin the next attempt of deliveries; return those of which as many were begun as expected, and nobody has.
+
+    Args:
+        connection: to be committed before the attempt.
+        delivery_keys: as they were claimed.
+        begun: attempts that were begun so far.
+        seconds: how long the lease is.
+    """
     rows = connection.execute(
-        _SQL["take"], {"delivery_keys": list(delivery_keys), "attempt": attempt, "lease": lease}
+        _SQL["take"], {"delivery_keys": list(delivery_keys), "begun": begun, "lease": uuid4(), "seconds": seconds}
     ).fetchall()
     return [
         Delivery(
@@ -179,14 +177,17 @@ def take(connection: Connection, delivery_keys: Collection[bytes], *, attempt: i
             notification_type=NotificationType(notification_type),
             chat_id=chat_id,
             message=message,
-            attempt=number,
+            attempt=attempt,
+            lease=lease,
             task_id=task_id,
             trace_id=trace_id,
             seen=seen,
+            failure=BY_LABEL.get(failure),
+            expired=expired,
         )
         for (
-            delivery_key, key_hash, installation_hash, platform, notification_type, chat_id, message, number, task_id,
-            trace_id, seen,
+            delivery_key, key_hash, installation_hash, platform, notification_type, chat_id, message, attempt, lease,
+            task_id, trace_id, seen, failure, expired,
         ) in rows
     ]  # fmt: skip
 
@@ -196,11 +197,10 @@ def settle(connection: Connection, settlements: Sequence[Settlement]) -> list[Se
 
     A delivery that is done forgets its chat id and message; a dead letter keeps them for an operator to send again.
     """
-    ordered = sorted(settlements, key=lambda settlement: settlement.delivery.delivery_key)
     rows = [
         {
             "delivery_key": settlement.delivery.delivery_key,
-            "attempt": settlement.delivery.attempt,
+            "lease": settlement.delivery.lease,
             "state": settlement.state,
             "failure": settlement.failure and settlement.failure.label,
             "version": settlement.version,
@@ -208,22 +208,31 @@ def settle(connection: Connection, settlements: Sequence[Settlement]) -> list[Se
             "finished": settlement.state.is_final,
             "forget": settlement.state.is_final and settlement.state is not State.DEAD_LETTER,
         }
-        for settlement in ordered
+        for settlement in sorted(settlements, key=lambda settlement: settlement.delivery.delivery_key)
     ]
-    settled: set[bytes] = set()
-    with connection.cursor() as cursor:
-        if rows:
-            cursor.executemany(_SQL["settle"], rows, returning=True)
-            for result in cursor.results():
-                settled.update(row[0] for row in result.fetchall())
-    return [settlement for settlement in ordered if settlement.delivery.delivery_key in settled]
+    settled = _changed(connection, _SQL["settle"], rows)
+    return [settlement for settlement in settlements if settlement.delivery.delivery_key in settled]
 
 
 def put_back(connection: Connection, unattempted: Sequence[Delivery]) -> None:
-    """Give up the lease of deliveries without an attempt; the schedule claims them again."""
-    ordered = sorted(unattempted, key=lambda delivery: delivery.delivery_key)
+    """Give up the lease of deliveries without an attempt; a second later they are due again."""
+    rows = [
+        {"delivery_key": delivery.delivery_key, "lease": delivery.lease} for delivery in sorted(unattempted, key=_key)
+    ]
     with connection.cursor() as cursor:
-        cursor.executemany(
-            _SQL["put_back"],
-            [{"delivery_key": delivery.delivery_key, "attempt": delivery.attempt} for delivery in ordered],
-        )
+        cursor.executemany(_SQL["put_back"], rows)
+
+
+def _key(delivery: Delivery) -> bytes:
+    return delivery.delivery_key
+
+
+def _changed(connection: Connection, query: LiteralString, rows: Sequence[Mapping[str, object]]) -> set[bytes]:
+    """Run a statement for each row, and return the delivery keys that it changed."""
+    changed: set[bytes] = set()
+    with connection.cursor() as cursor:
+        if rows:
+            cursor.executemany(query, rows, returning=True)
+            for result in cursor.results():
+                changed.update(row[0] for row in result.fetchall())
+    return changed

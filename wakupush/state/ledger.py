@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
     from wakupush.queues import Entry, Queue
+    from wakupush.state.registrations import Installation
 
 _SQL = load("ledger")
 
@@ -49,7 +50,9 @@ def forget_attempts(connection: Connection, entry: Entry) -> None:
     connection.execute(_SQL["forget_attempts"], {"hash": entry.hash})
 
 
-def quarantine(connection: Connection, queue: Queue, entry: Entry, reason: str, attempts: int) -> None:
+def quarantine(
+    connection: Connection, queue: Queue, entry: Entry, *, reason: str, attempts: int, owner: Installation | None
+) -> None:
     """Put a message aside that failed by itself, and enter it as processed.
 
     Args:
@@ -58,6 +61,7 @@ def quarantine(connection: Connection, queue: Queue, entry: Entry, reason: str, 
         entry: the message, as the ciphertext that it arrived as.
         reason: the name of the last exception, or that the process died. Never its text.
         attempts: how often it was handled.
+        owner: whose registration it is, if that is known: it goes when the owner unregisters.
     """
     add(connection, [entry])
     connection.execute(
@@ -73,8 +77,8 @@ def quarantine(connection: Connection, queue: Queue, entry: Entry, reason: str, 
             "seen": entry.seen,
             "reason": reason,
             "attempts": attempts,
-            "key_hash": None,
-            "installation_hash": None,
+            "key_hash": owner and owner.key_hash,
+            "installation_hash": owner and owner.installation_hash,
         },
     )
     forget_attempts(connection, entry)

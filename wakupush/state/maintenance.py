@@ -20,8 +20,15 @@ if TYPE_CHECKING:
 _SQL = load("maintenance")
 #: Days for which partitions are made ahead.
 DAYS_AHEAD: Final = 3
-#: Rows that one run deletes of a table at most, so that no transaction gets long.
-_MOST_ROWS: Final = 50_000
+#: Rows that are deleted in one transaction at most.
+CHUNK_ROWS: Final = 10_000
+
+_CREATE: Final = "CREATE TABLE {partition} (LIKE {table} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"
+_MOVE: Final = (
+    "WITH moved AS (DELETE FROM {default} WHERE {column} >= {start} AND {column} < {end} RETURNING *)"
+    " INSERT INTO {partition} SELECT * FROM moved"
+)
+_ATTACH: Final = "ALTER TABLE {table} ATTACH PARTITION {partition} FOR VALUES FROM ({start}) TO ({end})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +36,16 @@ class Partitioned:
     """A table with a partition for each day and one for everything else."""
 
     name: LiteralString
+    #: The partition key.
+    column: LiteralString
     #: The partition key's value for the start of a day.
     bound: Callable[[datetime], object]
     #: When a row came in.
     received: LiteralString
 
 
-LEDGER: Final = Partitioned("ledger", lambda day: int(day.timestamp()) * 10**9, "received_at")
-EVENTS: Final = Partitioned("delivery_events", lambda day: day, "time")
+LEDGER: Final = Partitioned("ledger", "message_timestamp", lambda day: int(day.timestamp()) * 10**9, "received_at")
+EVENTS: Final = Partitioned("delivery_events", "time", lambda day: day, "time")
 PARTITIONED: Final = (LEDGER, EVENTS)
 
 
@@ -71,30 +80,24 @@ def create_partitions(connection: Connection, today: date) -> None:
 
 
 def _create_partition(connection: Connection, table: Partitioned, day: date) -> None:
-    """Make the partition of a day, unless it is there or rows of the day went to the default partition already."""
-    start = datetime.combine(day, time.min, UTC)
-    bounds = {"start": table.bound(start), "end": table.bound(start + timedelta(days=1))}
+    """Make the partition of a day, and move there what went to the default partition before it was made."""
     name = _partition(table, day)
     if _exists(connection, name):
         return
     connection.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(sql.Identifier(table.name)))
-    column = sql.Identifier({"ledger": "message_timestamp"}.get(table.name, "time"))
-    late = connection.execute(
-        sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE {} >= %(start)s AND {} < %(end)s)").format(
-            sql.Identifier(f"{table.name}_default"), column, column
-        ),
-        bounds,
-    ).fetchone()
-    if _exists(connection, name) or (late is not None and late[0]):
+    if _exists(connection, name):
         return
-    connection.execute(
-        sql.SQL("CREATE TABLE {} PARTITION OF {} FOR VALUES FROM ({}) TO ({})").format(
-            sql.Identifier(name),
-            sql.Identifier(table.name),
-            sql.Literal(bounds["start"]),
-            sql.Literal(bounds["end"]),
-        )
-    )
+    start = datetime.combine(day, time.min, UTC)
+    parts = {
+        "partition": sql.Identifier(name),
+        "table": sql.Identifier(table.name),
+        "default": sql.Identifier(f"{table.name}_default"),
+        "column": sql.Identifier(table.column),
+        "start": sql.Literal(table.bound(start)),
+        "end": sql.Literal(table.bound(start + timedelta(days=1))),
+    }
+    for statement in (_CREATE, _MOVE, _ATTACH):
+        connection.execute(sql.SQL(statement).format(**parts))
 
 
 def drop_partitions(connection: Connection, table: Partitioned, keep: float, today: date) -> int:
@@ -120,8 +123,8 @@ def drop_partitions(connection: Connection, table: Partitioned, keep: float, tod
 
 
 def delete(connection: Connection, rule: Rule) -> int:
-    """Delete rows that a rule no longer keeps, at most a bounded number; return how many."""
-    return connection.execute(_SQL[rule.name], {"keep": rule.keep, "most": _MOST_ROWS}).rowcount
+    """Delete rows that a rule no longer keeps, at most `CHUNK_ROWS`; return how many."""
+    return connection.execute(_SQL[rule.name], {"keep": rule.keep, "most": CHUNK_ROWS}).rowcount
 
 
 def _partition(table: Partitioned, day: date) -> str:

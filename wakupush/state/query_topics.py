@@ -72,6 +72,11 @@ def every_topic(connection: Connection) -> Iterator[list[bytes]]:
             yield [row[0] for row in rows]
 
 
+def wait_for_additions(connection: Connection) -> None:
+    """Wait until every transaction that is adding topics has ended."""
+    connection.execute(_SQL["lock"], _LOCK)
+
+
 def remove_unused(connection: Connection) -> list[bytes]:
     """Delete the topics of users without a registration; return those that nobody uses any more.
 

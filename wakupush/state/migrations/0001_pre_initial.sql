@@ -105,12 +105,14 @@ CREATE TABLE deliveries (
     chat_id bytea,
     message bytea,
     state text NOT NULL CHECK (state IN ('pending', 'posting', 'delivered', 'failed', 'expired', 'dead_letter')),
-    -- Counts from 1; who posts proves by it that the lease is still its own.
+    -- How many were begun.
     attempt smallint NOT NULL,
     -- Of the registration that the last attempt went to.
     version numeric(20),
     failure text,
     next_attempt_at timestamptz,
+    -- Who posts proves by its lease that it is still its own.
+    lease uuid,
     lease_until timestamptz,
     seen_at timestamptz NOT NULL,
     expires_at timestamptz NOT NULL,
@@ -118,6 +120,7 @@ CREATE TABLE deliveries (
     task_id text NOT NULL,
     trace_id text NOT NULL,
     CHECK ((state = 'pending') = (next_attempt_at IS NOT NULL)),
+    CHECK ((state = 'posting') = (lease IS NOT NULL)),
     CHECK ((state = 'posting') = (lease_until IS NOT NULL)),
     CHECK ((state IN ('pending', 'posting')) = (finished_at IS NULL))
 );

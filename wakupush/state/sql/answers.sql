@@ -12,6 +12,9 @@ UPDATE answers SET payload = %(payload)s WHERE id = %(id)s
 -- name: remove
 DELETE FROM answers WHERE id = ANY (%(ids)s)
 
+-- name: release
+UPDATE answers SET publish_at = now() + interval '1 second' WHERE id = ANY (%(ids)s)
+
 -- name: claim
 UPDATE answers SET publish_at = now() + %(hold)s * interval '1 second'
 WHERE id IN (

@@ -1,0 +1,22 @@
+"""Ending gracefully on SIGTERM and SIGINT."""
+
+from __future__ import annotations
+
+import signal
+from threading import Event
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+
+def stop_on_signals() -> Event:
+    """Return an event that is set when this process is asked to end."""
+    stop = Event()
+
+    def handler(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handler)
+    return stop
