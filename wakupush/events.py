@@ -19,6 +19,8 @@ class EventKind(StrEnum):
     RECEIVED = "received"
     #: It is not for us: nobody's key of ours opens it.
     FOREIGN = "foreign"
+    #: It is a segment that waits for the others.
+    SEGMENT = "segment"
     #: It was opened and its sender is known.
     OPENED = "opened"
     #: It was refused; `failure` says why.

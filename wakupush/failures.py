@@ -79,6 +79,7 @@ class Failure(Enum):
     SIGNATURE_MISSING = Treatment("signature_missing", Answer.SILENCE)
     METADATA_MALFORMED = Treatment("metadata_malformed", Answer.SILENCE)
     SEGMENT_INCOMPLETE = Treatment("segment_incomplete", Answer.SILENCE)
+    SEGMENT_LIMIT = Treatment("segment_limit", Answer.SILENCE)
     TYPE_UNSUPPORTED = Treatment("type_unsupported", Answer.SILENCE)
     INNER_MALFORMED = Treatment("inner_malformed", Answer.SILENCE)
     REGISTRATION_UNDECRYPTABLE = Treatment("registration_undecryptable", Answer.SILENCE)

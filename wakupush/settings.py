@@ -34,6 +34,8 @@ class WakuSettings(Group):
     """Static shards to read (pubsub topics), as a JSON list."""
     timeout: Seconds = 10.0
     """Seconds after which a request to the node has failed."""
+    max_message_bytes: Annotated[int, Field(ge=10_000)] = 150_000
+    """Largest WakuMessage that the node relays, in bytes of protobuf; larger answers are sent in segments."""
     publish_timeout: Seconds = 2.0
     """Seconds after which publishing an answer has failed this time."""
 
@@ -143,6 +145,16 @@ class LimitSettings(Group):
     """Bytes of an item in a list of a registration."""
     text_bytes: Count = 4096
     """Bytes of a device token, an APN topic or an access token."""
+    segments: Count = 100
+    """Segments of one message."""
+    segments_per_signer: Count = 200
+    """Segments that are kept of one signer, whose messages are not complete yet."""
+    segment_bytes_per_signer: Count = 8_000_000
+    """Bytes of these segments."""
+    segments_kept: Count = 10_000
+    """Segments that are kept of everybody."""
+    segment_bytes_kept: Count = 256_000_000
+    """Bytes of these segments."""
     first_registrations_per_minute: Count = 100_000
     """Registrations of unknown installations a minute, all workers together."""
     repeats_per_minute: Count = 3
@@ -154,6 +166,8 @@ class RetentionSettings(Group):
 
     ledger: Seconds = 2 * 86_400.0
     """Hashes of processed messages."""
+    segments: Seconds = 600.0
+    """Segments of messages that are not complete."""
     admitted_requests: Seconds = 30 * 86_400.0
     """Ids of admitted push requests."""
     deliveries: Seconds = 86_400.0

@@ -15,7 +15,7 @@ from wakupush.devnet import messages
 from wakupush.devnet.conversation import open_reply
 from wakupush.devnet.observer import Observer
 from wakupush.devnet.processes import wait_until
-from wakupush.protocol import application, payload, topics
+from wakupush.protocol import application, payload, segments, topics
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,
@@ -367,6 +367,95 @@ def test_unregistering_ends_what_is_on_its_way(server, client):
     gone = PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
     server.handle(REGISTRATION, messages.register(client, server.key, gone))
     assert server.rows("SELECT count(*) FROM deliveries") == [(0,)]
+
+
+# Segments
+
+
+def in_segments(message, server, size, sign_with) -> list[WakuMessage]:
+    """Return a message in parts, in several envelopes."""
+    data = payload.open_asymmetric(message.payload, server.context.identity.private_key).data
+    return [
+        replace(message, payload=payload.seal_asymmetric(part, server.key, sign_with))
+        for part in segments.split(data, size)
+    ]
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_message_in_segments_is_handled_once_it_is_complete(server, client, signed):
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    parts = in_segments(sent, server, 100, client if signed else None)
+    assert len(parts) > 3
+    server.handle(REGISTRATION, *parts[1:], parts[1])
+    assert server.outcomes(client) == []
+    assert server.rows("SELECT count(*) FROM message_segments") == [(len(parts) - 1,)]
+    server.handle(REGISTRATION, parts[0])
+    assert server.outcomes(client) == ["success"]
+    assert server.rows("SELECT count(*) FROM message_segments") == [(0,)]
+    server.handle(REGISTRATION, *parts)
+    assert server.outcomes(client) == []
+
+
+def test_segments_of_a_message_for_another_queue_are_handled_there(server, client):
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    parts = in_segments(sent, server, 200, client)
+    server.handle(DISPATCH, *parts)
+    assert server.context.redis.llen(REGISTRATION.name) == 1
+    server.handle(REGISTRATION, parts[-1])
+    assert server.outcomes(client) == ["success"]
+    assert server.rows("SELECT count(*) FROM message_segments") == [(0,)]
+
+
+def test_two_workers_with_half_of_the_segments_each_complete_the_message_once(server):
+    clients = [PrivateKey.generate() for _ in range(10)]
+    halves = ([], [])
+    for client in clients:
+        sent = messages.register(client, server.key, messages.registration(client, server.key))
+        for position, part in enumerate(in_segments(sent, server, 100, client)):
+            halves[position % 2].append(part)
+    futures = [server.context.publishers.submit(server.handle, REGISTRATION, *half) for half in halves]
+    for future in futures:
+        future.result()
+    assert server.outcomes(*clients) == ["success"] * len(clients)
+
+
+def test_segments_are_limited(open_server, client):
+    server = open_server(limits={"segments": 20, "segments_per_signer": 3, "segments_kept": 5})
+    other, third = PrivateKey.generate(), PrivateKey.generate()
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    for signer, kept in ((client, 3), (other, 5), (third, 5)):
+        server.handle(REGISTRATION, *in_segments(sent, server, 100, signer)[1:])
+        assert server.rows("SELECT count(*) FROM message_segments") == [(kept,)]
+    server.handle(REGISTRATION, *in_segments(sent, server, 10, client)[:1])
+    assert ("segment_limit", None) in server.events("refused")
+    server.rows("UPDATE message_segments SET received_at = now() - interval '1 day' RETURNING 1")
+    assert schedule.expire_segments(server.context) == 5
+
+
+def test_segments_that_do_not_fit_together_are_refused(server, client):
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    data = payload.open_asymmetric(sent.payload, server.context.identity.private_key).data
+    parts = segments.split(data, 200)
+    parts[0] = parts[0].replace(b"\x0a\x41", b"\x0a\x42")
+    nested = segments.split(segments.split(data, 2000)[0], 200)
+    for group in (parts, nested):
+        sealed = [payload.seal_asymmetric(part, server.key, client) for part in group]
+        server.handle(REGISTRATION, *(replace(sent, payload=each) for each in sealed))
+    assert server.events("refused") == [("payload_malformed", None)] * 2
+    assert server.rows("SELECT count(*) FROM message_segments") == [(0,)]
+
+
+def test_an_answer_that_is_too_large_for_the_node_is_sent_in_segments(open_server, client):
+    server = open_server(waku={"max_message_bytes": 10_000})
+    user = PrivateKey.generate()
+    server.register(user, allow_from_contacts_only=True, allowed_key_list=[bytes([n]) * 64 for n in range(200)])
+    server.handle(QUERY, messages.query(client, user.public_key.key_hash))
+    parts = [payload.open_asymmetric(seen.message.payload, client) for seen in server.observer.messages()]
+    assert len(parts) == 2
+    assert {part.signer for part in parts} == {server.key}
+    whole = segments.join([segments.parse(part.data) for part in parts])
+    [info] = PushNotificationQueryResponse.FromString(application.unwrap(whole).inner).info
+    assert len(info.allowed_key_list) == 200
 
 
 # What is cut off is made up for

@@ -72,6 +72,10 @@ class Observer:
         self._gorush_position = log["next"]
         return [Push(entry["notification"], entry["outcome"], entry["at"]) for entry in log["entries"]]
 
+    def gorush_restarted(self) -> None:
+        """Follow the log of a gorush that has been started anew, from its beginning."""
+        self._gorush_position = 0
+
     def close(self) -> None:
         """Close the connections."""
         self._node.close()

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from wakupush import metrics
 from wakupush.events import Event, EventKind
 from wakupush.failures import Failure
-from wakupush.protocol import application
+from wakupush.protocol import application, segments
+from wakupush.protocol.application import Opened
 from wakupush.protocol.payload import seal_asymmetric
 from wakupush.protocol.topics import content_topic, partitioned_topic
 from wakupush.queues import DISPATCH, QUERY, REGISTRATION
+from wakupush.server.opening import Part, forget_parts, put_together
 from wakupush.state import answers, events, ledger
 from wakupush.state.answers import Answer
 
@@ -20,16 +22,18 @@ if TYPE_CHECKING:
 
     from psycopg import Connection
 
-    from wakupush.protocol.application import Opened
     from wakupush.protocol.keys import PublicKey
     from wakupush.queues import Entry, Queue
     from wakupush.server.context import Context
+    from wakupush.server.opening import Content
     from wakupush.state.registrations import Installation
 
 Type = application.Type
 
 #: Seconds for which the schedule leaves the answers to the worker that committed them.
 HOLD_SECONDS = 30.0
+#: What sealing and the envelope add to an answer at most: padding, two signatures, ECIES, segment, topics.
+ENVELOPE_BYTES = 1024
 
 #: Which queue handles which message, wherever it arrived.
 HOME: dict[int, Queue] = {
@@ -49,43 +53,53 @@ class Batch:
     #: When the worker took it, in seconds since the epoch.
     taken: float
     events: list[Event] = field(default_factory=list)
-    answers: list[Answer] = field(default_factory=list)
+    #: Each in one part, or in segments.
+    answers: list[list[Answer]] = field(default_factory=list)
     #: Messages for other queues, sent there before this batch is acknowledged.
     passed_on: list[tuple[Queue, Entry]] = field(default_factory=list)
     #: Of `answers`, once they are committed.
-    answer_ids: list[int] = field(default_factory=list)
+    answer_ids: list[list[int]] = field(default_factory=list)
 
-    def admit(
-        self, connection: Connection, opened: Iterable[tuple[Entry, Opened | Failure]]
-    ) -> list[tuple[Entry, Opened]]:
+    def admit(self, connection: Connection, opened: list[tuple[Entry, Content]]) -> list[tuple[Entry, Opened]]:
         """Enter messages into the ledger and return those that are new, readable and for this queue.
 
         What belongs to another queue is passed on, and entered there.
         """
-        ours: list[tuple[Entry, Opened | Failure]] = []
-        for entry, result in opened:
-            home = self.queue if isinstance(result, Failure) else HOME.get(result.type, self.queue)
+        parts = {entry.hash: content for entry, content in opened if isinstance(content, Part)}
+        ours: list[tuple[Entry, Content]] = []
+        for entry, content in put_together(connection, opened, self.context.settings.limits):
+            home = HOME.get(content.type, self.queue) if isinstance(content, Opened) else self.queue
             if home is self.queue:
-                ours.append((entry, result))
+                ours.append((entry, content))
             else:
                 self.passed_on.append((home, entry))
         new = ledger.add(connection, [entry for entry, _ in ours])
         admitted = []
-        for entry, result in ours:
+        for entry, content in ours:
             if entry.hash not in new:
                 continue
             new.discard(entry.hash)
-            wait = max(0.0, self.taken - entry.seen)
-            self.record(entry, EventKind.RECEIVED, queue_wait=wait)
-            if isinstance(result, Failure):
-                kind = EventKind.FOREIGN if result is Failure.NOT_FOR_US else EventKind.REFUSED
-                self.record(entry, kind, failure=result)
-            elif result.type not in HOME:
-                self.record(entry, EventKind.REFUSED, failure=Failure.TYPE_UNSUPPORTED)
-            else:
-                self.record(entry, EventKind.OPENED)
-                admitted.append((entry, result))
+            self._record_content(entry, content)
+            if isinstance(content, Opened):
+                if entry.hash in parts:
+                    forget_parts(connection, parts[entry.hash])
+                if content.type in HOME:
+                    admitted.append((entry, content))
         return admitted
+
+    def _record_content(self, entry: Entry, content: Content) -> None:
+        self.record(entry, EventKind.RECEIVED, queue_wait=max(0.0, self.taken - entry.seen))
+        match content:
+            case Failure.NOT_FOR_US:
+                self.record(entry, EventKind.FOREIGN, failure=content)
+            case Failure():
+                self.record(entry, EventKind.REFUSED, failure=content)
+            case Part():
+                self.record(entry, EventKind.SEGMENT)
+            case Opened() if content.type in HOME:
+                self.record(entry, EventKind.OPENED)
+            case Opened():
+                self.record(entry, EventKind.REFUSED, failure=Failure.TYPE_UNSUPPORTED)
 
     def record(
         self,
@@ -137,14 +151,25 @@ class Batch:
         self.answers.append(seal_answer(self.context, entry, asker, kind, inner))
         self.record(entry, EventKind.ANSWERED, failure=failure)
 
-    def replace_answer(self, connection: Connection, position: int, answer: Answer) -> None:
+    def replace_answer(self, connection: Connection, position: int, parts: list[Answer]) -> None:
         """Put another answer in the place of one that has not left yet."""
-        self.answers[position] = answer
-        answers.replace(connection, self.answer_ids[position], answer.payload)
+        answers.remove(connection, self.answer_ids[position])
+        self.answers[position] = parts
+        self.answer_ids[position] = answers.add(connection, parts, HOLD_SECONDS)
+
+    @property
+    def outbox(self) -> list[tuple[int, Answer]]:
+        """The committed answers, with their ids."""
+        return [
+            pair
+            for ids, parts in zip(self.answer_ids, self.answers, strict=True)
+            for pair in zip(ids, parts, strict=True)
+        ]
 
     def write(self, connection: Connection) -> None:
         """Write the answers and events, in the transaction of the effects."""
-        self.answer_ids = answers.add(connection, self.answers, HOLD_SECONDS)
+        ids = iter(answers.add(connection, [part for parts in self.answers for part in parts], HOLD_SECONDS))
+        self.answer_ids = [[next(ids) for _ in parts] for parts in self.answers]
         events.add(connection, self.events)
 
     def count(self) -> None:
@@ -162,15 +187,20 @@ def count_events(committed: Iterable[Event]) -> None:
         metrics.EVENTS.labels(event.kind, event.queue or "", event.platform or "", event.failure or "").inc()
 
 
-def seal_answer(context: Context, entry: Entry, asker: PublicKey, kind: Type.ValueType, inner: bytes) -> Answer:
+def seal_answer(context: Context, entry: Entry, asker: PublicKey, kind: Type.ValueType, inner: bytes) -> list[Answer]:
     """Return an answer sealed to the key that asked, signed at both layers, for its partitioned topic.
 
-    It goes to the shard that the question came from.
+    It goes to the shard that the question came from; in segments if it is too large for the node.
     """
     key = context.identity.private_key
-    return Answer(
-        pubsub_topic=entry.pubsub_topic,
-        content_topic=content_topic(partitioned_topic(asker)),
-        payload=seal_asymmetric(application.wrap(kind, inner, key), asker, key),
-        trace_id=entry.trace_id,
-    )
+    metadata = application.wrap(kind, inner, key)
+    most = context.settings.waku.max_message_bytes - ENVELOPE_BYTES
+    return [
+        Answer(
+            pubsub_topic=entry.pubsub_topic,
+            content_topic=content_topic(partitioned_topic(asker)),
+            payload=seal_asymmetric(part, asker, key),
+            trace_id=entry.trace_id,
+        )
+        for part in ([metadata] if len(metadata) <= most else segments.split(metadata, most))
+    ]

@@ -161,7 +161,7 @@ def _finish(batch: Batch, accepted: Accepted | None) -> None:
         send_entries(batch.context.app, queue, [entry for _, entry in group])
     if accepted and posts:
         _without_fail(_correct, batch, accepted, posts)
-    _without_fail(publishing.publish, batch.context, list(zip(batch.answer_ids, batch.answers, strict=True)))
+    _without_fail(publishing.publish, batch.context, batch.outbox)
 
 
 def _correct(batch: Batch, accepted: Accepted, posts: list[Future[deliveries.Failed]]) -> None:

@@ -9,7 +9,7 @@ from wakupush.events import EventKind
 from wakupush.failures import Failure
 from wakupush.protocol import query as rules
 from wakupush.protocol import topics
-from wakupush.protocol.application import Type
+from wakupush.protocol.application import Opened, Type
 from wakupush.protocol.errors import Refused
 from wakupush.queues import QUERY
 from wakupush.server.opening import open_asymmetric, open_symmetric
@@ -18,9 +18,9 @@ from wakupush.state import query_topics, registrations
 if TYPE_CHECKING:
     from psycopg import Connection
 
-    from wakupush.protocol.application import Opened
     from wakupush.queues import Entry
     from wakupush.server.batch import Batch
+    from wakupush.server.opening import Content
     from wakupush.state.query_topics import Candidate
 
 
@@ -49,7 +49,7 @@ def handle(batch: Batch, connection: Connection, entries: list[Entry]) -> None:
         batch.answer(entry, message.signer, Type.PUSH_NOTIFICATION_QUERY_RESPONSE, inner)
 
 
-def _open(batch: Batch, connection: Connection, entries: list[Entry]) -> list[tuple[Entry, Opened | Failure]]:
+def _open(batch: Batch, connection: Connection, entries: list[Entry]) -> list[tuple[Entry, Content]]:
     """Open the messages of query topics, and those that were passed on from the server's own topics."""
     identity = batch.context.identity
     own = topics.server_content_topics(identity.public_key)
@@ -71,11 +71,11 @@ def _open(batch: Batch, connection: Connection, entries: list[Entry]) -> list[tu
     return opened
 
 
-def _only_queries(result: Opened | Failure) -> Opened | Failure:
+def _only_queries(content: Content) -> Content:
     """Refuse what only the server's own topics take: a query topic is no secret."""
-    if isinstance(result, Failure) or result.type == Type.PUSH_NOTIFICATION_QUERY:
-        return result
-    return Failure.TYPE_UNSUPPORTED
+    if isinstance(content, Opened) and content.type != Type.PUSH_NOTIFICATION_QUERY:
+        return Failure.TYPE_UNSUPPORTED
+    return content
 
 
 def _keys(

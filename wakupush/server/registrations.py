@@ -9,7 +9,7 @@ from wakupush import watched
 from wakupush.events import EventKind
 from wakupush.failures import Answer, Failure
 from wakupush.protocol import registration as rules
-from wakupush.protocol.application import Type
+from wakupush.protocol.application import Opened, Type
 from wakupush.protocol.errors import Refused
 from wakupush.server.limiter import FIRST_REGISTRATIONS, REPEATS
 from wakupush.server.opening import open_asymmetric
@@ -86,7 +86,7 @@ def owner(context: Context, entry: Entry) -> Installation | None:
     """Return whose registration a message is, None if it is none or cannot be read."""
     identity = context.identity
     message = open_asymmetric(entry, identity.private_key)
-    if isinstance(message, Failure) or message.type != Type.PUSH_NOTIFICATION_REGISTRATION:
+    if not isinstance(message, Opened) or message.type != Type.PUSH_NOTIFICATION_REGISTRATION:
         return None
     try:
         content = rules.open_registration(message.inner, identity.private_key, message.signer)

@@ -16,7 +16,7 @@ from wakupush import watched
 from wakupush.server.deliveries import claim_due
 from wakupush.server.faults import is_outage
 from wakupush.server.publishing import publish_overdue
-from wakupush.state import maintenance, query_topics
+from wakupush.state import maintenance, message_segments, query_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +46,12 @@ def fill_watched_topics(resources: Resources) -> bool:
     watched.mark_complete(resources.redis, run_id)
     log.info("watched_topics_filled", topics=count)
     return True
+
+
+def expire_segments(resources: Resources) -> int:
+    """Delete segments whose message was not completed in time; return how many."""
+    with resources.pool.connection() as connection:
+        return message_segments.expire(connection, resources.settings.retention.segments)
 
 
 def prune(resources: Resources) -> None:
@@ -80,6 +86,7 @@ JOBS: dict[Callable[[Resources], object], float] = {
     claim_due: 0.5,
     publish_overdue: 1.0,
     fill_watched_topics: 1.0,
+    expire_segments: 60.0,
     prune: 3600.0,
 }
 

@@ -74,6 +74,18 @@ CREATE TABLE quarantine (
 CREATE INDEX quarantine_installation ON quarantine (key_hash, installation_hash) WHERE key_hash IS NOT NULL;
 CREATE INDEX quarantine_age ON quarantine (quarantined_at);
 
+-- Parts of messages that came in segments, until the last one is here.
+CREATE TABLE message_segments (
+    -- Compressed key that signed the parts at the transport layer, empty if they are unsigned.
+    signer bytea NOT NULL,
+    entire_message_hash bytea NOT NULL,
+    index integer NOT NULL,
+    payload bytea NOT NULL,
+    received_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (signer, entire_message_hash, index)
+);
+CREATE INDEX message_segments_age ON message_segments (received_at);
+
 -- Application message ids of push requests of which an item was taken on; for each item whether it was reported so.
 CREATE TABLE admitted_requests (
     message_id bytea PRIMARY KEY,
