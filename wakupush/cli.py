@@ -155,6 +155,34 @@ def demo(
     sys.exit(devnet_demo.run(recording))
 
 
+@app.command()
+def dev(
+    waku_url: Annotated[str | None, typer.Option(help="REST API of a Waku node.")] = None,
+    gorush_url: Annotated[str | None, typer.Option(help="URL of gorush.")] = None,
+    postgres_dsn: Annotated[str | None, typer.Option(help="Connection string of a Postgres database.")] = None,
+    redis_url: Annotated[str | None, typer.Option(help="URL of a Redis database.")] = None,
+    identity_key: Annotated[
+        Path | None, typer.Option(help="File with the server's private key; a new key unless given.")
+    ] = None,
+) -> None:
+    """Run the whole server in the foreground until Ctrl-C, on embedded parts unless told otherwise."""
+    from wakupush import devnet
+    from wakupush.server.identity import NoIdentityError, load_identity
+    from wakupush.settings import Settings
+
+    if missing := devnet.missing_parts():
+        _fail(f"dev needs {', '.join(missing)}: install wakupush[devnet]")
+    from wakupush.devnet import dev as devnet_dev
+    from wakupush.devnet.stack import External
+
+    try:
+        key = load_identity(Settings(identity_key_file=identity_key)).private_key if identity_key else None
+    except NoIdentityError as error:
+        _fail(str(error))
+    external = External(waku_url=waku_url, gorush_url=gorush_url, postgres_dsn=postgres_dsn, redis_url=redis_url)
+    sys.exit(devnet_dev.run(external, key))
+
+
 def _settings(process: str) -> Settings:
     """Read the settings and configure the logs."""
     from wakupush.logging import configure

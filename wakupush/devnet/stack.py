@@ -7,6 +7,7 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from operator import methodcaller
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -31,6 +32,16 @@ _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV")
 _READY = " ready."
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class External:
+    """Addresses of real parts; what is None is embedded."""
+
+    waku_url: str | None = None
+    gorush_url: str | None = None
+    postgres_dsn: str | None = field(default=None, repr=False)
+    redis_url: str | None = field(default=None, repr=False)
+
+
 class Stack:
     """A server that listens on loopback and ends with this process. Start its parts by `start`, or one by one.
 
@@ -41,6 +52,7 @@ class Stack:
         settings: further variables, for example ``{"WAKUPUSH_GORUSH__DIALECT": "status"}``.
         worker_module: what ``python -m`` runs instead of `wakupush` for workers, so that tests can plant a fault.
         fsync: False trades the safety of Postgres' data for speed.
+        external: parts that run already.
     """
 
     def __init__(
@@ -48,6 +60,7 @@ class Stack:
         directory: Path,
         *,
         key: PrivateKey | None = None,
+        external: External | None = None,
         concurrency: int = 1,
         settings: Mapping[str, str] | None = None,
         worker_module: str = "wakupush",
@@ -57,6 +70,7 @@ class Stack:
         self.key = key or PrivateKey.generate()
         self._key_file = directory / "identity.key"
         self._settings = dict(settings or {})
+        self._external = external or External()
         self.postgres = PostgresServer(directory / "postgres", fsync=fsync)
         self.redis = RedisServer(directory / "redis")
         self._ports = {name: free_port() for name in ("waku", "gorush", "ingest")}
@@ -70,12 +84,22 @@ class Stack:
     @property
     def node_url(self) -> str:
         """URL of the Waku node."""
-        return f"http://127.0.0.1:{self._ports['waku']}"
+        return self._external.waku_url or f"http://127.0.0.1:{self._ports['waku']}"
 
     @property
     def gorush_url(self) -> str:
         """URL of gorush."""
-        return f"http://127.0.0.1:{self._ports['gorush']}"
+        return self._external.gorush_url or f"http://127.0.0.1:{self._ports['gorush']}"
+
+    @property
+    def postgres_dsn(self) -> str:
+        """Connection string of Postgres."""
+        return self._external.postgres_dsn or self.postgres.dsn
+
+    @property
+    def redis_url(self) -> str:
+        """URL of Redis."""
+        return self._external.redis_url or self.redis.url
 
     @property
     def ingest_url(self) -> str:
@@ -84,8 +108,19 @@ class Stack:
 
     @property
     def processes(self) -> list[Process]:
-        """Everything, in the order in which it starts."""
-        return [self.postgres, self.redis, self.node, self.gorush, *self.workers.values(), self.beat, self.ingest]
+        """Everything that is started, in this order."""
+        return [*self._embedded, *self.workers.values(), self.beat, self.ingest]
+
+    @property
+    def _embedded(self) -> list[Process]:
+        external = self._external
+        parts: list[tuple[Process, str | None]] = [
+            (self.postgres, external.postgres_dsn),
+            (self.redis, external.redis_url),
+            (self.node, external.waku_url),
+            (self.gorush, external.gorush_url),
+        ]
+        return [process for process, address in parts if address is None]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -96,8 +131,8 @@ class Stack:
             "WAKUPUSH_IDENTITY_KEY_FILE": str(self._key_file),
             "WAKUPUSH_WAKU__URL": self.node_url,
             "WAKUPUSH_WAKU__SHARDS": json.dumps(SHARDS),
-            "WAKUPUSH_REDIS__URL": self.redis.url,
-            "WAKUPUSH_POSTGRES__DSN": self.postgres.dsn,
+            "WAKUPUSH_REDIS__URL": self.redis_url,
+            "WAKUPUSH_POSTGRES__DSN": self.postgres_dsn,
             "WAKUPUSH_GORUSH__URL": self.gorush_url,
             "WAKUPUSH_INGEST__HTTP_PORT": str(self._ports["ingest"]),
             **self._settings,
@@ -118,11 +153,11 @@ class Stack:
             undo.pop_all()
 
     def start_servers(self) -> None:
-        """Start Postgres, Redis, the node and gorush, and bring the schema up to date."""
+        """Start what is embedded of Postgres, Redis, the node and gorush, and bring the schema up to date."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self._key_file.touch(mode=0o600)
         self._key_file.write_text(self.key.secret.hex())
-        _all([self.postgres, self.redis, self.node, self.gorush], "start")
+        _all(self._embedded, "start")
         self.run("migrate")
 
     def run(self, *arguments: str) -> None:
@@ -141,11 +176,11 @@ class Stack:
         self.ingest.stop()
         self.beat.stop()
         _all(self.workers.values(), "stop")
-        _all([self.node, self.gorush, self.redis, self.postgres], "stop")
+        _all(self._embedded, "stop")
 
     def connect(self) -> psycopg.Connection:
         """Return a connection to Postgres, in autocommit mode."""
-        return psycopg.connect(self.postgres.dsn, autocommit=True)
+        return psycopg.connect(self.postgres_dsn, autocommit=True)
 
     def is_handled(self, connection: psycopg.Connection, message_hash: bytes, content_topic: str) -> bool:
         """Say whether the server is done with a message, or does not listen where it was sent."""

@@ -1,0 +1,62 @@
+"""`wakupush dev`: the whole server in the foreground, on embedded parts unless told otherwise."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from wakupush.devnet.processes import StartFailedError
+from wakupush.devnet.stack import SHARDS, External, Stack
+from wakupush.stopping import stop_on_signals
+
+if TYPE_CHECKING:
+    from wakupush.protocol.keys import PrivateKey
+
+#: Seconds between looks at whether everything still runs.
+LOOK_SECONDS = 0.5
+
+
+def run(external: External, key: PrivateKey | None) -> int:
+    """Run until Ctrl-C and return the exit code: 0, or 1 if a part did not start or died.
+
+    What is embedded keeps its data in a temporary directory, which goes at the end.
+
+    Args:
+        external: parts that run already.
+        key: of the server; a new one unless given.
+    """
+    console = Console(highlight=False, soft_wrap=True)
+    stop = stop_on_signals()
+    directory = Path(tempfile.mkdtemp(prefix="wakupush-dev-"))
+    directory.chmod(0o755)  # Postgres runs as another user if we are root
+    stack = Stack(directory, key=key, external=external)
+    try:
+        with stack:
+            _show(console, stack)
+            while not stop.wait(LOOK_SECONDS):
+                for process in stack.processes:
+                    if not process.running:
+                        raise StartFailedError(f"{process.name} ended\n{process.log_tail()}")  # noqa: TRY301
+    except StartFailedError as error:
+        console.print(f"{error}\nthe logs are in {directory}", markup=False)
+        return 1
+    shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+def _show(console: Console, stack: Stack) -> None:
+    facts = {
+        "public key": str(stack.key.public_key),
+        "Waku node": stack.node_url,
+        "shards": " ".join(SHARDS),
+        "gorush": stack.gorush_url,
+        "ingest": f"{stack.ingest_url}/readyz /healthz /metrics",
+        "logs": str(stack.directory),
+    }
+    for name, value in facts.items():
+        console.print(f"{name:<12}{value}", markup=False)
+    console.print("ready")
