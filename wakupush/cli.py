@@ -138,6 +138,30 @@ def beat() -> None:
 
 
 @app.command()
+def doctor() -> None:
+    """Look at the settings, the node, gorush, Redis and Postgres; say what is wrong and what to do about it.
+
+    Exits with 1 if the server cannot work.
+    """
+    from rich.console import Console
+
+    from wakupush.doctor import Level, examine
+    from wakupush.settings import SettingsError, load_settings
+
+    try:
+        settings = load_settings()
+    except SettingsError as error:
+        _fail(str(error))
+    console = Console(highlight=False, soft_wrap=True)
+    colours = {Level.OK: "green", Level.WARNING: "yellow", Level.FAULT: "red"}
+    levels = set()
+    for finding in examine(settings):
+        levels.add(finding.level)
+        console.print(f"{finding.level.value:<9}{finding.part:<11}{finding.text}", style=colours[finding.level])
+    sys.exit(int(Level.FAULT in levels))
+
+
+@app.command()
 def demo(
     recording: Annotated[
         Path | None, typer.Option(help="A recorded conversation to play; the repository's unless given.")

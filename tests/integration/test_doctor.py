@@ -1,0 +1,93 @@
+"""`wakupush doctor` on real parts."""
+
+import pytest
+from redis import Redis
+from typer.testing import CliRunner
+
+from wakupush.cli import app
+from wakupush.protocol.keys import PrivateKey
+
+
+@pytest.fixture
+def environment(dsn, redis_server, node, gorush):
+    key = PrivateKey.generate()
+    return {
+        "WAKUPUSH_IDENTITY_KEY": key.secret.hex(),
+        "WAKUPUSH_PUBLIC_KEY": str(key.public_key),
+        "WAKUPUSH_WAKU__URL": node,
+        "WAKUPUSH_GORUSH__URL": gorush,
+        "WAKUPUSH_REDIS__URL": redis_server.url,
+        "WAKUPUSH_POSTGRES__DSN": dsn,
+    }
+
+
+def examine(environment, **changes):
+    result = CliRunner().invoke(app, ["doctor"], env={**environment, **changes})
+    found = [line.split(maxsplit=1) for line in result.stdout.splitlines()]
+    return result.exit_code, {(level, text.strip()) for level, text in found}
+
+
+def texts(findings, level):
+    return " | ".join(text for found, text in findings if found == level)
+
+
+def test_nothing_is_wrong_but_what_the_development_parts_lack(environment):
+    code, findings = examine(environment)
+    assert code == 0
+    assert texts(findings, "fault") == ""
+    assert "appendonly is off" in texts(findings, "warning")
+    assert "does not show its configuration" in texts(findings, "warning")
+    for fine in (
+        "the public key is 0x04",
+        "it says READY",
+        "serves store v3",
+        "schema is up to date",
+        "clock and ours",
+    ):
+        assert fine in texts(findings, "ok")
+
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"WAKUPUSH_WAKU__URL": NOWHERE}, "no Waku node answers"),
+        ({"WAKUPUSH_GORUSH__URL": NOWHERE}, "no gorush answers"),
+        ({"WAKUPUSH_REDIS__URL": "redis://127.0.0.1:1"}, "no Redis answers"),
+        ({"WAKUPUSH_REDIS__URL": "redis://:planted/secret@x"}, "is no URL of a Redis database"),
+        ({"WAKUPUSH_POSTGRES__DSN": "postgresql://127.0.0.1:1/x"}, "no database answers"),
+        ({"WAKUPUSH_POSTGRES__DSN": "postgres:/x:planted@db"}, "is no connection string"),
+        ({"WAKUPUSH_PUBLIC_KEY": str(PrivateKey.generate().public_key)}, "is not that of the private key"),
+    ],
+)
+def test_each_fault_says_what_to_do_and_no_secret(environment, changes, text):
+    code, findings = examine(environment, **changes)
+    assert code == 1
+    assert text in texts(findings, "fault")
+    assert "planted" not in str(findings)
+
+
+def test_a_missing_store_is_a_warning(environment, gorush):
+    _, findings = examine(environment, WAKUPUSH_WAKU__URL=gorush)
+    assert "will not heal" in texts(findings, "warning")
+
+
+def test_a_missing_migration(environment, empty_dsn):
+    code, findings = examine(environment, WAKUPUSH_POSTGRES__DSN=empty_dsn)
+    assert code == 1
+    assert "run `wakupush migrate`" in texts(findings, "fault")
+
+
+def test_a_redis_that_evicts(environment, redis_server):
+    with Redis.from_url(redis_server.url) as redis:
+        redis.config_set("maxmemory", "100mb")
+        redis.config_set("maxmemory-policy", "allkeys-lru")
+        try:
+            code, findings = examine(environment)
+        finally:
+            redis.config_set("maxmemory-policy", "noeviction")
+            redis.config_set("maxmemory", "0")
+    assert code == 1
+    assert "set noeviction" in texts(findings, "fault")

@@ -1,0 +1,211 @@
+"""`wakupush doctor`: what is wrong with what the server depends on, and what to do about it."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from enum import Enum
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import httpx2
+import psycopg
+from redis import RedisError
+
+from wakupush.connections import open_redis
+from wakupush.server.context import check_dsn
+from wakupush.server.identity import NoIdentityError, load_identity
+from wakupush.settings import SettingsError
+from wakupush.state.migrations import runner
+from wakupush.waku.errors import NodeError
+from wakupush.waku.node import WakuNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from wakupush.settings import Settings
+
+#: Seconds to wait for each part.
+PATIENCE = 5.0
+#: Seconds by which two clocks may differ. Nodes archive what is at most 20 s off.
+MOST_SKEW = 5.0
+#: Store queries of nwaku and of go-waku.
+STORES = {"store v3": "/store/v3/messages?pageSize=1", "store v1": "/store/v1/messages?pageSize=1"}
+
+
+class Level(Enum):
+    """How bad it is."""
+
+    OK = "ok"
+    #: The server runs, and something will not be as it should.
+    WARNING = "warning"
+    #: The server does not work.
+    FAULT = "fault"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was looked at."""
+
+    level: Level
+    #: What it is about, for example ``Redis``.
+    part: str
+    #: What is so, and what to do about it.
+    text: str
+
+
+def examine(settings: Settings) -> Iterator[Finding]:
+    """Look at everything the server depends on, one after another; nothing is changed."""
+    for check in (_identity, _node, _store, _gorush, _redis, _postgres):
+        yield from check(settings)
+
+
+def _identity(settings: Settings) -> Iterator[Finding]:
+    part = "identity"
+    try:
+        key = str(load_identity(settings).public_key)
+    except NoIdentityError as error:
+        yield Finding(Level.WARNING, part, f"{error}; workers do not start without it")
+        key = None
+    if settings.public_key is None:
+        yield Finding(Level.WARNING, part, "WAKUPUSH_PUBLIC_KEY is missing: ingest does not start without it")
+    elif key is not None and settings.public_key.removeprefix("0x").lower() != key.removeprefix("0x"):
+        yield Finding(Level.FAULT, part, "WAKUPUSH_PUBLIC_KEY is not that of the private key: ingest listens elsewhere")
+    elif key is not None:
+        yield Finding(Level.OK, part, f"the public key is {key}")
+
+
+def _node(settings: Settings) -> Iterator[Finding]:
+    part = "Waku node"
+    try:
+        with WakuNode(settings.waku.url, timeout=PATIENCE) as node:
+            health = node.health()
+    except NodeError as error:
+        yield Finding(
+            Level.FAULT, part, f"no Waku node answers at WAKUPUSH_WAKU__URL ({type(error).__name__}): is --rest on?"
+        )
+        return
+    if health.ready:
+        yield Finding(Level.OK, part, f"it says {health.state}")
+    else:
+        yield Finding(Level.WARNING, part, f"it says {health.state}: wait, or look at its peers")
+    answer = _get(f"{settings.waku.url}/health")
+    if answer is not None and "date" in answer.headers:
+        node_time = parsedate_to_datetime(answer.headers["date"]).timestamp()
+        yield _clock(part, node_time)
+
+
+def _store(settings: Settings) -> Iterator[Finding]:
+    part = "Store"
+    for name, path in STORES.items():
+        answer = _get(settings.waku.url + path)
+        if answer is not None and answer.status_code == HTTPStatus.OK:
+            yield Finding(Level.OK, part, f"the node serves {name}")
+            return
+    yield Finding(
+        Level.WARNING, part, "the node has no Store: what is lost while ingest is down will not heal; switch --store on"
+    )
+
+
+#: What gorush's configuration has to say, and why.
+_GORUSH_WANTS = {
+    r"^\s*sync: true": "core.sync must be true: outcomes are known only then",
+    r"^\s*engine: \"?local": "queue.engine must be local: others switch sync off",
+}
+
+
+def _gorush(settings: Settings) -> Iterator[Finding]:
+    part = "gorush"
+    health = _get(f"{settings.gorush.url}/healthz")
+    if health is None or health.status_code != HTTPStatus.OK:
+        yield Finding(Level.FAULT, part, "no gorush answers at WAKUPUSH_GORUSH__URL: deliveries wait as rows meanwhile")
+        return
+    config = _get(f"{settings.gorush.url}/api/config")
+    if config is None or config.status_code != HTTPStatus.OK:
+        yield Finding(
+            Level.WARNING, part, "it answers, and does not show its configuration: see that core.sync is true"
+        )
+        return
+    wrong = [advice for pattern, advice in _GORUSH_WANTS.items() if not re.search(pattern, config.text, re.MULTILINE)]
+    retries = [int(each) for each in re.findall(r"^\s*max_retry: (\d+)", config.text, re.MULTILINE)]
+    if any(retries):
+        wrong.append(
+            "max_retry must be 0: it retries at once, and its log then shows pushes that got through as failed"
+        )
+    largest = re.search(r"^\s*max_notification: (\d+)", config.text, re.MULTILINE)
+    if largest and int(largest[1]) < settings.gorush.batch_size:
+        wrong.append(f"max_notification is {largest[1]}: set WAKUPUSH_GORUSH__BATCH_SIZE to that")
+    for advice in wrong:
+        yield Finding(Level.FAULT, part, advice)
+    if not wrong:
+        yield Finding(Level.OK, part, "sync mode, local queue, no retries of its own")
+
+
+def _redis(settings: Settings) -> Iterator[Finding]:
+    part = "Redis"
+    try:
+        with open_redis(settings.redis) as redis:
+            config = {
+                name: redis.config_get(name)[name] for name in ("maxmemory-policy", "maxmemory", "appendonly", "save")
+            }
+            seconds, micros = redis.time()
+    except SettingsError as error:
+        yield Finding(Level.FAULT, part, str(error))
+        return
+    except RedisError as error:
+        yield Finding(Level.FAULT, part, f"no Redis answers at WAKUPUSH_REDIS__URL ({type(error).__name__})")
+        return
+    if config["maxmemory"] != "0" and config["maxmemory-policy"] != "noeviction":
+        text = f"maxmemory-policy is {config['maxmemory-policy']}: it throws away queued messages; set noeviction"
+        yield Finding(Level.FAULT, part, text)
+    if config["appendonly"] != "yes":
+        yield Finding(
+            Level.WARNING,
+            part,
+            "appendonly is off: a restart loses what is queued until it is reconciled; switch it on",
+        )
+    else:
+        yield Finding(Level.OK, part, "it answers, and its queues survive a restart")
+    yield _clock(part, seconds + micros / 1e6)
+
+
+def _postgres(settings: Settings) -> Iterator[Finding]:
+    part = "Postgres"
+    try:
+        dsn = check_dsn(settings.postgres)
+        with psycopg.connect(dsn, connect_timeout=int(PATIENCE), autocommit=True) as connection:
+            pending = runner.pending(connection)
+            row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
+    except SettingsError as error:
+        yield Finding(Level.FAULT, part, str(error))
+        return
+    except psycopg.Error as error:
+        yield Finding(Level.FAULT, part, f"no database answers at WAKUPUSH_POSTGRES__DSN ({type(error).__name__})")
+        return
+    except runner.ChangedMigrationError as error:
+        yield Finding(Level.FAULT, part, str(error))
+        return
+    if pending:
+        yield Finding(Level.FAULT, part, f"{len(pending)} migrations are missing: run `wakupush migrate`")
+    else:
+        yield Finding(Level.OK, part, "it answers, and its schema is up to date")
+    if row is not None:
+        yield _clock(part, row[0])
+
+
+def _clock(part: str, theirs: float) -> Finding:
+    skew = theirs - time.time()
+    if abs(skew) <= MOST_SKEW:
+        return Finding(Level.OK, part, "its clock and ours agree")
+    return Finding(
+        Level.WARNING, part, f"its clock is {skew:+.0f} s off ours: nodes do not archive such messages; use NTP"
+    )
+
+
+def _get(url: str) -> httpx2.Response | None:
+    try:
+        return httpx2.get(url, timeout=PATIENCE, trust_env=False)
+    except (httpx2.HTTPError, httpx2.InvalidURL):
+        return None
