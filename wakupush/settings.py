@@ -104,7 +104,7 @@ class WorkerSettings(Group):
     key_derivations_per_task: Count = 8
     """Keys of query topics (12-25 ms each) that one task derives at most; what is left goes to the end of the queue."""
     http_port: int = -1
-    """Port of /metrics of a worker; 0 picks a free one, -1 opens none."""
+    """Port of /metrics of a worker or beat; 0 picks a free one, -1 opens none."""
 
 
 class DeliverySettings(Group):
@@ -254,7 +254,7 @@ def _is_known(name: str) -> bool:
 
     Let through are those of tests, and what Kubernetes puts into a pod for each Service whose name begins with ours.
     """
-    if _SERVICE_LINK.search(name):
+    if "__" not in name and _SERVICE_LINK.search(name):
         return True
     group, _, field = name.removeprefix("WAKUPUSH_").lower().partition("__")
     if group.startswith("test_"):

@@ -64,6 +64,8 @@ def beat(settings: Settings) -> None:
     """
     resources = Resources.open(settings)
     stop = stop_on_signals()
+    if settings.worker.http_port >= 0:
+        http.serve(settings.worker.http_port, healthy=dict, ready=dict)
     log.info("started")
     schedule.run(resources, stop)
     resources.close()

@@ -24,6 +24,7 @@ from wakupush.protocol.pb.push_notification_pb2 import (
     PushNotificationReport,
     PushNotificationResponse,
 )
+from wakupush.protocol.registration import TokenType
 from wakupush.protocol.waku_message import WakuMessage, message_hash
 from wakupush.queues import DISPATCH, QUERY, QUEUES, REGISTRATION, Entry
 from wakupush.server import deliveries, handling, publishing, schedule
@@ -330,12 +331,11 @@ def test_more_items_than_gorush_takes_go_out_in_several_posts(server, client):
 
 def test_what_finds_no_free_slot_waits_for_the_schedule(server, client):
     content = server.register(client)
-    assert server.context.posts.reserve(9) == 2
+    assert server.context.posts.reserve(TokenType.APN, 9) == 1
     server.handle(DISPATCH, request(client, server, content))
     assert server.outcomes(client) == [["success"]]
     assert server.rows("SELECT state, attempt FROM deliveries") == [("pending", 0)]
-    for _ in range(2):
-        server.context.posts.submit(lambda: None)
+    server.context.posts.submit(TokenType.APN, lambda: None)
     [(key,)] = server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")
     assert deliveries.claim_due(server.context) == 1
     deliveries.deliver(server.context, [key], 0)

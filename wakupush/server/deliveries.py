@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -53,32 +53,36 @@ class Posting:
 def start(context: Context, postings: list[Posting]) -> list[Future[Failed]]:
     """Start posting deliveries that are under our lease; the results are the failures that are final.
 
-    The posts of a platform share the slots that are free: a dead Firebase must not hold up iOS. What finds no free slot
-    waits for the schedule.
+    The posts of a platform share its slots that are free. What finds none waits for the schedule.
     """
-    until = time.monotonic() + context.settings.delivery.lease - context.settings.gorush.timeout - STORE_SECONDS
+    settings = context.settings
+    a_post = settings.gorush.timeout + settings.gorush.connect_timeout + STORE_SECONDS
+    until = time.monotonic() + settings.delivery.lease - a_post
     futures = []
-    for posts in _posts_by_platform(context, postings):
-        lanes = context.posts.reserve(len(posts))
+    for platform, posts in _posts_by_platform(context, postings).items():
+        lanes = context.posts.reserve(platform, len(posts))
         futures += [
-            context.posts.submit(partial(_work_through, context, posts[lane::lanes], until)) for lane in range(lanes)
+            context.posts.submit(platform, partial(_work_through, context, posts[lane::lanes], until))
+            for lane in range(lanes)
         ]
         if not lanes:
             _put_back(context, posts)
     return futures
 
 
-def _posts_by_platform(context: Context, postings: list[Posting]) -> list[list[list[Posting]]]:
+def _posts_by_platform(context: Context, postings: list[Posting]) -> dict[TokenType, list[list[Posting]]]:
     """Return the posts to make, for each platform: single ones where gorush's log could lose a failure."""
     by_key = {posting.delivery.delivery_key.hex(): posting for posting in postings}
     reachable = [_notification(context, posting.delivery, posting.target) for posting in postings if posting.target]
-    posts = split(reachable, context.settings.gorush.batch_size, context.caution, time.monotonic())
-    platforms = [
-        [[by_key[each.notif_id] for each in post] for post in group]
-        for _, group in groupby(posts, key=lambda post: post[0].platform)
+    posts = [
+        [by_key[each.notif_id] for each in post]
+        for post in split(reachable, context.settings.gorush.batch_size, context.caution, time.monotonic())
     ]
-    gone = [posting for posting in postings if posting.target is None]
-    return [*platforms, [gone]] if gone else platforms
+    posts += [[posting] for posting in postings if posting.target is None]
+    platforms: dict[TokenType, list[list[Posting]]] = {}
+    for post in posts:
+        platforms.setdefault(post[0].delivery.platform, []).append(post)
+    return platforms
 
 
 def _work_through(context: Context, posts: list[list[Posting]], until: float) -> Failed:
@@ -134,14 +138,14 @@ def deliver(context: Context, delivery_keys: list[bytes], begun: int) -> None:
     with context.pool.connection() as connection:
         taken = deliveries.take(connection, delivery_keys, begun=begun, seconds=settings.lease)
         happened = [
-            _event(context, delivery, EventKind.UNKNOWN, Failure.LEASE_LOST)
+            _event(context, _before(delivery), EventKind.UNKNOWN, Failure.LEASE_LOST)
             for delivery in taken
             if delivery.failure is Failure.LEASE_LOST
         ]
         given_up = [settlement for delivery in taken if (settlement := _give_up(context, delivery)) is not None]
         for settlement in deliveries.settle(connection, given_up):
             kind = EventKind.EXPIRED if settlement.state is State.EXPIRED else EventKind.DEAD_LETTER
-            happened.append(_event(context, settlement.delivery, kind, settlement.failure))
+            happened.append(_event(context, _before(settlement.delivery), kind, settlement.failure))
         over = {settlement.delivery.delivery_key for settlement in given_up}
         going_on = [delivery for delivery in taken if delivery.delivery_key not in over]
         targets = registrations.targets(connection, {delivery.installation for delivery in going_on})
@@ -149,6 +153,11 @@ def deliver(context: Context, delivery_keys: list[bytes], begun: int) -> None:
     count_events(happened)
     postings = [Posting(delivery, targets.get(delivery.installation)) for delivery in going_on]
     wait_for(start(context, postings), WAIT_SECONDS)
+
+
+def _before(delivery: Delivery) -> Delivery:
+    """Return a delivery as of the attempt before the one that taking it began."""
+    return replace(delivery, attempt=delivery.attempt - 1)
 
 
 def _give_up(context: Context, delivery: Delivery) -> Settlement | None:

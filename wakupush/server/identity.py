@@ -24,17 +24,19 @@ class NoIdentityError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The server's key pair, and three keys derived from it by HKDF, which are never rotated."""
+    """The server's key pair, and keys derived from it by HKDF, which are never rotated."""
 
     private_key: PrivateKey
     _installation_key: bytes = field(repr=False)
     _request_key: bytes = field(repr=False)
     _pseudonym_key: bytes = field(repr=False)
+    #: Seals segments that wait for the others: opened, but not yet to be known.
+    segment_key: bytes = field(repr=False)
 
     @classmethod
     def of(cls, private_key: PrivateKey) -> Identity:
         """Return the identity of a private key."""
-        names = ("installation id", "request id", "pseudonym")
+        names = ("installation id", "request id", "pseudonym", "segment")
         return cls(private_key, *(_derive(private_key, name) for name in names))
 
     @property

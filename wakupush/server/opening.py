@@ -32,11 +32,6 @@ class Part:
         """Under whom it is kept: the compressed key, empty if there is none."""
         return self.transport_signer.compressed if self.transport_signer else b""
 
-    @property
-    def group(self) -> tuple[bytes, bytes]:
-        """What its message is known by."""
-        return self.signer, self.segment.entire_message_hash
-
 
 #: What is inside an envelope.
 Content = Opened | Part | Failure
@@ -66,40 +61,51 @@ def open_symmetric(entry: Entry, keys: list[bytes]) -> Content:
 
 
 def put_together(
-    connection: Connection, opened: list[tuple[Entry, Content]], limits: LimitSettings
+    connection: Connection, opened: list[tuple[Entry, Content]], limits: LimitSettings, key: bytes
 ) -> list[tuple[Entry, Content]]:
     """Keep the parts of messages in segments; what is complete takes the place of its last part.
 
     The parts stay until `forget_parts`: the message may have to be passed on to another queue first.
+
+    Args:
+        connection: in a transaction.
+        opened: contents of envelopes.
+        limits: of segments.
+        key: seals the parts while they are kept, 32 bytes.
     """
-    groups = {content.group for _, content in opened if isinstance(content, Part)}
-    if not groups:
+    signers = {content.signer for _, content in opened if isinstance(content, Part)}
+    if not signers:
         return opened
-    message_segments.lock(connection, groups)
+    message_segments.lock(connection, signers)
     return [
-        (entry, _keep(connection, content, limits) if isinstance(content, Part) else content)
+        (entry, _keep(connection, content, limits, key) if isinstance(content, Part) else content)
         for entry, content in opened
     ]
 
 
-def _keep(connection: Connection, part: Part, limits: LimitSettings) -> Content:
-    usage = message_segments.usage(connection, part.signer)
-    size = len(part.segment.payload)
-    if (
-        part.segment.count > limits.segments
-        or usage.signer_parts >= limits.segments_per_signer
-        or usage.signer_size + size > limits.segment_bytes_per_signer
-        or usage.parts >= limits.segments_kept
-        or usage.size + size > limits.segment_bytes_kept
-    ):
+def _keep(connection: Connection, part: Part, limits: LimitSettings, key: bytes) -> Content:
+    if part.segment.count > limits.segments:
         return Failure.SEGMENT_LIMIT
-    parts = message_segments.add(connection, part.signer, part.segment)
+    if not message_segments.is_kept(connection, part.signer, part.segment) and not _fits(connection, part, limits):
+        return Failure.SEGMENT_LIMIT
+    parts = message_segments.add(connection, part.signer, part.segment, key)
     if not parts:
         return part
     whole = _join(part, parts)
     if isinstance(whole, Failure):
-        message_segments.remove(connection, *part.group)
+        message_segments.remove(connection, part.signer, part.segment.entire_message_hash)
     return whole
+
+
+def _fits(connection: Connection, part: Part, limits: LimitSettings) -> bool:
+    usage = message_segments.usage(connection, part.signer)
+    size = len(part.segment.payload)
+    return (
+        usage.signer_parts < limits.segments_per_signer
+        and usage.signer_size + size <= limits.segment_bytes_per_signer
+        and usage.parts < limits.segments_kept
+        and usage.size + size <= limits.segment_bytes_kept
+    )
 
 
 def _join(part: Part, parts: list[Segment]) -> Opened | Failure:
@@ -113,7 +119,7 @@ def _join(part: Part, parts: list[Segment]) -> Opened | Failure:
 
 def forget_parts(connection: Connection, part: Part) -> None:
     """Delete the parts of a message that is being handled."""
-    message_segments.remove(connection, *part.group)
+    message_segments.remove(connection, part.signer, part.segment.entire_message_hash)
 
 
 def _read(opened: payload.Payload) -> Opened | Part:

@@ -6,6 +6,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, TypeVar
 
+from wakupush.protocol.registration import TokenType
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -13,23 +15,30 @@ T = TypeVar("T")
 
 
 class Posts:
-    """Threads for posts, at most `slots` at the same time; who finds none leaves the work to the schedule."""
+    """Threads for posts; who finds no slot leaves the work to the schedule.
+
+    Each platform has slots of its own: a dead Firebase must not stop iOS.
+
+    Args:
+        slots: posts at the same time, of all platforms together; at least one for each.
+    """
 
     def __init__(self, slots: int) -> None:
-        self._slots = BoundedSemaphore(slots)
-        self._threads = ThreadPoolExecutor(slots, "post")
+        each = max(1, slots // len(TokenType))
+        self._slots = {platform: BoundedSemaphore(each) for platform in TokenType}
+        self._threads = ThreadPoolExecutor(each * len(TokenType), "post")
 
-    def reserve(self, most: int) -> int:
-        """Take as many slots as are free, at most `most`, and return how many."""
+    def reserve(self, platform: TokenType, most: int) -> int:
+        """Take as many slots of a platform as are free, at most `most`, and return how many."""
         taken = 0
-        while taken < most and self._slots.acquire(blocking=False):
+        while taken < most and self._slots[platform].acquire(blocking=False):
             taken += 1
         return taken
 
-    def submit(self, work: Callable[[], T]) -> Future[T]:
+    def submit(self, platform: TokenType, work: Callable[[], T]) -> Future[T]:
         """Start work in a slot that was reserved; it is given back at the end."""
         future = self._threads.submit(work)
-        future.add_done_callback(lambda _: self._slots.release())
+        future.add_done_callback(lambda _: self._slots[platform].release())
         return future
 
     def close(self) -> None:

@@ -50,11 +50,6 @@ def add(connection: Connection, answers: Sequence[Answer], hold: float) -> list[
     return sorted(row[0] for row in rows)
 
 
-def replace(connection: Connection, answer_id: int, payload: bytes) -> None:
-    """Give an answer that is still in the outbox another payload."""
-    connection.execute(_SQL["replace"], {"id": answer_id, "payload": payload})
-
-
 def remove(connection: Connection, ids: Collection[int]) -> None:
     """Delete answers that a node has taken."""
     connection.execute(_SQL["remove"], {"ids": list(ids)})

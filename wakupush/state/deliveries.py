@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, LiteralString
+from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 from wakupush.failures import BY_LABEL, Failure
 from wakupush.protocol.registration import TokenType
 from wakupush.protocol.request import NotificationType
-from wakupush.state.queries import load
+from wakupush.state.queries import columns, load
 from wakupush.state.registrations import Installation
 
 if TYPE_CHECKING:
@@ -125,15 +125,16 @@ def add(connection: Connection, deliveries: Sequence[Delivery], *, seconds: floa
             "chat_id": delivery.chat_id,
             "message": delivery.message,
             "lease": delivery.lease,
-            "seconds": seconds,
             "seen": delivery.seen,
-            "time_to_live": time_to_live,
             "task_id": delivery.task_id,
             "trace_id": delivery.trace_id,
         }
-        for delivery in sorted(deliveries, key=_key)
+        for delivery in deliveries
     ]
-    return _changed(connection, _SQL["add"], rows)
+    if not rows:
+        return set()
+    added = connection.execute(_SQL["add"], columns(rows) | {"seconds": seconds, "time_to_live": time_to_live})
+    return {delivery_key for (delivery_key,) in added}
 
 
 def claim(connection: Connection, *, limit: int, seconds: float) -> list[Due]:
@@ -208,31 +209,18 @@ def settle(connection: Connection, settlements: Sequence[Settlement]) -> list[Se
             "finished": settlement.state.is_final,
             "forget": settlement.state.is_final and settlement.state is not State.DEAD_LETTER,
         }
-        for settlement in sorted(settlements, key=lambda settlement: settlement.delivery.delivery_key)
+        for settlement in settlements
     ]
-    settled = _changed(connection, _SQL["settle"], rows)
+    if not rows:
+        return []
+    connection.execute(_SQL["lock"], columns(rows))
+    settled = {delivery_key for (delivery_key,) in connection.execute(_SQL["settle"], columns(rows))}
     return [settlement for settlement in settlements if settlement.delivery.delivery_key in settled]
 
 
 def put_back(connection: Connection, unattempted: Sequence[Delivery]) -> None:
     """Give up the lease of deliveries without an attempt; a second later they are due again."""
-    rows = [
-        {"delivery_key": delivery.delivery_key, "lease": delivery.lease} for delivery in sorted(unattempted, key=_key)
-    ]
-    with connection.cursor() as cursor:
-        cursor.executemany(_SQL["put_back"], rows)
-
-
-def _key(delivery: Delivery) -> bytes:
-    return delivery.delivery_key
-
-
-def _changed(connection: Connection, query: LiteralString, rows: Sequence[Mapping[str, object]]) -> set[bytes]:
-    """Run a statement for each row, and return the delivery keys that it changed."""
-    changed: set[bytes] = set()
-    with connection.cursor() as cursor:
-        if rows:
-            cursor.executemany(query, rows, returning=True)
-            for result in cursor.results():
-                changed.update(row[0] for row in result.fetchall())
-    return changed
+    rows = [{"delivery_key": delivery.delivery_key, "lease": delivery.lease} for delivery in unattempted]
+    if rows:
+        connection.execute(_SQL["lock"], columns(rows))
+        connection.execute(_SQL["put_back"], columns(rows) | {"lease_lost": Failure.LEASE_LOST.label})

@@ -73,7 +73,8 @@ def rules(keep: RetentionSettings) -> tuple[Rule, ...]:
 
 
 def create_partitions(connection: Connection, today: date) -> None:
-    """Make the partitions from yesterday to `DAYS_AHEAD` days from now."""
+    """Make the partitions from yesterday to `DAYS_AHEAD` days from now, however long moving late rows takes."""
+    connection.execute("SET LOCAL statement_timeout = 0")
     for table in PARTITIONED:
         for offset in range(-1, DAYS_AHEAD + 1):
             _create_partition(connection, table, today + timedelta(days=offset))

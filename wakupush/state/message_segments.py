@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from wakupush.protocol.sealing import seal, unseal
 from wakupush.protocol.segments import Segment
 from wakupush.state.queries import load
 
@@ -27,15 +29,16 @@ class Usage:
     signer_size: int
 
 
-def lock(connection: Connection, groups: Collection[tuple[bytes, bytes]]) -> None:
-    """Wait for whoever is adding to the same messages, until the transaction ends.
-
-    Args:
-        connection: in a transaction.
-        groups: signer and hash of each message.
-    """
-    keys = sorted({int.from_bytes(digest[:8], "big", signed=True) for _, digest in groups})
+def lock(connection: Connection, signers: Collection[bytes]) -> None:
+    """Wait for whoever is adding parts of the same signers, until the transaction ends."""
+    keys = sorted({int.from_bytes(blake2b(signer, digest_size=8).digest(), "big", signed=True) for signer in signers})
     connection.execute(_SQL["lock"], {"keys": keys})
+
+
+def is_kept(connection: Connection, signer: bytes, segment: Segment) -> bool:
+    """Say whether this part is here already."""
+    part = {"signer": signer, "hash": segment.entire_message_hash, "index": segment.index}
+    return connection.execute(_SQL["is_kept"], part).fetchone() is not None
 
 
 def usage(connection: Connection, signer: bytes) -> Usage:
@@ -44,22 +47,23 @@ def usage(connection: Connection, signer: bytes) -> Usage:
     return Usage(*row) if row else Usage(0, 0, 0, 0)
 
 
-def add(connection: Connection, signer: bytes, segment: Segment) -> list[Segment]:
+def add(connection: Connection, signer: bytes, segment: Segment, key: bytes) -> list[Segment]:
     """Keep a part, and return all parts of its message if they are complete.
 
     Args:
         connection: under `lock`.
         signer: compressed key of the transport layer's signer, empty if there is none.
         segment: the part.
+        key: seals the parts while they are kept, 32 bytes.
     """
     message = {"signer": signer, "hash": segment.entire_message_hash}
-    connection.execute(_SQL["add"], {**message, "index": segment.index, "payload": segment.payload})
+    connection.execute(_SQL["add"], {**message, "index": segment.index, "payload": seal(key, segment.payload)})
     row = connection.execute(_SQL["count"], message).fetchone()
     if row is None or row[0] < segment.count:
         return []
     return [
-        Segment(segment.entire_message_hash, index, segment.count, payload)
-        for index, payload in connection.execute(_SQL["parts"], message)
+        Segment(segment.entire_message_hash, index, segment.count, unseal(key, sealed))
+        for index, sealed in connection.execute(_SQL["parts"], message)
     ]
 
 

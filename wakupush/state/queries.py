@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import re
 from importlib import resources
-from typing import LiteralString
+from typing import TYPE_CHECKING, Any, LiteralString
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+
+
+def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return rows as one list for each column, as statements with ``unnest`` take them.
+
+    Args:
+        rows: at least one, all with the same names.
+    """
+    return {name: [row[name] for row in rows] for name in rows[0]}
 
 
 def load(subject: str) -> dict[str, LiteralString]:

@@ -10,7 +10,7 @@ from psycopg.rows import dict_row
 from wakupush.protocol.query import Device
 from wakupush.protocol.registration import Registration, TokenType, Unregistration
 from wakupush.protocol.request import Preferences
-from wakupush.state.queries import load
+from wakupush.state.queries import columns, load
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -87,18 +87,15 @@ def store(connection: Connection, changes: Iterable[Change]) -> None:
     Raises:
         OutdatedError: one of them is not newer than what is stored by now.
     """
-    ordered = sorted(changes, key=lambda change: change.installation)
-    puts = [_row(change) for change in ordered if isinstance(change.registration, Registration)]
-    unregisters = [_row(change) for change in ordered if isinstance(change.registration, Unregistration)]
-    with connection.cursor() as cursor:
-        for query, rows in ((_SQL["put"], puts), (_SQL["unregister"], unregisters)):
-            if rows:
-                cursor.executemany(query, rows)
-                if cursor.rowcount != len(rows):
-                    raise OutdatedError
-        for query in (_SQL["forget_deliveries"], _SQL["forget_quarantine"]):
-            if unregisters:
-                cursor.executemany(query, unregisters)
+    changes = list(changes)
+    puts = [_row(change) for change in changes if isinstance(change.registration, Registration)]
+    unregisters = [_row(change) for change in changes if isinstance(change.registration, Unregistration)]
+    for query, rows in ((_SQL["put"], puts), (_SQL["unregister"], unregisters)):
+        if rows and connection.execute(query, columns(rows)).rowcount != len(rows):
+            raise OutdatedError
+    for query in (_SQL["forget_deliveries"], _SQL["forget_quarantine"]):
+        if unregisters:
+            connection.execute(query, columns(unregisters))
 
 
 def devices(connection: Connection, key_hashes: Collection[bytes]) -> dict[bytes, list[Device]]:
@@ -152,12 +149,14 @@ def _pairs(installations: Collection[Installation]) -> dict[str, list[bytes]]:
     }
 
 
-_LISTS = ("allowed_key_list", "blocked_chat_list", "muted_chat_list", "allowed_mentions_chat_list")
-
-
 def _row(change: Change) -> dict[str, Any]:
     row = asdict(change.registration) | asdict(change.installation) | {"request_digest": change.request_digest}
-    return row | {name: list(row[name]) for name in _LISTS if name in row}
+    return {name: _array(value) if isinstance(value, tuple) else value for name, value in row.items()}
+
+
+def _array(items: tuple[bytes, ...]) -> str:
+    """Return a bytea[] as Postgres writes it: lists of several lengths do not fit into one array of arrays."""
+    return "{" + ",".join(f'"\\\\x{item.hex()}"' for item in items) + "}"
 
 
 def _with_sets(row: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wakupush.state.queries import load
+from wakupush.state.queries import columns, load
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -20,12 +20,14 @@ def admitted(connection: Connection, message_ids: Collection[bytes]) -> dict[byt
     """Return, for each of these application message ids (32 bytes) that was admitted, which items succeeded."""
     ids = {message_id[:ID_BYTES]: message_id for message_id in message_ids}
     rows = connection.execute(_SQL["admitted"], {"ids": list(ids)})
-    return {ids[short]: succeeded for short, succeeded in rows}
+    return {ids[short]: [flag == "1" for flag in flags] for short, flags in rows}
 
 
 def admit(connection: Connection, succeeded: Mapping[bytes, Sequence[bool]]) -> None:
     """Remember admitted requests: for each application message id, which items were reported as taken on."""
-    rows = [{"id": message_id[:ID_BYTES], "succeeded": list(items)} for message_id, items in sorted(succeeded.items())]
-    with connection.cursor() as cursor:
-        if rows:
-            cursor.executemany(_SQL["admit"], rows)
+    rows = [
+        {"id": message_id[:ID_BYTES], "succeeded": "".join("01"[item] for item in items)}
+        for message_id, items in succeeded.items()
+    ]
+    if rows:
+        connection.execute(_SQL["admit"], columns(rows))

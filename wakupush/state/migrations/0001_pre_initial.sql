@@ -86,10 +86,10 @@ CREATE TABLE message_segments (
 );
 CREATE INDEX message_segments_age ON message_segments (received_at);
 
--- Application message ids of push requests of which an item was taken on; for each item whether it was reported so.
+-- Application message ids of push requests of which an item was taken on; for each item 1 if it was reported so, or 0.
 CREATE TABLE admitted_requests (
     message_id bytea PRIMARY KEY,
-    succeeded boolean[] NOT NULL,
+    succeeded text NOT NULL,
     admitted_at timestamptz NOT NULL DEFAULT now()
 );
 CREATE INDEX admitted_requests_age ON admitted_requests USING brin (admitted_at);

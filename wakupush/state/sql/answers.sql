@@ -6,9 +6,6 @@ FROM unnest(%(pubsub_topics)s::text[], %(content_topics)s::text[], %(payloads)s:
 ORDER BY position
 RETURNING id
 
--- name: replace
-UPDATE answers SET payload = %(payload)s WHERE id = %(id)s
-
 -- name: remove
 DELETE FROM answers WHERE id = ANY (%(ids)s)
 

@@ -2,11 +2,20 @@
 INSERT INTO deliveries AS old (
     delivery_key, key_hash, installation_hash, platform, notification_type, chat_id, message, state, attempt,
     lease, lease_until, seen_at, expires_at, task_id, trace_id
-) VALUES (
-    %(delivery_key)s, %(key_hash)s, %(installation_hash)s, %(platform)s, %(notification_type)s, %(chat_id)s,
-    %(message)s, 'posting', 1, %(lease)s, now() + %(seconds)s * interval '1 second', to_timestamp(%(seen)s),
-    now() + %(time_to_live)s * interval '1 second', %(task_id)s, %(trace_id)s
 )
+SELECT
+    delivery_key, key_hash, installation_hash, platform, notification_type, chat_id, message, 'posting', 1, lease,
+    now() + %(seconds)s * interval '1 second', to_timestamp(seen), now() + %(time_to_live)s * interval '1 second',
+    task_id, trace_id
+FROM unnest(
+    %(delivery_key)s::bytea[], %(key_hash)s::bytea[], %(installation_hash)s::bytea[], %(platform)s::smallint[],
+    %(notification_type)s::smallint[], %(chat_id)s::bytea[], %(message)s::bytea[], %(lease)s::uuid[],
+    %(seen)s::float8[], %(task_id)s::text[], %(trace_id)s::text[]
+) AS new (
+    delivery_key, key_hash, installation_hash, platform, notification_type, chat_id, message, lease, seen, task_id,
+    trace_id
+)
+ORDER BY delivery_key
 ON CONFLICT (delivery_key) DO UPDATE SET
     chat_id = excluded.chat_id,
     message = excluded.message,
@@ -56,25 +65,34 @@ WHERE delivery_key = ANY (%(delivery_keys)s) AND state = 'pending' AND attempt =
 RETURNING delivery_key, key_hash, installation_hash, platform, notification_type, chat_id, message, attempt, lease,
     task_id, trace_id, extract(epoch FROM seen_at)::float8, failure, expires_at <= now()
 
+-- name: lock
+SELECT FROM deliveries WHERE delivery_key = ANY (%(delivery_key)s) ORDER BY delivery_key FOR UPDATE
+
 -- name: settle
 UPDATE deliveries SET
-    state = %(state)s,
-    failure = %(failure)s,
-    version = %(version)s,
+    state = new.state,
+    failure = new.failure,
+    version = new.version,
     lease = NULL,
     lease_until = NULL,
-    next_attempt_at = now() + %(wait)s * interval '1 second',
-    finished_at = CASE WHEN %(finished)s THEN now() END,
-    chat_id = CASE WHEN %(forget)s THEN NULL ELSE chat_id END,
-    message = CASE WHEN %(forget)s THEN NULL ELSE message END
-WHERE delivery_key = %(delivery_key)s AND state = 'posting' AND lease = %(lease)s
-RETURNING delivery_key
+    next_attempt_at = now() + new.wait * interval '1 second',
+    finished_at = CASE WHEN new.finished THEN now() END,
+    chat_id = CASE WHEN new.forget THEN NULL ELSE chat_id END,
+    message = CASE WHEN new.forget THEN NULL ELSE message END
+FROM unnest(
+    %(delivery_key)s::bytea[], %(lease)s::uuid[], %(state)s::text[], %(failure)s::text[], %(version)s::numeric[],
+    %(wait)s::float8[], %(finished)s::boolean[], %(forget)s::boolean[]
+) AS new (delivery_key, lease, state, failure, version, wait, finished, forget)
+WHERE deliveries.delivery_key = new.delivery_key AND deliveries.state = 'posting' AND deliveries.lease = new.lease
+RETURNING deliveries.delivery_key
 
 -- name: put_back
 UPDATE deliveries SET
     state = 'pending',
     attempt = attempt - 1,
+    failure = NULLIF(failure, %(lease_lost)s),
     lease = NULL,
     lease_until = NULL,
     next_attempt_at = now() + interval '1 second'
-WHERE delivery_key = %(delivery_key)s AND state = 'posting' AND lease = %(lease)s
+FROM unnest(%(delivery_key)s::bytea[], %(lease)s::uuid[]) AS new (delivery_key, lease)
+WHERE deliveries.delivery_key = new.delivery_key AND deliveries.state = 'posting' AND deliveries.lease = new.lease

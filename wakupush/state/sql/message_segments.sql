@@ -15,6 +15,9 @@ ON CONFLICT DO NOTHING
 -- name: parts
 SELECT index, payload FROM message_segments WHERE signer = %(signer)s AND entire_message_hash = %(hash)s
 
+-- name: is_kept
+SELECT FROM message_segments WHERE signer = %(signer)s AND entire_message_hash = %(hash)s AND index = %(index)s
+
 -- name: count
 SELECT count(*) FROM message_segments WHERE signer = %(signer)s AND entire_message_hash = %(hash)s
 

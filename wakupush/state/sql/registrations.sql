@@ -14,12 +14,23 @@ INSERT INTO registrations AS stored (
     key_hash, installation_hash, version, request_digest, registered, installation_id, token_type, device_token,
     access_token, "grant", enabled, apn_topic, allow_from_contacts_only, block_mentions, allowed_key_list,
     blocked_chat_list, muted_chat_list, allowed_mentions_chat_list
-) VALUES (
-    %(key_hash)s, %(installation_hash)s, %(version)s, %(request_digest)s, true, %(installation_id)s, %(token_type)s,
-    %(device_token)s, %(access_token)s, %(grant)s, %(enabled)s, %(apn_topic)s, %(allow_from_contacts_only)s,
-    %(block_mentions)s, %(allowed_key_list)s, %(blocked_chat_list)s, %(muted_chat_list)s,
-    %(allowed_mentions_chat_list)s
 )
+SELECT
+    key_hash, installation_hash, version, request_digest, true, installation_id, token_type, device_token,
+    access_token, "grant", enabled, apn_topic, allow_from_contacts_only, block_mentions, allowed_key_list::bytea[],
+    blocked_chat_list::bytea[], muted_chat_list::bytea[], allowed_mentions_chat_list::bytea[]
+FROM unnest(
+    %(key_hash)s::bytea[], %(installation_hash)s::bytea[], %(version)s::numeric[], %(request_digest)s::bytea[],
+    %(installation_id)s::text[], %(token_type)s::smallint[], %(device_token)s::text[], %(access_token)s::text[],
+    %(grant)s::bytea[], %(enabled)s::boolean[], %(apn_topic)s::text[], %(allow_from_contacts_only)s::boolean[],
+    %(block_mentions)s::boolean[], %(allowed_key_list)s::text[], %(blocked_chat_list)s::text[],
+    %(muted_chat_list)s::text[], %(allowed_mentions_chat_list)s::text[]
+) AS new (
+    key_hash, installation_hash, version, request_digest, installation_id, token_type, device_token, access_token,
+    "grant", enabled, apn_topic, allow_from_contacts_only, block_mentions, allowed_key_list, blocked_chat_list,
+    muted_chat_list, allowed_mentions_chat_list
+)
+ORDER BY key_hash, installation_hash
 ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
     version = excluded.version,
     request_digest = excluded.request_digest,
@@ -42,7 +53,11 @@ WHERE stored.version < excluded.version
 
 -- name: unregister
 INSERT INTO registrations AS stored (key_hash, installation_hash, version, request_digest, registered)
-VALUES (%(key_hash)s, %(installation_hash)s, %(version)s, %(request_digest)s, false)
+SELECT key_hash, installation_hash, version, request_digest, false
+FROM unnest(
+    %(key_hash)s::bytea[], %(installation_hash)s::bytea[], %(version)s::numeric[], %(request_digest)s::bytea[]
+) AS new (key_hash, installation_hash, version, request_digest)
+ORDER BY key_hash, installation_hash
 ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
     version = excluded.version,
     request_digest = excluded.request_digest,
@@ -64,10 +79,12 @@ ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
 WHERE stored.version < excluded.version
 
 -- name: forget_deliveries
-DELETE FROM deliveries WHERE key_hash = %(key_hash)s AND installation_hash = %(installation_hash)s
+DELETE FROM deliveries USING unnest(%(key_hash)s::bytea[], %(installation_hash)s::bytea[]) AS gone (key, installation)
+WHERE key_hash = gone.key AND installation_hash = gone.installation
 
 -- name: forget_quarantine
-DELETE FROM quarantine WHERE key_hash = %(key_hash)s AND installation_hash = %(installation_hash)s
+DELETE FROM quarantine USING unnest(%(key_hash)s::bytea[], %(installation_hash)s::bytea[]) AS gone (key, installation)
+WHERE key_hash = gone.key AND installation_hash = gone.installation
 
 -- name: devices
 SELECT key_hash, installation_id, version, access_token, "grant", allow_from_contacts_only, allowed_key_list
