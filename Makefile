@@ -3,7 +3,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check unit lock proto clean
+.PHONY: help setup setup-node demo test check unit lock proto clean
 
 help: ## Show this help
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -17,10 +17,19 @@ $(VENV)/.installed: requirements/dev.lock pyproject.toml
 	$(RUN) pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# Only the tests in tests/interop use Node.js: what is missing here is for them to report.
+setup-node: tests/interop/node_modules/.package-lock.json
+
+tests/interop/node_modules/.package-lock.json: tests/interop/package-lock.json
+	@if ! command -v npm && command -v apt-get && test "$$(id -u)" = 0; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends nodejs npm; \
+	fi >/dev/null || true
+	@if command -v npm >/dev/null; then (cd tests/interop && npm ci) && touch $@ || true; fi
+
 demo: setup ## Run the whole server on embedded parts, send it messages, and show what happens
 	@$(VENV)/bin/wakupush demo
 
-test: setup check ## Run everything: linters, types, all tests
+test: setup setup-node check ## Run everything: linters, types, all tests
 	$(RUN) pytest tests
 
 check: setup ## Run the linters and the type checker
@@ -42,4 +51,4 @@ proto: setup ## Generate the protobuf modules anew
 	proto/generate.sh
 
 clean: ## Remove .venv and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) tests/interop/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
