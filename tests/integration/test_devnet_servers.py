@@ -168,6 +168,19 @@ def test_development_waku_node_runs_as_a_process(tmp_path: Path) -> None:
         assert len(httpx2.get(f"{url}/store/v3/messages").json()["messages"]) == 1
 
 
+def test_development_waku_node_has_go_wakus_manners(tmp_path: Path) -> None:
+    options = ("--manners", "go-waku", "--shard", "/waku/2/rs/16/32", "--cache-capacity", "1")
+    with _serving(tmp_path, "waku", *options, hanging="/debug/v1/version") as url:
+        shard = "%2Fwaku%2F2%2Frs%2F16%2F32"
+        httpx2.post(f"{url}/relay/v1/subscriptions", json=["/waku/2/rs/16/32"])
+        for payload in ("AAAA", "BBBB"):
+            message = {"payload": payload, "contentTopic": "/a/1/b/c", "timestamp": 1}
+            assert httpx2.post(f"{url}/relay/v1/messages/{shard}", json=message).json() is True
+        assert len(httpx2.get(f"{url}/store/v1/messages").json()["messages"]) == 1
+        assert len(httpx2.get(f"{url}/relay/v1/messages/{shard}").json()) == 2
+        assert len(httpx2.get(f"{url}/store/v1/messages").json()["messages"]) == 2
+
+
 def test_development_gorush_runs_as_a_process(tmp_path: Path) -> None:
     with _serving(tmp_path, "gorush", "--hide-token", "--max-retry", "1") as url:
         push = {"notifications": [{"tokens": ["dead-1"], "platform": 2}]}
@@ -176,7 +189,7 @@ def test_development_gorush_runs_as_a_process(tmp_path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _serving(directory: Path, *arguments: str) -> Iterator[str]:
+def _serving(directory: Path, *arguments: str, hanging: str = "/version") -> Iterator[str]:
     """Run a development server; it must end soon although a request hangs, and have nothing to complain about."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
@@ -189,12 +202,12 @@ def _serving(directory: Path, *arguments: str) -> Iterator[str]:
     )
     with process, httpx2.Client() as client, ThreadPoolExecutor() as threads:
         yield url
-        client.post(f"{url}/dev/faults", json={"kind": "hang", "path": "/version"})
-        hanging = threads.submit(client.get, f"{url}/version")
-        wait_until(hanging.running, timeout=5, what="the request hangs")
+        client.post(f"{url}/dev/faults", json={"kind": "hang", "path": hanging})
+        request = threads.submit(client.get, f"{url}{hanging}")
+        wait_until(request.running, timeout=5, what="the request hangs")
         process.stop()
         assert process.wait() == -signal.SIGTERM
-        assert hanging.exception(timeout=5) is not None
+        assert request.exception(timeout=5) is not None
 
 
 def test_child_that_dies_early_shows_its_log(tmp_path: Path) -> None:

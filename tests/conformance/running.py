@@ -1,0 +1,257 @@
+"""A scenario played to a server of its own."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx2
+from expected import Answer, Row, Rows, Scenario, flat, in_order
+
+from wakupush.devnet import conversation, messages
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import WaitTimeoutError, wait_until
+from wakupush.devnet.stack import SHARDS, Stack
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.waku_message import message_hash
+from wakupush.server.identity import Identity
+from wakupush.waku.node import WakuNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from wakupush.devnet.conversation import Sent
+
+#: Seconds within which a step is over.
+PATIENCE = 20.0
+
+_PROGRESS = """
+SELECT
+    (SELECT count(DISTINCT message_hash) FROM ledger WHERE message_hash = ANY (%(hashes)s)),
+    (SELECT count(*) FROM answers),
+    (SELECT count(*) FROM deliveries WHERE state IN ('pending', 'posting') AND NOT delivery_key = ANY (%(known)s))
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a step came to with our server."""
+
+    answers: list[Answer]
+    #: Hashes of messages that the server sent to nobody whom the scenario knows.
+    strays: list[str]
+    #: As `flat` gives them.
+    pushes: list[str]
+    rows_before: Rows
+    rows: Rows
+    #: Messages in quarantine.
+    quarantined: int
+    #: States of the deliveries that were new in this step, while gorush failed and at the end.
+    kept: list[str]
+    ended: list[str]
+
+
+class Running:
+    """A scenario and the server that it is played to. Steps are played once, in order, when their outcome is needed."""
+
+    def __init__(self, scenario: Scenario, stack: Stack, exit_stack: ExitStack) -> None:
+        self.scenario = scenario
+        self._stack = stack
+        self._conversation = conversation.load(scenario.path)
+        self._node = exit_stack.enter_context(WakuNode(stack.node_url))
+        self._observer = exit_stack.enter_context(closing(Observer(stack.node_url, stack.gorush_url)))
+        self._postgres = exit_stack.enter_context(stack.connect())
+        self._gorush = exit_stack.enter_context(httpx2.Client(base_url=stack.gorush_url, trust_env=False))
+        self._installations = _installations(scenario, Identity.of(stack.key))
+        self._played: list[Outcome | Exception] = []
+        #: Everything that we sent ourselves.
+        self._sent: set[bytes] = set()
+        #: Of the step that is being played: deliveries that were there before, answers, strays.
+        self._known: dict[bytes, str] = {}
+        self._answers: list[Answer] = []
+        self._strays: list[str] = []
+
+    def outcome(self, position: int) -> Outcome:
+        """Return what a step came to, after those before it.
+
+        Raises:
+            Exception: what was raised when it was played.
+        """
+        while len(self._played) <= position:
+            try:
+                self._played.append(self._play(len(self._played)))
+            except Exception as error:  # noqa: BLE001 - it belongs to this step; the next one is played all the same
+                self._played.append(error)
+        result = self._played[position]
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def _play(self, position: int) -> Outcome:
+        sends = self._conversation.steps[position].sends
+        times = self._conversation.steps[position].deliver_times
+        trouble = self.scenario.expected[position].trouble
+        rows_before = self._rows()
+        self._known = known = self._deliveries()
+        self._answers, self._strays = [], []
+        kept = []
+        with self._failing_gorush(trouble):
+            # As their senders do, what is of another type waits for what comes before.
+            for _, group in groupby(sends, key=lambda sent: sent.type_name):
+                self._deliver(list(group), times, unfinished=trouble is not None)
+            if trouble is not None:
+                kept = [state for key, state in self._deliveries().items() if key not in known]
+        self._wait_until_quiet([])
+        self._look()
+        pushes = [flat(dict(push.notification)) for push in self._observer.pushes()]
+        return Outcome(
+            answers=self._answers,
+            strays=self._strays,
+            pushes=pushes,
+            rows_before=rows_before,
+            rows=self._rows(),
+            quarantined=self._count("SELECT count(*) FROM quarantine"),
+            kept=kept,
+            ended=[state for key, state in self._deliveries().items() if key not in known],
+        )
+
+    def _deliver(self, sends: list[Sent], times: int, *, unfinished: bool) -> None:
+        """Send messages, and wait until nothing more will come of them."""
+        for sent in sends:
+            self._sent.add(sent.hash)
+            for _ in range(times):
+                self._node.publish(sent.pubsub_topic, sent.message)
+        watched = [sent.hash for sent in sends if self._is_watched(sent)]
+        self._wait_until_quiet(watched, unfinished=unfinished)
+        # Nothing tells that ingest has passed over a message, or its second copy, but that it took a later one.
+        if times > 1 or len(watched) < len(sends):
+            for shard in {sent.pubsub_topic for sent in sends} & set(SHARDS):
+                self._wait_for_sentinel(shard)
+
+    def _is_watched(self, sent: Sent) -> bool:
+        """Say whether the server listens where a message was sent."""
+        topic, entered = sent.message.content_topic, "SELECT count(*) FROM ledger WHERE message_hash = %s"
+        return not self._stack.is_handled(self._postgres, sent.hash, topic) or self._count(entered, sent.hash) > 0
+
+    def _wait_until_quiet(self, hashes: list[bytes], *, unfinished: bool = False) -> None:
+        """Wait until messages are entered in the ledger, no answer is left to publish, and no delivery to finish.
+
+        Ledger, answers and deliveries are committed together, so nothing comes after that.
+        """
+
+        wanted = len(set(hashes))
+        progress = (0, 0, 0)
+
+        def is_quiet() -> bool:
+            nonlocal progress
+            progress = self._postgres.execute(_PROGRESS, {"hashes": hashes, "known": list(self._known)}).fetchone()
+            entered, answers, deliveries = progress
+            return entered == wanted and not answers and (unfinished or not deliveries)
+
+        try:
+            wait_until(is_quiet, timeout=PATIENCE, what="the step is over")
+        except WaitTimeoutError as error:
+            entered, answers, deliveries = progress
+            raise AssertionError(
+                f"{error}: {entered} of {wanted} messages are in the ledger, {answers} answers are not published, "
+                f"{deliveries} deliveries are not over"
+            ) from None
+
+    def _wait_for_sentinel(self, shard: str) -> None:
+        """Send a registration that is answered and changes nothing, and wait for the answer."""
+        client, server = PrivateKey.generate(), self._stack.key.public_key
+        message = messages.register(client, server, messages.registration(client, server, version=0))
+        self._sent.add(message_hash(shard, message))
+        self._node.publish(shard, message)
+        wait_until(lambda: self._look(client), timeout=PATIENCE, what="the sentinel is answered")
+
+    def _look(self, sentinel: PrivateKey | None = None) -> bool:
+        """Sort the messages that came since the last look; say whether one answers a sentinel."""
+        clients = (*self._conversation.clients, *((sentinel,) if sentinel else ()))
+        is_answered = False
+        for seen in self._observer.messages():
+            digest = message_hash(seen.pubsub_topic, seen.message)
+            if digest in self._sent:
+                continue
+            reply = conversation.open_reply(seen.message, clients)
+            if reply is None:
+                self._strays.append(digest.hex())
+            elif sentinel and reply.recipient == sentinel.public_key:
+                is_answered = True
+            else:
+                self._answers.append(_answer(reply))
+        return is_answered
+
+    @contextmanager
+    def _failing_gorush(self, trouble: int | str | None) -> Iterator[None]:
+        """Make gorush fail as it did in the recording."""
+        if trouble == "unreachable":
+            self._stack.gorush.stop()
+            try:
+                yield
+            finally:
+                self._stack.gorush.start()
+                self._observer.gorush_restarted()
+        elif trouble is not None:
+            fault = {"kind": "status", "status": trouble, "path": "/api/push"}
+            self._gorush.post("/dev/faults", json=fault).raise_for_status()
+            try:
+                yield
+            finally:
+                self._gorush.delete("/dev/faults").raise_for_status()
+        else:
+            yield
+
+    def _deliveries(self) -> dict[bytes, str]:
+        return dict(self._postgres.execute("SELECT delivery_key, state FROM deliveries").fetchall())
+
+    def _rows(self) -> Rows:
+        """Return all rows. Those of the scenario's devices are found through the keyed hash, others go by that hash."""
+        query = "SELECT key_hash, installation_hash, registered, version, installation_id FROM registrations"
+        rows: Rows = {}
+        for key_hash, installation_hash, registered, version, clear in self._postgres.execute(query):
+            known = self._installations.get((key_hash, installation_hash))
+            is_right = known is not None and clear == (known if registered else None)
+            rows[key_hash.hex(), known if is_right else installation_hash.hex()] = Row(registered, int(version))
+        return rows
+
+    def _count(self, query: str, *parameters: object) -> int:
+        return self._postgres.execute(query, parameters).fetchone()[0]
+
+
+@contextmanager
+def running(scenario: Scenario) -> Iterator[Running]:
+    """Start a server with the key of a scenario, in a directory that Postgres' user can reach."""
+    directory = Path(tempfile.mkdtemp(prefix="wakupush-conformance-"))
+    directory.chmod(0o755)
+    try:
+        key = conversation.load(scenario.path).server
+        stack = Stack(directory, key=key, settings={"WAKUPUSH_GORUSH__DIALECT": "status"}, fsync=False)
+        with ExitStack() as exit_stack:
+            exit_stack.enter_context(stack)
+            yield Running(scenario, stack, exit_stack)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _installations(scenario: Scenario, identity: Identity) -> dict[tuple[bytes, bytes], str]:
+    """Return the ids of all installations that a scenario names, by the key of their rows."""
+    named = {key for expected in scenario.expected for key in expected.changes} | set(scenario.devices)
+    places = {key: identity.installation(bytes.fromhex(key[0]), key[1]) for key in named}
+    return {(place.key_hash, place.installation_hash): key[1] for key, place in places.items()}
+
+
+def _answer(reply: conversation.Reply) -> Answer:
+    return Answer(
+        reply.type,
+        in_order(reply.type, reply.inner),
+        reply.signer.uncompressed.hex(),
+        reply.transport_signer.uncompressed.hex() if reply.transport_signer else "",
+        reply.recipient.uncompressed.hex(),
+        reply.content_topic,
+    )

@@ -1,0 +1,76 @@
+"""Every step of every recorded scenario against a whole server, by the rules of docs/conformance.md."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from expected import NOT_COMPARED, VERDICT, Scenario
+from running import Running, running
+
+#: States of a delivery that is not over.
+UNFINISHED = {"pending", "posting"}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    directory: Path = metafunc.config.getoption("vectors")
+    if not directory.is_dir():
+        raise pytest.UsageError(f"--vectors: there is no directory {directory}")
+    steps = [
+        # With xdist, one worker starts the server of a file: --dist loadgroup.
+        pytest.param(
+            scenario, position, id=f"{scenario.name}-{step['name']}", marks=pytest.mark.xdist_group(scenario.name)
+        )
+        for scenario in map(Scenario, sorted(directory.glob("scenario_*.json")))
+        for position, step in enumerate(scenario.steps)
+    ]
+    metafunc.parametrize(("scenario", "position"), steps)
+
+
+@pytest.fixture(scope="module")
+def server_of() -> Iterator[Callable[[Scenario], Running]]:
+    """Return what gives the running server of a scenario; there is one at a time."""
+    with ExitStack() as exit_stack:
+        current: list[Running] = []
+
+        def server_of(scenario: Scenario) -> Running:
+            if not current or current[0].scenario is not scenario:
+                exit_stack.close()
+                current[:] = [exit_stack.enter_context(running(scenario))]
+            return current[0]
+
+        yield server_of
+
+
+def test_step(scenario: Scenario, position: int, server_of, record_property) -> None:
+    expected = scenario.expected[position]
+    record_property(VERDICT, expected.verdict)
+    if expected.fault:
+        raise expected.fault
+    outcome = server_of(scenario).outcome(position)
+    assert not outcome.quarantined
+    assert not outcome.strays
+    if expected.verdict == NOT_COMPARED:
+        pytest.skip("informational, and no outcome of ours is listed for it")
+    rows = {key: row for key, row in (outcome.rows_before | expected.changes).items() if row is not None}
+    differences = [
+        *_differences("answer", map(str, expected.answers), map(str, outcome.answers)),
+        *_differences("push", expected.pushes, outcome.pushes),
+        *_differences("row", map(str, rows.items()), map(str, outcome.rows.items())),
+    ]
+    if differences:
+        pytest.fail("\n".join(differences), pytrace=False)
+    assert sorted(expected.answers) == sorted(outcome.answers)
+    assert set(outcome.ended) <= {"delivered"}
+    if expected.trouble is not None:
+        assert len(outcome.kept) == len(outcome.ended) == len(expected.pushes)
+        assert set(outcome.kept) <= UNFINISHED
+
+
+def _differences(what, expected, got):
+    expected, got = Counter(expected), Counter(got)
+    missing, unexpected = sorted((expected - got).elements()), sorted((got - expected).elements())
+    return [f"missing {what}: {each}" for each in missing] + [f"unexpected {what}: {each}" for each in unexpected]

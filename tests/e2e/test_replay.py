@@ -1,0 +1,310 @@
+"""`wakupush replay` into a development node."""
+
+import base64
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from wakupush.devnet import conversation
+from wakupush.devnet.processes import Process, answers_http, free_port
+
+SHARD, OTHER = "/waku/2/rs/16/32", "/waku/2/rs/16/64"
+TOPIC = "/waku/1/0x1a2b3c4d/rfc26"
+VECTORS = Path(__file__).parents[1] / "vectors"
+SUMMARY = re.compile(
+    r"(\d+) published, (\d+) refused, (\d+) failed(?:, (\d+) not tried)? in [\d.]+ s, \d+ per second\n"
+)
+
+
+@contextmanager
+def serving(directory, *options):
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "wakupush.devnet.serve", "waku", "--port", str(port), *options]
+    ready = f"{url}/debug/v1/info"
+    with Process("waku", command, log=directory / "log", ready=lambda: answers_http(ready)):
+        yield url
+
+
+@pytest.fixture(scope="module")
+def node_url(tmp_path_factory):
+    """A node with nwaku's manners, whose archive is as strict as nwaku's."""
+    with serving(tmp_path_factory.mktemp("waku"), "--shard", SHARD, "--shard", OTHER) as url:
+        yield url
+
+
+@pytest.fixture
+def read(node_url):
+    """Empty the node before and after; return what it has for a shard."""
+
+    def read_all(shard=SHARD):
+        return httpx2.get(f"{node_url}/relay/v1/messages/{shard.replace('/', '%2F')}").json()
+
+    httpx2.post(f"{node_url}/dev/restart")
+    yield read_all
+    httpx2.request("DELETE", f"{node_url}/dev/faults")
+
+
+def replay(file, url, *options):
+    command = [sys.executable, "-m", "wakupush", "replay", str(file), "--waku-url", url, *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def counts(result):
+    """Return published, refused and failed, from the one line of output."""
+    match = SUMMARY.fullmatch(result.stdout)
+    assert match, result
+    return tuple(map(int, match.groups()[:3]))
+
+
+def line(payload, /, **changes):
+    message = {"pubsubTopic": SHARD, "payload": base64.b64encode(payload).decode(), "contentTopic": TOPIC}
+    return json.dumps({**message, "version": 1, "timestamp": 1_795_000_000_000_000_000, **changes})
+
+
+def written(directory, *lines):
+    file = directory / "messages.jsonl"
+    file.write_text("".join(f"{each}\n" for each in lines))
+    return file
+
+
+def payloads(messages):
+    return [base64.b64decode(message["payload"]) for message in messages]
+
+
+@pytest.mark.parametrize("name", sorted(file.name for file in VECTORS.glob("scenario_*.json")))
+def test_a_scenario_in_order(name, node_url, read):
+    result = replay(VECTORS / name, node_url)
+    sent = [
+        each
+        for step in conversation.load(VECTORS / name).steps
+        for each in step.sends
+        for _ in range(step.deliver_times)
+    ]
+    assert (result.returncode, result.stderr) == (0, "")
+    assert counts(result) == (len(sent), 0, 0)
+    once = list({each.hash: each for each in sent}.values())  # nodes relay a message that comes twice only once
+    for shard in (SHARD, OTHER):
+        expected = [each.message.payload for each in once if each.pubsub_topic == shard]
+        assert payloads(read(shard)) == expected
+
+
+def test_json_lines_as_they_are(tmp_path, node_url, read):
+    file = written(
+        tmp_path,
+        line(b"all", meta="AAAA", ephemeral=True, more=1),
+        "",
+        json.dumps({"pubsubTopic": OTHER, "payload": "AAAA", "contentTopic": "any", "ephemeral": None}),
+        line(b"text", timestamp="1795000000000000001"),
+    )
+    result = replay(file, node_url)
+    assert result.returncode == 0
+    assert counts(result) == (3, 0, 0)
+    first, second = read()
+    assert (first["meta"], first["ephemeral"], first["timestamp"]) == ("AAAA", True, 1_795_000_000_000_000_000)
+    assert second["timestamp"] == 1_795_000_000_000_000_001
+    assert payloads(read(OTHER)) == [b"\0\0\0"]
+
+
+def test_restamp_gets_old_messages_archived(tmp_path, node_url, read):
+    file = written(tmp_path, *(line(b"stamped %d" % number) for number in range(5)))
+    before = time.time_ns()
+    query = {"contentTopics": TOPIC, "startTime": str(before), "includeData": "true"}
+    for options, archived in (([], 0), (["--restamp"], 5)):
+        assert counts(replay(file, node_url, *options)) == (5, 0, 0)
+        kept = httpx2.get(f"{node_url}/store/v3/messages", params=query).json()["messages"]
+        assert len(kept) == archived
+    stamps = [entry["message"]["timestamp"] for entry in kept]
+    assert stamps == sorted(set(stamps))
+    assert before < stamps[0] < stamps[-1] < time.time_ns()
+    assert len(read()) == 10
+
+
+def test_restamped_message_that_is_delivered_twice_stays_one(node_url, read):
+    result = replay(VECTORS / "scenario_transport.json", node_url, "--restamp")
+    steps = conversation.load(VECTORS / "scenario_transport.json").steps
+    assert counts(result)[0] == sum(len(step.sends) * step.deliver_times for step in steps)
+    assert len(read()) + len(read(OTHER)) == sum(len(step.sends) for step in steps)
+
+
+def test_limit_and_rate(tmp_path, node_url, read):
+    file = written(tmp_path, *(line(b"%d" % number) for number in range(50)), "garbage beyond the limit")
+    begun = time.monotonic()
+    assert counts(replay(file, node_url, "--limit", "11", "--rate", "20")) == (11, 0, 0)
+    assert time.monotonic() - begun >= 0.5
+    assert payloads(read()) == [b"%d" % number for number in range(11)]
+
+
+def test_what_the_node_refuses_or_fails(tmp_path, node_url, read):
+    file = written(
+        tmp_path,
+        line(b"1"),
+        line(bytes(154_000)),
+        line(b"2", pubsubTopic="/waku/2/rs/16/99"),
+        line(b"3", contentTopic=" "),
+        line(b"4"),
+    )
+    result = replay(file, node_url)
+    assert result.returncode == 1
+    assert counts(result) == (2, 2, 1)
+    assert [complaint.split(": ")[:2] for complaint in result.stderr.splitlines()] == [
+        ["line 2", "NodeRefused"],
+        ["line 3", "NodeUnreachable"],
+        ["line 4", "NodeRefused"],
+    ]
+    assert payloads(read()) == [b"1", b"4"]
+
+
+def test_passing_failures_are_tried_again(tmp_path, node_url, read):
+    fault = {"path": "/relay", "method": "POST", "times": 1}
+    for kind in ({"kind": "status", "status": 503}, {"kind": "close"}):
+        httpx2.post(f"{node_url}/dev/faults", json={**fault, **kind}).raise_for_status()
+    result = replay(written(tmp_path, line(b"a"), line(b"b")), node_url)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert counts(result) == (2, 0, 0)
+    assert payloads(read()) == [b"a", b"b"]
+
+
+def test_a_node_that_is_gone_is_given_up(tmp_path, node_url, read):
+    fault = {"kind": "status", "status": 503, "path": "/relay", "method": "POST"}
+    httpx2.post(f"{node_url}/dev/faults", json=fault).raise_for_status()
+    result = replay(written(tmp_path, *(line(b"%d" % number) for number in range(30))), node_url)
+    assert result.returncode == 1
+    assert counts(result) == (0, 0, 10)
+    assert ", 20 not tried " in result.stdout
+    assert len(result.stderr.splitlines()) == 5
+    assert read() == []
+
+
+def test_a_large_file_takes_no_more_memory(tmp_path):
+    program = (
+        "import resource, sys; from wakupush.devnet.replay import read; from pathlib import Path; "
+        "count = sum(1 for _ in read(Path(sys.argv[1]))); "
+        "print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    peaks = []
+    for count in (10, 1000):
+        file = written(tmp_path, *(line(bytes(100_000)) for _ in range(count)))
+        found, peak = subprocess.check_output([sys.executable, "-c", program, str(file)], text=True).split()
+        assert int(found) == count
+        peaks.append(int(peak))
+    assert peaks[1] - peaks[0] < 20_000  # KiB; the file has 133 MB
+
+
+GARBAGE = {
+    "not json": ("line 2: not JSON",),
+    "[]": ("line 2: the message is not an object",),
+    "{}": ("line 2: payload is not a text or too long",),
+    line(b"x", payload="!"): ("line 2: payload is not base64",),
+    line(b"x", timestamp=1.5): ("line 2: timestamp is not an integer of its range",),
+    line(b"x", pubsubTopic=None): ("line 2: pubsubTopic is not a text",),
+    line(b"x", pubsubTopic="\ud800"): ("line 2: pubsubTopic is not a text",),
+    "[" * 100_000: ("line 2: not JSON",),
+    "x" * 3_000_000: ("line 2: longer than 2097152 bytes",),
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE, ids=lambda garbage: garbage[:20])
+def test_garbage_lines(garbage, tmp_path, node_url, read):
+    result = replay(written(tmp_path, line(b"good"), garbage, line(b"good too")), node_url)
+    assert (result.returncode, result.stdout) == (2, "")
+    [reason] = GARBAGE[garbage]
+    assert result.stderr == f"wakupush: {tmp_path / 'messages.jsonl'}, {reason}\n"
+    assert read() == []
+
+
+STEP = {"name": "first", "deliver_times": 1, "send": [{"waku_message": {}}]}
+UNUSABLE = {
+    "empty": ("", "holds no message"),
+    "not a scenario": ('{\n"keys": []}', "is neither a scenario nor JSON lines"),
+    "half a scenario": ('{\n"steps": [', "is neither a scenario nor JSON lines"),
+    "no steps": ('{"steps": []}', "holds no message"),
+    "steps of no kind": ('{"steps": 5}', "is neither a scenario nor JSON lines"),
+    "no step": ('{"steps": [5]}', "step 1: not a step of a scenario"),
+    "no message": (json.dumps({"steps": [STEP]}), "step 1 (first): not a step of a scenario"),
+    "binary": ("\0\1\2", "line 1: not JSON"),
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_unusable_files(name, tmp_path, node_url):
+    content, reason = UNUSABLE[name]
+    file = tmp_path / "file.json"
+    file.write_text(content)
+    result = replay(file, node_url)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"wakupush: {file}")
+    assert result.stderr.endswith(f"{reason}\n")
+
+
+def test_a_bad_message_in_a_scenario(tmp_path, node_url, read):
+    raw = json.loads((VECTORS / "scenario_client_flow.json").read_text())
+    raw["steps"][3]["send"][0]["waku_message"]["payload"] = "?"
+    file = tmp_path / "scenario.json"
+    file.write_text(json.dumps(raw))
+    result = replay(file, node_url)
+    assert result.returncode == 2
+    name = raw["steps"][3]["name"]
+    assert result.stderr == f"wakupush: {file}, step 4 ({name}), message 1: payload is not base64\n"
+    assert read() == []
+
+
+def test_files_that_are_none(tmp_path, node_url):
+    missing = replay(tmp_path / "missing", node_url)
+    assert (missing.returncode, missing.stderr) == (
+        2,
+        f"wakupush: {tmp_path / 'missing'} cannot be read: No such file or directory\n",
+    )
+    folder = replay(tmp_path, node_url)
+    assert (folder.returncode, folder.stderr) == (2, f"wakupush: {tmp_path} is not a file\n")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "nonsense", "http://127.0.0.1:x", "http://127.0.0.1:1/\u00e9"])
+def test_no_node(url, tmp_path):
+    result = replay(written(tmp_path, line(b"x")), url)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"wakupush: no Waku node answers at {url}: ")
+    assert "Traceback" not in result.stderr
+
+
+def test_into_a_node_with_go_wakus_manners(tmp_path):
+    with serving(tmp_path, "--manners", "go-waku", "--shard", SHARD, "--shard", OTHER) as url:
+        result = replay(VECTORS / "scenario_client_flow.json", url)
+        assert result.returncode == 0
+        assert counts(result) == (25, 0, 0)
+        assert len(httpx2.get(f"{url}/store/v1/messages?pageSize=100").json()["messages"]) == 25
+        # Nothing was subscribed.
+        assert httpx2.get(f"{url}/relay/v1/messages/{SHARD.replace('/', '%2F')}").status_code == 404
+
+
+def test_a_terminal_shows_a_bar(tmp_path, node_url, read):
+    file = written(tmp_path, *(line(b"%d" % number) for number in range(20)))
+    command = [sys.executable, "-m", "wakupush", "replay", str(file), "--waku-url", node_url, "--rate", "20"]
+    parent, child = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    with subprocess.Popen(command, stdout=child, stderr=child, env=environment) as process:
+        os.close(child)
+        shown = b""
+        while chunk := _read_terminal(parent):
+            shown += chunk
+        os.close(parent)
+    assert process.returncode == 0
+    assert b"publishing" in shown
+    assert b"20 published, 0 refused, 0 failed" in shown
+    assert len(read()) == 20
+
+
+def _read_terminal(descriptor):
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:  # the other end is closed
+        return b""
