@@ -41,7 +41,8 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
     if settings.worker.http_port >= 0:
         registry = CollectorRegistry()
         multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # prometheus_client has no types there
-        http.serve(settings.worker.http_port, healthy=dict, ready=dict, registry=registry)
+        port = http.serve(settings.worker.http_port, healthy=dict, ready=dict, registry=registry)
+        log.info("metrics_served", http_port=port)
     create_app(settings, process=f"worker {queue.name}").worker_main(
         [
             "worker",
@@ -65,7 +66,8 @@ def beat(settings: Settings) -> None:
     resources = Resources.open(settings)
     stop = stop_on_signals()
     if settings.worker.http_port >= 0:
-        http.serve(settings.worker.http_port, healthy=dict, ready=dict)
+        port = http.serve(settings.worker.http_port, healthy=dict, ready=dict)
+        log.info("metrics_served", http_port=port)
     log.info("started")
     schedule.run(resources, stop)
     resources.close()

@@ -1,0 +1,188 @@
+"""Secrets are planted, everything runs; then logs, Redis, events of Celery and of deliveries, metrics are searched."""
+
+import base64
+import re
+import secrets
+import threading
+from contextlib import contextmanager
+
+import httpx2
+import pytest
+from celery.events import EventReceiver
+from redis import Redis
+
+from wakupush.devnet import messages
+from wakupush.devnet.conversation import open_reply
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import wait_until
+from wakupush.devnet.stack import SHARDS
+from wakupush.protocol.grants import grant
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.pb.push_notification_pb2 import PushNotificationRegistration
+from wakupush.queues import celery_app
+from wakupush.settings import RedisSettings, Settings
+from wakupush.waku.node import WakuNode
+
+
+@pytest.fixture(scope="module")
+def stack(start_stack):
+    return start_stack(
+        settings={
+            "WAKUPUSH_WORKER__HTTP_PORT": "0",
+            "WAKUPUSH_LOG_LEVEL": "DEBUG",
+            "WAKUPUSH_DELIVERY__FIRST_WAIT": "0.1",
+            "WAKUPUSH_DELIVERY__MAX_ATTEMPTS": "3",
+        },
+    )
+
+
+@contextmanager
+def celery_events(stack, into):
+    """Receive everything that workers tell Flower."""
+    app = celery_app(Settings(redis=RedisSettings(url=stack.redis_url)))
+    stop = threading.Event()
+
+    def receive():
+        with app.connection() as connection:
+            receiver = EventReceiver(connection, handlers={"*": lambda event: into.append(repr(event))}, app=app)
+            while not stop.is_set():
+                try:
+                    receiver.capture(limit=None, timeout=0.5, wakeup=False)
+                except TimeoutError:
+                    continue
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        app.close()
+
+
+class Planted:
+    """Secrets that a client hands over, in every form in which they might turn up."""
+
+    def __init__(self):
+        self.forms = {}
+
+    def plant(self, what, secret):
+        data = secret if isinstance(secret, bytes) else secret.encode()
+        self.forms[what] = {
+            data,
+            data.hex().encode(),
+            data.hex().upper().encode(),
+            base64.b64encode(data),
+            base64.urlsafe_b64encode(data).rstrip(b"="),
+            repr(data)[2:-1].encode(),
+        }
+        return secret
+
+    def found_in(self, where, content):
+        content = content if isinstance(content, bytes) else content.encode()
+        return {(where, what) for what, forms in self.forms.items() if any(form in content for form in forms)}
+
+
+def test_no_secret_leaves_its_place(stack):
+    planted = Planted()
+    server = stack.key.public_key
+    planted.plant("server's key", stack.key.secret)
+    events = []
+    observer = Observer(stack.node_url, stack.gorush_url)
+    clients = [PrivateKey.generate() for _ in range(4)]
+    dump = []
+    with celery_events(stack, events), WakuNode(stack.node_url) as node, Redis.from_url(stack.redis_url) as redis:
+        # Delivered, dead, failing in passing until there is no attempt left, rejected.
+        for client, prefix in zip(clients, ("", "dead-", "unavailable-", "bad-"), strict=True):
+            planted.plant(f"client's key {prefix}", client.secret)
+            token = planted.plant(f"device token {prefix}", prefix + secrets.token_hex(20))
+            access = planted.plant(f"access token {prefix}", str(messages.uuid.uuid4()))
+            blocked = planted.plant(f"blocked chat {prefix}", secrets.token_bytes(64))
+            content = messages.registration(
+                client, server, device_token=token, access_token=access, blocked_chat_list=[blocked],
+                grant=planted.plant(f"grant {prefix}", grant(client, server, access)),
+            )  # fmt: skip
+            node.publish(SHARDS[0], messages.register(client, server, content))
+            _wait_for_answers(observer, clients, 1)
+            node.publish(SHARDS[0], messages.query(client, client.public_key.key_hash))
+            _wait_for_answers(observer, clients, 1)
+            for wrong in (access, planted.plant(f"guess {prefix}", str(messages.uuid.uuid4()))):
+                item = messages.notification(
+                    client.public_key.key_hash, content, access_token=wrong,
+                    chat_id=planted.plant(f"chat {prefix}{wrong}", secrets.token_bytes(64)),
+                    message=planted.plant(f"message {prefix}{wrong}", secrets.token_bytes(99)),
+                    author=planted.plant(f"author {prefix}{wrong}", secrets.token_bytes(64)),
+                )  # fmt: skip
+                node.publish(SHARDS[0], messages.request(client, server, [item]))
+                _wait_for_answers(observer, clients, 1)
+            dump.append(_everything_in(redis))
+        # Faulty ones: each error path has its chance to say too much.
+        for fields in ({"device_token": "x\0" + token}, {"grant": b"short"}, {"token_type": 7}, {"version": 0}):
+            content = messages.registration(clients[0], server, **fields)
+            node.publish(SHARDS[0], messages.register(clients[0], server, content))
+            _wait_for_answers(observer, clients, 1)
+        with stack.connect() as connection:
+            wait_until(
+                lambda: connection.execute(
+                    "SELECT count(*) FROM deliveries WHERE state = 'dead_letter'"
+                ).fetchone() == (1,),
+                timeout=30,
+                what="a delivery ran out of attempts",
+            )  # fmt: skip
+            gone = PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
+            node.publish(SHARDS[0], messages.register(clients[0], server, gone))
+            _wait_for_answers(observer, clients, 1)
+            table = repr(connection.execute("SELECT * FROM delivery_events").fetchall())
+            table += repr(connection.execute("SELECT delivery_events::text FROM delivery_events").fetchall())
+        dump.append(_everything_in(redis))
+        redis.save()
+    places = {
+        "ingest's metrics": httpx2.get(f"{stack.ingest_url}/metrics").text,
+        "Celery's events": "".join(events),
+        "the events table": table,
+        "Redis' keys and values": b"".join(dump),
+        "Redis' dump": b"".join(path.read_bytes() for path in (stack.directory / "redis").rglob("*") if path.is_file()),
+    }
+    for process in (stack.ingest, stack.beat, *stack.workers.values()):
+        places[f"the log of {process.name}"] = process.log.read_bytes()
+    for process in (stack.beat, *stack.workers.values()):
+        [port] = {int(port) for port in re.findall(r'"http_port": (\d+)', process.log.read_text())}
+        places[f"the metrics of {process.name}"] = httpx2.get(f"http://127.0.0.1:{port}/metrics").text
+        assert "wakupush_" in places[f"the metrics of {process.name}"]
+    observer.close()
+    assert len(planted.forms) > 40
+    assert len(places["Celery's events"]) > 1000
+    assert b"wakupush" in places["Redis' dump"]
+    assert set().union(*(planted.found_in(where, content) for where, content in places.items())) == set()
+    # The search can find: the secrets are where they belong.
+    with stack.connect() as connection:
+        rows = repr(connection.execute("SELECT * FROM registrations").fetchall())
+    assert planted.found_in("Postgres", rows)
+
+
+def _wait_for_answers(observer, clients, count):
+    found = []
+
+    def arrived():
+        found.extend(filter(None, (open_reply(seen.message, tuple(clients)) for seen in observer.messages())))
+        return len(found) >= count
+
+    wait_until(arrived, timeout=15, what=f"{count} answers")
+
+
+def _everything_in(redis):
+    """Return all keys and values, queues with what waits in them among them."""
+    content = b""
+    for key in redis.scan_iter():
+        content += key
+        kind = redis.type(key)
+        reader = {
+            b"string": redis.get,
+            b"list": lambda key: redis.lrange(key, 0, -1),
+            b"set": redis.smembers,
+            b"hash": redis.hgetall,
+            b"zset": lambda key: redis.zrange(key, 0, -1),
+        }[kind]
+        content += repr(reader(key)).encode()
+    return content
