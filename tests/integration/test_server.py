@@ -2,6 +2,7 @@
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
@@ -41,6 +42,7 @@ class Server:
 
     def __init__(self, context, observer):
         self.context, self.observer = context, observer
+        self.threads = ThreadPoolExecutor(2)
         self.key = context.identity.public_key
 
     def handle(self, queue, *sent, seen=None, alone=False):
@@ -198,7 +200,7 @@ def test_first_registrations_a_minute_are_limited_and_further_ones_are_not(open_
 def test_two_workers_with_the_same_batch_answer_each_message_once(server):
     clients = [PrivateKey.generate() for _ in range(20)]
     sent = [messages.register(one, server.key, messages.registration(one, server.key)) for one in clients]
-    submit = server.context.publishers.submit
+    submit = server.threads.submit
     with_two = [submit(server.handle, REGISTRATION, *part) for part in (sent, sent[::-1])]
     for future in with_two:
         future.result()
@@ -413,7 +415,7 @@ def test_two_workers_with_half_of_the_segments_each_complete_the_message_once(se
         sent = messages.register(client, server.key, messages.registration(client, server.key))
         for position, part in enumerate(in_segments(sent, server, 100, client)):
             halves[position % 2].append(part)
-    futures = [server.context.publishers.submit(server.handle, REGISTRATION, *half) for half in halves]
+    futures = [server.threads.submit(server.handle, REGISTRATION, *half) for half in halves]
     for future in futures:
         future.result()
     assert server.outcomes(*clients) == ["success"] * len(clients)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,7 +20,7 @@ from wakupush.server.identity import Identity, load_identity
 from wakupush.server.limiter import Limiter
 from wakupush.server.posts import Posts
 from wakupush.settings import SettingsError
-from wakupush.waku.node import WakuNode
+from wakupush.waku.publisher import Publisher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from wakupush.settings import PostgresSettings, Settings
 
 #: Answers that a process publishes at the same time at most.
-PUBLISHERS = 8
+PUBLISH_CONNECTIONS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +41,7 @@ class Resources:
     settings: Settings
     pool: ConnectionPool
     redis: Redis
-    node: WakuNode
-    #: Threads that publish answers.
-    publishers: ThreadPoolExecutor
+    publisher: Publisher
     #: For sending tasks.
     app: Celery
     #: The name of this process in events.
@@ -63,8 +60,7 @@ class Resources:
 
     def close(self) -> None:
         """Close all connections."""
-        self.publishers.shutdown()
-        self.node.close()
+        self.publisher.close()
         self.pool.close()
         self.redis.close()
 
@@ -127,8 +123,9 @@ def _resources(settings: Settings) -> dict[str, Any]:
         "settings": settings,
         "pool": _open_pool(settings.postgres),
         "redis": open_redis(settings.redis),
-        "node": WakuNode(settings.waku.url, timeout=settings.waku.publish_timeout, connections=PUBLISHERS),
-        "publishers": ThreadPoolExecutor(PUBLISHERS, "publish"),
+        "publisher": Publisher(
+            settings.waku.url, timeout=settings.waku.publish_timeout, connections=PUBLISH_CONNECTIONS
+        ),
         "app": celery_app(settings),
     }
 

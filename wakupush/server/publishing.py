@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from threading import Event
 from typing import TYPE_CHECKING
 
 import structlog
@@ -10,14 +9,14 @@ import structlog
 from wakupush import metrics
 from wakupush.protocol.waku_message import WakuMessage
 from wakupush.state import answers
-from wakupush.waku.errors import NodeError, NodeRefused
-from wakupush.waku.node import publish_with_retry
+from wakupush.waku.errors import NodeRefused, NodeUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from wakupush.server.context import Resources
     from wakupush.state.answers import Answer
+    from wakupush.waku.errors import NodeError
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -28,19 +27,27 @@ SWEEP_HOLD = 60.0
 
 
 def publish(resources: Resources, outbox: Sequence[tuple[int, Answer]]) -> None:
-    """Publish committed answers side by side.
-
-    The first that the node does not take ends it: the others stay for the schedule, and a node that hangs does not hold
-    up the worker.
-    """
-    node_failed = Event()
-    results = list(resources.publishers.map(lambda each: _publish(resources, each[1], node_failed), outbox))
-    done = [answer_id for (answer_id, _), is_done in zip(outbox, results, strict=True) if is_done]
-    left = [answer_id for (answer_id, _), is_done in zip(outbox, results, strict=True) if not is_done]
-    if done or left:
+    """Publish committed answers; those that the node does not take stay for the schedule."""
+    # Nodes do not archive messages that are older than seconds, so the time is that of publishing.
+    timestamp = int(resources.now() * 1e9)
+    messages = [
+        (
+            answer.pubsub_topic,
+            WakuMessage(payload=answer.payload, content_topic=answer.content_topic, timestamp=timestamp),
+        )
+        for _, answer in outbox
+    ]
+    errors = resources.publisher.publish(messages)
+    done: list[int] = []
+    left: list[int] = []
+    for (answer_id, answer), error in zip(outbox, errors, strict=True):
+        _note(answer, error)
+        (left if isinstance(error, NodeUnreachable) else done).append(answer_id)
+    if outbox:
         with resources.pool.connection() as connection:
             answers.remove(connection, done)
-            answers.release(connection, left)
+            if left:
+                answers.release(connection, left)
 
 
 def publish_overdue(resources: Resources) -> int:
@@ -55,28 +62,13 @@ def publish_overdue(resources: Resources) -> int:
     return len(overdue)
 
 
-def _publish(resources: Resources, answer: Answer, node_failed: Event) -> bool:
-    """Say whether the answer is done with: taken, or refused for ever."""
-    if node_failed.is_set():
-        return False
-    message = WakuMessage(
-        payload=answer.payload,
-        content_topic=answer.content_topic,
-        # Nodes do not archive messages that are older than seconds, so the time is that of publishing.
-        timestamp=int(resources.now() * 1e9),
-    )
-    try:
-        publish_with_retry(resources.node, answer.pubsub_topic, message, attempts=2, max_delay=1.0)
-    except NodeRefused as refused:
+def _note(answer: Answer, error: NodeError | None) -> None:
+    """Count and log what became of an answer."""
+    if error is None:
+        metrics.ANSWERS_PUBLISHED.inc()
+    elif isinstance(error, NodeRefused):
         metrics.ANSWERS_FAILED.labels("refused").inc()
-        log.error(  # noqa: TRY400 - the traceback says nothing more
-            "answer_refused", trace_id=answer.trace_id, status=refused.status, text=refused.text
-        )
-        return True
-    except NodeError as error:
-        node_failed.set()
+        log.error("answer_refused", trace_id=answer.trace_id, status=error.status, text=error.text)
+    else:
         metrics.ANSWERS_FAILED.labels("unreachable").inc()
         log.warning("answer_not_published", trace_id=answer.trace_id, error=type(error).__name__)
-        return False
-    metrics.ANSWERS_PUBLISHED.inc()
-    return True

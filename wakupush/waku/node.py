@@ -11,7 +11,6 @@ import time
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Self
-from urllib.parse import quote
 
 import httpx2
 from tenacity import (
@@ -23,7 +22,8 @@ from tenacity import (
 )
 
 from wakupush.waku.codec import decode_messages, encode_message, parse
-from wakupush.waku.errors import NodeRefused, NodeUnreachable, NodeUnreadable, NotSubscribed
+from wakupush.waku.errors import NodeUnreachable, NodeUnreadable, NotSubscribed
+from wakupush.waku.rest import check, check_published, messages_path, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,20 +33,8 @@ if TYPE_CHECKING:
 
 #: Bytes of an answer at most; go-waku's default queue of 1000 messages of the largest size stays below.
 ANSWER_LIMIT = 256 * 1024 * 1024
-#: Characters of a node's text that are kept.
-TEXT_LIMIT = 200
-
-#: Statuses with which a node judges what was sent. Any other failure says nothing about it.
-_REFUSALS = {
-    HTTPStatus.BAD_REQUEST,
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-}
 #: go-waku has no health without RLN; a node that starts up has no routes yet.
 _NO_HEALTH = {HTTPStatus.NOT_FOUND, HTTPStatus.NOT_IMPLEMENTED}
-#: nwaku refuses with a 400 what go-waku answers with a 500: its state, not the message, is the reason.
-_NWAKU_NOT_SUBSCRIBED = b"not subscribed to topic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +124,14 @@ class WakuNode:
             NodeRefused: nwaku does not know such a topic.
         """
         known = self._subscribed.get(pubsub_topic)
-        status, body = self._send("GET", _messages_path(pubsub_topic))
+        status, body = self._send("GET", messages_path(pubsub_topic))
         if status == HTTPStatus.NOT_FOUND:
             with self._lock:
                 # Unless another thread has subscribed while this read was under way.
                 if self._subscribed.get(pubsub_topic) is known:
                     self._subscribed.pop(pubsub_topic, None)
             raise NotSubscribed(pubsub_topic)
-        _check(status, body)
+        check(status, body)
         if known is None:
             with self._lock:
                 self._subscribed.setdefault(pubsub_topic, object())
@@ -160,10 +148,8 @@ class WakuNode:
             NodeUnreachable: try again; a message that went out all the same is relayed once.
             NodeRefused: this message will never be taken.
         """
-        status, body = self._send("POST", _messages_path(pubsub_topic), encode_message(message))
-        if status == HTTPStatus.BAD_REQUEST and _NWAKU_NOT_SUBSCRIBED in body:
-            raise NodeUnreachable("the node is not subscribed to the topic")
-        _check(status, body)
+        status, body = self._send("POST", messages_path(pubsub_topic), encode_message(message))
+        check_published(status, body)
 
     def info(self) -> NodeInfo:
         """Return how the node can be reached. Its answer does not prove that the relay works.
@@ -188,10 +174,10 @@ class WakuNode:
         if status in _NO_HEALTH:
             self.info()
             return NodeHealth(ready=True, state="ALIVE")
-        _check(status, body)
+        check(status, body)
         match parse(body):
             case {"nodeHealth": str(state)}:
-                return NodeHealth(ready=state == "READY", state=_printable(state))
+                return NodeHealth(ready=state == "READY", state=printable(state))
         raise NodeUnreadable("the answer is not a node's health")
 
     def close(self) -> None:
@@ -208,7 +194,7 @@ class WakuNode:
 
     def _call(self, method: str, path: str, value: object = None) -> bytes:
         status, body = self._send(method, path, value)
-        _check(status, body)
+        check(status, body)
         return body
 
     def _send(self, method: str, path: str, value: object = None) -> tuple[int, bytes]:
@@ -257,10 +243,6 @@ def publish_with_retry(
     retrying(node.publish, pubsub_topic, message)
 
 
-def _messages_path(pubsub_topic: str) -> str:
-    return f"/relay/v1/messages/{quote(pubsub_topic, safe='')}"
-
-
 def _read(response: httpx2.Response, seconds: float) -> bytes:
     deadline = time.monotonic() + seconds
     body = bytearray()
@@ -269,16 +251,3 @@ def _read(response: httpx2.Response, seconds: float) -> bytes:
         if len(body) > ANSWER_LIMIT or time.monotonic() > deadline:
             raise NodeUnreadable("the answer does not end")
     return bytes(body)
-
-
-def _check(status: int, body: bytes) -> None:
-    if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-        return
-    text = _printable(body[: 4 * TEXT_LIMIT].decode("utf-8", "replace"))
-    if status in _REFUSALS:
-        raise NodeRefused(status, text)
-    raise NodeUnreachable(f"{status}: {text}")
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else " " for character in text[:TEXT_LIMIT]).strip()

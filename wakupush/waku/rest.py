@@ -1,0 +1,61 @@
+"""What requests to a node look like and what its answers mean, whatever sends them.
+
+Source: waku-rest contract, sections 1, 2 and 6. Success is the status alone; bodies differ between the nodes.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from urllib.parse import quote
+
+from wakupush.waku.errors import NodeRefused, NodeUnreachable
+
+#: Characters of a node's text that are kept.
+TEXT_LIMIT = 200
+
+#: Statuses with which a node judges what was sent. Any other failure says nothing about it.
+_REFUSALS = {
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+}
+#: nwaku refuses with a 400 what go-waku answers with a 500: its state, not the message, is the reason.
+_NWAKU_NOT_SUBSCRIBED = b"not subscribed to topic"
+
+
+def messages_path(pubsub_topic: str) -> str:
+    """Return the path under which a topic's messages are read and published."""
+    return f"/relay/v1/messages/{quote(pubsub_topic, safe='')}"
+
+
+def check_published(status: int, body: bytes) -> None:
+    """Check the answer to a message that was published.
+
+    Raises:
+        NodeUnreachable: try again.
+        NodeRefused: this message will never be taken.
+    """
+    if status == HTTPStatus.BAD_REQUEST and _NWAKU_NOT_SUBSCRIBED in body:
+        raise NodeUnreachable("the node is not subscribed to the topic")
+    check(status, body)
+
+
+def check(status: int, body: bytes) -> None:
+    """Check the status of an answer.
+
+    Raises:
+        NodeUnreachable: try again.
+        NodeRefused: the node judged what was sent.
+    """
+    if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        return
+    text = printable(body[: 4 * TEXT_LIMIT].decode("utf-8", "replace"))
+    if status in _REFUSALS:
+        raise NodeRefused(status, text)
+    raise NodeUnreachable(f"{status}: {text}")
+
+
+def printable(text: str) -> str:
+    """Return what of a node's text may be logged: at most 200 printable characters."""
+    return "".join(character if character.isprintable() else " " for character in text[:TEXT_LIMIT]).strip()
