@@ -30,8 +30,9 @@ from wakupush.devnet import messages
 from wakupush.devnet.processes import wait_until
 from wakupush.devnet.stack import SHARDS, Stack
 from wakupush.protocol.keys import PrivateKey, PublicKey
-from wakupush.protocol.waku_message import WakuMessage
+from wakupush.protocol.waku_message import WakuMessage, message_hash
 from wakupush.waku.node import WakuNode
+from wakupush.waku.publisher import Publisher
 
 SHARD = SHARDS[0]
 
@@ -103,10 +104,12 @@ def _position(url: str) -> int:
     return int(httpx2.get(f"{url}/dev/log", params={"after": 2**53}, trust_env=False).json()["next"])
 
 
+def _entries(url: str, after: int) -> list[dict]:
+    return httpx2.get(f"{url}/dev/log", params={"after": after}, timeout=60, trust_env=False).json()["entries"]
+
+
 def _last(url: str, after: int, name: str) -> float:
-    return max(
-        each[name] for each in httpx2.get(f"{url}/dev/log", params={"after": after}, timeout=60).json()["entries"]
-    )
+    return max(each[name] for each in _entries(url, after))
 
 
 def _handled(connection, since: float) -> int:
@@ -194,6 +197,51 @@ def foreign(bench: Bench, count: int) -> Run:
     return bench.load(bench.make(partial(make_foreign, bench.server), list(range(count))), answers=0)
 
 
+# Latency
+
+
+def publish_at(url: str, sent: list[WakuMessage], rate: float) -> None:
+    """Publish messages at an even rate, from a process of its own."""
+    publisher = Publisher(url, timeout=10, connections=8)
+    begun = time.monotonic()
+    for start in range(0, len(sent), 10):
+        time.sleep(max(0.0, begun + start / rate - time.monotonic()))
+        publisher.publish([(SHARD, message) for message in sent[start : start + 10]])
+    publisher.close()
+
+
+def latencies(bench: Bench, rate: float, seconds: float, garbage: float) -> list[float]:
+    """Return the seconds from node to gorush of each push, at a rate of requests and of garbage a second."""
+    stack = bench.stack
+    count = int(rate * seconds)
+    users = [bench.users[number % len(bench.users)] for number in range(count)]
+    sent = bench.make(partial(make_request, bench.server), users)
+    noise = bench.make(partial(make_foreign, bench.server), list(range(int(garbage * seconds))))
+    node_log, gorush_log = _position(stack.node_url), _position(stack.gorush_url)
+    futures = [bench.pool.submit(publish_at, stack.node_url, sent, rate)]
+    if noise:
+        futures.append(bench.pool.submit(publish_at, stack.node_url, noise, garbage))
+    for future in futures:
+        future.result()
+    wait_until(
+        lambda: _position(stack.gorush_url) - gorush_log >= count, timeout=120, what=f"{count} pushes", interval=0.2
+    )
+    arrived = {each["hash"]: each["arrivedAt"] for each in _entries(stack.node_url, node_log)}
+    pushed = {each["notification"]["notif_id"]: each["at"] for each in _entries(stack.gorush_url, gorush_log)}
+    with stack.connect() as connection:
+        query = "SELECT trace_id, encode(delivery_key, 'hex') FROM deliveries"
+        keys = dict(connection.execute(query).fetchall())
+    hashes = [message_hash(SHARD, message).hex() for message in sent]
+    return sorted(pushed[keys[each[:16]]] - arrived[f"0x{each}"] for each in hashes)
+
+
+def show_latencies(console: Console, bench: Bench, rate: float) -> None:
+    for name, garbage in (("alone", 0), ("with as much garbage", rate), ("with five times as much garbage", 5 * rate)):
+        found = latencies(bench, rate, 15, garbage)
+        middle, late = found[len(found) // 2], found[int(len(found) * 0.99)]
+        console.print(f"node to gorush at {rate:.0f}/s {name}: p50 {1000 * middle:.0f} ms, p99 {1000 * late:.0f} ms")
+
+
 @dataclass(frozen=True)
 class Row:
     """One row of the budgets."""
@@ -231,6 +279,7 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, nargs="*", default=[1, 2], help="worker processes of each pool")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--rows", default="", help="only rows whose name contains this")
+    parser.add_argument("--latency", type=float, default=300, help="requests a second for the latencies; 0 skips them")
     parser.add_argument("--json", type=Path, help="write the figures there too")
     options = parser.parse_args()
     console = Console(highlight=False)
@@ -243,6 +292,8 @@ def main() -> None:
                     runs = [row.measure(bench, row.count) for _ in range(options.runs)]
                     results[f"{row.name}, {concurrency}"] = runs
                     console.print(f"{concurrency} processes a pool: {row.name}: {_spread(runs)}")
+            if options.latency:
+                show_latencies(console, bench, options.latency)
     table = Table("a second", "reference", "aim", *(f"{each} a pool" for each in options.concurrency), box=None)
     for row in ROWS:
         cells = [results.get(f"{row.name}, {each}") for each in options.concurrency]

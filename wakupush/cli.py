@@ -207,6 +207,29 @@ def dev(
     sys.exit(devnet_dev.run(external, key))
 
 
+@app.command()
+def replay(
+    file: Annotated[Path, typer.Argument(help="A scenario of the vectors, or Waku messages as JSON lines.")],
+    waku_url: Annotated[str, typer.Option(help="REST API of a Waku node; it must be subscribed to the shards.")],
+    limit: Annotated[int | None, typer.Option(help="Recorded messages at most.", min=1)] = None,
+    rate: Annotated[float | None, typer.Option(help="Messages per second at most.", min=0.001)] = None,
+    restamp: Annotated[
+        bool, typer.Option("--restamp", help="Give each message the present time: nodes archive only fresh ones.")
+    ] = False,
+) -> None:
+    """Publish recorded messages into a node, in order.
+
+    Exits with 1 if the node did not take all of them.
+    """
+    from wakupush.devnet import replay as devnet_replay
+
+    try:
+        code = devnet_replay.run(file, waku_url, limit=limit, rate=rate, restamp=restamp)
+    except devnet_replay.ReplayError as error:
+        _fail(str(error))
+    sys.exit(code)
+
+
 def _settings(process: str) -> Settings:
     """Read the settings and configure the logs."""
     from wakupush.logging import configure

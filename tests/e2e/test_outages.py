@@ -26,7 +26,7 @@ def stack(start_stack):
         settings={
             "WAKUPUSH_DELIVERY__FIRST_WAIT": "0.2",
             "WAKUPUSH_DELIVERY__MAX_WAIT": "1",
-            "WAKUPUSH_GORUSH__CONCURRENCY": "2",
+            "WAKUPUSH_GORUSH__CONCURRENCY": "4",
         }
     )
 

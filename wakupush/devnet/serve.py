@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 import uvicorn
 
-from wakupush.devnet import gorush, waku_node, waku_state
+from wakupush.devnet import go_waku, gorush, waku_node
+from wakupush.devnet.go_waku_state import GoWakuNode
+from wakupush.devnet.waku_state import NodeSettings, WakuNode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from starlette.applications import Starlette
+
+#: By name: the settings that a Waku node has unless told otherwise, and what makes an app of them.
+_MANNERS: dict[str, tuple[NodeSettings, Callable[[NodeSettings], Starlette]]] = {
+    "nwaku": (WakuNode.DEFAULTS, lambda settings: waku_node.create_app(WakuNode(settings))),
+    "go-waku": (GoWakuNode.DEFAULTS, lambda settings: go_waku.create_app(GoWakuNode(settings))),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -40,15 +49,20 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m wakupush.devnet.serve", description=__doc__)
     servers = parser.add_subparsers(required=True, metavar="waku|gorush")
 
-    waku = servers.add_parser("waku", help="a Waku node with nwaku's REST interface")
-    waku.set_defaults(app=_waku)
-    defaults = waku_state.NodeSettings()
-    waku.add_argument("--shard", action="append", default=[], help="a pubsub topic that needs no REST subscription")
-    waku.add_argument("--cache-capacity", type=int, default=defaults.cache_capacity, help="unread messages")
+    waku = servers.add_parser(
+        "waku",
+        help="a Waku node; what is not given is as the implementation has it",
+        argument_default=argparse.SUPPRESS,
+    )
+    waku.set_defaults(app=_waku, manners="nwaku")
+    waku.add_argument("--manners", choices=_MANNERS, help="whose REST interface and behaviour it has")
+    waku.add_argument(
+        "--shard", action="append", dest="shards", help="a pubsub topic that the node joins by itself; repeatable"
+    )
+    waku.add_argument("--cache-capacity", type=int, help="unread messages: nwaku's in all, go-waku's of each queue")
     waku.add_argument(
         "--archive-window",
         type=_seconds_or_any,
-        default=defaults.archive_window,
         help="seconds around now that the archive takes sender timestamps of, or 'any'",
     )
 
@@ -69,12 +83,10 @@ def _seconds_or_any(text: str) -> float | None:
 
 
 def _waku(options: argparse.Namespace) -> Starlette:
-    settings = waku_state.NodeSettings(
-        shards=tuple(options.shard),
-        cache_capacity=options.cache_capacity,
-        archive_window=options.archive_window,
-    )
-    return waku_node.create_app(waku_state.WakuNode(settings))
+    defaults, create_app = _MANNERS[options.manners]
+    names = {field.name for field in fields(NodeSettings)}
+    given = {name: value for name, value in vars(options).items() if name in names}
+    return create_app(replace(defaults, **given))
 
 
 def _gorush(options: argparse.Namespace) -> Starlette:

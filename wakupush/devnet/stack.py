@@ -53,6 +53,7 @@ class Stack:
         worker_module: what ``python -m`` runs instead of `wakupush` for workers, so that tests can plant a fault.
         fsync: False trades the safety of Postgres' data for speed.
         external: parts that run already.
+        manners: of the embedded Waku node; go-waku's has no Store v3, which the observer reads.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Stack:
         settings: Mapping[str, str] | None = None,
         worker_module: str = "wakupush",
         fsync: bool = True,
+        manners: Literal["nwaku", "go-waku"] = "nwaku",
     ) -> None:
         self.directory = directory
         self.key = key or PrivateKey.generate()
@@ -74,7 +76,7 @@ class Stack:
         self.postgres = PostgresServer(directory / "postgres", fsync=fsync)
         self.redis = RedisServer(directory / "redis")
         self._ports = {name: free_port() for name in ("waku", "gorush", "ingest")}
-        self.node = self._server("waku", "--archive-window", "any")
+        self.node = self._server("waku", "--manners", manners, "--archive-window", "any")
         self.gorush = self._server("gorush")
         self.ingest = self._wakupush("ingest live", "ingest", "live", ready=self._ingest_polls)
         self._worker_module = worker_module
@@ -200,7 +202,7 @@ class Stack:
 
     def _server(self, name: str, *options: str) -> Process:
         port = str(self._ports[name])
-        ready_path = {"waku": "/health", "gorush": "/healthz"}[name]
+        ready_path = {"waku": "/debug/v1/info", "gorush": "/healthz"}[name]
         return Process(
             name,
             [sys.executable, "-m", "wakupush.devnet.serve", name, "--port", port, *options],

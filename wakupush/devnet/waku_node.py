@@ -10,8 +10,8 @@ endpoints (``/dev/log``, ``/dev/counters``, ``/dev/faults``) and this one:
 =====================  =====================================================================================
 
 An entry of ``/dev/log`` is ``{seq, pubsubTopic, contentTopic, hash, arrivedAt}``, the hash in 0x-hex and the arrival
-in Unix seconds; duplicates do not appear. How a node behaves is `waku_state`, how nwaku says it is `NwakuRest`: another
-implementation's manners are another class of routes over the same `WakuNode`.
+in Unix seconds; duplicates do not appear. How a node behaves is `waku_state`, how nwaku says it is `NwakuRest`.
+go-waku's manners are `go_waku`.
 """
 
 from __future__ import annotations
@@ -44,19 +44,24 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from starlette.requests import Request
+    from starlette.types import ExceptionHandler
 
-_VERSION = "wakupush-devnet"
-_LISTEN_ADDRESS = "/ip4/127.0.0.1/tcp/60000/p2p/16Uiu2HAmDevnetDevnetDevnetDevnetDevnetDevnetDevnetDe"
+VERSION = "wakupush-devnet"
+INFO = {
+    "listenAddresses": ["/ip4/127.0.0.1/tcp/60000/p2p/16Uiu2HAmDevnetDevnetDevnetDevnetDevnetDevnetDevnetDe"],
+    "enrUri": "enr:-devnet",
+}
+PEER_ADDRESS = "/ip4/127.0.0.1/tcp/60001/p2p/16Uiu2HAmPretendedPeerPretendedPeerPretendedPeerPretend"
 _PEER = {
-    "multiaddr": "/ip4/127.0.0.1/tcp/60001/p2p/16Uiu2HAmPretendedPeerPretendedPeerPretendedPeerPretend",
+    "multiaddr": PEER_ADDRESS,
     "protocols": ["/vac/waku/relay/2.0.0", "/vac/waku/store-query/3.0.0"],
     "connected": "Connected",
-    "agent": _VERSION,
+    "agent": VERSION,
     "origin": "Static",
     "score": None,
 }
 
-_MESSAGES_PATH = "/relay/v1/messages/"
+MESSAGES_PATH = "/relay/v1/messages/"
 _CONTENT_TYPES = ("application/json", "text/plain")
 _SHARD = re.compile(r"/waku/2/rs/(\d{1,5})/(\d{1,5})", re.ASCII)
 _MAX_UINT16 = 2**16 - 1
@@ -85,6 +90,20 @@ _NOT_MOUNTED = ("filter", "lightpush")
 def create_app(node: WakuNode | None = None) -> Starlette:
     """Return the app of a node; without one it gets a new node with default settings."""
     node = node or WakuNode()
+    return node_app(node, NwakuRest(node).routes(), no_route=_no_route, no_method=_no_route)
+
+
+def node_app(
+    node: WakuNode, routes: list[Route], *, no_route: ExceptionHandler, no_method: ExceptionHandler
+) -> Starlette:
+    """Return the app of a node: its REST interface, and the controls.
+
+    Args:
+        node: what the controls watch and restart.
+        routes: of the REST interface.
+        no_route: answers a request to an unknown path.
+        no_method: answers a request with a method that its path does not have.
+    """
     faults: list[Fault] = []
 
     async def restart(_: Request) -> Response:
@@ -93,12 +112,12 @@ def create_app(node: WakuNode | None = None) -> Starlette:
 
     app = Starlette(
         routes=[
-            *NwakuRest(node).routes(),
+            *routes,
             *control_routes(faults, node.log, lambda: node.counters),
             Route("/dev/restart", restart, methods=["POST"]),
         ],
         middleware=[Middleware(FaultInjection, faults=faults)],
-        exception_handlers=dict.fromkeys((404, 405), _no_route),
+        exception_handlers={404: no_route, 405: no_method},
     )
     app.router.redirect_slashes = False
     return app
@@ -112,7 +131,7 @@ class NwakuRest:
 
     def routes(self) -> list[Route]:
         """Return all routes of the contract."""
-        messages = f"{_MESSAGES_PATH}{{topic:path}}"
+        messages = f"{MESSAGES_PATH}{{topic:path}}"
         return [
             Route("/relay/v1/subscriptions", self._subscriptions, methods=["POST", "DELETE"]),
             Route(messages, self._read, methods=["GET"]),
@@ -187,10 +206,10 @@ class NwakuRest:
         return JSONResponse([{**_PEER, "shards": shards}])
 
     async def _info(self, _: Request) -> Response:
-        return JSONResponse({"listenAddresses": [_LISTEN_ADDRESS], "enrUri": "enr:-devnet"})
+        return JSONResponse(INFO)
 
     async def _version(self, _: Request) -> Response:
-        return PlainTextResponse(_VERSION)
+        return PlainTextResponse(VERSION)
 
 
 async def _no_route(request: Request, _: Exception | None = None) -> Response:
@@ -206,7 +225,7 @@ def _refused(reason: object) -> Response:
 
 def _topic_of(request: Request) -> str | None:
     """Return the pubsub topic of a relay path, None unless it is one percent-encoded segment."""
-    segment = request.scope["raw_path"].decode("ascii").removeprefix(_MESSAGES_PATH)
+    segment = request.scope["raw_path"].decode("ascii").removeprefix(MESSAGES_PATH)
     return unquote(segment) if segment and "/" not in segment else None
 
 

@@ -9,7 +9,7 @@ import bisect
 import time
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from wakupush.devnet.controls import EventLog
 from wakupush.protocol.waku_message import message_hash
@@ -56,6 +56,8 @@ class ArchivedMessage:
     hash: bytes
     pubsub_topic: str
     message: WakuMessage
+    #: In nanoseconds since the epoch, by the node's clock.
+    arrived: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +92,22 @@ class StorePage:
 
     messages: list[ArchivedMessage] = field(default_factory=list)
     cursor: bytes | None = None
+
+
+class Relay(Protocol):
+    """What keeps the messages that are to be read, topic by topic."""
+
+    def subscribe(self, topic: str) -> None:
+        """Begin to keep messages of a topic."""
+
+    def unsubscribe(self, topic: str) -> None:
+        """Forget a topic with its unread messages."""
+
+    def add(self, topic: str, digest: bytes, message: WakuMessage) -> int:
+        """Keep a message of a topic that the node has joined; return how many were dropped for it: 0 or 1."""
+
+    def read(self, topic: str) -> list[WakuMessage] | None:
+        """Take unread messages of a topic; None if it is not subscribed."""
 
 
 class RelayCache:
@@ -148,6 +166,9 @@ class Archive:
         bisect.insort(self._order, (entry.message.timestamp, entry.hash))
         return True
 
+    def __iter__(self) -> Iterator[ArchivedMessage]:
+        return iter(self._entries.values())
+
     def query(self, query: StoreQuery) -> StorePage:
         """Return one page.
 
@@ -181,20 +202,27 @@ class Archive:
 
 
 class WakuNode:
-    """The state of a development node; times are this machine's clock."""
+    """The state of a development node with nwaku's behaviour; times are this machine's clock."""
+
+    DEFAULTS: ClassVar[NodeSettings] = NodeSettings()
 
     def __init__(self, settings: NodeSettings | None = None) -> None:
-        self.settings = settings or NodeSettings()
+        self.settings = settings or self.DEFAULTS
         self.archive = Archive(self.settings.archive_capacity)
         self.log = EventLog()
         self.counters: Counter[str] = Counter(dict.fromkeys(_COUNTERS, 0))
         self._begin()
 
     def _begin(self) -> None:
-        self.topics: set[str] = set()
-        self._cache = RelayCache(self.settings.cache_capacity)
+        self.topics: set[str] = set(self.settings.shards)
         self._seen: OrderedDict[bytes, None] = OrderedDict()
-        self.subscribe(self.settings.shards)
+        self._relay = self._new_relay()
+
+    def _new_relay(self) -> Relay:
+        cache = RelayCache(self.settings.cache_capacity)
+        for shard in self.settings.shards:
+            cache.subscribe(shard)
+        return cache
 
     def restart(self) -> None:
         """Forget what a node has in memory: REST subscriptions, unread messages and which messages it has seen."""
@@ -202,20 +230,20 @@ class WakuNode:
         self._begin()
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Join shards; those joined before stay as they are."""
+        """Join shards, and begin to keep their messages."""
         for topic in topics:
             self.topics.add(topic)
-            self._cache.subscribe(topic)
+            self._relay.subscribe(topic)
 
     def unsubscribe(self, topics: Iterable[str]) -> None:
         """Leave shards; those never joined are ignored."""
         for topic in topics:
             self.topics.discard(topic)
-            self._cache.unsubscribe(topic)
+            self._relay.unsubscribe(topic)
 
     def read(self, topic: str) -> list[WakuMessage] | None:
-        """Take the unread messages of a shard, own ones included; None if it is not subscribed."""
-        messages = self._cache.read(topic)
+        """Take unread messages of a shard, own ones included; None if it is not subscribed."""
+        messages = self._relay.read(topic)
         self.counters["read"] += len(messages or ())
         return messages
 
@@ -229,7 +257,6 @@ class WakuNode:
             self._refuse(f"Node not subscribed to topic: {topic}")
         if encoded_size(message) > self.settings.max_message_bytes:
             self._refuse(f"message is larger than {self.settings.max_message_bytes} bytes")
-        now = time.time()
         digest = message_hash(topic, message)
         if digest in self._seen:
             self.counters["duplicates"] += 1
@@ -238,27 +265,31 @@ class WakuNode:
         if len(self._seen) > _SEEN_CAPACITY:
             self._seen.popitem(last=False)
         self.counters["published"] += 1
-        self.counters["dropped_from_cache"] += self._cache.add(topic, digest, message)
-        if self._is_kept(message, now):
-            self.counters["archived"] += self.archive.add(ArchivedMessage(digest, topic, message))
         self.log.append(
             {
                 "pubsubTopic": topic,
                 "contentTopic": message.content_topic,
                 "hash": f"0x{digest.hex()}",
-                "arrivedAt": now,
+                "arrivedAt": time.time(),
             }
         )
+        self._deliver(topic, digest, message)
+
+    def _deliver(self, topic: str, digest: bytes, message: WakuMessage) -> None:
+        """Hand a new message to those who read the relay, and to the archive."""
+        self.counters["dropped_from_cache"] += self._relay.add(topic, digest, message)
+        self._archive(topic, digest, message)
+
+    def _archive(self, topic: str, digest: bytes, message: WakuMessage) -> None:
+        now = time.time_ns()
+        window = self.settings.archive_window
+        is_fresh = window is None or abs(message.timestamp - now) <= window * _NANOSECONDS
+        if is_fresh and not message.ephemeral:
+            self.counters["archived"] += self.archive.add(ArchivedMessage(digest, topic, message, now))
 
     def _refuse(self, reason: str) -> None:
         self.counters["refused"] += 1
         raise PublishRefusedError(reason)
-
-    def _is_kept(self, message: WakuMessage, now: float) -> bool:
-        window = self.settings.archive_window
-        if message.ephemeral:
-            return False
-        return window is None or abs(message.timestamp - now * _NANOSECONDS) <= window * _NANOSECONDS
 
 
 def encoded_size(message: WakuMessage) -> int:
