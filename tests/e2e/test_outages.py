@@ -26,6 +26,7 @@ def stack(start_stack):
         settings={
             "WAKUPUSH_DELIVERY__FIRST_WAIT": "0.2",
             "WAKUPUSH_DELIVERY__MAX_WAIT": "1",
+            "WAKUPUSH_DELIVERY__MAX_ATTEMPTS": "100",  # a slow start of gorush must not end them
             "WAKUPUSH_GORUSH__CONCURRENCY": "4",
         }
     )
