@@ -1,0 +1,127 @@
+"""The whole server on a real go-waku and a real gorush."""
+
+import json
+import os
+import time
+
+import httpx2
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from wakupush.devnet import messages
+from wakupush.devnet.conversation import open_reply
+from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
+from wakupush.devnet.stack import SHARDS, External
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.pb.push_notification_pb2 import (
+    PushNotificationQueryResponse,
+    PushNotificationRegistrationResponse,
+    PushNotificationResponse,
+)
+from wakupush.waku.node import WakuNode
+
+WAKU, GORUSH = os.environ.get("WAKUPUSH_TEST_WAKU"), os.environ.get("WAKUPUSH_TEST_GORUSH")
+if not (WAKU and GORUSH):
+    pytest.skip("set WAKUPUSH_TEST_WAKU and WAKUPUSH_TEST_GORUSH to binaries", allow_module_level=True)
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture(scope="module")
+def servers_node(tmp_path_factory):
+    yield from go_waku(tmp_path_factory, "server", "--store", "--store-message-db-url=sqlite3://store.db")
+
+
+@pytest.fixture(scope="module")
+def clients_node(tmp_path_factory, servers_node):
+    """A node of the client's own, a peer of the server's: answers are read there, and taken from nobody."""
+    info = httpx2.get(f"{servers_node}/debug/v1/info").json()
+    yield from go_waku(tmp_path_factory, "client", f"--staticnode={info['listenAddresses'][0]}")
+
+
+def go_waku(tmp_path_factory, name, *flags):
+    directory = tmp_path_factory.mktemp(name)
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    command = [
+        WAKU, "--address=127.0.0.1", "--ext-ip=127.0.0.1", f"--tcp-port={free_port()}", "--cluster-id=16", "--nat=none",
+        "--relay", *(f"--pubsub-topic={shard}" for shard in SHARDS), "--min-relay-peers-to-publish=0",
+        "--ip-colocation-limit=0", "--rest", "--rest-address=127.0.0.1", f"--rest-port={port}", *flags,
+    ]  # fmt: skip
+    ready = f"{url}/debug/v1/info"
+    with Process(name, command, log=directory / "log", cwd=directory, ready=lambda: answers_http(ready), grace=2):
+        yield url
+
+
+@pytest.fixture(scope="module")
+def gorush(tmp_path_factory):
+    """A gorush whose way to Apple ends at a closed port, and that knows no Firebase."""
+    directory = tmp_path_factory.mktemp("gorush")
+    key = ec.generate_private_key(ec.SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (directory / "key.p8").write_bytes(key)
+    port = free_port()
+    config = {
+        "core": {
+            "enabled": True, "address": "127.0.0.1", "port": str(port), "sync": True, "worker_num": 8,
+            "queue_num": 8192, "max_notification": 100, "mode": "release",
+            "http_proxy": f"http://127.0.0.1:{free_port()}",
+        },
+        "queue": {"engine": "local"},
+        "android": {"enabled": False, "max_retry": 0},
+        "ios": {
+            "enabled": True, "key_path": str(directory / "key.p8"), "key_type": "p8", "key_id": "ABCDEFGHIJ",
+            "team_id": "KLMNOPQRST", "max_concurrent_pushes": 100, "max_retry": 0,
+        },
+        "stat": {"engine": "memory"},
+    }  # fmt: skip
+    (directory / "config.yml").write_text(json.dumps(config))  # JSON is YAML
+    url = f"http://127.0.0.1:{port}"
+    command = [GORUSH, "-c", str(directory / "config.yml")]
+    with Process("gorush", command, log=directory / "log", cwd=directory, ready=lambda: answers_http(f"{url}/healthz")):
+        yield url
+
+
+def test_register_query_and_push_over_real_parts(start_stack, servers_node, clients_node, gorush):
+    stack = start_stack(
+        external=External(waku_url=servers_node, gorush_url=gorush),
+        settings={"WAKUPUSH_DELIVERY__MAX_ATTEMPTS": "3", "WAKUPUSH_DELIVERY__FIRST_WAIT": "0.2"},
+    )
+    client, server = PrivateKey.generate(), stack.key.public_key
+    key_hash = client.public_key.key_hash
+    phone = messages.registration(client, server)
+    with WakuNode(clients_node) as node, stack.connect() as connection:
+        node.subscribe(SHARDS)
+        wait_until(
+            lambda: httpx2.get(f"{stack.ingest_url}/readyz").status_code == 200, timeout=30, what="ingest is ready"
+        )
+        time.sleep(2)  # until the two nodes have made their mesh
+
+        def ask(message):
+            node.publish(SHARDS[0], message)
+            found = []
+
+            def answered():
+                found.extend(filter(None, (open_reply(each, (client,)) for each in node.read(SHARDS[0]).messages)))
+                return bool(found)
+
+            wait_until(answered, timeout=20, what="an answer")
+            return found[0].inner
+
+        assert PushNotificationRegistrationResponse.FromString(ask(messages.register(client, server, phone))).success
+        [info] = PushNotificationQueryResponse.FromString(ask(messages.query(client, key_hash))).info
+        assert info.access_token == phone.access_token
+        item = messages.notification(key_hash, phone)
+        [report] = PushNotificationResponse.FromString(ask(messages.request(client, server, [item]))).reports
+        assert report.success  # it is durably ours, and being tried
+        query = "SELECT state, failure, attempt FROM deliveries"
+        wait_until(
+            lambda: connection.execute(query).fetchall() == [("dead_letter", "platform_unreachable", 3)],
+            timeout=30,
+            what="three attempts at an Apple that is not there",
+        )
+        # Firebase is switched off at gorush: nothing is handed over, and that is noticed.
+        tablet = messages.registration(client, server, token_type=2, apn_topic="")
+        ask(messages.register(client, server, tablet))
+        ask(messages.request(client, server, [messages.notification(key_hash, tablet)]))
+        dropped = "SELECT count(*) FROM deliveries WHERE failure = 'gorush_dropped'"
+        wait_until(lambda: connection.execute(dropped).fetchone() == (1,), timeout=10, what="it is noticed")
+    assert httpx2.get(f"{gorush}/api/stat/app").json()["ios"]["push_error"] == 3
