@@ -28,6 +28,8 @@ SWEEP_HOLD = 60.0
 
 def publish(resources: Resources, outbox: Sequence[tuple[int, Answer]]) -> None:
     """Publish committed answers; those that the node does not take stay for the schedule."""
+    if not outbox:
+        return
     # Nodes do not archive messages that are older than seconds, so the time is that of publishing.
     timestamp = int(resources.now() * 1e9)
     messages = [
@@ -43,11 +45,10 @@ def publish(resources: Resources, outbox: Sequence[tuple[int, Answer]]) -> None:
     for (answer_id, answer), error in zip(outbox, errors, strict=True):
         _note(answer, error)
         (left if isinstance(error, NodeUnreachable) else done).append(answer_id)
-    if outbox:
-        with resources.pool.connection() as connection:
-            answers.remove(connection, done)
-            if left:
-                answers.release(connection, left)
+    with resources.pool.connection() as connection:
+        answers.remove(connection, done)
+        if left:
+            answers.release(connection, left)
 
 
 def publish_overdue(resources: Resources) -> int:
