@@ -13,13 +13,14 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_af
 
 from wakupush import metrics
 from wakupush.events import Event, EventKind
-from wakupush.failures import Failure, Retry, Token
+from wakupush.failures import Failure, Retry
 from wakupush.gorush.backoff import next_wait
 from wakupush.gorush.batches import split
 from wakupush.gorush.notification import Notification, Platform
 from wakupush.protocol import notification as texts
 from wakupush.protocol.registration import TokenType
 from wakupush.queues import DELIVER, DISPATCH
+from wakupush.server import tokens
 from wakupush.server.batch import count_events
 from wakupush.server.faults import INFRASTRUCTURE
 from wakupush.settings import STORE_SECONDS
@@ -29,6 +30,8 @@ from wakupush.state.deliveries import Delivery, Settlement, State
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from concurrent.futures import Future
+
+    from psycopg import Connection
 
     from wakupush.server.context import Context, Resources
     from wakupush.state.deliveries import Due
@@ -116,9 +119,8 @@ def attempt(context: Context, post: list[Posting]) -> Failed:
         metrics.POST_SECONDS.labels(notifications[0].platform.label).observe(time.monotonic() - begun)
         context.caution.note(notifications, outcomes, time.monotonic())
         known += zip((posting for posting, _ in pairs), outcomes, strict=True)
-    settlements = [_settlement(context, posting, failure) for posting, failure in known]
     try:
-        _store(context, settlements, len(post))
+        settlements = _store(context, known)
     except INFRASTRUCTURE as error:
         # The leases end, and the deliveries come back as unknown.
         log.error(  # noqa: TRY400 - the traceback says nothing more
@@ -237,7 +239,8 @@ def _notification(context: Context, delivery: Delivery, target: Target) -> Notif
 def _settlement(context: Context, posting: Posting, failure: Failure | None) -> Settlement:
     version = posting.target.version if posting.target else None
     if failure is None:
-        return Settlement(delivery=posting.delivery, state=State.DELIVERED, version=version)
+        suspected = posting.target is not None and posting.target.suspected
+        return Settlement(delivery=posting.delivery, state=State.DELIVERED, version=version, suspected=suspected)
     wait = next_wait(failure, posting.delivery.attempt, context.settings.delivery)
     if wait is not None:
         state = State.PENDING
@@ -254,20 +257,56 @@ def _settlement(context: Context, posting: Posting, failure: Failure | None) -> 
     stop=stop_after_attempt(8) | stop_after_delay(STORE_SECONDS),
     reraise=True,
 )
-def _store(context: Context, settlements: list[Settlement], batch_size: int) -> None:
-    """Store what attempts came to, as far as their leases are still ours."""
-    happened = []
+def _store(context: Context, known: list[tuple[Posting, Failure | None]]) -> list[Settlement]:
+    """Store what attempts came to, as far as their leases are still ours, and return what that is.
+
+    What gorush's webhook told meanwhile counts where gorush's answer tells of no failure, or leaves the outcome open.
+    """
     with context.pool.connection() as connection:
-        for settlement in deliveries.settle(connection, settlements):
-            delivery, failure = settlement.delivery, settlement.failure
-            happened += [_event(context, delivery, kind, failure, batch_size) for kind in _kinds(settlement)]
-            if (
-                failure is not None
-                and failure.token is Token.DEAD
-                and settlement.version is not None
-                and registrations.token_died(connection, delivery.installation, settlement.version)
-            ):
-                happened.append(_event(context, delivery, EventKind.TOKEN_DIED, failure))
+        told = deliveries.lock(connection, [posting.delivery for posting, _ in known])
+        outcomes = [(posting, _outcome(failure, told.get(posting.delivery.delivery_key))) for posting, failure in known]
+        doubted = tokens.doubted(connection, context.settings.tokens, [failure for _, failure in outcomes])
+        settlements = [
+            _settlement(context, posting, tokens.believed(failure, posting.delivery.platform, doubted))
+            for posting, failure in outcomes
+        ]
+        settled = deliveries.settle(connection, settlements)
+        happened = [
+            _event(context, settlement.delivery, kind, settlement.failure, len(known))
+            for settlement in settled
+            for kind in _kinds(settlement)
+        ]
+        happened += _learn(context, connection, settled, doubted)
+        events.add(connection, happened)
+    count_events(happened)
+    return settlements
+
+
+def _outcome(failure: Failure | None, told: Failure | None) -> Failure | None:
+    """Return what an attempt came to, by what gorush answered and by what its webhook told."""
+    return told or failure if failure is None or failure.unknown else failure
+
+
+def _learn(
+    context: Context,
+    connection: Connection,
+    settled: list[Settlement],
+    doubted: frozenset[TokenType],
+    *,
+    tried: bool = True,
+) -> list[Event]:
+    """Learn which device tokens are dead, and return the events of that."""
+    died = tokens.learn(connection, settled, doubted, tried=tried)
+    return [_event(context, settlement.delivery, EventKind.TOKEN_DIED, settlement.failure) for settlement in died]
+
+
+def apply_feedback(context: Context, delivery_keys: list[bytes]) -> None:
+    """Make deliveries that read as delivered failed, as gorush's webhook told of them; a repeat does nothing."""
+    with context.pool.connection() as connection:
+        settled = deliveries.apply_feedback(connection, delivery_keys)
+        happened = [_event(context, each.delivery, EventKind.FAILED, each.failure) for each in settled]
+        doubted = tokens.doubted(connection, context.settings.tokens, [each.failure for each in settled])
+        happened += _learn(context, connection, settled, doubted, tried=False)
         events.add(connection, happened)
     count_events(happened)
 
