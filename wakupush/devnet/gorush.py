@@ -6,8 +6,8 @@ local queue unless told otherwise. What becomes of a push is decided by how its 
 ==============  ================================================================================================
 ``flaky-N``     the first N attempts for this ``notif_id`` and token fail with a server error, then it is delivered
 ``slow-MS``     takes MS milliseconds; what follows (``slow-300-dead``) is a script again
-``total-``      Android: what follows (``total-flaky-1``) is a script again; where it fails, all of the notification does,
-                which leaves ``logs`` empty: only the feedback webhook tells
+``total-``      Android: what follows (``total-flaky-1``) is a script again; where it fails, the whole notification
+                does, which leaves ``logs`` empty: only the feedback webhook tells
 anything else   is delivered; so is every token of 64 hex digits, which a random APNs token may be
 ==============  ================================================================================================
 
@@ -98,11 +98,11 @@ _APNS_TOKEN = re.compile(r"[0-9a-fA-F]{64}")
 _FLAKY = re.compile(r"flaky-(\d+)")
 _SLOW = re.compile(r"slow-(\d+)-?")
 _TOTAL = "total-"
-_NO_TOKEN = (
+_UNADDRESSED = (
     "fcm service send message error: invalid message at index 0: exactly one of token, topic or condition must be"
     " specified"
 )
-_MANY_TOKENS = "you can specify up to 500 device registration tokens per invocation"
+_TOO_MANY = "you can specify up to 500 device registration tokens per invocation"
 
 _PLATFORMS = {1: "ios", 2: "android"}
 
@@ -210,8 +210,8 @@ class Gorush:
         if platform == "android" and _is_refused_by_fcm(notification):
             for token in tokens:
                 self._record(notification, post, token, "refused")
-            failures = [("", _NO_TOKEN)] if "" in tokens else [(token, _MANY_TOKENS) for token in tokens]
-            return await self._fail_totally(notification, failures)
+            refused = [("", _UNADDRESSED)] if "" in tokens else [(token, _TOO_MANY) for token in tokens]
+            return await self._fail_totally(notification, refused)
         if platform == "android" and notification.get("topic"):
             tokens.insert(0, notification["topic"])
         self.counters["busy_workers"] += 1
