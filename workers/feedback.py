@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
@@ -40,8 +41,8 @@ MOST_BYTES: Final = 64 * 1024
 BODY_SECONDS: Final = 5.0
 #: Seconds that Postgres has; a worker of gorush waits meanwhile.
 POSTGRES_SECONDS: Final = 2.0
-#: Calls that wait for Postgres at most.
-MOST_WAITING: Final = 256
+#: Calls that wait for Postgres at most. A gorush keeps 20 connections open.
+MOST_WAITING: Final = 100
 
 _STATUS: Final = {
     Result.NOTED: HTTPStatus.OK,
@@ -59,14 +60,14 @@ class Receiver:
     """The routes of the process.
 
     Args:
-        pool: of Postgres connections; as many calls ask it at the same time.
+        pool: of Postgres connections.
         secret: what gorush sends to prove that it is gorush.
     """
 
     def __init__(self, pool: ConnectionPool, secret: str) -> None:
         self._pool = pool
         self._secret = secret.encode()
-        self._threads = ThreadPoolExecutor(pool.max_size, "feedback")
+        self._threads = ThreadPoolExecutor(MOST_WAITING, "feedback")
         self._waiting = 0
 
     def app(self) -> web.Application:
@@ -109,9 +110,10 @@ class Receiver:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, feedback.take, self._pool, body)
         except Exception as error:
-            if not is_outage(error):
-                raise
-            log.warning("feedback_not_stored", error=type(error).__name__)
+            if is_outage(error):
+                log.warning("feedback_not_stored", error=type(error).__name__)
+            else:
+                log.exception("feedback_failed")
             return Result.UNAVAILABLE
         finally:
             self._waiting -= 1
@@ -155,6 +157,8 @@ def run(settings: Settings) -> None:
     except OSError as error:
         pool.close()
         raise SettingsError(f"WAKUPUSH_FEEDBACK__HTTP_PORT cannot be listened on: {error.strerror}") from None
+    # It would log each request that is no HTTP as an error.
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
     log.info("started", http_port=listener.getsockname()[1])
     app = Receiver(pool, secret.get_secret_value()).app()
     web.run_app(app, sock=listener, print=None, access_log=None, shutdown_timeout=POSTGRES_SECONDS)

@@ -288,7 +288,7 @@ def apply_feedback(connection: Connection, delivery_keys: Collection[bytes]) -> 
                 seen=seen,
             ),
             state=State.FAILED,
-            failure=BY_LABEL[failure],
+            failure=BY_LABEL.get(failure, Failure.PLATFORM_UNCLEAR),
             version=None if version is None else int(version),
         )
         for (
