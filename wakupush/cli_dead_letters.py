@@ -35,6 +35,8 @@ app = typer.Typer(
 
 #: Exit code where no dead letter matched.
 NOTHING = 1
+#: Columns of a terminal that nothing is too wide for.
+WIDE = 1000
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -341,10 +343,9 @@ def _events_table(events: list[PastEvent]) -> Table:
 
 
 def _print(*tables: Table) -> None:
-    """Print tables, and never break a key or a time that somebody wants to copy."""
+    """Print tables as wide as they are: a key or a time that somebody wants to copy is never broken."""
     from rich.console import Console
 
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, width=WIDE)
     for table in tables:
-        wide = Console(highlight=False, markup=False, width=max(console.width, console.measure(table).maximum))
-        wide.print(table)
+        console.print(table)
