@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from wakupush.failures import Failure
     from wakupush.settings import Settings
-    from wakupush.state.dead_letters import DeadLetter, Device, PastEvent, Selection
+    from wakupush.state.dead_letters import DeadLetter, Device, PastEvent, Position, Selection
 
 # Commands import what they need when they run, as in `wakupush.cli`.
 # ruff: noqa: PLC0415
@@ -129,7 +129,7 @@ def retry(
         _change(
             connection,
             _chosen(connection, selection, keys, every=every),
-            lambda chosen: dead_letters.retry(connection, chosen, time_to_live=time_to_live),
+            lambda chosen, after: dead_letters.retry(connection, chosen, after, time_to_live=time_to_live),
             ask=every and not yes,
             verb="send again",
             done="will be sent again",
@@ -155,7 +155,7 @@ def drop(
         _change(
             connection,
             _chosen(connection, selection, keys, every=every),
-            lambda chosen: dead_letters.drop(connection, chosen),
+            lambda chosen, after: dead_letters.drop(connection, chosen, after),
             ask=every and not yes,
             verb="delete",
             done="deleted",
@@ -250,7 +250,7 @@ def _find(connection: Connection, prefixes: list[str]) -> list[bytes]:
 def _change(
     connection: Connection,
     selection: Selection,
-    step: Callable[[Selection], int],
+    step: Callable[[Selection, Position | None], list[Position]],
     *,
     ask: bool,
     verb: str,
@@ -265,11 +265,12 @@ def _change(
     total = dead_letters.count(connection, selection)
     if total and ask:
         typer.confirm(f"{verb} {total} dead letters?", abort=True, err=True)
-    changed = 0
+    changed, end = 0, None
     with Progress(console=Console(stderr=True), disable=total <= dead_letters.CHUNK_ROWS) as progress:
         task = progress.add_task(done, total=total)
-        while chunk := step(selection):
-            changed += chunk
+        while chunk := step(selection, end):
+            changed += len(chunk)
+            end = chunk[-1]
             progress.update(task, completed=changed)
     _end(changed, done)
 

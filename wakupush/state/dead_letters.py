@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, LiteralString
+from typing import TYPE_CHECKING, Any, Final
 
 from psycopg import sql
 
@@ -15,13 +15,15 @@ from wakupush.state.queries import load
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from psycopg import Connection
+    from psycopg import Connection, Cursor
 
     from wakupush.failures import Failure
 
 _SQL = load("dead_letters")
 #: Bytes of a delivery key.
 KEY_BYTES: Final = 32
+#: Where a dead letter stands among all: when it ended, and its key.
+Position = tuple[datetime, bytes]
 #: Rows that are read or changed at once.
 CHUNK_ROWS: Final = 1000
 #: Events of one dead letter that are shown at most.
@@ -94,11 +96,10 @@ def now(connection: Connection) -> datetime:
 
 def every(connection: Connection, selection: Selection, most: int) -> Iterator[list[DeadLetter]]:
     """Read the newest dead letters of a selection, `most` in all, in chunks with a statement each."""
-    before: dict[str, Any] = {}
+    end: Position | None = None
     while most > 0:
-        query, values = _select("page", selection, *(["before"] if before else []))
         limit = min(most, CHUNK_ROWS)
-        rows = connection.execute(query, values | before | {"limit": limit}).fetchall()
+        rows = _execute(connection, "page", selection, before=end, limit=limit).fetchall()
         page = [
             DeadLetter(key, State(state), TokenType(platform), reason, attempts, seen, finished, expires, trace_id)
             for key, state, platform, reason, attempts, seen, finished, expires, trace_id in rows
@@ -108,35 +109,37 @@ def every(connection: Connection, selection: Selection, most: int) -> Iterator[l
         if len(page) < limit:
             return
         most -= len(page)
-        before = {"before_time": page[-1].finished_at, "before_key": page[-1].delivery_key}
+        end = page[-1].finished_at, page[-1].delivery_key
 
 
 def count(connection: Connection, selection: Selection) -> int:
     """Return how many dead letters a selection has."""
-    query, values = _select("count", selection)
-    row = connection.execute(query, values).fetchone()
+    row = _execute(connection, "count", selection).fetchone()
     return int(row[0]) if row else 0
 
 
-def retry(connection: Connection, selection: Selection, *, time_to_live: float) -> int:
-    """Make dead letters due, with all attempts and their time to live anew; return how many.
+def retry(
+    connection: Connection, selection: Selection, after: Position | None, *, time_to_live: float
+) -> list[Position]:
+    """Make dead letters due, with all attempts and their time to live anew; return where they stood.
 
-    At most `CHUNK_ROWS`, the oldest first; the caller commits each time and goes on until there are none. The selection
-    should end at a time that is over: what dies again meanwhile is then not sent a second time.
+    At most `CHUNK_ROWS`, the oldest first; the caller commits each time, and goes on after the last one until there are
+    none. The selection should end at a time that is over: what dies again meanwhile is then not sent a second time.
 
     Args:
         connection: the schedule enqueues them once that is committed.
         selection: which.
+        after: only those behind this position.
         time_to_live: seconds after which they expire.
     """
-    query, values = _select("retry", selection)
-    return connection.execute(query, values | {"limit": CHUNK_ROWS, "time_to_live": time_to_live}).rowcount
+    return sorted(
+        _execute(connection, "retry", selection, after=after, limit=CHUNK_ROWS, time_to_live=time_to_live).fetchall()
+    )
 
 
-def drop(connection: Connection, selection: Selection) -> int:
-    """Delete dead letters with their content, at most `CHUNK_ROWS`, the oldest first; return how many."""
-    query, values = _select("drop", selection)
-    return connection.execute(query, values | {"limit": CHUNK_ROWS}).rowcount
+def drop(connection: Connection, selection: Selection, after: Position | None) -> list[Position]:
+    """Delete dead letters with their content, as `retry` does."""
+    return sorted(_execute(connection, "drop", selection, after=after, limit=CHUNK_ROWS).fetchall())
 
 
 def find(connection: Connection, prefix: str) -> list[bytes]:
@@ -165,16 +168,39 @@ def counts(connection: Connection) -> dict[tuple[TokenType, str], int]:
     return {(TokenType(platform), reason or ""): number for platform, reason, number in rows}
 
 
-def _select(name: str, selection: Selection, *more: str) -> tuple[sql.Composed, dict[str, Any]]:
-    """Return a query with the conditions that a selection makes, and the values of those."""
-    values = {
-        "of_keys": ("keys", selection.keys),
-        "of_reason": ("reason", selection.reason and selection.reason.label),
-        "of_platform": ("platform", selection.platform),
-        "since": ("since", selection.since),
-        "until": ("until", selection.until),
+def _execute(
+    connection: Connection,
+    name: str,
+    selection: Selection,
+    *,
+    before: Position | None = None,
+    after: Position | None = None,
+    **values: Any,
+) -> Cursor[Any]:
+    query, conditions = compose(name, selection, before=before, after=after)
+    return connection.execute(query, conditions | values)
+
+
+def compose(
+    name: str, selection: Selection, *, before: Position | None = None, after: Position | None = None
+) -> tuple[sql.Composed, dict[str, Any]]:
+    """Return a query with the conditions that a selection and a position make, and the values of those."""
+    end = before or after
+    position = {"end_time": end[0], "end_key": end[1]} if end else {}
+    wanted: dict[str, dict[str, Any]] = {
+        "of_keys": {"keys": selection.keys},
+        "of_reason": {"reason": selection.reason and selection.reason.label},
+        "of_platform": {"platform": selection.platform},
+        "since": {"since": selection.since},
+        "until": {"until": selection.until},
+        "before": position if before else {},
+        "after": position if after else {},
     }
-    wanted = {condition: pair for condition, pair in values.items() if pair[1] is not None}
-    conditions: list[LiteralString] = [_SQL[condition] for condition in (*wanted, *more)]
-    query = sql.SQL(_SQL[name]).format(conditions=sql.SQL(" ").join(map(sql.SQL, conditions)))
-    return query, dict(wanted.values())
+    wanted = {
+        condition: values
+        for condition, values in wanted.items()
+        if values and all(value is not None for value in values.values())
+    }
+    conditions = sql.SQL(" ").join(sql.SQL(_SQL[condition]) for condition in wanted)
+    merged = {key: value for values in wanted.values() for key, value in values.items()}
+    return sql.SQL(_SQL[name]).format(conditions=conditions), merged

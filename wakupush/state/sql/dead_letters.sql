@@ -10,7 +10,7 @@ SELECT count(*) FROM deliveries WHERE state IN ('dead_letter', 'expired') {condi
 
 -- name: retry
 WITH chosen AS MATERIALIZED (
-    SELECT delivery_key FROM deliveries
+    SELECT finished_at, delivery_key FROM deliveries
     WHERE state IN ('dead_letter', 'expired') AND message IS NOT NULL {conditions}
     ORDER BY finished_at, delivery_key LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
@@ -23,14 +23,17 @@ UPDATE deliveries SET
     finished_at = NULL
 FROM chosen
 WHERE deliveries.delivery_key = chosen.delivery_key
+RETURNING chosen.finished_at, chosen.delivery_key
 
 -- name: drop
 WITH chosen AS MATERIALIZED (
-    SELECT delivery_key FROM deliveries
+    SELECT finished_at, delivery_key FROM deliveries
     WHERE state IN ('dead_letter', 'expired') {conditions}
     ORDER BY finished_at, delivery_key LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
-DELETE FROM deliveries USING chosen WHERE deliveries.delivery_key = chosen.delivery_key
+DELETE FROM deliveries USING chosen
+WHERE deliveries.delivery_key = chosen.delivery_key
+RETURNING chosen.finished_at, chosen.delivery_key
 
 -- name: of_keys
 AND delivery_key = ANY (%(keys)s)
@@ -48,7 +51,10 @@ AND finished_at >= %(since)s
 AND finished_at <= %(until)s
 
 -- name: before
-AND (finished_at, delivery_key) < (%(before_time)s, %(before_key)s)
+AND (finished_at, delivery_key) < (%(end_time)s, %(end_key)s)
+
+-- name: after
+AND (finished_at, delivery_key) > (%(end_time)s, %(end_key)s)
 
 -- name: keys
 SELECT delivery_key FROM deliveries
