@@ -119,7 +119,7 @@ class Failure(Enum):
     TOKEN_UNREGISTERED = Treatment("token_unregistered", Answer.NOT_REGISTERED, token=Token.DEAD)
     TOKEN_REJECTED = Treatment("token_rejected", Answer.INTERNAL_ERROR, token=Token.SUSPECT)
     # The platform says that the token is gone, but says so of too many to be believed: the registration stands.
-    TOKEN_DOUBTED = Treatment("token_doubted", Answer.INTERNAL_ERROR, token=Token.SUSPECT)
+    TOKEN_DOUBTED = Treatment("token_doubted", Answer.INTERNAL_ERROR)
     PAYLOAD_TOO_LARGE = Treatment("payload_too_large", Answer.INTERNAL_ERROR)
     CREDENTIALS_REJECTED = Treatment("credentials_rejected", Answer.INTERNAL_ERROR, Retry.SLOWLY)
     SENDER_MISMATCH = Treatment("sender_mismatch", Answer.INTERNAL_ERROR, token=Token.SUSPECT)

@@ -119,8 +119,9 @@ def attempt(context: Context, post: list[Posting]) -> Failed:
         metrics.POST_SECONDS.labels(notifications[0].platform.label).observe(time.monotonic() - begun)
         context.caution.note(notifications, outcomes, time.monotonic())
         known += zip((posting for posting, _ in pairs), outcomes, strict=True)
+    settlements = [_settlement(context, posting, failure) for posting, failure in known]
     try:
-        settlements = _store(context, known)
+        settled = _store(context, settlements, len(post))
     except INFRASTRUCTURE as error:
         # The leases end, and the deliveries come back as unknown.
         log.error(  # noqa: TRY400 - the traceback says nothing more
@@ -129,7 +130,7 @@ def attempt(context: Context, post: list[Posting]) -> Failed:
         return {}
     return {
         settlement.delivery.delivery_key: settlement.failure
-        for settlement in settlements
+        for settlement in settled
         if settlement.state is State.FAILED and settlement.failure is not None
     }
 
@@ -241,14 +242,16 @@ def _settlement(context: Context, posting: Posting, failure: Failure | None) -> 
     if failure is None:
         suspected = posting.target is not None and posting.target.suspected
         return Settlement(delivery=posting.delivery, state=State.DELIVERED, version=version, suspected=suspected)
-    wait = next_wait(failure, posting.delivery.attempt, context.settings.delivery)
-    if wait is not None:
-        state = State.PENDING
-    elif failure.retry is Retry.NEVER:
-        state = State.FAILED
-    else:
-        state = State.DEAD_LETTER
+    state, wait = _after(context, posting.delivery, failure)
     return Settlement(delivery=posting.delivery, state=state, failure=failure, wait=wait, version=version)
+
+
+def _after(context: Context, delivery: Delivery, failure: Failure) -> tuple[State, float | None]:
+    """Return the state after an attempt that failed, and the seconds until the next one."""
+    wait = next_wait(failure, delivery.attempt, context.settings.delivery)
+    if wait is not None:
+        return State.PENDING, wait
+    return State.FAILED if failure.retry is Retry.NEVER else State.DEAD_LETTER, None
 
 
 @retry(
@@ -257,34 +260,45 @@ def _settlement(context: Context, posting: Posting, failure: Failure | None) -> 
     stop=stop_after_attempt(8) | stop_after_delay(STORE_SECONDS),
     reraise=True,
 )
-def _store(context: Context, known: list[tuple[Posting, Failure | None]]) -> list[Settlement]:
-    """Store what attempts came to, as far as their leases are still ours, and return what that is.
+def _store(context: Context, settlements: list[Settlement], batch_size: int) -> list[Settlement]:
+    """Store what attempts came to, as far as their leases are still ours; return it as it was stored.
 
     What gorush's webhook told meanwhile counts where gorush's answer tells of no failure, or leaves the outcome open.
     """
     with context.pool.connection() as connection:
-        told = deliveries.lock(connection, [posting.delivery for posting, _ in known])
-        outcomes = [(posting, _outcome(failure, told.get(posting.delivery.delivery_key))) for posting, failure in known]
-        doubted = tokens.doubted(connection, context.settings.tokens, [failure for _, failure in outcomes])
-        settlements = [
-            _settlement(context, posting, tokens.believed(failure, posting.delivery.platform, doubted))
-            for posting, failure in outcomes
-        ]
-        settled = deliveries.settle(connection, settlements)
+        told = deliveries.lock(connection, [settlement.delivery for settlement in settlements])
+        failures = [_told(settlement, told.get(settlement.delivery.delivery_key)) for settlement in settlements]
+        doubted = tokens.doubted(connection, context.settings.tokens, failures)
+        settled = deliveries.settle(
+            connection,
+            [
+                _revised(context, settlement, tokens.believed(failure, settlement.delivery.platform, doubted))
+                for settlement, failure in zip(settlements, failures, strict=True)
+            ],
+        )
         happened = [
-            _event(context, settlement.delivery, kind, settlement.failure, len(known))
+            _event(context, settlement.delivery, kind, settlement.failure, batch_size)
             for settlement in settled
             for kind in _kinds(settlement)
         ]
         happened += _learn(context, connection, settled, doubted)
         events.add(connection, happened)
     count_events(happened)
-    return settlements
+    return settled
 
 
-def _outcome(failure: Failure | None, told: Failure | None) -> Failure | None:
-    """Return what an attempt came to, by what gorush answered and by what its webhook told."""
-    return told or failure if failure is None or failure.unknown else failure
+def _told(settlement: Settlement, feedback: Failure | None) -> Failure | None:
+    """Return the failure of an attempt, by what gorush answered and by what its webhook told."""
+    failure = settlement.failure
+    return feedback or failure if failure is None or failure.unknown else failure
+
+
+def _revised(context: Context, settlement: Settlement, failure: Failure | None) -> Settlement:
+    """Return what an attempt came to if it failed so."""
+    if failure is None or failure is settlement.failure:
+        return settlement
+    state, wait = _after(context, settlement.delivery, failure)
+    return replace(settlement, state=state, failure=failure, wait=wait)
 
 
 def _learn(

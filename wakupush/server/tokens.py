@@ -87,7 +87,8 @@ def learn(
 
 
 def _is_bad(settlement: Settlement) -> bool:
-    return settlement.failure is not None and settlement.failure.token is not Token.UNTOUCHED
+    failure = settlement.failure
+    return failure is Failure.TOKEN_DOUBTED or (failure is not None and failure.token is not Token.UNTOUCHED)
 
 
 def _dies(connection: Connection, settlement: Settlement) -> bool:
