@@ -238,6 +238,8 @@ def test_everything_is_changed_only_after_a_question(run, rows):
     assert rows("SELECT count(*) FROM deliveries WHERE state IN ('dead_letter', 'expired')") == [(6,)]
     assert "2 dead letters will be" in run("retry", "--all", "--reason", "rate_limited", stdin="y\n").stdout
     assert rows("SELECT count(*) FROM deliveries WHERE state = 'pending'") == [(2,)]
+    run("retry", "--all", "--yes")  # the expired one too
+    assert rows("SELECT count(*) FROM deliveries WHERE state = 'pending'") == [(6,)]
 
 
 @pytest.mark.usefixtures("several")
