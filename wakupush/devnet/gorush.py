@@ -247,7 +247,9 @@ class Gorush:
         async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
             for entry in entries:
                 try:
-                    async with session.post(self.settings.feedback_url, data=_dumped(entry).encode()) as answer:
+                    async with session.post(
+                        self.settings.feedback_url, data=_dumped(entry).encode(errors="replace")
+                    ) as answer:
                         taken = answer.status == HTTPStatus.OK
                 except (aiohttp.ClientError, TimeoutError):
                     taken = False
