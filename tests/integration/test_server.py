@@ -340,7 +340,7 @@ def test_what_finds_no_free_slot_waits_for_the_schedule(server, client):
     server.context.posts.submit(TokenType.APN, lambda: None)
     [(key,)] = server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")
     assert deliveries.claim_due(server.context) == 1
-    deliveries.deliver(server.context, [key], 0)
+    deliveries.deliver(server.context, {key: 0}, "")
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 1)]
 
 
@@ -487,10 +487,10 @@ def test_a_worker_that_dies_in_a_post_gives_its_deliveries_back(server, client, 
     assert task["headers"]["argsrepr"] == "(attempt 2 of 10, 1 ios, after lease_lost)"
     [(key, task_id)] = server.rows("SELECT delivery_key, task_id FROM deliveries")
     assert task["headers"]["id"] == task_id
-    deliveries.deliver(server.context, [key], 0)  # an attempt that is not the next one does nothing
+    deliveries.deliver(server.context, {key: 0}, "")  # an attempt that is not the next one does nothing
     assert server.pushes() == []
     for _ in range(3):  # as often as the task comes
-        deliveries.deliver(server.context, [key], 1)
+        deliveries.deliver(server.context, {key: 1}, "")
     assert [push.outcome for push in server.pushes()] == ["delivered"]
     assert server.events("unknown") == [("lease_lost", None)]
 
@@ -502,7 +502,7 @@ def test_deliveries_expire_and_run_out_of_attempts(open_server, client):
     keys = [key for (key,) in server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")]
     server.rows("UPDATE deliveries SET expires_at = now() WHERE delivery_key = %s RETURNING 1", keys[0])
     assert deliveries.claim_due(server.context) == 2
-    deliveries.deliver(server.context, keys, 1)
+    deliveries.deliver(server.context, dict.fromkeys(keys, 1), "")
     assert sorted(server.rows("SELECT state, failure FROM deliveries")) == [
         ("dead_letter", "platform_unavailable"),
         ("expired", "delivery_expired"),

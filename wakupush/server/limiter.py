@@ -17,6 +17,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 #: Names of what is limited.
 FIRST_REGISTRATIONS: Final = "first_registrations"
 REPEATS: Final = "repeats"
+DEVICE_PUSHES: Final = "device_pushes"
+TOPIC_QUERIES: Final = "topic_queries"
 
 
 class Limiter:
@@ -38,9 +40,11 @@ class Limiter:
 
         Args:
             name: what is limited.
-            most: how many a minute.
+            most: how many a minute; 0 is no limit, and nothing is counted.
             key: tells apart what is limited each by itself. No secret.
         """
+        if not most:
+            return True
         try:
             return self._limiter.hit(RateLimitItemPerMinute(most), name, key)
         except RedisError as error:
