@@ -12,7 +12,7 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool
 
-from wakupush.connections import open_redis
+from wakupush.connections import NO_RETRY, open_redis
 from wakupush.gorush.batches import Caution
 from wakupush.gorush.client import Gorush
 from wakupush.queues import celery_app
@@ -66,6 +66,7 @@ class Resources:
         self.publisher.close()
         self.pool.close()
         self.redis.close()
+        self.breaker.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,13 +131,12 @@ def check_dsn(settings: PostgresSettings) -> str:
 
 
 def _resources(settings: Settings) -> dict[str, Any]:
-    redis = open_redis(settings.redis)
     return {
         "settings": settings,
         "pool": _open_pool(settings.postgres),
-        "redis": redis,
+        "redis": open_redis(settings.redis),
         # No post outlives its lease.
-        "breaker": Breaker(redis, settings.breaker, settings.delivery.lease),
+        "breaker": Breaker(open_redis(settings.redis, retry=NO_RETRY), settings.breaker, settings.delivery.lease),
         "publisher": Publisher(
             settings.waku.url, timeout=settings.waku.publish_timeout, connections=PUBLISH_CONNECTIONS
         ),

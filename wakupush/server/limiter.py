@@ -11,6 +11,7 @@ from limits.strategies import FixedWindowRateLimiter
 from redis import RedisError
 
 from wakupush import metrics
+from wakupush.connections import NO_RETRY
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -31,7 +32,11 @@ class Limiter:
 
     def __init__(self, redis_url: str, timeout: float) -> None:
         storage = storage_from_string(
-            redis_url, socket_timeout=timeout, socket_connect_timeout=timeout, key_prefix="wakupush:limit"
+            redis_url,
+            socket_timeout=timeout,
+            socket_connect_timeout=timeout,
+            retry=NO_RETRY,  # type: ignore[arg-type]  # handed on to redis-py, as all options are
+            key_prefix="wakupush:limit",
         )
         self._limiter = FixedWindowRateLimiter(storage)
 
