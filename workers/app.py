@@ -20,6 +20,7 @@ from wakupush.queues import DELIVER, DISPATCH, QUEUES, Entry, celery_app, decode
 from wakupush.server import deliveries, handling
 from wakupush.server.context import Context
 from wakupush.server.faults import is_outage
+from wakupush.server.task_events import AttemptFailed
 from wakupush.state.deliveries import State
 
 if TYPE_CHECKING:
@@ -42,10 +43,6 @@ class _Process:
 
     context: Context
     node: str
-
-
-class _AttemptFailed(Exception):
-    """What Flower shows of an attempt that failed: the label of the failure."""
 
 
 def create_app(settings: Settings, **log_context: Any) -> Celery:
@@ -77,7 +74,7 @@ def _add_queue_task(app: Celery, queue: Queue) -> None:
 
 
 def _add_deliver_task(app: Celery) -> None:
-    @app.task(name=DELIVER, bind=True, throws=(_AttemptFailed,))
+    @app.task(name=DELIVER, bind=True, throws=(AttemptFailed,))
     def deliver(self: Task[..., None], claimed: dict[str, int]) -> None:
         settlement = None
         with _given_back(self, DISPATCH):
@@ -92,12 +89,12 @@ def _end(settlement: Settlement | None) -> None:
     Raises:
         Ignore: that is not known yet; whoever stores it sends the event.
         Retry: it is tried again, when the schedule enqueues it.
-        _AttemptFailed: it is not.
+        AttemptFailed: it is not.
     """
     if settlement is None:
         raise Ignore
     if settlement.failure is not None:
-        failed = _AttemptFailed(settlement.failure.label)
+        failed = AttemptFailed(settlement.failure.label)
         if settlement.state is State.PENDING:
             raise Retry(exc=failed)
         raise failed

@@ -113,10 +113,19 @@ def _posts_by_platform(context: Context, postings: list[Posting]) -> dict[TokenT
 def _work_through(
     context: Context, platform: TokenType, posts: list[list[Posting]], *, until: float, probe: bool
 ) -> Failed:
-    """Make posts one after another, while the breaker lets them and their leases cover one more (monotonic seconds)."""
+    """Make posts one after another, while the breaker lets them and their leases cover one more.
+
+    Args:
+        context: of this process.
+        platform: of all of them.
+        posts: at least one.
+        until: monotonic seconds after which none is begun.
+        probe: whether they are probes.
+    """
     failed: Failed = {}
     for position, post in enumerate(posts):
-        if time.monotonic() > until or (position and not context.breaker.is_closed(platform)):
+        # The first one was let through just now, and every lease covers one.
+        if position and (time.monotonic() > until or not context.breaker.is_closed(platform)):
             _put_back(context, posts[position:])
             break
         context.posts.begin(platform)
@@ -306,6 +315,7 @@ def _enqueue(resources: Resources, due: list[Due]) -> None:
         args=[{one.delivery_key.hex(): one.begun for one in due}],
         queue=DISPATCH.name,
         task_id=first.task_id,
+        retries=first.begun,
         headers={"messages": len(due), "seen": resources.now()},
         argsrepr=argument(first.begun + 1, most, len(due), first.platform, first.failure),
         kwargsrepr="",

@@ -32,6 +32,10 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 TaskEvent = tuple[str, dict[str, Any]]
 
 
+class AttemptFailed(Exception):
+    """What Flower shows of an attempt that failed: the label of the failure."""
+
+
 class Lead:
     """The delivery whose id a task has: the task shows what its attempt came to or, once it has left, who stores it."""
 
@@ -90,16 +94,16 @@ class TaskEvents:
 
     def retried(self, delivery: Delivery, failure: Failure) -> TaskEvent:
         """Return the event of an attempt that failed in passing."""
-        return "task-retried", {"uuid": delivery.task_id, "exception": failure.label, "traceback": ""}
+        return "task-retried", {"uuid": delivery.task_id, "exception": _shown(failure), "traceback": ""}
 
     def ended(self, settlement: Settlement) -> TaskEvent:
         """Return the event of what an attempt came to."""
         delivery, failure = settlement.delivery, settlement.failure
         if failure is None:
-            return "task-succeeded", {"uuid": delivery.task_id, "result": settlement.state.value, "runtime": 0.0}
+            return "task-succeeded", {"uuid": delivery.task_id, "result": settlement.state.value, "runtime": None}
         if settlement.state is State.PENDING:
             return self.retried(delivery, failure)
-        return "task-failed", {"uuid": delivery.task_id, "exception": failure.label, "traceback": ""}
+        return "task-failed", {"uuid": delivery.task_id, "exception": _shown(failure), "traceback": ""}
 
     def send(self, events: list[TaskEvent]) -> None:
         """Send events in their order, as one message; without Redis they are lost, and that is counted."""
@@ -139,6 +143,10 @@ class TaskEvents:
             if self._dispatcher.connection is not None:
                 self._dispatcher.connection.release()
             self._dispatcher = None
+
+
+def _shown(failure: Failure) -> str:
+    return repr(AttemptFailed(failure.label))
 
 
 def argument(attempt: int, most: int, count: int, platform: TokenType, failure: Failure | None) -> str:

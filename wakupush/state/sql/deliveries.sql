@@ -41,8 +41,6 @@ WITH lapsed AS MATERIALIZED (
     SELECT delivery_key FROM deliveries
     WHERE state = 'pending' AND platform = %(platform)s AND next_attempt_at <= now()
     ORDER BY next_attempt_at LIMIT %(limit)s - (SELECT count(*) FROM lapsed) FOR UPDATE SKIP LOCKED
-), due AS (
-    SELECT delivery_key FROM lapsed UNION ALL SELECT delivery_key FROM waiting
 )
 UPDATE deliveries SET
     state = 'pending',
@@ -50,9 +48,9 @@ UPDATE deliveries SET
     lease = NULL,
     lease_until = NULL,
     next_attempt_at = now() + %(seconds)s * interval '1 second'
-FROM due
-WHERE deliveries.delivery_key = due.delivery_key
-RETURNING deliveries.delivery_key, platform, attempt, failure, task_id
+-- Not by a join: not knowing how few they are, the planner would read the whole table.
+WHERE delivery_key = ANY (ARRAY(SELECT delivery_key FROM lapsed UNION ALL SELECT delivery_key FROM waiting))
+RETURNING delivery_key, platform, attempt, failure, task_id
 
 -- name: take
 UPDATE deliveries SET
