@@ -21,7 +21,7 @@ from ingest.enqueue import Enqueuer
 from ingest.routing import Routes
 from wakupush import http, metrics, watched
 from wakupush.connections import open_redis
-from wakupush.queues import Entry, celery_app, oldest_seen
+from wakupush.queues import QUERY, Entry, celery_app, oldest_seen
 from wakupush.server.context import open_pool
 from wakupush.server.faults import is_outage
 from wakupush.settings import SettingsError
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from wakupush.protocol.waku_message import WakuMessage
+    from wakupush.queues import Queue
     from wakupush.settings import ReconcileSettings, Settings
     from wakupush.waku.store_codec import Page
 
@@ -78,6 +79,8 @@ class Kind:
     name: str
     #: None means the whole shard, of which the watched topics are taken.
     content_topics: tuple[str, ...] = ()
+    #: Where what it finds belongs; anything else is left to the other kind.
+    queues: frozenset[Queue]
     #: Seconds back to which it looks.
     window: float
 
@@ -215,10 +218,9 @@ class Walker:
             walked_to = reconciliation.watermark(connection, self._track(pubsub_topic))
         if walked_to is None:
             return least
-        start = walked_to / _NANOSECONDS - self.settings.overlap
         if (unsettled := self._unsettled.get(pubsub_topic)) is not None:
-            start = min(start, unsettled / _NANOSECONDS)
-        return max(start, least)
+            walked_to = min(walked_to, unsettled)
+        return max(walked_to / _NANOSECONDS - self.settings.overlap, least)
 
     def _walk(self, pubsub_topic: str, least: float, *, only_recent: bool, advance: bool) -> Tally:
         """Enqueue what is missing of a shard.
@@ -302,7 +304,7 @@ class Walker:
             for hash_ in missing
             if (message := known[hash_]) is not None
         ]
-        ours = [entry for _, entry in self.enqueuer.ours(entries)]
+        ours = [entry for queue, entry in self.enqueuer.ours(entries) if queue in self.kind.queues]
         if not ours:
             return
         tally.missing += len(ours)
@@ -365,7 +367,10 @@ def parse_since(text: str, now: float) -> float:
     """
     if duration := re.fullmatch(r"([0-9]{1,9})([smhd])", text):
         return now - int(duration[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[duration[2]]
-    told = datetime.fromisoformat(text)
+    try:
+        told = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("neither a duration nor a time") from None
     return (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp()
 
 
@@ -374,6 +379,7 @@ class Reconciliation:
     """All walkers of a process, and what they share."""
 
     walkers: list[Walker]
+    enqueuer: Enqueuer
     pool: ConnectionPool
 
     @classmethod
@@ -386,8 +392,13 @@ class Reconciliation:
         chosen = settings.reconcile
         routes = Routes.load(settings)
         kinds = (
-            Kind(name="query_topics", window=chosen.query_window),
-            Kind(name="own_topics", content_topics=tuple(routes.queues), window=chosen.window),
+            Kind(name="query_topics", queues=frozenset({QUERY}), window=chosen.query_window),
+            Kind(
+                name="own_topics",
+                content_topics=tuple(routes.queues),
+                queues=frozenset(routes.queues.values()),
+                window=chosen.window,
+            ),
         )
         urls = {node_name(url): url for url in chosen.stores or [settings.waku.url]}
         redis = open_redis(settings.redis)
@@ -409,12 +420,14 @@ class Reconciliation:
             for name, url in urls.items()
             for kind in kinds
         ]
-        return cls(walkers, pool)
+        return cls(walkers, enqueuer, pool)
 
     def close(self) -> None:
         """Close all connections."""
         for walker in self.walkers:
             walker.store.close()
+        self.enqueuer.app.close()
+        self.enqueuer.redis.close()
         self.pool.close()
 
     def healthy(self) -> http.Checks:
