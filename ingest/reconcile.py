@@ -339,6 +339,15 @@ def first_seen(message: WakuMessage, start: int, now: float) -> float:
     return min(now, (message.timestamp or start) / _NANOSECONDS)
 
 
+def stores_of(settings: Settings) -> dict[str, str]:
+    """Return the URLs of the nodes whose Stores are walked, by their names.
+
+    Raises:
+        SettingsError: one of them is no URL.
+    """
+    return {node_name(url): url for url in settings.reconcile.stores or [settings.waku.url]}
+
+
 def node_name(url: str) -> str:
     """Return how a node is called in watermarks, metrics and logs: host, port and path, never a password.
 
@@ -349,9 +358,9 @@ def node_name(url: str) -> str:
         parts = urlsplit(url)
         port = parts.port or {"http": 80, "https": 443}[parts.scheme]
     except (ValueError, KeyError):
-        raise SettingsError("WAKUPUSH_RECONCILE__STORES: a Store is no URL of http or https") from None
+        raise SettingsError("WAKUPUSH_RECONCILE__STORES or WAKUPUSH_WAKU__URL is no URL of http or https") from None
     if not parts.hostname:
-        raise SettingsError("WAKUPUSH_RECONCILE__STORES: a Store is a URL without a host")
+        raise SettingsError("WAKUPUSH_RECONCILE__STORES or WAKUPUSH_WAKU__URL names no host")
     return f"{parts.hostname}:{port}{parts.path.rstrip('/')}"
 
 
@@ -391,6 +400,7 @@ class Reconciliation:
         """
         chosen = settings.reconcile
         routes = Routes.load(settings)
+        stores = stores_of(settings)
         kinds = (
             Kind(name="query_topics", queues=frozenset({QUERY}), window=chosen.query_window),
             Kind(
@@ -400,7 +410,6 @@ class Reconciliation:
                 window=chosen.window,
             ),
         )
-        urls = {node_name(url): url for url in chosen.stores or [settings.waku.url]}
         redis = open_redis(settings.redis)
         pool = open_pool(settings.postgres)
         enqueuer = Enqueuer(celery_app(settings), redis, routes, settings.ingest)
@@ -417,7 +426,7 @@ class Reconciliation:
                 backlog=backlog,
                 stop=stop,
             )
-            for name, url in urls.items()
+            for name, url in stores.items()
             for kind in kinds
         ]
         return cls(walkers, enqueuer, pool)

@@ -83,8 +83,9 @@ class Stack:
         self.ingest = self._wakupush(
             "ingest live", "ingest", "live", ready=lambda: answers_http(f"{self.ingest_url}/readyz")
         )
+        # It need not be ready: a node that runs already may have no Store.
         self.reconcile = self._wakupush(
-            "ingest reconcile", "ingest", "reconcile", ready=lambda: answers_http(f"{self.reconcile_url}/readyz")
+            "ingest reconcile", "ingest", "reconcile", ready=lambda: answers_http(f"{self.reconcile_url}/healthz")
         )
         self._worker_module = worker_module
         self.workers = {name: self.worker(name, concurrency=concurrency) for name in QUEUES}
