@@ -238,12 +238,12 @@ class Walker:
             start=max(1, int(start * _NANOSECONDS)),
             end=end,
         )
-        if not self.kind.content_topics and not watched.is_complete(self.enqueuer.redis):
-            raise NotWatching
+        self._check_watching()
         tally = Tally(start)
         for page in self._pages(query):
             self._heal(query, page, tally)
             self.report(tally)
+        self._check_watching()
         # What is missing is looked for again until it is in the ledger, whoever has it meanwhile.
         self._unsettled[pubsub_topic] = tally.oldest_missing
         if advance:
@@ -264,6 +264,15 @@ class Walker:
             malformed=tally.malformed,
         )
         return tally
+
+    def _check_watching(self) -> None:
+        """Check that queries can be told from foreign messages, if this walk is to find them.
+
+        Raises:
+            NotWatching: they cannot.
+        """
+        if not self.kind.content_topics and not watched.is_complete(self.enqueuer.redis):
+            raise NotWatching
 
     def _pages(self, query: Query) -> Iterator[Page]:
         """Yield the pages of a walk, each when the queues are not behind.

@@ -273,6 +273,11 @@ def test_without_the_whole_set_of_watched_topics_no_query_is_looked_for(bench, o
     assert queries.try_walk(SHARD, ago(60)) is None
     assert own.try_walk(SHARD, ago(60)) is not None
     assert bench.watermark(queries) is None
+    watched.mark_complete(bench.redis, watched.run_id(bench.redis))
+    bench.send(FOREIGN)
+    queries.report = lambda _: bench.redis.flushall()  # Redis is wiped during the walk
+    assert queries.try_walk(SHARD, ago(60)) is None
+    assert bench.watermark(queries) is None
 
 
 def test_a_message_in_a_workers_hands_is_left_to_it(bench, opened):
