@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import time
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from celery import Celery
+    from psycopg import Connection
     from redis import Redis
 
     from wakupush.settings import PostgresSettings, Settings
@@ -130,6 +132,17 @@ def _resources(settings: Settings) -> dict[str, Any]:
     }
 
 
+def _check(connection: Connection) -> None:
+    """Check a connection that is taken out of the pool, with a round trip only if Postgres said something meanwhile.
+
+    What it says to an idle connection is that it ends.
+    """
+    poller = select.poll()
+    poller.register(connection.fileno(), select.POLLIN)
+    if poller.poll(0):
+        ConnectionPool.check_connection(connection)
+
+
 def _open_pool(settings: PostgresSettings) -> ConnectionPool:
     """Return an open pool of Postgres connections; it connects when it can."""
     return ConnectionPool(
@@ -137,7 +150,7 @@ def _open_pool(settings: PostgresSettings) -> ConnectionPool:
         min_size=1,
         max_size=settings.pool_size,
         timeout=settings.timeout,
-        check=ConnectionPool.check_connection,
+        check=_check,
         kwargs={
             "application_name": "wakupush",
             "connect_timeout": max(2, int(settings.timeout)),

@@ -8,8 +8,8 @@ SELECT
     now() + %(seconds)s * interval '1 second', to_timestamp(seen), now() + %(time_to_live)s * interval '1 second',
     task_id, trace_id
 FROM unnest(
-    %(delivery_key)s::bytea[], %(key_hash)s::bytea[], %(installation_hash)s::bytea[], %(platform)s::smallint[],
-    %(notification_type)s::smallint[], %(chat_id)s::bytea[], %(message)s::bytea[], %(lease)s::uuid[],
+    %(delivery_key)b::bytea[], %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(platform)s::smallint[],
+    %(notification_type)s::smallint[], %(chat_id)b::bytea[], %(message)b::bytea[], %(lease)s::uuid[],
     %(seen)s::float8[], %(task_id)s::text[], %(trace_id)s::text[]
 ) AS new (
     delivery_key, key_hash, installation_hash, platform, notification_type, chat_id, message, lease, seen, task_id,
@@ -61,12 +61,12 @@ UPDATE deliveries SET
     next_attempt_at = NULL,
     lease = %(lease)s,
     lease_until = now() + %(seconds)s * interval '1 second'
-WHERE delivery_key = ANY (%(delivery_keys)s) AND state = 'pending' AND attempt = %(begun)s
+WHERE delivery_key = ANY (%(delivery_keys)b) AND state = 'pending' AND attempt = %(begun)s
 RETURNING delivery_key, key_hash, installation_hash, platform, notification_type, chat_id, message, attempt, lease,
     task_id, trace_id, extract(epoch FROM seen_at)::float8, failure, expires_at <= now()
 
 -- name: lock
-SELECT FROM deliveries WHERE delivery_key = ANY (%(delivery_key)s) ORDER BY delivery_key FOR UPDATE
+SELECT FROM deliveries WHERE delivery_key = ANY (%(delivery_key)b) ORDER BY delivery_key FOR UPDATE
 
 -- name: settle
 UPDATE deliveries SET
@@ -80,7 +80,7 @@ UPDATE deliveries SET
     chat_id = CASE WHEN new.forget THEN NULL ELSE chat_id END,
     message = CASE WHEN new.forget THEN NULL ELSE message END
 FROM unnest(
-    %(delivery_key)s::bytea[], %(lease)s::uuid[], %(state)s::text[], %(failure)s::text[], %(version)s::numeric[],
+    %(delivery_key)b::bytea[], %(lease)s::uuid[], %(state)s::text[], %(failure)s::text[], %(version)s::numeric[],
     %(wait)s::float8[], %(finished)s::boolean[], %(forget)s::boolean[]
 ) AS new (delivery_key, lease, state, failure, version, wait, finished, forget)
 WHERE deliveries.delivery_key = new.delivery_key AND deliveries.state = 'posting' AND deliveries.lease = new.lease
@@ -94,5 +94,5 @@ UPDATE deliveries SET
     lease = NULL,
     lease_until = NULL,
     next_attempt_at = now() + interval '1 second'
-FROM unnest(%(delivery_key)s::bytea[], %(lease)s::uuid[]) AS new (delivery_key, lease)
+FROM unnest(%(delivery_key)b::bytea[], %(lease)s::uuid[]) AS new (delivery_key, lease)
 WHERE deliveries.delivery_key = new.delivery_key AND deliveries.state = 'posting' AND deliveries.lease = new.lease
