@@ -66,10 +66,10 @@ def migrate(
 
     import psycopg
 
-    from wakupush.server.context import check_dsn
     from wakupush.settings import SettingsError
     from wakupush.state import maintenance
     from wakupush.state.migrations import runner
+    from wakupush.state.pool import check_dsn
 
     settings = _settings(process="migrate")
     try:

@@ -168,8 +168,8 @@ def _database() -> Iterator[tuple[Settings, Connection]]:
     """Open a connection in autocommit mode, so that each statement is committed by itself."""
     import psycopg
 
-    from wakupush.server.context import check_dsn
     from wakupush.settings import SettingsError, load_settings
+    from wakupush.state.pool import check_dsn
 
     try:
         settings = load_settings()

@@ -16,10 +16,10 @@ from redis import RedisError
 
 from ingest.reconcile import stores_of
 from wakupush.connections import open_redis
-from wakupush.server.context import check_dsn
 from wakupush.server.identity import NoIdentityError, load_identity
 from wakupush.settings import SettingsError
 from wakupush.state.migrations import runner
+from wakupush.state.pool import check_dsn
 from wakupush.waku.errors import NodeError
 from wakupush.waku.node import WakuNode
 from wakupush.waku.store import Store

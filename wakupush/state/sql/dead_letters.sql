@@ -36,7 +36,7 @@ WHERE deliveries.delivery_key = chosen.delivery_key
 RETURNING chosen.finished_at, chosen.delivery_key
 
 -- name: of_keys
-AND delivery_key = ANY (%(keys)s)
+AND delivery_key = ANY (%(keys)b)
 
 -- name: of_reason
 AND failure = %(reason)s
