@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 import uuid
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from wakupush.protocol import application, payload, topics
@@ -54,7 +55,7 @@ def query(asker: PrivateKey, key_hash: bytes, *others: bytes) -> WakuMessage:
     name, _ = topics.query_topics(key_hash)
     inner = PushNotificationQuery(public_keys=[key_hash, *others]).SerializeToString()
     metadata = application.wrap(Type.PUSH_NOTIFICATION_QUERY, inner, asker)
-    return _message(name, payload.seal_symmetric(metadata, topics.symmetric_key(name), asker))
+    return _message(name, payload.seal_symmetric(metadata, _symmetric_key(name), asker))
 
 
 def notification(key_hash: bytes, registered: PushNotificationRegistration, **fields: Any) -> PushNotification:
@@ -86,6 +87,10 @@ def to_server(sender: PrivateKey, server: PublicKey, kind: Type.ValueType, inner
     """Return a message of any kind, signed at both layers, on the server's partitioned topic."""
     metadata = application.wrap(kind, inner, sender)
     return _message(topics.partitioned_topic(server), payload.seal_asymmetric(metadata, server, sender))
+
+
+#: Deriving a key takes milliseconds.
+_symmetric_key = lru_cache(maxsize=10_000)(topics.symmetric_key)
 
 
 def _message(topic_name: str, sealed: bytes) -> WakuMessage:

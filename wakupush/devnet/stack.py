@@ -21,7 +21,7 @@ from wakupush.protocol.keys import PrivateKey
 from wakupush.queues import QUEUES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
 #: Static shards of the Status network.
@@ -54,6 +54,8 @@ class Stack:
         fsync: False trades the safety of Postgres' data for speed.
         external: parts that run already.
         manners: of the embedded Waku node; go-waku's has no Store v3, which the observer reads.
+        node_options: further ones of the embedded Waku node, see `wakupush.devnet.serve`; they win over ours.
+        gorush_options: the same of the embedded gorush.
     """
 
     def __init__(
@@ -67,6 +69,8 @@ class Stack:
         worker_module: str = "wakupush",
         fsync: bool = True,
         manners: Literal["nwaku", "go-waku"] = "nwaku",
+        node_options: Sequence[str] = (),
+        gorush_options: Sequence[str] = (),
     ) -> None:
         self.directory = directory
         self.key = key or PrivateKey.generate()
@@ -76,8 +80,8 @@ class Stack:
         self.postgres = PostgresServer(directory / "postgres", fsync=fsync)
         self.redis = RedisServer(directory / "redis")
         self._ports = {name: free_port() for name in ("waku", "gorush", "ingest")}
-        self.node = self._server("waku", "--manners", manners, "--archive-window", "any")
-        self.gorush = self._server("gorush")
+        self.node = self._server("waku", "--manners", manners, "--archive-window", "any", *node_options)
+        self.gorush = self._server("gorush", *gorush_options)
         self.ingest = self._wakupush("ingest live", "ingest", "live", ready=self._ingest_polls)
         self._worker_module = worker_module
         self.workers = {name: self.worker(name, concurrency=concurrency) for name in QUEUES}
