@@ -50,12 +50,16 @@ def register(client: PrivateKey, server: PublicKey, content: PushNotificationReg
     return to_server(client, server, Type.PUSH_NOTIFICATION_REGISTRATION, sealed)
 
 
+#: The key of a query topic, by its name; deriving one takes milliseconds.
+query_key = lru_cache(maxsize=10_000)(topics.symmetric_key)
+
+
 def query(asker: PrivateKey, key_hash: bytes, *others: bytes) -> WakuMessage:
     """Return a query for users (hashes of 64 bytes), on the query topic of the first."""
     name, _ = topics.query_topics(key_hash)
     inner = PushNotificationQuery(public_keys=[key_hash, *others]).SerializeToString()
     metadata = application.wrap(Type.PUSH_NOTIFICATION_QUERY, inner, asker)
-    return _message(name, payload.seal_symmetric(metadata, _symmetric_key(name), asker))
+    return _message(name, payload.seal_symmetric(metadata, query_key(name), asker))
 
 
 def notification(key_hash: bytes, registered: PushNotificationRegistration, **fields: Any) -> PushNotification:
@@ -87,10 +91,6 @@ def to_server(sender: PrivateKey, server: PublicKey, kind: Type.ValueType, inner
     """Return a message of any kind, signed at both layers, on the server's partitioned topic."""
     metadata = application.wrap(kind, inner, sender)
     return _message(topics.partitioned_topic(server), payload.seal_asymmetric(metadata, server, sender))
-
-
-#: Deriving a key takes milliseconds.
-_symmetric_key = lru_cache(maxsize=10_000)(topics.symmetric_key)
 
 
 def _message(topic_name: str, sealed: bytes) -> WakuMessage:

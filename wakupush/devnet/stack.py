@@ -84,6 +84,7 @@ class Stack:
         self.gorush = self._server("gorush", *gorush_options)
         self.ingest = self._wakupush("ingest live", "ingest", "live", ready=self._ingest_polls)
         self._worker_module = worker_module
+        self.concurrency = concurrency
         self.workers = {name: self.worker(name, concurrency=concurrency) for name in QUEUES}
         self.beat = self._wakupush("beat", "beat")
 
