@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from itertools import pairwise
 from statistics import median
 
 from chaos.evidence import Answered, DeviceId, Evidence, Happened, Pushed, Sample, Stored
@@ -120,6 +121,17 @@ class Case:
     def delivered(self, item: Notified) -> list[Pushed]:
         """Return the attempts of a notification that the platform took."""
         return [push for push in self.pushes.get(item.delivery_key, ()) if push.outcome == "delivered"]
+
+    def doubled(self, envelopes: list[Sent], item: Notified) -> list[str | None]:
+        """Return for each time that a notification was delivered again the unknown outcome before; None without one."""
+        delivered = sorted(push.at for push in self.delivered(item))
+        unknown = [event for event in self.events_of(envelopes, item) if event.kind == "unknown"]
+        reasons = []
+        for first, second in pairwise(delivered):
+            between = [event for event in unknown if first - SLACK <= event.at <= second + SLACK]
+            reasons.append(between[0].failure if between else None)
+            unknown = [event for event in unknown if event not in between[:1]]
+        return reasons
 
     def log_lost(self, item: Notified) -> bool:
         """Say whether gorush kept a failure of a notification to itself: nobody can know then that it failed."""
@@ -235,12 +247,10 @@ def check_pushed(case: Case) -> Iterator[Violation]:
 def check_pushed_once(case: Case) -> Iterator[Violation]:
     """A notification is pushed again only after an outcome that was recorded as unknown."""
     for envelopes, _, item in case.notifications():
-        again = len(case.delivered(item)) - 1
-        if again > 0:
-            unknown = [event.failure for event in case.events_of(envelopes, item) if event.kind == "unknown"]
-            if again > len(unknown):
-                detail = f"delivered {again + 1} times, unknown outcomes: {unknown}"
-                yield Violation(Kind.PUSHED_TWICE, item.delivery_key[:16], detail)
+        reasons = case.doubled(envelopes, item)
+        if None in reasons:
+            detail = f"delivered {len(reasons) + 1} times, unknown outcomes in between: {reasons}"
+            yield Violation(Kind.PUSHED_TWICE, item.delivery_key[:16], detail)
 
 
 def check_leases(case: Case) -> Iterator[Violation]:

@@ -78,13 +78,11 @@ def _count(case: Case, kind: str) -> int:
 
 def _doubled(case: Case) -> Counter[str]:
     """Return how many deliveries were repeated, by the unknown outcome before."""
-    reasons: Counter[str] = Counter()
-    for envelopes, _, item in case.notifications():
-        again = len(case.delivered(item)) - 1
-        if again > 0:
-            unknown = [event.failure or "" for event in case.events_of(envelopes, item) if event.kind == "unknown"]
-            reasons.update((unknown + ["not recorded"] * again)[:again])
-    return reasons
+    return Counter(
+        reason or "not recorded"
+        for envelopes, _, item in case.notifications()
+        for reason in case.doubled(envelopes, item)
+    )
 
 
 def _waits(case: Case) -> list[float]:
