@@ -174,6 +174,12 @@ def in_flight(stack: Stack, connection: Connection) -> dict[str, int]:
     return counts
 
 
+def healed(stack: Stack) -> int:
+    """Return how many messages reconcile enqueued, by its log."""
+    lines = stack.reconcile.log.read_text(errors="replace").splitlines()
+    return sum(json.loads(line)["enqueued"] for line in lines if '"event": "walk_finished"' in line)
+
+
 def memory(stack: Stack) -> list[Sample]:
     """Return the resident memory of the server's processes, those of the pools included."""
     now = time.time()

@@ -122,5 +122,7 @@ class Evidence:
     memory: tuple[Sample, ...] = ()
     #: How many processes ended although nobody killed them, by name.
     died: Mapping[str, int] = field(default_factory=dict)
+    #: Messages that reconcile enqueued.
+    healed: int = 0
     #: Seconds that a lease lasts.
     lease: float = 120.0

@@ -40,8 +40,6 @@ class Fault:
     #: Processes that get a SIGKILL.
     kills: int = 0
     weight: int = 1
-    #: Whether messages are lost that only ``ingest reconcile`` brings back.
-    loses: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +165,7 @@ def _rolling_restart(stack: Stack, _: Random) -> Iterator[None]:
 
 def server_processes(stack: Stack) -> dict[str, Process]:
     """Return the processes of the server itself by their names; they may be replaced at any time."""
-    processes = {**stack.workers, "beat": stack.beat, "ingest": stack.ingest}
-    return processes | ({"reconcile": stack.reconcile} if hasattr(stack, "reconcile") else {})
+    return {**stack.workers, "beat": stack.beat, "ingest": stack.ingest, "reconcile": stack.reconcile}
 
 
 def _children(process: Process, random: Random) -> list[psutil.Process]:
@@ -188,8 +185,8 @@ def _gorush(name: str, lasts: tuple[float, float], **fields: object) -> Fault:
     return Fault(name, "gorush", partial(_spoiled, "gorush", _PUSH | fields), lasts)
 
 
-def _node(name: str, lasts: tuple[float, float], *, loses: bool = False, **fields: object) -> Fault:
-    return Fault(name, "node", partial(_spoiled, "node", _RELAY | fields), lasts, loses=loses)
+def _node(name: str, lasts: tuple[float, float], **fields: object) -> Fault:
+    return Fault(name, "node", partial(_spoiled, "node", _RELAY | fields), lasts)
 
 
 FAULTS: tuple[Fault, ...] = (
@@ -203,19 +200,19 @@ FAULTS: tuple[Fault, ...] = (
         )
     ),
     Fault("a child of dispatch outlives its lease", "dispatch", partial(_child_stalled, "dispatch"), (45, 50)),
-    Fault("ingest is killed", "ingest", partial(_process_killed, "ingest"), (0, 4), kills=1, weight=3, loses=True),
-    Fault("ingest stalls and the node's cache overflows", "ingest", partial(_stalled, "ingest"), (3, 6), loses=True),
+    Fault("ingest is killed", "ingest", partial(_process_killed, "ingest"), (0, 4), kills=1, weight=3),
+    Fault("ingest stalls and the node's cache overflows", "ingest", partial(_stalled, "ingest"), (3, 6)),
     Fault("beat is killed", "beat", partial(_process_killed, "beat"), (0, 5), kills=1, weight=2),
     Fault("reconcile is killed", "reconcile", partial(_process_killed, "reconcile"), (0, 5), kills=1, weight=2),
-    Fault("Redis is killed", "redis", partial(_killed, "redis"), (0, 4), kills=1, weight=3, loses=True),
-    Fault("Redis is wiped", "redis", _redis_wiped, (0.5, 1), weight=2, loses=True),
+    Fault("Redis is killed", "redis", partial(_killed, "redis"), (0, 4), kills=1, weight=3),
+    Fault("Redis is wiped", "redis", _redis_wiped, (0.5, 1), weight=2),
     Fault("Postgres is killed", "postgres", partial(_killed, "postgres"), (0, 5), kills=1, weight=3),
-    Fault("the node is killed", "node", partial(_killed, "node"), (0, 5), kills=1, weight=2, loses=True),
-    Fault("the node forgets its subscriptions", "node", _node_forgets, (0.5, 1), loses=True),
+    Fault("the node is killed", "node", partial(_killed, "node"), (0, 5), kills=1, weight=2),
+    Fault("the node forgets its subscriptions", "node", _node_forgets, (0.5, 1)),
     _node("the node is slow", (2, 6), kind="delay", seconds=0.4),
     _node("the node answers 500", (2, 6), kind="status", status=500),
     _node("the node takes messages and answers 500", (1, 4), kind="status", status=500, method="POST", handled=True),
-    _node("the node cuts what it hands out", (0.5, 2), kind="close", method="GET", times=4, loses=True),
+    _node("the node cuts what it hands out", (0.5, 2), kind="close", method="GET", times=4),
     Fault("gorush is killed", "gorush", partial(_killed, "gorush"), (0, 5), kills=1, weight=3),
     _gorush("gorush hangs, its queue full", (2, 6), kind="hang"),
     _gorush("gorush takes pushes and hangs", (1, 3), kind="hang", handled=True),

@@ -42,6 +42,7 @@ def of(outcome: Outcome) -> dict[str, object]:
         "delivered again after an unknown outcome": sum(_doubled(case).values()),
         "of these by reason": dict(_doubled(case)),
         "failures that gorush kept to itself": sum(case.log_lost(item) for _, _, item in case.notifications()),
+        "enqueued by reconcile": evidence.healed,
         "faults": len(evidence.faults),
         "kills": sum(fault.kills for fault in evidence.faults),
         "faults by kind": killed,

@@ -46,8 +46,8 @@ SETTINGS = {
 }
 #: Seconds around its own time that the node archives messages of: clients' clocks are wrong, and faults take time.
 ARCHIVE_WINDOW = 120
-#: Unread messages that the node keeps; nwaku's own default is 50.
-CACHE_CAPACITY = 100
+#: Unread messages that the node keeps, few enough to overflow; nwaku's own default is 50.
+CACHE_CAPACITY = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,6 +243,7 @@ class _Run:
                 faults=tuple(self._havoc.windows),
                 memory=tuple(self._memory),
                 died=dict(self._havoc.died),
+                healed=collect.healed(stack),
                 lease=float((SETTINGS | self._options.settings)["WAKUPUSH_DELIVERY__LEASE"]),
             )
 
