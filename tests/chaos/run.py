@@ -146,7 +146,7 @@ class _Run:
             self._say("roll call of all devices")
             self._call_the_roll()
             with suppress(WaitTimeoutError):
-                self._wait_until_quiet(max(30.0, options.patience / 2), "the roll call is over")
+                self._wait_until_quiet(options.patience, "the roll call is over")
         settled = time.time() - over
         self._say("reading the evidence")
         evidence = self._evidence()
