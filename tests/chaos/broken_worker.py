@@ -29,12 +29,15 @@ def no_lease() -> None:
 
 
 def no_fence() -> None:
-    """Who is told to make an attempt makes it, whoever made it before."""
-    fence = " AND state = 'pending' AND attempt = %(begun)s"
-    fenced = deliveries._SQL["take"]
-    if fence not in fenced:
-        raise RuntimeError("the query that takes deliveries has changed: this fault is none any more")
-    deliveries._SQL["take"] = fenced.replace(fence, "")
+    """Who is told to make an attempt makes it, whoever made it before; what is delivered keeps what that needs."""
+    _change("take", " AND state = 'pending' AND attempt = %(begun)s", "")
+    _change("settle", "WHEN new.forget THEN NULL", "WHEN false THEN NULL")
+
+
+def _change(query: str, text: str, other: str) -> None:
+    if text not in deliveries._SQL[query]:
+        raise RuntimeError(f"the query {query} has changed: this fault is none any more")
+    deliveries._SQL[query] = deliveries._SQL[query].replace(text, other)
 
 
 def no_outbox() -> None:

@@ -31,8 +31,8 @@ SERVERS = {
     # While the pool stands still, what is due is enqueued again and again.
     "fence": Broken(
         Kind.PUSHED_TWICE,
-        ("a child of dispatch stalls", "gorush answers 500"),
-        settings={"WAKUPUSH_DELIVERY__CLAIM": "1"},
+        ("a child of dispatch stalls", "gorush answers 429"),
+        settings={"WAKUPUSH_DELIVERY__CLAIM": "1", "WAKUPUSH_DELIVERY__SLOW_FIRST_WAIT": "0.5"},
     ),
     "outbox": Broken(Kind.UNANSWERED, ("the node answers 500", "the node is killed")),
     "reconcile": Broken(
