@@ -165,7 +165,8 @@ def _rolling_restart(stack: Stack, _: Random) -> Iterator[None]:
 
 def server_processes(stack: Stack) -> dict[str, Process]:
     """Return the processes of the server itself by their names; they may be replaced at any time."""
-    return {**stack.workers, "beat": stack.beat, "ingest": stack.ingest, "reconcile": stack.reconcile}
+    parts = {"beat": stack.beat, "feedback": stack.feedback, "ingest": stack.ingest, "reconcile": stack.reconcile}
+    return stack.workers | parts
 
 
 def _children(process: Process, random: Random) -> list[psutil.Process]:
@@ -204,6 +205,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("ingest stalls and the node's cache overflows", "ingest", partial(_stalled, "ingest"), (3, 6)),
     Fault("beat is killed", "beat", partial(_process_killed, "beat"), (0, 5), kills=1, weight=2),
     Fault("reconcile is killed", "reconcile", partial(_process_killed, "reconcile"), (0, 5), kills=1, weight=2),
+    Fault("feedback is killed", "feedback", partial(_process_killed, "feedback"), (0, 5), kills=1),
     Fault("Redis is killed", "redis", partial(_killed, "redis"), (0, 4), kills=1, weight=3),
     Fault("Redis is wiped", "redis", _redis_wiped, (0.5, 1), weight=2),
     Fault("Postgres is killed", "postgres", partial(_killed, "postgres"), (0, 5), kills=1, weight=3),
@@ -226,7 +228,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("everything is restarted in turn", "rollout", _rolling_restart, (0, 1)),
 )
 #: A rolling restart meets every process of the server.
-_PARTS_OF_ROLLOUT = (*QUEUES, "beat", "ingest", "reconcile", "rollout")
+_PARTS_OF_ROLLOUT = (*QUEUES, "beat", "feedback", "ingest", "reconcile", "rollout")
 #: Seconds that a part has to itself after a fault, before the next one.
 REST = 2.0
 

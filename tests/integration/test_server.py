@@ -434,6 +434,23 @@ def test_segments_are_limited(open_server, client):
     assert schedule.expire_segments(server.context) == 5
 
 
+@pytest.mark.parametrize(
+    ("limits", "kept"),
+    [
+        # 100 bytes a part, and 28 of its seal: two parts of each signer, and three of everybody.
+        ({"segment_bytes_per_signer": 299, "segment_bytes_kept": 10_000}, (2, 4)),
+        ({"segment_bytes_per_signer": 10_000, "segment_bytes_kept": 399}, (3, 3)),
+    ],
+)
+def test_bytes_of_segments_are_limited(limits, kept, open_server, client):
+    server = open_server(limits=limits)
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    for signer, parts in zip((client, PrivateKey.generate()), kept, strict=True):
+        server.handle(REGISTRATION, *in_segments(sent, server, 100, signer)[:3])
+        assert server.rows("SELECT count(*) FROM message_segments") == [(parts,)]
+    assert ("segment_limit", None) in server.events("refused")
+
+
 def test_segments_that_do_not_fit_together_are_refused(server, client):
     sent = messages.register(client, server.key, messages.registration(client, server.key))
     data = payload.open_asymmetric(sent.payload, server.context.identity.private_key).data

@@ -3,11 +3,13 @@
 Implements relay, store v3, health, info, version and the list of peers, as nwaku of December 2025 has them; filter
 and light push are not mounted. Every store query is answered from the node's own archive, whatever ``peerAddr`` says.
 The REST contract is the app's only public part for processes; tests and the demo may also use the `controls`
-endpoints (``/dev/log``, ``/dev/counters``, ``/dev/faults``) and this one:
+endpoints (``/dev/log``, ``/dev/counters``, ``/dev/faults``) and these:
 
-=====================  =====================================================================================
-``POST /dev/restart``  what a restart does: REST subscriptions and unread messages are gone, the archive stays
-=====================  =====================================================================================
+======================  =====================================================================================
+``POST /dev/restart``   what a restart does: REST subscriptions and unread messages are gone, the archive stays
+``POST /dev/messages``  messages that peers relay to the node: ``{"pubsubTopic": ..., "messages": [...]}``, each as
+                        in a publish request
+======================  =====================================================================================
 
 An entry of ``/dev/log`` is ``{seq, pubsubTopic, contentTopic, hash, arrivedAt}``, the hash in 0x-hex and the arrival
 in Unix seconds; duplicates do not appear. How a node behaves is `waku_state`, how nwaku says it is `NwakuRest`.
@@ -110,11 +112,22 @@ def node_app(
         node.restart()
         return PlainTextResponse("OK")
 
+    async def relay(request: Request) -> Response:
+        try:
+            body = json.loads(await request.body())
+            messages = [_message_from(message) for message in body["messages"]]
+            for message in messages:
+                node.publish(body["pubsubTopic"], message)
+        except (ValueError, LookupError, TypeError, PublishRefusedError) as error:
+            return _refused(error)
+        return PlainTextResponse("OK")
+
     app = Starlette(
         routes=[
             *routes,
             *control_routes(faults, node.log, lambda: node.counters),
             Route("/dev/restart", restart, methods=["POST"]),
+            Route("/dev/messages", relay, methods=["POST"]),
         ],
         middleware=[Middleware(FaultInjection, faults=faults)],
         exception_handlers={404: no_route, 405: no_method},
