@@ -147,17 +147,14 @@ class GorushSettings:
     max_retry: int = 0
     #: log.hide_token.
     hide_token: bool = False
-<<<<<<< HEAD
     #: Keeps the log of the controls over a restart.
     log_file: Path | None = None
-=======
     #: core.feedback_hook_url; empty calls no webhook.
     feedback_url: str = ""
     #: core.feedback_header, each ``Name: value``.
     feedback_headers: tuple[str, ...] = ()
     #: core.feedback_timeout, seconds.
     feedback_timeout: float = 10.0
->>>>>>> main
 
 
 class BadRequestError(ValueError):
