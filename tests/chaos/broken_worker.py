@@ -31,6 +31,7 @@ def no_lease() -> None:
 def no_fence() -> None:
     """Who is told to make an attempt makes it, whoever made it before; what is delivered keeps what that needs."""
     _change("take", " AND state = 'pending' AND attempt = %(begun)s", "")
+    _change("take", "next_attempt_at = NULL", "next_attempt_at = NULL, finished_at = NULL")
     _change("settle", "WHEN new.forget THEN NULL", "WHEN false THEN NULL")
 
 

@@ -284,8 +284,8 @@ def main() -> None:
         seed=given.seed,
         messages=given.messages,
         seconds=60 * given.minutes,
-        pause=3.0,
-        patience=300.0,
+        pause=2.5,
+        patience=240.0,
         alone=True,
     )
     console.print(f"seed {given.seed}: {given.messages} messages in {given.minutes:g} minutes")
