@@ -236,7 +236,8 @@ class Fleet:
         if not isinstance(opened, Opened):
             raise TypeError("a query comes in one part")
         devices = [(device.installation_id, device.access_token) for device in user.devices]
-        return self._post("query", opened.message_id, asker, message, devices=tuple(sorted(devices)))
+        mortal = tuple(device.installation_id for device in user.devices if GONE in device.manner.told)
+        return self._post("query", opened.message_id, asker, message, devices=tuple(sorted(devices)), mortal=mortal)
 
     # Push requests
 

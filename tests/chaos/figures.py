@@ -46,6 +46,7 @@ def of(outcome: Outcome) -> dict[str, object]:
         "faults": len(evidence.faults),
         "kills": sum(fault.kills for fault in evidence.faults),
         "faults by kind": killed,
+        "processes that ended by themselves": dict(evidence.died),
         "seconds to an answer, median": round(median(waits), 2) if waits else None,
         "seconds to an answer, p99": round(quantiles(waits, n=100)[98], 1) if len(waits) > 1 else None,
         "seconds to an answer, longest": round(max(waits), 1) if waits else None,

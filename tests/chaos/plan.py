@@ -57,6 +57,8 @@ class Sent:
     content: str = ""
     #: Query: installation id and access token of each device that the answer has to name.
     devices: tuple[tuple[str, str], ...] = ()
+    #: Query: those of the installations that it names unless their token has died by then.
+    mortal: tuple[str, ...] = ()
     #: Request: its items, in their order.
     items: tuple[Notified, ...] = ()
 
@@ -83,4 +85,12 @@ def _sent(fields: dict) -> Sent:
         Notified(**{**item, "told": tuple(item["told"]), "fate": Fate(item["fate"])}) for item in fields["items"]
     )
     devices = tuple((installation_id, token) for installation_id, token in fields["devices"])
-    return Sent(**{**fields, "told": tuple(fields["told"]), "devices": devices, "items": items})
+    return Sent(
+        **{
+            **fields,
+            "told": tuple(fields["told"]),
+            "devices": devices,
+            "mortal": tuple(fields["mortal"]),
+            "items": items,
+        }
+    )

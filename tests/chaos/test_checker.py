@@ -212,7 +212,6 @@ BAD: dict[str, tuple[Kind, Callable[[], Evidence]]] = {
         Kind.LEFT_IN_FLIGHT,
         lambda: replace(GOOD, in_flight={"answers in the outbox": 1}),
     ),
-    "a process that ended": (Kind.DIED, lambda: replace(GOOD, died={"beat": 1})),
     "memory that grows": (Kind.MEMORY_GREW, lambda: replace(GOOD, memory=samples(100, 120, 140, 160))),
 }
 
@@ -289,3 +288,17 @@ def test_memory_is_judged_where_a_process_ran_long_enough() -> None:
     assert judge(replace(GOOD, memory=samples(100, 101, 100, 102))) == []
     cold = tuple(replace(sample, age=1.0) for sample in samples(100, 120, 140, 160))
     assert judge(replace(GOOD, memory=cold)) == []
+
+
+def test_a_query_may_lack_devices_whose_token_died() -> None:
+    mortal = replace(QUERY, mortal=(CONTENT.installation_id,))
+    silent = replace(GOOD, answers=(GOOD.answers[0], GOOD.answers[2]))
+    assert kinds(silent) == [Kind.UNANSWERED]
+    assert judge(replace(silent, sent=(REGISTRATION, mortal, REQUEST))) == []
+
+
+def test_unknown_outcomes_are_taken_in_the_order_of_their_times() -> None:
+    late = replace(UNKNOWN, at=141.5, failure="gorush_failed", attempt=2)
+    evidence = again(103.2, 141.0, late, UNKNOWN)
+    third = Pushed(delivery_key=KEY, outcome="delivered", at=150.0)
+    assert judge(replace(evidence, pushes=(*evidence.pushes, third))) == []
