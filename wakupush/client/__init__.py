@@ -1,0 +1,1 @@
+"""The client side of the specification: registering, advertising, discovering, querying, sending, receiving."""
