@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+
+from wakupush.client.cli import app as client_app
 
 if TYPE_CHECKING:
     from wakupush.settings import Settings
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 ingest_app = typer.Typer(help="Pull messages from Waku onto the Redis queues.", no_args_is_help=True)
 app.add_typer(ingest_app, name="ingest")
+app.add_typer(client_app, name="client")
 
 #: In a checkout.
 RECORDING = Path(__file__).parent.parent / "tests" / "vectors" / "scenario_client_flow.json"
@@ -41,17 +43,12 @@ def keygen(
     file: Annotated[Path, typer.Argument(help="Where the private key goes; only its owner may read it.")],
 ) -> None:
     """Make the server's private key, and print the public key that clients and ingest need."""
-    from wakupush.protocol.keys import PrivateKey
+    from wakupush import keyfile
 
-    key = PrivateKey.generate()
     try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        _fail(f"{file} exists already; a key that was replaced would lose every registration")
-    except OSError as error:
-        _fail(f"{file} cannot be written: {error.strerror}")
-    with os.fdopen(descriptor, "w") as stream:
-        stream.write(key.secret.hex() + "\n")
+        key = keyfile.make(file)
+    except keyfile.KeyFileError as error:
+        _fail(str(error))
     typer.echo(str(key.public_key))
 
 

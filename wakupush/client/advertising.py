@@ -24,12 +24,13 @@ class Advertiser:
 
     Args:
         period: seconds between two advertisements.
+        next_at: as it was kept.
     """
 
-    def __init__(self, period: float) -> None:
+    def __init__(self, period: float, next_at: float | None = None) -> None:
         self._period = period
         #: In seconds since the epoch; None while there is nothing to advertise.
-        self.next_at: float | None = None
+        self.next_at = next_at
         #: Other installations of the same user: what they advertised first of all themselves, and when.
         self._others: dict[str, tuple[list[Info], float]] = {}
 

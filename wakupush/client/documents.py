@@ -25,6 +25,10 @@ Key = Annotated[PublicKey, PlainValidator(_key), PlainSerializer(str)]
 Hex = Annotated[bytes, PlainValidator(_bytes), PlainSerializer(bytes.hex)]
 
 
+class UnreadableError(Exception):
+    """A document was written by a later version, or changed since. The text holds nothing of it."""
+
+
 class Kind(Generic[T]):
     """A kind of document.
 
@@ -45,9 +49,9 @@ class Kind(Generic[T]):
         """Return the value that `dump` wrote.
 
         Raises:
-            ValueError: it was not written by this version or an earlier one.
+            UnreadableError: it was not written by this version or an earlier one.
         """
         try:
             return self._adapter.validate_json(text)
         except ValidationError:
-            raise ValueError(f"the stored {self.name} cannot be read") from None
+            raise UnreadableError(f"the stored {self.name} cannot be read") from None

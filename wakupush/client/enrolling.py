@@ -12,9 +12,10 @@ import structlog
 from wakupush.client.advertising import Advertiser, advertisement
 from wakupush.client.context import Signal, topic_key
 from wakupush.client.events import Advertised, Enrolled, Unsent
+from wakupush.client.kept import Advertising
 from wakupush.client.mailbox import Mailbox, open_advertisement
 from wakupush.client.registering import Registrar, State, Status
-from wakupush.client.storage import REGISTRATION
+from wakupush.client.storage import ADVERTISING, REGISTRATION
 from wakupush.protocol import envelopes, topics
 from wakupush.protocol.advertisement import parse_advertisement
 from wakupush.protocol.application import Type
@@ -40,9 +41,8 @@ class Enroller:
         self._account = context.account
         state = context.storage.get(REGISTRATION, "") or State()
         self.registrar = Registrar(self._account.push_key, self._account.installation_id, state, random=context.random)
-        self._advertiser = Advertiser(context.config.advertise_every)
-        if self.registrar.infos():
-            self._advertiser.changed(context.now())
+        kept = context.storage.get(ADVERTISING, "") or Advertising()
+        self._advertiser = Advertiser(context.config.advertise_every, kept.next_at)
         self._mailbox = Mailbox(self._account.push_key)
         self._topic = topics.contact_code_topic(self._account.push_key.public_key)
         self._changed = Signal()
@@ -54,7 +54,7 @@ class Enroller:
 
     def advertise(self) -> None:
         """Advertise soon, out of turn."""
-        self._advertiser.changed(self._context.now())
+        self._advertise_at(self._context.now())
         self._changed.set()
 
     async def settled(self, seconds: float) -> bool:
@@ -118,9 +118,17 @@ class Enroller:
         try:
             await self._context.transport.publish(message)
         except NodeError:
-            self._advertiser.changed(self._context.now() + RETRY_SECONDS)
+            self._advertise_at(self._context.now() + RETRY_SECONDS)
             raise
+        self._keep_advertising()
         self._context.tell(Advertised(len(infos)))
+
+    def _advertise_at(self, at: float) -> None:
+        self._advertiser.changed(at)
+        self._keep_advertising()
+
+    def _keep_advertising(self) -> None:
+        self._context.storage.put(ADVERTISING, "", Advertising(self._advertiser.next_at))
 
     def _answered(self, message: WakuMessage) -> None:
         opened = self._mailbox.take(message)
@@ -133,7 +141,7 @@ class Enroller:
         enrolment = self.registrar.answered(opened.signer, response, self._context.now())
         if enrolment is not None:
             if enrolment.status in {Status.REGISTERED, Status.UNREGISTERED}:
-                self._advertiser.changed(self._context.now())
+                self._advertise_at(self._context.now())
             self.changed()
             self._context.tell(Enrolled(enrolment))
 

@@ -19,5 +19,13 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
+class Advertising:
+    """When to advertise."""
+
+    #: In seconds since the epoch; None while there is nothing to advertise.
+    next_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """A message that was received; its id is the document's name."""

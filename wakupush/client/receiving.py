@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from wakupush.protocol import payload
-from wakupush.protocol.application import unwrap
+from wakupush.protocol.application import Type, unwrap, wrap
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import shake256_64
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from wakupush.client.accounts import Account
     from wakupush.protocol.application import ApplicationMessage
+    from wakupush.protocol.keys import PrivateKey, PublicKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,21 @@ def receive(
     chat_id = next((each for each in chat_ids if shake256_64(each.encode()) == data.chat_id), None)
     message = _open(data.message, account)
     return Received(account, chat_id, message, repeated=message is not None and is_known(message.message_id))
+
+
+def seal_message(sender: PrivateKey, recipient: PublicKey, kind: int, inner: bytes) -> tuple[bytes, bytes]:
+    """Return a message as `receive` opens it, and its id (32 bytes): for messengers without an encryption of their own.
+
+    It is sealed to the recipient's chat key and names its sender inside, where no server can read.
+
+    Args:
+        sender: the chat key.
+        recipient: the chat key.
+        kind: of the message, a number of 62/STATUS-PAYLOADS.
+        inner: the message itself.
+    """
+    metadata = wrap(Type.ValueType(kind), inner, sender)
+    return payload.seal_asymmetric(metadata, recipient), unwrap(metadata).message_id
 
 
 def _is_for(data: Data, account: Account) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from wakupush.client.acquaintances import Acquaintance
 from wakupush.client.documents import Kind
-from wakupush.client.kept import Seen, Settings
+from wakupush.client.kept import Advertising, Seen, Settings
 from wakupush.client.registering import State
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ T = TypeVar("T")
 #: Every kind of document.
 SETTINGS = Kind("settings", Settings)
 REGISTRATION = Kind("registration", State)
+ADVERTISING = Kind("advertising", Advertising)
 ACQUAINTANCE = Kind("acquaintance", Acquaintance)
 SEEN = Kind("seen", Seen)
 
@@ -40,7 +41,7 @@ class Storage(Protocol):
         """Return a document, None if there is none.
 
         Raises:
-            ValueError: it cannot be read.
+            UnreadableError: it cannot be read.
         """
 
     def put(self, kind: Kind[T], name: str, value: T) -> None:

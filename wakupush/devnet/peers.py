@@ -61,7 +61,10 @@ class Peers:
             task.add_done_callback(self._tasks.discard)
 
     async def _hand_over(self, url: str, pubsub_topic: str, message: WakuMessage) -> None:
-        self._http = self._http or httpx2.AsyncClient(trust_env=False)
+        # No connection is kept: nobody closes them when the node ends.
+        self._http = self._http or httpx2.AsyncClient(
+            limits=httpx2.Limits(max_keepalive_connections=0), trust_env=False
+        )
         with suppress(httpx2.HTTPError):  # a peer that is down misses it
             await self._http.post(
                 f"{url}/dev/relay", json={"pubsubTopic": pubsub_topic, "message": encode_message(message)}
