@@ -66,7 +66,7 @@ class Advertiser:
 
 
 def advertisement(
-    key: PrivateKey, infos: Sequence[Info], *, topic_key: bytes, timestamp: int, chat_identity: bytes = b""
+    key: PrivateKey, infos: Sequence[Info], *, topic_key: bytes, timestamp: int, contact_code: bytes = b""
 ) -> WakuMessage:
     """Return an advertisement, wrapped as clients of the reference read it.
 
@@ -75,9 +75,9 @@ def advertisement(
         infos: servers of its devices.
         topic_key: of the contact code topic, 32 bytes.
         timestamp: nanoseconds since the epoch.
-        chat_identity: a messenger's own ChatIdentity that is to go with it.
+        contact_code: a messenger's own ProtocolMessage that is to go with it, see `application.wrap_public`.
     """
-    inner = encode_advertisement(infos, chat_identity=chat_identity)
-    metadata = application.wrap(Type.CONTACT_CODE_ADVERTISEMENT, inner, key)
+    metadata = application.wrap(Type.CONTACT_CODE_ADVERTISEMENT, encode_advertisement(infos), key)
     name = topics.contact_code_topic(key.public_key)
-    return envelopes.to_topic(key, name, topic_key, application.wrap_public(metadata), timestamp=timestamp)
+    data = application.wrap_public(metadata, contact_code)
+    return envelopes.to_topic(key, name, topic_key, data, timestamp=timestamp)

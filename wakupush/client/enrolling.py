@@ -113,7 +113,7 @@ class Enroller:
             infos,
             topic_key=await topic_key(self._topic),
             timestamp=time.time_ns(),
-            chat_identity=self._context.config.chat_identity,
+            contact_code=self._context.config.contact_code,
         )
         try:
             await self._context.transport.publish(message)

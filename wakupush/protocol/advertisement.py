@@ -17,16 +17,9 @@ if TYPE_CHECKING:
     from wakupush.protocol.query import Info
 
 
-def encode_advertisement(infos: Iterable[Info], *, chat_identity: bytes = b"") -> bytes:
-    """Return the ContactCodeAdvertisement.
-
-    Args:
-        infos: devices, each with its server; one with several servers stands there several times.
-        chat_identity: a messenger's own ChatIdentity, serialised, so that one message carries both.
-    """
-    return ContactCodeAdvertisement(
-        push_notification_info=map(encode_info, infos), chat_identity=chat_identity
-    ).SerializeToString()
+def encode_advertisement(infos: Iterable[Info]) -> bytes:
+    """Return the ContactCodeAdvertisement of devices, one entry for each of its servers."""
+    return ContactCodeAdvertisement(push_notification_info=map(encode_info, infos)).SerializeToString()
 
 
 def parse_advertisement(inner: bytes) -> tuple[Info, ...]:

@@ -85,9 +85,15 @@ def read(payload: Payload) -> Opened | segments.Segment:
     return Opened(message.type, message.inner, signer, message.message_id)
 
 
-def wrap_public(metadata: bytes) -> bytes:
-    """Return the ProtocolMessage around a public message, as clients of the reference expect advertisements."""
-    return ProtocolMessage(public_message=metadata).SerializeToString()
+def wrap_public(metadata: bytes, contact_code: bytes = b"") -> bytes:
+    """Return the ProtocolMessage around a public message, as clients of the reference expect advertisements.
+
+    Args:
+        metadata: an ApplicationMetadataMessage.
+        contact_code: a messenger's own ProtocolMessage, serialised, with the bundles of its contact code; one message
+            then carries both.
+    """
+    return contact_code + ProtocolMessage(public_message=metadata).SerializeToString()
 
 
 def read_public(payload: Payload) -> Opened:
