@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from wakupush.tracebacks import places
+
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
@@ -35,4 +37,4 @@ class Tasks:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            log.error("task_failed", exc_info=error)
+            log.error("task_failed", error=type(error).__name__, at=places(error))

@@ -9,9 +9,10 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Protocol, Self
 
 import structlog
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential_jitter
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from wakupush.client.tasks import Tasks
+from wakupush.tracebacks import places
 from wakupush.waku.async_relay import AsyncRelay
 from wakupush.waku.async_rest import AsyncRest
 from wakupush.waku.errors import NodeError, NodeUnreachable, NotSubscribed
@@ -36,7 +37,7 @@ POLL_SECONDS = 0.1
 #: Seconds between two attempts to read a node that does not answer.
 RECOVER_SECONDS = 1.0
 #: Attempts to publish a message, with waits around these seconds: a light push server takes one message a second.
-ATTEMPTS, FIRST_WAIT = 4, 0.5
+ATTEMPTS, FIRST_WAIT = 6, 0.5
 #: Seconds between two requests to a filter server, and requests a minute: go-waku's limit, and nwaku's 30.
 FILTER_PAUSE, FILTER_REQUESTS = 1.05, 28
 #: Seconds between two pings of a filter server: nwaku forgets those who do not for five minutes.
@@ -96,8 +97,8 @@ class Listeners:
             for receive in tuple(self._receivers.get(message.content_topic, ())):
                 try:
                     receive(message)
-                except Exception:
-                    log.exception("message_not_received")
+                except Exception as error:  # noqa: BLE001 - an app's function must not stop the others
+                    log.error("message_not_received", error=type(error).__name__, at=places(error))  # noqa: TRY400 - its text may hold secrets
 
 
 class _Running:
@@ -243,7 +244,7 @@ class LightTransport(_Running):
         """Subscribe to topics, and tell those who wait for them what came of it."""
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(NodeUnreachable),
-            wait=wait_exponential_jitter(initial=FIRST_WAIT, max=5, jitter=FIRST_WAIT),
+            wait=wait_random_exponential(multiplier=FIRST_WAIT, max=5),
             stop=stop_after_attempt(SUBSCRIBE_ATTEMPTS),
             reraise=True,
         )
@@ -331,7 +332,7 @@ class Pacer:
 async def _again(publish: Callable[..., Coroutine[Any, Any, None]], shard: str, message: WakuMessage) -> None:
     retrying = AsyncRetrying(
         retry=retry_if_exception_type(NodeUnreachable),
-        wait=wait_exponential_jitter(initial=FIRST_WAIT, max=2, jitter=FIRST_WAIT),
+        wait=wait_random_exponential(multiplier=FIRST_WAIT, max=2),
         stop=stop_after_attempt(ATTEMPTS),
         reraise=True,
     )
