@@ -68,6 +68,7 @@ class Bench:
         """Let the server work off messages, and measure it."""
         stack = self.stack
         stack.ingest.stop()
+        stack.reconcile.stop()  # it would enqueue what waits
         node_log, gorush_log = _position(stack.node_url), _position(stack.gorush_url)
         with WakuNode(stack.node_url) as node:
             for message in sent:

@@ -30,6 +30,34 @@ LAST_MESSAGE: Final = Gauge(
 )
 WATCHED_COMPLETE: Final = Gauge("wakupush_watched_complete", "1 if the set of watched query topics is complete.")
 
+# Reconciliation.
+STORE_EXAMINED: Final = Counter(
+    "wakupush_reconcile_messages_examined", "Messages that walks found in Stores.", ["walk"]
+)
+STORE_MALFORMED: Final = Counter(
+    "wakupush_reconcile_messages_malformed", "Messages in Stores that could not be read.", ["walk"]
+)
+STORE_MISSING: Final = Counter(
+    "wakupush_reconcile_messages_missing",
+    "Messages for this server that were in a Store and not in the ledger; counted in each walk.",
+    ["walk"],
+)
+STORE_ENQUEUED: Final = Counter(
+    "wakupush_reconcile_messages_enqueued", "Messages put into a queue by reconciliation.", ["walk"]
+)
+STORE_WALKS: Final = Counter(
+    "wakupush_reconcile_walks",
+    "Walks of a shard of a Store, by result: finished, or the error that ended it.",
+    ["walk", "result"],
+)
+STORE_WATERMARK_LAG: Final = Gauge(
+    "wakupush_reconcile_watermark_lag_seconds",
+    "How long ago that was up to which the ledger has everything of a Store, after its last finished walk.",
+    ["store", "pubsub_topic", "walk"],
+)
+RECONCILE_RESTING: Final = Gauge("wakupush_reconcile_resting", "1 while walks wait for a backlog in the queues to end.")
+RECONCILE_RESTS: Final = Counter("wakupush_reconcile_rests", "Times that walks began to wait for a backlog.")
+
 # Workers.
 EVENTS: Final = Counter("wakupush_events", "Delivery events.", ["kind", "queue", "platform", "failure"])
 QUEUE_WAIT: Final = Histogram(
