@@ -13,6 +13,7 @@ import pytest
 from wakupush.client.client import Client, SendingDisabledError
 from wakupush.client.context import Config
 from wakupush.client.events import Advertised, Enrolled
+from wakupush.client.history import History
 from wakupush.client.mailbox import Mailbox
 from wakupush.client.notifying import Recipient
 from wakupush.client.receiving import seal_message
@@ -221,6 +222,25 @@ def test_advertisements_are_discovered_and_followed(stack, transport):
             alice.advertise()
             await eventually(lambda: len([event for event in events if isinstance(event, Advertised)]) > advertised)
             assert bob.acquaintance(key(alice)).ways == (way,)
+
+    asyncio.run(run())
+
+
+def test_whoever_comes_later_finds_the_latest_advertisement_in_the_store(stack, transport):
+    async def run():
+        events = []
+        async with people(transport, "alice", on_event=events.append) as (alice,):
+            alice.enable_receiving(device("d"), [stack.key.public_key])
+            assert await alice.settled(20)
+            alice.enable_receiving(device("new"), [stack.key.public_key])
+            assert await alice.settled(20)
+            await eventually(lambda: events and isinstance(events[-1], Advertised))
+        with History(stack.node_url, SHARD) as history:
+            async with people(transport, "bob", history=history) as (bob,):
+                [way] = (await bob.discover(key(alice), 10)).ways
+                assert way.version == 2
+                bob.enable_sending()
+                assert await notify(bob, alice) == [Result.ACCEPTED]
 
     asyncio.run(run())
 

@@ -20,15 +20,13 @@ from wakupush.protocol.errors import Refused
 from wakupush.waku.errors import NodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Iterable
 
     from wakupush.client.context import Context
+    from wakupush.client.history import History
     from wakupush.protocol.keys import PublicKey
     from wakupush.protocol.query import Info
     from wakupush.protocol.waku_message import WakuMessage
-
-    #: Returns the latest messages of a content topic out of a Store, the newest first.
-    History = Callable[[str], Awaitable[Sequence[WakuMessage]]]
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -107,7 +105,7 @@ class Book:
             raise
         if self._history is not None:
             try:
-                for message in reversed(await self._history(topics.content_topic(name))):
+                for message in await self._history.latest(topics.content_topic(name)):
                     receive(message)
             except NodeError as error:
                 log.warning("history_not_read", error=str(error))

@@ -386,6 +386,7 @@ async def _with_client(
 ) -> Exit:
     from wakupush.client.client import Client
     from wakupush.client.context import Config
+    from wakupush.client.history import History
     from wakupush.client.storage import SqliteFile
 
     session = _Session(common)
@@ -398,6 +399,7 @@ async def _with_client(
             transport,
             file.account(str(key.public_key)),
             Config(anonymous=common.anonymous),
+            history=exits.enter_context(History(common.node, common.shard)),
             on_event=session.happened,
         )
         if not offline:

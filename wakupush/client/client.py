@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from wakupush.client.acquaintances import Acquaintance
-    from wakupush.client.book import History
     from wakupush.client.events import Event
+    from wakupush.client.history import History
     from wakupush.client.receiving import Received
     from wakupush.client.registering import Device, Options, State
     from wakupush.client.storage import Storage

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Self
 import aiohttp
 from yarl import URL
 
+from wakupush.waku.client import ANSWER_LIMIT
 from wakupush.waku.errors import NodeUnreachable, NodeUnreadable
 
 if TYPE_CHECKING:
     from types import TracebackType
-
-#: Bytes of an answer at most.
-ANSWER_LIMIT = 256 * 1024 * 1024
 
 
 class AsyncRest:
