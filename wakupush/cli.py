@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from wakupush.client.cli import app as client_app
+from wakupush.cli_client import app as client_app
 
 if TYPE_CHECKING:
     from wakupush.settings import Settings

@@ -124,6 +124,20 @@ def keygen(context: typer.Context, file: Annotated[Path, typer.Argument(help="Wh
 
 
 @app.command()
+def whoami(context: typer.Context) -> None:
+    """Show the public key, the one that is registered, and the installation id."""
+
+    async def work(session: _Session) -> Exit:
+        client = session.client
+        keys = {"public_key": client.account.key.public_key, "push_key": client.push_key}
+        shown = {name: str(key) for name, key in keys.items()}
+        _show(context.obj, [{**shown, "installation_id": client.account.installation_id}])
+        return Exit.DONE
+
+    _run(context.obj, work, offline=True)
+
+
+@app.command()
 def register(
     context: typer.Context,
     *,
