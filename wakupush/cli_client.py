@@ -120,7 +120,10 @@ def keygen(context: typer.Context, file: Annotated[Path, typer.Argument(help="Wh
         key = keyfile.make(file)
     except keyfile.KeyFileError as error:
         _fail(str(error))
-    _show(context.obj, [{"public_key": str(key.public_key)}])
+    if context.obj.as_json:
+        _show(context.obj, [{"public_key": str(key.public_key)}])
+    else:
+        typer.echo(str(key.public_key))
 
 
 @app.command()

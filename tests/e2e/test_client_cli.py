@@ -151,7 +151,7 @@ def test_the_examples_of_the_readme(stack, tmp_path):
     assert "registered" in result.stdout
     assert "accepted" in result.stdout
     for name in ("keygen", "register", "status", "advertise", "discover", "query", "send", "listen", "unregister"):
-        assert re.search(rf"wakupush client .*\b{name}\b", block), f"no example of {name}"
+        assert re.search(rf"(client|\$\w+) {name}\b", block), f"no example of {name}"
 
 
 def test_the_python_examples_of_the_guide_run(stack, tmp_path):

@@ -20,7 +20,7 @@ from wakupush.client.mailbox import MOST_INCOMPLETE, Mailbox
 from wakupush.client.receiving import parse, receive, seal_message
 from wakupush.client.storage import SEEN, SETTINGS, SqliteFile
 from wakupush.client.transport import FILTER_PAUSE, FILTER_REQUESTS, Listeners, Pacer
-from wakupush.protocol import envelopes, notification
+from wakupush.protocol import envelopes, notification, topics
 from wakupush.protocol.application import Type
 from wakupush.protocol.hashing import shake256_64
 from wakupush.protocol.keys import PrivateKey
@@ -87,6 +87,7 @@ def test_messages_come_out_as_they_went_in():
     [message] = sent(b"hello")
     opened = Mailbox(ME).take(message)
     assert (opened.inner, opened.signer, opened.type) == (b"hello", EVE.public_key, Type.PUSH_NOTIFICATION_RESPONSE)
+    assert message.content_topic == topics.content_topic(topics.partitioned_topic(ME.public_key))
     assert Mailbox(EVE).take(message) is None
 
 
