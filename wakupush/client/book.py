@@ -93,15 +93,15 @@ class Book:
             return
         self._followed[user] = exits = AsyncExitStack()
         name = topics.contact_code_topic(user)
-        key = await topic_key(name)
-
-        def receive(message: WakuMessage) -> None:
-            self._advertised(user, message, key)
-
         try:
+            key = await topic_key(name)
+
+            def receive(message: WakuMessage) -> None:
+                self._advertised(user, message, key)
+
             await exits.enter_async_context(self._context.transport.listening(topics.content_topic(name), receive))
-        except NodeError:
-            del self._followed[user]
+        except BaseException:  # a cancelled one does not follow either
+            self._followed.pop(user, None)
             raise
         if self._history is not None:
             try:

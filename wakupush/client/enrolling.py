@@ -76,7 +76,8 @@ class Enroller:
                 except NodeError as error:
                     log.warning("not_sent", error=str(error))
                     self._context.tell(Unsent(str(error)))
-                    await self._changed.wait(RETRY_SECONDS if not is_listening else 0.0)
+                    if not is_listening:
+                        await self._changed.wait(RETRY_SECONDS)
                 await self._changed.wait(self._next_at - self._context.now())
 
     @property
@@ -87,11 +88,13 @@ class Enroller:
     async def _listen(self, exits: AsyncExitStack) -> None:
         """Listen for answers, and for what other installations of this user advertise."""
         listening = self._context.transport.listening
-        await exits.enter_async_context(listening(self._mailbox.content_topic, self._answered))
         key = await topic_key(self._topic)
-        await exits.enter_async_context(
-            listening(topics.content_topic(self._topic), lambda message: self._heard(message, key))
-        )
+        async with AsyncExitStack() as both:
+            await both.enter_async_context(listening(self._mailbox.content_topic, self._answered))
+            await both.enter_async_context(
+                listening(topics.content_topic(self._topic), lambda message: self._heard(message, key))
+            )
+            await exits.enter_async_context(both.pop_all())
 
     async def _register(self) -> None:
         asking = self.registrar.due(self._context.now())
