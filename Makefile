@@ -3,7 +3,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-node demo test check unit lock proto clean
+.PHONY: help setup setup-node demo test check unit fuzz bench lock proto clean
 
 help: ## Show this help
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -40,6 +40,12 @@ check: setup ## Run the linters and the type checker
 
 unit: setup ## Run the unit tests alone: no sockets, seconds
 	$(RUN) pytest tests/unit
+
+fuzz: setup ## Throw 20,000 examples of strange bytes at everything that reads them (about half an hour)
+	$(RUN) pytest tests/unit -m hypothesis --hypothesis-profile=long --timeout=0
+
+bench: setup ## Measure the budgets: a second, latencies, what grows (about half an hour)
+	$(RUN) benchmarks.bench
 
 lock: ## Resolve the dependencies anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \

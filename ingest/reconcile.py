@@ -22,10 +22,10 @@ from ingest.routing import Routes
 from wakupush import http, metrics, watched
 from wakupush.connections import open_redis
 from wakupush.queues import QUERY, Entry, celery_app, oldest_seen
-from wakupush.server.context import open_pool
 from wakupush.server.faults import is_outage
 from wakupush.settings import SettingsError
 from wakupush.state import reconciliation
+from wakupush.state.pool import open_pool
 from wakupush.state.reconciliation import Track
 from wakupush.stopping import stop_on_signals
 from wakupush.waku.errors import NodeError

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from wakupush.cli_client import app as client_app
+from wakupush.cli_dead_letters import app as dead_letters_app
+from wakupush.usage import fail as _fail
 
 if TYPE_CHECKING:
     from wakupush.settings import Settings
@@ -26,11 +28,10 @@ app = typer.Typer(
 ingest_app = typer.Typer(help="Pull messages from Waku onto the Redis queues.", no_args_is_help=True)
 app.add_typer(ingest_app, name="ingest")
 app.add_typer(client_app, name="client")
+app.add_typer(dead_letters_app, name="dead-letters")
 
 #: In a checkout.
 RECORDING = Path(__file__).parent.parent / "tests" / "vectors" / "scenario_client_flow.json"
-#: Exit code where a setting, a file or an argument has to be changed first.
-USAGE = 2
 
 
 def main() -> None:
@@ -61,10 +62,10 @@ def migrate(
 
     import psycopg
 
-    from wakupush.server.context import check_dsn
     from wakupush.settings import SettingsError
     from wakupush.state import maintenance
     from wakupush.state.migrations import runner
+    from wakupush.state.pool import check_dsn
 
     settings = _settings(process="migrate")
     try:
@@ -165,6 +166,18 @@ def beat() -> None:
 
     try:
         run.beat(_settings(process="beat"))
+    except SettingsError as error:
+        _fail(str(error))
+
+
+@app.command()
+def feedback() -> None:
+    """Receive gorush's feedback webhook."""
+    from wakupush.settings import SettingsError
+    from workers import feedback as receiver
+
+    try:
+        receiver.run(_settings(process="feedback"))
     except SettingsError as error:
         _fail(str(error))
 
@@ -273,8 +286,3 @@ def _settings(process: str) -> Settings:
         _fail(str(error))
     configure(settings, process=process)
     return settings
-
-
-def _fail(text: str) -> NoReturn:
-    typer.echo(f"wakupush: {text}", err=True)
-    sys.exit(USAGE)

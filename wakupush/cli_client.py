@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from wakupush.usage import USAGE as _USAGE
+from wakupush.usage import fail as _fail
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -41,7 +44,7 @@ class Exit(IntEnum):
     DONE = 0
     #: A server refused, or there is nobody to notify.
     REFUSED = 1
-    USAGE = 2
+    USAGE = _USAGE
     #: Nobody answered in time.
     NO_ANSWER = 3
     #: The Waku node cannot be reached, or did not take a message.
@@ -503,9 +506,4 @@ def _keys(texts: Sequence[str]) -> tuple[PublicKey, ...]:
 
 
 def _complain(text: str) -> None:
-    typer.echo(f"wakupush client: {text}", err=True)
-
-
-def _fail(text: str) -> NoReturn:
-    _complain(text)
-    sys.exit(Exit.USAGE)
+    typer.echo(f"wakupush: {text}", err=True)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path  # noqa: TC003 - pydantic reads the annotations
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings import SettingsError as PydanticSettingsError
@@ -77,6 +77,16 @@ class GorushSettings(Group):
     """Seconds after which the outcome of a post is unknown; giving up earlier would double pushes."""
     concurrency: Count = 16
     """Posts that one worker process keeps open at the same time; when all are taken, deliveries wait as rows."""
+    feedback_secret: SecretStr | None = None
+    """What gorush sends as `X-Wakupush-Secret` with its feedback; 16 or more visible ASCII characters, no colon."""
+
+    @field_validator("feedback_secret")
+    @classmethod
+    def _travels_in_a_header_of_gorush(cls, secret: SecretStr | None) -> SecretStr | None:
+        # gorush drops a header with a second colon, and trims spaces.
+        if secret is not None and not re.fullmatch("[!-9;-~]{16,}", secret.get_secret_value()):
+            raise PydanticCustomError("secret", "16 or more visible ASCII characters are expected, none a colon")
+        return secret
 
 
 class IngestSettings(Group):
@@ -145,12 +155,45 @@ class DeliverySettings(Group):
     """Seconds for which a worker holds a delivery; a post and storing its outcome must fit in."""
     claim: Seconds = 60.0
     """Seconds after which a due delivery is enqueued again whose task nobody began."""
-    time_to_live: Seconds = 86_400.0
-    """Seconds after which a delivery that is still undelivered has expired."""
+    message_time_to_live: Seconds = 86_400.0
+    """Seconds after which a notification of a message that is still undelivered has expired."""
+    mention_time_to_live: Seconds = 2 * 86_400.0
+    """The same for a mention."""
+    join_request_time_to_live: Seconds = 7 * 86_400.0
+    """The same for a request to join a community, which waits for an answer."""
     request_max_age: Seconds = 600.0
     """Seconds after ingest first saw a push request after which it is neither pushed nor answered."""
     claim_batch: Count = 500
-    """Due deliveries that one run of the schedule claims at most."""
+    """Due deliveries of a platform that one run of the schedule claims at most."""
+    claim_queue: Count = 4
+    """Tasks in the dispatch queue up to which due deliveries are added: no more of them come before new requests."""
+
+
+class BreakerSettings(Group):
+    """The circuit breaker of each platform, shared by all workers."""
+
+    faults: Count = 5
+    """Posts in a row, of all workers, that found the route to a platform broken, after which none is begun."""
+    pause: Seconds = 30.0
+    """Seconds for which none is begun; after that come probes."""
+    probes: Count = 3
+    """Deliveries that are posted as probes, each in a post of its own; the first that gets through ends the pause."""
+
+
+class TokenSettings(Group):
+    """When the platforms' word on dead device tokens is believed."""
+
+    brake_share: Annotated[float, Field(gt=0, le=1)] = 0.2
+    """Share of bad tokens among those tried on a platform above which none is marked dead; 1 marks always."""
+    brake_minimum: Count = 50
+    """Tokens that must have been tried before that share counts."""
+
+
+class FeedbackSettings(Group):
+    """`wakupush feedback`."""
+
+    http_port: Annotated[int, Field(ge=0)] = 9102
+    """Port of gorush's feedback webhook, /healthz, /readyz and /metrics; 0 picks a free one."""
 
 
 class LimitSettings(Group):
@@ -182,6 +225,10 @@ class LimitSettings(Group):
     """Registrations of unknown installations a minute, all workers together."""
     repeats_per_minute: Count = 3
     """Answers to repeats of the same message a minute."""
+    pushes_per_device_per_minute: Annotated[int, Field(ge=0)] = 0
+    """Notifications that one device is pushed a minute; those beyond are refused. 0 is no limit."""
+    queries_per_topic_per_minute: Annotated[int, Field(ge=0)] = 0
+    """Queries that are answered a minute on one query topic. 0 is no limit."""
 
 
 class RetentionSettings(Group):
@@ -232,6 +279,9 @@ class Settings(BaseSettings):
     reconcile: ReconcileSettings = ReconcileSettings()
     worker: WorkerSettings = WorkerSettings()
     delivery: DeliverySettings = DeliverySettings()
+    breaker: BreakerSettings = BreakerSettings()
+    tokens: TokenSettings = TokenSettings()
+    feedback: FeedbackSettings = FeedbackSettings()
     limits: LimitSettings = LimitSettings()
     retention: RetentionSettings = RetentionSettings()
 

@@ -17,6 +17,7 @@ import httpx2
 import pytest
 import recordings
 
+from wakupush.devnet import go_waku
 from wakupush.devnet.waku_node import create_app
 from wakupush.devnet.waku_state import NodeSettings, WakuNode, encoded_size
 from wakupush.protocol.waku_message import WakuMessage, message_hash
@@ -281,6 +282,17 @@ def test_restart(serve: Serve) -> None:
     assert client.get(_path(OTHER_SHARD)).json() == []
     assert len(_store(client)["messages"]) == 2
     assert client.get("/dev/log").json()["next"] == 2
+
+
+@pytest.mark.parametrize("create", [create_app, go_waku.create_app], ids=["nwaku", "go-waku"])
+def test_messages_that_peers_relay(create: Callable[[], Starlette], serve: Serve) -> None:
+    client = serve(create())
+    assert client.post("/relay/v1/subscriptions", json=[SHARD]).status_code == 200
+    messages = [{"payload": base64.b64encode(text).decode(), "contentTopic": TOPIC} for text in (b"one", b"two")]
+    assert client.post("/dev/messages", json={"pubsubTopic": SHARD, "messages": messages}).status_code == 200
+    assert _payloads(client) == [b"one", b"two"]
+    for wrong in ({"pubsubTopic": SHARD}, {"pubsubTopic": SHARD, "messages": [{}]}, []):
+        assert client.post("/dev/messages", json=wrong).status_code == 400
 
 
 @pytest.mark.parametrize(

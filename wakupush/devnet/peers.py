@@ -1,8 +1,7 @@
 """A network of development nodes: each hands what is published on it to the nodes that it was told of.
 
 =======================  ===================================================================================
-``POST /dev/peers``      ``{"url": ...}``: hand everything to this node too, from now on
-``POST /dev/relay``      ``{"pubsubTopic": ..., "message": ...}``: what a peer hands over
+``POST /dev/peers``      ``{"url": ...}``: hand everything to this node's ``/dev/messages`` too, from now on
 =======================  ===================================================================================
 """
 
@@ -16,8 +15,7 @@ import httpx2
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from wakupush.devnet.waku_state import PublishRefusedError
-from wakupush.waku.codec import decode_message, encode_message
+from wakupush.waku.codec import encode_message
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -31,7 +29,6 @@ class Peers:
     """The peers of a node."""
 
     def __init__(self, node: WakuNode) -> None:
-        self._node = node
         self._urls: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._http: httpx2.AsyncClient | None = None
@@ -39,20 +36,11 @@ class Peers:
 
     def routes(self) -> list[Route]:
         """Return the routes that this module's table lists."""
-        return [
-            Route("/dev/peers", self._add, methods=["POST"]),
-            Route("/dev/relay", self._receive, methods=["POST"]),
-        ]
+        return [Route("/dev/peers", self._add, methods=["POST"])]
 
     async def _add(self, request: Request) -> Response:
         self._urls.append((await request.json())["url"])
         return JSONResponse(self._urls)
-
-    async def _receive(self, request: Request) -> Response:
-        body = await request.json()
-        with suppress(PublishRefusedError):  # a shard that this node has not joined
-            self._node.publish(body["pubsubTopic"], decode_message(body["message"]))
-        return JSONResponse(content=True)
 
     def _forward(self, pubsub_topic: str, message: WakuMessage) -> None:
         for url in self._urls:
@@ -67,5 +55,5 @@ class Peers:
         )
         with suppress(httpx2.HTTPError):  # a peer that is down misses it
             await self._http.post(
-                f"{url}/dev/relay", json={"pubsubTopic": pubsub_topic, "message": encode_message(message)}
+                f"{url}/dev/messages", json={"pubsubTopic": pubsub_topic, "messages": [encode_message(message)]}
             )

@@ -3,11 +3,13 @@
 Implements relay, store v3, filter, light push, health, info, version and the list of peers, as nwaku of December 2025
 has them. Every store query is answered from the node's own archive, whatever ``peerAddr`` says, and the node is its own
 service node of filter and light push. The REST contract is the app's only public part for processes; tests and the
-demo may also use those of `controls` (``/dev/log``, ``/dev/counters``, ``/dev/faults``), of `peers`, and this one:
+demo may also use those of `controls` (``/dev/log``, ``/dev/counters``, ``/dev/faults``), of `peers`, and these:
 
-=====================  =====================================================================================
-``POST /dev/restart``  what a restart does: REST subscriptions and unread messages are gone, the archive stays
-=====================  =====================================================================================
+======================  =====================================================================================
+``POST /dev/restart``   what a restart does: REST subscriptions and unread messages are gone, the archive stays
+``POST /dev/messages``  messages that peers relay to the node: ``{"pubsubTopic": ..., "messages": [...]}``, each as
+                        in a publish request
+======================  =====================================================================================
 
 An entry of ``/dev/log`` is ``{seq, pubsubTopic, contentTopic, hash, arrivedAt}``, the hash in 0x-hex and the arrival
 in Unix seconds; duplicates do not appear. How a node behaves is `waku_state`, how nwaku says it is `NwakuRest`.
@@ -111,12 +113,23 @@ def node_app(
         node.restart()
         return PlainTextResponse("OK")
 
+    async def relay(request: Request) -> Response:
+        try:
+            body = json.loads(await request.body())
+            messages = [_message_from(message) for message in body["messages"]]
+            for message in messages:
+                node.publish(body["pubsubTopic"], message)
+        except (ValueError, LookupError, TypeError, PublishRefusedError) as error:
+            return _refused(error)
+        return PlainTextResponse("OK")
+
     app = Starlette(
         routes=[
             *routes,
             *Peers(node).routes(),
             *control_routes(faults, node.log, lambda: node.counters),
             Route("/dev/restart", restart, methods=["POST"]),
+            Route("/dev/messages", relay, methods=["POST"]),
         ],
         middleware=[Middleware(FaultInjection, faults=faults)],
         exception_handlers={404: no_route, 405: no_method},

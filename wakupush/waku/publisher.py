@@ -6,10 +6,9 @@ aiohttp, in one thread, costs a third of the CPU time of a synchronous client in
 from __future__ import annotations
 
 import asyncio
+import random
 from threading import Thread
 from typing import TYPE_CHECKING
-
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from wakupush.waku.async_relay import AsyncRelay
 from wakupush.waku.async_rest import AsyncRest
@@ -23,9 +22,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-#: Attempts to publish a message.
-ATTEMPTS = 2
-#: Largest wait in seconds between them.
+#: Largest wait in seconds before a message is published once more.
 MOST_WAIT = 0.3
 
 
@@ -87,13 +84,12 @@ class Publisher:
         return list(await asyncio.gather(*(publish(topic, message) for topic, message in messages)))
 
     async def _publish_again(self, pubsub_topic: str, message: WakuMessage) -> None:
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(NodeUnreachable),
-            wait=wait_random_exponential(multiplier=MOST_WAIT, max=MOST_WAIT),
-            stop=stop_after_attempt(ATTEMPTS),
-            reraise=True,
-        )
-        await retrying(self._relay.publish, pubsub_topic, message)
+        try:
+            await self._relay.publish(pubsub_topic, message)
+        except NodeUnreachable:
+            # Most often the node closed a connection that was idle.
+            await asyncio.sleep(random.uniform(0, MOST_WAIT))
+            await self._relay.publish(pubsub_topic, message)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

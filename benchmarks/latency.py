@@ -1,0 +1,48 @@
+"""From the arrival at the node to the arrival at gorush, alone and beside a flood of garbage."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+from benchmarks import made
+from benchmarks.running import Bench, log_after, position, relay_at
+from wakupush.devnet.processes import WaitTimeoutError
+
+SECONDS = 15
+#: Seconds after which a push counts as lost.
+TIMEOUT = 600
+#: Messages of garbage for each push request.
+FLOODS = {"alone": 0, "with as much garbage": 1, "with five times as much garbage": 5}
+
+
+def latencies(bench: Bench, rate: float, garbage: float, seconds: float = SECONDS) -> list[float]:
+    """Return the seconds from node to gorush of each push, at a rate of requests and of garbage a second, sorted."""
+    stack = bench.stack
+    count = int(rate * seconds)
+    users = [bench.users[number % len(bench.users)] for number in range(count)]
+    sent = bench.make(partial(made.request, bench.server), users)
+    noise = bench.make(partial(made.garbage, bench.server), list(range(int(garbage * seconds))))
+    node_log, gorush_log = position(stack.node_url), position(stack.gorush_url)
+    futures = [bench.pool.submit(relay_at, stack.node_url, sent, rate)]
+    if noise:
+        futures.append(bench.pool.submit(relay_at, stack.node_url, noise, garbage))
+    for future in futures:
+        future.result()
+    wanted = {each.delivery_key for each in sent}
+    pushed: dict[str, float] = {}
+    deadline = time.monotonic() + TIMEOUT
+    while len(pushed) < count:
+        if time.monotonic() > deadline:
+            raise WaitTimeoutError(f"{count} pushes did not come in {TIMEOUT} s")
+        new, gorush_log = log_after(stack.gorush_url, gorush_log)
+        pushed |= {key: each["at"] for each in new if (key := each["notification"]["notif_id"]) in wanted}
+        time.sleep(0.2)
+    arrivals, _ = log_after(stack.node_url, node_log)
+    arrived = {each["hash"]: each["arrivedAt"] for each in arrivals}
+    return sorted(pushed[each.delivery_key] - arrived[f"0x{each.hash}"] for each in sent)
+
+
+def percentiles(found: list[float]) -> str:
+    middle, late = found[len(found) // 2], found[int(len(found) * 0.99)]
+    return f"p50 {1000 * middle:.0f} ms, p99 {1000 * late:.0f} ms"

@@ -1,0 +1,76 @@
+"""Messages and rows as clients would make them, made before the clock runs, in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from dataclasses import dataclass
+
+from wakupush.devnet import messages
+from wakupush.devnet.stack import SHARDS
+from wakupush.protocol.keys import PrivateKey, PublicKey
+from wakupush.protocol.pb.push_notification_pb2 import PushNotificationRegistration, PushNotificationRequest
+from wakupush.protocol.request import delivery_key, parse_request
+from wakupush.protocol.waku_message import WakuMessage, message_hash
+from wakupush.waku.codec import encode_message
+
+SHARD = SHARDS[0]
+
+
+@dataclass(frozen=True)
+class User:
+    """Whom pushes and queries are for."""
+
+    key_hash: bytes
+    installation_id: str
+    access_token: str
+
+
+@dataclass(frozen=True)
+class Made:
+    """A message, encoded for the node."""
+
+    body: str
+    hash: str
+    #: Of the push that is asked for: gorush's notif_id.
+    delivery_key: str = ""
+
+    @classmethod
+    def of(cls, message: WakuMessage, delivery_key: bytes = b"") -> Made:
+        return cls(json.dumps(encode_message(message)), message_hash(SHARD, message).hex(), delivery_key.hex())
+
+
+def registration(server: bytes, _: int) -> tuple[Made, User]:
+    client = PrivateKey.generate()
+    content = messages.registration(client, PublicKey(server))
+    user = User(client.public_key.key_hash, content.installation_id, content.access_token)
+    return Made.of(messages.register(client, PublicKey(server), content)), user
+
+
+def query(user: User) -> Made:
+    return Made.of(messages.query(PrivateKey.generate(), user.key_hash))
+
+
+def request(server: bytes, user: User) -> Made:
+    registered = PushNotificationRegistration(access_token=user.access_token, installation_id=user.installation_id)
+    item = messages.notification(user.key_hash, registered)
+    message_id = os.urandom(32)
+    [parsed] = parse_request(
+        PushNotificationRequest(requests=[item], message_id=message_id).SerializeToString(), most_items=1
+    ).items
+    message = messages.request(PrivateKey.generate(), PublicKey(server), [item], message_id)
+    return Made.of(message, delivery_key(message_id, parsed))
+
+
+def garbage(server: bytes, _: int) -> Made:
+    """Return a message on the server's topic that is sealed to somebody else."""
+    ours = messages.to_server(PrivateKey.generate(), PublicKey(server), 20, b"")
+    theirs = messages.to_server(PrivateKey.generate(), PrivateKey.generate().public_key, 20, os.urandom(200))
+    return Made.of(WakuMessage(payload=theirs.payload, content_topic=ours.content_topic, timestamp=time.time_ns()))
+
+
+def stranger(_: int) -> User:
+    """Return a user who is in the database only."""
+    return User(os.urandom(64), str(uuid.uuid4()), str(uuid.uuid4()))

@@ -1,0 +1,162 @@
+"""A running server that is loaded and measured."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx2
+import psutil
+
+from benchmarks.made import SHARD, Made, User
+from wakupush.devnet.processes import Process, wait_until
+from wakupush.devnet.stack import Stack
+
+#: Messages in one request to the node.
+RELAYED_AT_ONCE = 100
+
+
+@dataclass
+class Run:
+    """One measurement."""
+
+    count: int
+    seconds: float
+    #: CPU seconds by process.
+    cpu: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def per_second(self) -> float:
+        return self.count / self.seconds
+
+
+class Bench:
+    """A running server and who is registered there."""
+
+    def __init__(self, stack: Stack, pool: ProcessPoolExecutor) -> None:
+        self.stack = stack
+        self.pool = pool
+        self.server = stack.key.public_key.compressed
+        self.users: list[User] = []
+
+    def make(self, work: Callable, arguments: list) -> list:
+        """Do work for each argument in all processes of the pool."""
+        return list(self.pool.map(work, arguments, chunksize=50))
+
+    def load(self, sent: list[Made], *, answers: int, pushes: int = 0) -> Run:
+        """Let the server work off messages that wait in the node, and measure it."""
+        stack = self.stack
+        stack.ingest.stop()
+        stack.reconcile.stop()  # it would enqueue what waits
+        node_log, gorush_log = position(stack.node_url), position(stack.gorush_url)
+        relay(stack.node_url, sent)
+        published = position(stack.node_url)
+        with stack.connect() as connection:
+            connection.execute("CHECKPOINT")
+            since = time.time()
+            before = cpu(stack)
+            stack.ingest.start()
+            wait_until(
+                lambda: (
+                    position(stack.node_url) - published >= answers
+                    and position(stack.gorush_url) - gorush_log >= pushes
+                    and _handled(connection, since) >= len(sent)
+                ),
+                timeout=300,
+                what=f"{answers} answers and {pushes} pushes",
+                interval=0.2,
+            )
+            [(first, last_event)] = connection.execute(
+                "SELECT extract(epoch FROM min(time))::float8, extract(epoch FROM max(time))::float8"
+                " FROM delivery_events WHERE time >= to_timestamp(%s)",
+                [since],
+            ).fetchall()
+        after = cpu(stack)
+        last_answer = _last(stack.node_url, node_log, "arrivedAt") if answers else 0
+        last_push = _last(stack.gorush_url, gorush_log, "at") if pushes else 0
+        used = {name: after[name] - before.get(name, 0) for name in after}
+        return Run(len(sent), max(last_event, last_answer, last_push) - first, used)
+
+
+@contextmanager
+def running(concurrency: int) -> Iterator[Bench]:
+    directory = Path(tempfile.mkdtemp(prefix="wakupush-bench-"))
+    directory.chmod(0o755)
+    try:
+        with Stack(directory, concurrency=concurrency) as stack, ProcessPoolExecutor(2) as pool:
+            yield Bench(stack, pool)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def relay(url: str, sent: list[Made]) -> None:
+    """Let messages arrive at the node as its peers would relay them: the generator's cost is not the server's."""
+    with httpx2.Client(base_url=url, trust_env=False, timeout=60) as http:
+        for start in range(0, len(sent), RELAYED_AT_ONCE):
+            _relay_some(http, sent[start : start + RELAYED_AT_ONCE])
+
+
+def relay_at(url: str, sent: list[Made], rate: float) -> None:
+    """Let messages arrive at the node at an even rate (a second)."""
+    every = max(1, int(rate / 100))
+    begun = time.monotonic()
+    with httpx2.Client(base_url=url, trust_env=False, timeout=60) as http:
+        for start in range(0, len(sent), every):
+            time.sleep(max(0.0, begun + start / rate - time.monotonic()))
+            _relay_some(http, sent[start : start + every])
+
+
+def _relay_some(http: httpx2.Client, some: list[Made]) -> None:
+    bodies = ",".join(each.body for each in some)
+    content = f'{{"pubsubTopic":"{SHARD}","messages":[{bodies}]}}'
+    http.post("/dev/messages", content=content).raise_for_status()
+
+
+def position(url: str) -> int:
+    return log_after(url, 2**53)[1]
+
+
+def log_after(url: str, after: int) -> tuple[list[dict], int]:
+    """Return what a development server logged after a position, and the position after it."""
+    log = httpx2.get(f"{url}/dev/log", params={"after": after}, timeout=60, trust_env=False).json()
+    return log["entries"], int(log["next"])
+
+
+def _last(url: str, after: int, name: str) -> float:
+    return max(each[name] for each in log_after(url, after)[0])
+
+
+def _handled(connection, since: float) -> int:
+    return connection.execute(
+        "SELECT count(*) FROM delivery_events WHERE kind = 'received' AND time >= to_timestamp(%s)", [since]
+    ).fetchone()[0]
+
+
+def cpu(stack: Stack) -> dict[str, float]:
+    """Return the CPU seconds of each part, with its children."""
+    return {process.name: sum(map(_cpu_of, family(process))) for process in stack.processes if process.pid}
+
+
+def memory(process: Process) -> int:
+    """Return the bytes of memory that a process and its children have for themselves."""
+    return sum(member.memory_full_info().uss for member in family(process))
+
+
+def family(process: Process) -> list[psutil.Process]:
+    parent = psutil.Process(process.pid)
+    return [parent, *parent.children(recursive=True)]
+
+
+def _cpu_of(member: psutil.Process) -> float:
+    """Return the CPU seconds of a process and of its children that have ended."""
+    try:
+        times = member.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return times.user + times.system + times.children_user + times.children_system
