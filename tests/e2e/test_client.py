@@ -57,14 +57,24 @@ def peer_url(stack, tmp_path_factory):
         yield url
 
 
-@pytest.fixture(params=["relay", "light"])
-def transport(request, stack, peer_url):
-    """Make a transport, inside an event loop."""
-    kinds = {
+@pytest.fixture
+def kinds(stack, peer_url):
+    return {
         "relay": lambda: RelayTransport(peer_url, [SHARD]),
         "light": lambda: LightTransport(stack.node_url, [SHARD]),
     }
+
+
+@pytest.fixture(params=["relay", "light"])
+def transport(request, kinds):
+    """Make a transport, inside an event loop: each kind on each node."""
     return kinds[request.param]
+
+
+@pytest.fixture
+def either(request, kinds):
+    """The same, one kind on each node: for what depends on neither."""
+    return kinds[{"nwaku": "relay", "go-waku": "light"}[request.node.callspec.params["stack"]]]
 
 
 @pytest.fixture
@@ -176,9 +186,9 @@ def test_from_registration_to_push_and_back(stack, transport, pushes):
     asyncio.run(run())
 
 
-def test_several_users_are_asked_about_at_once_and_what_was_learned_is_kept(stack, transport):
+def test_several_users_are_asked_about_at_once_and_what_was_learned_is_kept(stack, either):
     async def run():
-        async with people(transport, "alice", "bob", "dave", "nobody", "carol") as everybody:
+        async with people(either, "alice", "bob", "dave", "nobody", "carol") as everybody:
             *registered, nobody, carol = everybody
             for each in registered:
                 each.enable_receiving(device("d"), [stack.key.public_key])
@@ -226,17 +236,17 @@ def test_advertisements_are_discovered_and_followed(stack, transport):
     asyncio.run(run())
 
 
-def test_whoever_comes_later_finds_the_latest_advertisement_in_the_store(stack, transport):
+def test_whoever_comes_later_finds_the_latest_advertisement_in_the_store(stack, either):
     async def run():
         events = []
-        async with people(transport, "alice", on_event=events.append) as (alice,):
+        async with people(either, "alice", on_event=events.append) as (alice,):
             alice.enable_receiving(device("d"), [stack.key.public_key])
             assert await alice.settled(20)
             alice.enable_receiving(device("new"), [stack.key.public_key])
             assert await alice.settled(20)
             await eventually(lambda: events and isinstance(events[-1], Advertised))
         with History(stack.node_url, SHARD) as history:
-            async with people(transport, "bob", history=history) as (bob,):
+            async with people(either, "bob", history=history) as (bob,):
                 [way] = (await bob.discover(key(alice), 10)).ways
                 assert way.version == 2
                 bob.enable_sending()
@@ -245,11 +255,11 @@ def test_whoever_comes_later_finds_the_latest_advertisement_in_the_store(stack, 
     asyncio.run(run())
 
 
-def test_a_restarted_client_goes_on_where_it_was(stack, transport, tmp_path):
+def test_a_restarted_client_goes_on_where_it_was(stack, either, tmp_path):
     async def run(events):
         with SqliteFile(tmp_path / "state") as file:
             async with (
-                transport() as running,
+                either() as running,
                 Client(who, running, file.account("a"), on_event=events.append) as client,
             ):
                 if not client.registration.enrolments:
@@ -306,10 +316,10 @@ def test_nothing_that_leaves_carries_the_senders_key(stack, transport):
     assert [item.author for item in parsed.items] == [bob.author_hash]
 
 
-def test_in_anonymous_mode_the_server_knows_no_chat_key(stack, transport):
+def test_in_anonymous_mode_the_server_knows_no_chat_key(stack, either):
     async def run():
         async with AsyncExitStack() as exits:
-            running = await exits.enter_async_context(transport())
+            running = await exits.enter_async_context(either())
             file = exits.enter_context(SqliteFile(":memory:"))
             alice = Client(PrivateKey.generate(), running, file.account("a"), Config(anonymous=True))
             bob = Client(PrivateKey.generate(), running, file.account("b"))
@@ -337,9 +347,9 @@ def test_in_anonymous_mode_the_server_knows_no_chat_key(stack, transport):
     assert chat not in registered
 
 
-def test_a_node_that_restarts_is_subscribed_to_again(stack, peer_url, transport):
+def test_a_node_that_restarts_is_subscribed_to_again(stack, peer_url, either):
     async def run():
-        async with people(transport, "alice", "bob") as (alice, bob):
+        async with people(either, "alice", "bob") as (alice, bob):
             alice.enable_receiving(device("d"), [stack.key.public_key])
             assert await alice.settled(20)
             for url in {stack.node_url, peer_url}:
@@ -452,9 +462,9 @@ def test_of_three_servers_one_is_down_one_slow_and_one_lies_and_there_is_one_pus
     assert len([push for push in pushes() if push.notification["tokens"] == ["one-push"]]) == 1
 
 
-def test_what_a_lying_server_tells_of_a_user_is_not_learned(stack, transport):
+def test_what_a_lying_server_tells_of_a_user_is_not_learned(stack, either):
     async def run():
-        async with people(transport, "alice", "bob") as (alice, bob):
+        async with people(either, "alice", "bob") as (alice, bob):
             alice.enable_receiving(device("d"), [stack.key.public_key])
             assert await alice.settled(20)
             liar = Bot(alice._context.transport)
