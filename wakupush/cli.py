@@ -138,6 +138,18 @@ def beat() -> None:
 
 
 @app.command()
+def exporter() -> None:
+    """Show what waits in the queues and in Postgres, for Prometheus and for autoscaling."""
+    from wakupush.settings import SettingsError
+    from workers import exporter as process
+
+    try:
+        process.run(_settings(process="exporter"))
+    except SettingsError as error:
+        _fail(str(error))
+
+
+@app.command()
 def doctor() -> None:
     """Look at the settings, the node, gorush, Redis and Postgres; say what is wrong and what to do about it.
 

@@ -28,7 +28,9 @@ LAST_POLL: Final = Gauge("wakupush_last_poll_timestamp_seconds", "When a shard w
 LAST_MESSAGE: Final = Gauge(
     "wakupush_last_message_timestamp_seconds", "When a shard last had a message.", ["pubsub_topic"]
 )
-WATCHED_COMPLETE: Final = Gauge("wakupush_watched_complete", "1 if the set of watched query topics is complete.")
+WATCHED_COMPLETE: Final = Gauge(
+    "wakupush_watched_complete", "1 if the set of watched query topics is complete; ingest's is the one that counts."
+)
 
 # Workers.
 EVENTS: Final = Counter("wakupush_events", "Delivery events.", ["kind", "queue", "platform", "failure"])
@@ -59,3 +61,44 @@ ANSWERS_EXPIRED: Final = Counter("wakupush_answers_expired", "Answers for which 
 QUARANTINED: Final = Counter("wakupush_messages_quarantined", "Messages put into quarantine.", ["queue"])
 KEYS_DERIVED: Final = Counter("wakupush_query_keys_derived", "Keys of query topics derived.")
 LIMITER_FAILED: Final = Counter("wakupush_limiter_failed", "Times that a limit was not checked because Redis failed.")
+
+# The schedule.
+JOBS_FAILED: Final = Counter("wakupush_jobs_failed", "Runs of a job of the schedule that failed.", ["job"])
+
+# The exporter. It looks when it is asked; a gauge whose source does not answer has no series.
+EXPORTER_UP: Final = Gauge("wakupush_exporter_up", "1 if what the exporter looks at answered.", ["source"])
+QUEUE_TASKS: Final = Gauge("wakupush_queue_tasks", "Tasks that wait in a queue.", ["queue"])
+QUEUE_MESSAGES: Final = Gauge(
+    "wakupush_queue_messages", "Messages in the tasks that wait; estimated above 64 tasks.", ["queue"]
+)
+QUEUE_AGE: Final = Gauge(
+    "wakupush_queue_oldest_age_seconds", "Age of the oldest message that waits in a queue, 0 if none does.", ["queue"]
+)
+TASKS_IN_FLIGHT: Final = Gauge(
+    "wakupush_in_flight_tasks", "Tasks of a queue that workers took and did not acknowledge.", ["queue"]
+)
+MESSAGES_IN_FLIGHT: Final = Gauge("wakupush_in_flight_messages", "Messages in these tasks.", ["queue"])
+DELIVERIES_PENDING: Final = Gauge(
+    "wakupush_deliveries_pending", "Deliveries that wait for their next attempt, 100,000 at most.", ["platform"]
+)
+DELIVERIES_DUE: Final = Gauge(
+    "wakupush_deliveries_due", "Those of them whose time has come, 100,000 at most.", ["platform"]
+)
+DELIVERIES_DUE_AGE: Final = Gauge(
+    "wakupush_deliveries_due_age_seconds", "For how long the one that is longest due has been so.", ["platform"]
+)
+DELIVERIES_POSTING: Final = Gauge(
+    "wakupush_deliveries_posting", "Deliveries under a lease, 100,000 at most.", ["platform"]
+)
+EXPORTER: Final = (
+    EXPORTER_UP,
+    QUEUE_TASKS,
+    QUEUE_MESSAGES,
+    QUEUE_AGE,
+    TASKS_IN_FLIGHT,
+    MESSAGES_IN_FLIGHT,
+    DELIVERIES_PENDING,
+    DELIVERIES_DUE,
+    DELIVERIES_DUE_AGE,
+    DELIVERIES_POSTING,
+)

@@ -104,7 +104,14 @@ class WorkerSettings(Group):
     key_derivations_per_task: Count = 8
     """Keys of query topics (12-25 ms each) that one task derives at most; what is left goes to the end of the queue."""
     http_port: int = -1
-    """Port of /metrics of a worker or beat; 0 picks a free one, -1 opens none."""
+    """Port of /healthz, /readyz and /metrics of a worker or beat; 0 picks a free one, -1 opens none."""
+
+
+class ExporterSettings(Group):
+    """`wakupush exporter`."""
+
+    http_port: Annotated[int, Field(ge=0)] = 9103
+    """Port of /healthz, /readyz and /metrics; 0 picks a free one."""
 
 
 class DeliverySettings(Group):
@@ -207,6 +214,7 @@ class Settings(BaseSettings):
     gorush: GorushSettings = GorushSettings()
     ingest: IngestSettings = IngestSettings()
     worker: WorkerSettings = WorkerSettings()
+    exporter: ExporterSettings = ExporterSettings()
     delivery: DeliverySettings = DeliverySettings()
     limits: LimitSettings = LimitSettings()
     retention: RetentionSettings = RetentionSettings()

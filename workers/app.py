@@ -20,6 +20,7 @@ from wakupush.queues import DELIVER, DISPATCH, QUEUES, Entry, celery_app, decode
 from wakupush.server import deliveries, handling
 from wakupush.server.context import Context
 from wakupush.server.faults import is_outage
+from workers.pulse import Noting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +50,7 @@ def create_app(settings: Settings, **log_context: Any) -> Celery:
         log_context: facts that every log line of the worker carries.
     """
     app = celery_app(settings)
+    app.steps["consumer"].add(Noting)
     for queue in QUEUES.values():
         _add_queue_task(app, queue)
     _add_deliver_task(app)

@@ -13,8 +13,10 @@ from wakupush.connections import open_redis
 from wakupush.server import schedule
 from wakupush.server.context import Resources, check_dsn
 from wakupush.server.identity import load_identity
+from wakupush.server.schedule import Turns
 from wakupush.stopping import stop_on_signals
 from workers.app import create_app
+from workers.pulse import Noting
 
 if TYPE_CHECKING:
     from wakupush.queues import Queue
@@ -41,7 +43,9 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
     if settings.worker.http_port >= 0:
         registry = CollectorRegistry()
         multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # prometheus_client has no types there
-        port = http.serve(settings.worker.http_port, healthy=dict, ready=dict, registry=registry)
+        port = http.serve(
+            settings.worker.http_port, healthy=Noting.pulse.healthy, ready=Noting.pulse.ready, registry=registry
+        )
         log.info("metrics_served", http_port=port)
     create_app(settings, process=f"worker {queue.name}").worker_main(
         [
@@ -65,10 +69,11 @@ def beat(settings: Settings) -> None:
     """
     resources = Resources.open(settings)
     stop = stop_on_signals()
+    turns = Turns()
     if settings.worker.http_port >= 0:
-        port = http.serve(settings.worker.http_port, healthy=dict, ready=dict)
+        port = http.serve(settings.worker.http_port, healthy=turns.healthy, ready=turns.ready)
         log.info("metrics_served", http_port=port)
     log.info("started")
-    schedule.run(resources, stop)
+    schedule.run(resources, stop, turns)
     resources.close()
     log.info("stopped")
