@@ -29,7 +29,9 @@ LAST_MESSAGE: Final = Gauge(
     "wakupush_last_message_timestamp_seconds", "When a shard last had a message.", ["pubsub_topic"]
 )
 WATCHED_COMPLETE: Final = Gauge(
-    "wakupush_watched_complete", "1 if the set of watched query topics is complete; ingest's is the one that counts."
+    "wakupush_watched_complete",
+    "1 if the set of watched query topics is complete; that of ingest is the one that counts.",
+    multiprocess_mode="max",
 )
 
 # Workers.
