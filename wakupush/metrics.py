@@ -52,7 +52,27 @@ POST_SECONDS: Final = Histogram(
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 75),
 )
 DELIVERIES_DEFERRED: Final = Counter(
-    "wakupush_deliveries_deferred", "Deliveries left to the schedule: too many open posts."
+    "wakupush_deliveries_deferred",
+    "Deliveries left to the schedule without an attempt: no slot was free, or the breaker is open.",
+    ["platform"],
+)
+RETRIES: Final = Counter(
+    "wakupush_delivery_retries",
+    "Deliveries that went back to pending after an attempt; Flower gets a task-retried for each.",
+    ["platform", "failure"],
+)
+TASK_EVENTS_LOST: Final = Counter(
+    "wakupush_task_events_lost", "Celery events of deliveries that could not be sent; Flower lacks them."
+)
+BREAKER_STATE: Final = Gauge(
+    "wakupush_breaker_state",
+    "The circuit breaker of a platform, as last read: 0 closed, 1 probing, 2 open.",
+    ["platform"],
+    multiprocess_mode="mostrecent",
+)
+BREAKER_OPENED: Final = Counter("wakupush_breaker_opened", "Times that a circuit breaker opened.", ["platform"])
+BREAKER_FAILED: Final = Counter(
+    "wakupush_breaker_failed", "Times that posts were let through unchecked because Redis failed."
 )
 TASKS_RETURNED: Final = Counter(
     "wakupush_tasks_returned", "Batches that went back to their queue, by reason.", ["queue", "reason"]

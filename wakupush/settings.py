@@ -129,12 +129,29 @@ class DeliverySettings(Group):
     """Seconds for which a worker holds a delivery; a post and storing its outcome must fit in."""
     claim: Seconds = 60.0
     """Seconds after which a due delivery is enqueued again whose task nobody began."""
-    time_to_live: Seconds = 86_400.0
-    """Seconds after which a delivery that is still undelivered has expired."""
+    message_time_to_live: Seconds = 86_400.0
+    """Seconds after which a notification of a message that is still undelivered has expired."""
+    mention_time_to_live: Seconds = 2 * 86_400.0
+    """The same for a mention."""
+    join_request_time_to_live: Seconds = 7 * 86_400.0
+    """The same for a request to join a community, which waits for an answer."""
     request_max_age: Seconds = 600.0
     """Seconds after ingest first saw a push request after which it is neither pushed nor answered."""
     claim_batch: Count = 500
-    """Due deliveries that one run of the schedule claims at most."""
+    """Due deliveries of a platform that one run of the schedule claims at most."""
+    claim_queue: Count = 4
+    """Tasks in the dispatch queue up to which due deliveries are added: no more of them come before new requests."""
+
+
+class BreakerSettings(Group):
+    """The circuit breaker of each platform, shared by all workers."""
+
+    faults: Count = 5
+    """Posts in a row, of all workers, that found the route to a platform broken, after which none is begun."""
+    pause: Seconds = 30.0
+    """Seconds for which none is begun; after that come probes."""
+    probes: Count = 3
+    """Deliveries that are posted as probes, each in a post of its own; the first that gets through ends the pause."""
 
 
 class LimitSettings(Group):
@@ -166,6 +183,10 @@ class LimitSettings(Group):
     """Registrations of unknown installations a minute, all workers together."""
     repeats_per_minute: Count = 3
     """Answers to repeats of the same message a minute."""
+    pushes_per_device_per_minute: Annotated[int, Field(ge=0)] = 0
+    """Notifications that one device is pushed a minute; those beyond are refused. 0 is no limit."""
+    queries_per_topic_per_minute: Annotated[int, Field(ge=0)] = 0
+    """Queries that are answered a minute on one query topic. 0 is no limit."""
 
 
 class RetentionSettings(Group):
@@ -216,6 +237,7 @@ class Settings(BaseSettings):
     worker: WorkerSettings = WorkerSettings()
     exporter: ExporterSettings = ExporterSettings()
     delivery: DeliverySettings = DeliverySettings()
+    breaker: BreakerSettings = BreakerSettings()
     limits: LimitSettings = LimitSettings()
     retention: RetentionSettings = RetentionSettings()
 

@@ -12,13 +12,15 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool
 
-from wakupush.connections import open_redis
+from wakupush.connections import NO_RETRY, open_redis
 from wakupush.gorush.batches import Caution
 from wakupush.gorush.client import Gorush
 from wakupush.queues import celery_app
+from wakupush.server.breaker import Breaker
 from wakupush.server.identity import Identity, load_identity
 from wakupush.server.limiter import Limiter
 from wakupush.server.posts import Posts
+from wakupush.server.task_events import TaskEvents
 from wakupush.settings import SettingsError
 from wakupush.waku.publisher import Publisher
 
@@ -41,6 +43,7 @@ class Resources:
     settings: Settings
     pool: ConnectionPool
     redis: Redis
+    breaker: Breaker
     publisher: Publisher
     #: For sending tasks.
     app: Celery
@@ -63,6 +66,7 @@ class Resources:
         self.publisher.close()
         self.pool.close()
         self.redis.close()
+        self.breaker.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +78,22 @@ class Context(Resources):
     gorush: Gorush
     #: The posts to gorush that are open, some of them longer than the task that made them.
     posts: Posts
+    task_events: TaskEvents
     caution: Caution = field(default_factory=Caution)
 
     @classmethod
-    def open(cls, settings: Settings) -> Self:
+    def open(cls, settings: Settings, node: str | None = None) -> Self:
         """Open everything. Postgres, Redis, the node and gorush may be down meanwhile.
+
+        Args:
+            settings: with a private key.
+            node: the name of the worker in Celery.
 
         Raises:
             NoIdentityError: there is no private key.
             SettingsError: an address is none.
         """
+        resources = _resources(settings)
         return cls(
             identity=load_identity(settings),
             limiter=Limiter(settings.redis.url.get_secret_value(), settings.redis.timeout),
@@ -94,12 +104,14 @@ class Context(Resources):
                 connections=settings.gorush.concurrency,
             ),
             posts=Posts(settings.gorush.concurrency),
-            **_resources(settings),
+            task_events=TaskEvents(resources["app"], node, settings.delivery.max_attempts),
+            **resources,
         )
 
     def close(self) -> None:
         """Wait for open posts, then close all connections."""
         self.posts.close()
+        self.task_events.close()
         self.gorush.close()
         Resources.close(self)
 
@@ -123,6 +135,8 @@ def _resources(settings: Settings) -> dict[str, Any]:
         "settings": settings,
         "pool": _open_pool(settings.postgres),
         "redis": open_redis(settings.redis),
+        # No post outlives its lease.
+        "breaker": Breaker(open_redis(settings.redis, retry=NO_RETRY), settings.breaker, settings.delivery.lease),
         "publisher": Publisher(
             settings.waku.url, timeout=settings.waku.publish_timeout, connections=PUBLISH_CONNECTIONS
         ),
