@@ -34,6 +34,36 @@ WATCHED_COMPLETE: Final = Gauge(
     multiprocess_mode="max",
 )
 
+# Reconciliation.
+STORE_EXAMINED: Final = Counter(
+    "wakupush_reconcile_messages_examined", "Messages that walks found in Stores.", ["walk"]
+)
+STORE_MALFORMED: Final = Counter(
+    "wakupush_reconcile_messages_malformed", "Messages in Stores that could not be read.", ["walk"]
+)
+STORE_MISSING: Final = Counter(
+    "wakupush_reconcile_messages_missing",
+    "Messages for this server that were in a Store and not in the ledger; counted in each walk.",
+    ["walk"],
+)
+STORE_ENQUEUED: Final = Counter(
+    "wakupush_reconcile_messages_enqueued", "Messages put into a queue by reconciliation.", ["walk"]
+)
+STORE_WALKS: Final = Counter(
+    "wakupush_reconcile_walks",
+    "Walks of a shard of a Store, by result: finished, or the error that ended it.",
+    ["walk", "result"],
+)
+STORE_WATERMARK_LAG: Final = Gauge(
+    "wakupush_reconcile_watermark_lag_seconds",
+    "How long ago that was up to which the ledger has everything of a Store, after its last finished walk.",
+    ["store", "pubsub_topic", "walk"],
+)
+RECONCILE_RESTING: Final = Gauge(
+    "wakupush_reconcile_resting", "1 while walks wait for a backlog in the queues to end.", multiprocess_mode="max"
+)
+RECONCILE_RESTS: Final = Counter("wakupush_reconcile_rests", "Times that walks began to wait for a backlog.")
+
 # Workers.
 EVENTS: Final = Counter("wakupush_events", "Delivery events.", ["kind", "queue", "platform", "failure"])
 QUEUE_WAIT: Final = Histogram(
@@ -85,7 +115,18 @@ KEYS_DERIVED: Final = Counter("wakupush_query_keys_derived", "Keys of query topi
 LIMITER_FAILED: Final = Counter("wakupush_limiter_failed", "Times that a limit was not checked because Redis failed.")
 
 # The schedule.
+DEAD_LETTERS: Final = Gauge(
+    "wakupush_dead_letters", "Dead letters and expired deliveries that are kept.", ["platform", "reason"]
+)
+TOKEN_MARKING_STOPPED: Final = Gauge(
+    "wakupush_token_marking_stopped",
+    "1 while so many device tokens of a platform are bad that none is marked dead.",
+    ["platform"],
+)
 JOBS_FAILED: Final = Counter("wakupush_jobs_failed", "Runs of a job of the schedule that failed.", ["job"])
+
+# The receiver of gorush's webhook.
+FEEDBACK: Final = Counter("wakupush_feedback", "Calls of gorush's feedback webhook, by what came of them.", ["result"])
 
 # The exporter. It looks when it is asked; a gauge whose source does not answer has no series.
 EXPORTER_UP: Final = Gauge("wakupush_exporter_up", "1 if what the exporter looks at answered.", ["source"])

@@ -94,6 +94,27 @@ class IngestSettings(Group):
     """Port of /healthz, /readyz and /metrics; 0 picks a free one, -1 opens none."""
 
 
+class ReconcileSettings(Group):
+    """`wakupush ingest reconcile`."""
+
+    stores: tuple[str, ...] = ()
+    """URLs of the REST APIs of nodes with a Store, as a JSON list; if empty, `WAKUPUSH_WAKU__URL` alone."""
+    pause: Seconds = 30.0
+    """Seconds between the end of a walk and the next one of its kind."""
+    window: Seconds = 86_400.0
+    """Seconds back to which the server's own topics are walked at start, and every `FULL_INTERVAL`."""
+    full_interval: Seconds = 3600.0
+    """Seconds between walks over the whole window: a message's time is its sender's, so it can come late."""
+    overlap: Seconds = 120.0
+    """Seconds before the end of the last walk from which the other walks begin."""
+    query_window: Seconds = 120.0
+    """Seconds back to which whole shards are walked for queries; nobody waits for the answer to an older one."""
+    backlog_age: Seconds = 60.0
+    """Age of the oldest queued task in seconds above which no Store is walked: a backlog is not a loss."""
+    http_port: int = 9101
+    """Port of /healthz, /readyz and /metrics; 0 picks a free one, -1 opens none."""
+
+
 class WorkerSettings(Group):
     """Celery workers."""
 
@@ -234,6 +255,7 @@ class Settings(BaseSettings):
     postgres: PostgresSettings = PostgresSettings()
     gorush: GorushSettings = GorushSettings()
     ingest: IngestSettings = IngestSettings()
+    reconcile: ReconcileSettings = ReconcileSettings()
     worker: WorkerSettings = WorkerSettings()
     exporter: ExporterSettings = ExporterSettings()
     delivery: DeliverySettings = DeliverySettings()
@@ -247,6 +269,17 @@ class Settings(BaseSettings):
         if self.delivery.lease < needed:
             raise PydanticCustomError(
                 "lease", "WAKUPUSH_DELIVERY__LEASE must be at least {needed} s, or pushes double", {"needed": needed}
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _ledger_outlasts_the_window(self) -> Self:
+        needed = self.reconcile.window + self.reconcile.overlap
+        if self.retention.ledger < needed:
+            raise PydanticCustomError(
+                "ledger",
+                "WAKUPUSH_RETENTION__LEDGER must be at least {needed} s, or what reconcile finds is handled again",
+                {"needed": needed},
             )
         return self
 

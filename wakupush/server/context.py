@@ -133,7 +133,7 @@ def check_dsn(settings: PostgresSettings) -> str:
 def _resources(settings: Settings) -> dict[str, Any]:
     return {
         "settings": settings,
-        "pool": _open_pool(settings.postgres),
+        "pool": open_pool(settings.postgres),
         "redis": open_redis(settings.redis),
         # No post outlives its lease.
         "breaker": Breaker(open_redis(settings.redis, retry=NO_RETRY), settings.breaker, settings.delivery.lease),
@@ -144,7 +144,7 @@ def _resources(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _open_pool(settings: PostgresSettings) -> ConnectionPool:
+def open_pool(settings: PostgresSettings) -> ConnectionPool:
     """Return an open pool of Postgres connections; it connects when it can."""
     return ConnectionPool(
         check_dsn(settings),
