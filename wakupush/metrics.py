@@ -65,6 +65,9 @@ RECONCILE_RESTING: Final = Gauge(
 RECONCILE_RESTS: Final = Counter("wakupush_reconcile_rests", "Times that walks began to wait for a backlog.")
 
 # Workers.
+PROCESSES: Final = Gauge(
+    "wakupush_pool_processes", "Processes of a worker, which take one task each.", ["queue"], multiprocess_mode="max"
+)
 EVENTS: Final = Counter("wakupush_events", "Delivery events.", ["kind", "queue", "platform", "failure"])
 QUEUE_WAIT: Final = Histogram(
     "wakupush_queue_wait_seconds",
@@ -123,7 +126,7 @@ TOKEN_MARKING_STOPPED: Final = Gauge(
     "1 while so many device tokens of a platform are bad that none is marked dead.",
     ["platform"],
 )
-JOBS_FAILED: Final = Counter("wakupush_jobs_failed", "Runs of a job of the schedule that failed.", ["job"])
+JOBS_FAILED: Final = Counter("wakupush_jobs_failed", "Runs of a job of the schedule that failed.", ["work"])
 
 # The receiver of gorush's webhook.
 FEEDBACK: Final = Counter("wakupush_feedback", "Calls of gorush's feedback webhook, by what came of them.", ["result"])
@@ -135,7 +138,7 @@ QUEUE_MESSAGES: Final = Gauge(
     "wakupush_queue_messages", "Messages in the tasks that wait; estimated above 64 tasks.", ["queue"]
 )
 QUEUE_AGE: Final = Gauge(
-    "wakupush_queue_oldest_age_seconds", "Age of the oldest message that waits in a queue, 0 if none does.", ["queue"]
+    "wakupush_queue_oldest_seconds", "Age of the oldest message that waits in a queue, 0 if none does.", ["queue"]
 )
 TASKS_IN_FLIGHT: Final = Gauge(
     "wakupush_in_flight_tasks", "Tasks of a queue that workers took and did not acknowledge.", ["queue"]
@@ -148,7 +151,7 @@ DELIVERIES_DUE: Final = Gauge(
     "wakupush_deliveries_due", "Those of them whose time has come, 100,000 at most.", ["platform"]
 )
 DELIVERIES_DUE_AGE: Final = Gauge(
-    "wakupush_deliveries_due_age_seconds", "For how long the one that is longest due has been so.", ["platform"]
+    "wakupush_deliveries_due_oldest_seconds", "For how long the one that is longest due has been so.", ["platform"]
 )
 DELIVERIES_POSTING: Final = Gauge(
     "wakupush_deliveries_posting", "Deliveries under a lease, 100,000 at most.", ["platform"]

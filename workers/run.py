@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 from prometheus_client import CollectorRegistry, multiprocess
 
-from wakupush import http
+from wakupush import http, metrics
 from wakupush.connections import open_redis
 from wakupush.server import schedule
 from wakupush.server.context import Resources, check_dsn
@@ -47,6 +47,7 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
             settings.worker.http_port, healthy=Noting.pulse.healthy, ready=Noting.pulse.ready, registry=registry
         )
         log.info("metrics_served", http_port=port)
+    metrics.PROCESSES.labels(queue.name).set(concurrency)
     create_app(settings, process=f"worker {queue.name}").worker_main(
         [
             "worker",

@@ -145,5 +145,5 @@ def test_beat_is_healthy_while_its_jobs_turn(stack):
         finally:
             stack.postgres.start()
         text = httpx2.get(f"{probed.url}/metrics", trust_env=False).text
-        assert 'wakupush_jobs_failed_total{job="claim_due"}' in text
+        assert 'wakupush_jobs_failed_total{work="claim_due"}' in text
         wait_until(probed.ready, timeout=60, what="every job works again")

@@ -155,7 +155,7 @@ def test_what_does_not_answer_has_no_figures(dsn, redis_server, app):
     whole = scrape(BacklogCollector(settings))
     assert whole["wakupush_exporter_up", "redis"] == whole["wakupush_exporter_up", "postgres"] == 1
     assert whole["wakupush_queue_messages", "dispatch"] == 5
-    assert 7 <= whole["wakupush_queue_oldest_age_seconds", "dispatch"] < 20
+    assert 7 <= whole["wakupush_queue_oldest_seconds", "dispatch"] < 20
     assert whole["wakupush_deliveries_due", "ios"] == 0
     assert len({name for name, *_ in whole}) == 10
     nowhere = "127.0.0.1:1"
