@@ -3,7 +3,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-node setup-promtool monitoring demo test check unit fuzz bench lock proto clean
+.PHONY: help setup setup-node setup-promtool monitoring demo test check unit fuzz bench autoscaling lock proto clean
 
 help: ## Show this help
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -57,6 +57,9 @@ fuzz: setup ## Throw 20,000 examples of strange bytes at everything that reads t
 
 bench: setup ## Measure the budgets: a second, latencies, what grows (about half an hour)
 	$(RUN) benchmarks.bench
+
+autoscaling: setup ## Let real workers be scaled by the formulas of KEDA and the HPA, and plot it (5 minutes)
+	$(RUN) benchmarks.autoscaling
 
 lock: ## Resolve the dependencies anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \

@@ -77,7 +77,7 @@ class Stack:
         self._external = external or External()
         self.postgres = PostgresServer(directory / "postgres", fsync=fsync)
         self.redis = RedisServer(directory / "redis")
-        self._ports = {name: free_port() for name in ("waku", "gorush", "ingest", "reconcile")}
+        self._ports = {name: free_port() for name in ("waku", "gorush", "ingest", "reconcile", "exporter")}
         self.node = self._server("waku", "--manners", manners, "--archive-window", "any")
         self.gorush = self._server("gorush")
         self.ingest = self._wakupush(
@@ -122,6 +122,11 @@ class Stack:
         return f"http://127.0.0.1:{self._ports['reconcile']}"
 
     @property
+    def exporter_url(self) -> str:
+        """URL of /healthz, /readyz and /metrics of the exporter."""
+        return f"http://127.0.0.1:{self._ports['exporter']}"
+
+    @property
     def processes(self) -> list[Process]:
         """Everything that is started, in this order."""
         return [*self._embedded, *self.workers.values(), self.beat, self.ingest, self.reconcile]
@@ -152,6 +157,7 @@ class Stack:
             "WAKUPUSH_INGEST__HTTP_PORT": str(self._ports["ingest"]),
             "WAKUPUSH_RECONCILE__HTTP_PORT": str(self._ports["reconcile"]),
             "WAKUPUSH_RECONCILE__PAUSE": str(_RECONCILE_PAUSE),
+            "WAKUPUSH_EXPORTER__HTTP_PORT": str(self._ports["exporter"]),
             **self._settings,
         }
 
@@ -252,6 +258,10 @@ class Stack:
             ready=lambda: process.has_logged(_READY),
         )
         return process
+
+    def exporter(self) -> Process:
+        """Return the exporter, which is not started yet: nothing of the server needs it."""
+        return self._wakupush("exporter", "exporter", ready=lambda: answers_http(f"{self.exporter_url}/readyz"))
 
 
 def _all(processes: Iterable[Process], verb: Literal["start", "stop"]) -> None:
