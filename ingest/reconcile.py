@@ -22,10 +22,10 @@ from ingest.routing import Routes
 from wakupush import http, metrics, watched
 from wakupush.connections import open_redis
 from wakupush.queues import QUERY, Entry, celery_app, oldest_seen
-from wakupush.server.context import open_pool
 from wakupush.server.faults import is_outage
 from wakupush.settings import SettingsError
 from wakupush.state import reconciliation
+from wakupush.state.pool import open_pool
 from wakupush.state.reconciliation import Track
 from wakupush.stopping import stop_on_signals
 from wakupush.waku.errors import NodeError
@@ -238,12 +238,12 @@ class Walker:
             start=max(1, int(start * _NANOSECONDS)),
             end=end,
         )
-        if not self.kind.content_topics and not watched.is_complete(self.enqueuer.redis):
-            raise NotWatching
+        self._check_watching()
         tally = Tally(start)
         for page in self._pages(query):
             self._heal(query, page, tally)
             self.report(tally)
+        self._check_watching()
         # What is missing is looked for again until it is in the ledger, whoever has it meanwhile.
         self._unsettled[pubsub_topic] = tally.oldest_missing
         if advance:
@@ -264,6 +264,15 @@ class Walker:
             malformed=tally.malformed,
         )
         return tally
+
+    def _check_watching(self) -> None:
+        """Check that queries can be told from foreign messages, if this walk is to find them.
+
+        Raises:
+            NotWatching: they cannot.
+        """
+        if not self.kind.content_topics and not watched.is_complete(self.enqueuer.redis):
+            raise NotWatching
 
     def _pages(self, query: Query) -> Iterator[Page]:
         """Yield the pages of a walk, each when the queues are not behind.

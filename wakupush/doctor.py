@@ -16,10 +16,10 @@ from redis import RedisError
 
 from ingest.reconcile import stores_of
 from wakupush.connections import open_redis
-from wakupush.server.context import check_dsn
 from wakupush.server.identity import NoIdentityError, load_identity
 from wakupush.settings import SettingsError
 from wakupush.state.migrations import runner
+from wakupush.state.pool import check_dsn
 from wakupush.waku.errors import NodeError
 from wakupush.waku.node import WakuNode
 from wakupush.waku.store import Store
@@ -151,6 +151,9 @@ def _gorush(settings: Settings) -> Iterator[Finding]:
         wrong.append(f"max_notification is {largest[1]}: set WAKUPUSH_GORUSH__BATCH_SIZE to that")
     for advice in wrong:
         yield Finding(Level.FAULT, part, advice)
+    if re.search(r'^\s*feedback_hook_url: ""', config.text, re.MULTILINE):
+        text = "it calls no webhook: total failures of Firebase read as delivered; set core.feedback_hook_url"
+        yield Finding(Level.WARNING, part, text)
     if not wrong:
         yield Finding(Level.OK, part, "sync mode, local queue, no retries of its own")
 

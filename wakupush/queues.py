@@ -42,6 +42,8 @@ QUEUES: Final = {queue.name: queue for queue in (REGISTRATION, QUERY, DISPATCH)}
 
 #: The task of the next attempt of deliveries that failed in passing, on the dispatch queue.
 DELIVER: Final = "wakupush.deliver"
+#: The task of what gorush's webhook told of deliveries that had read as delivered, on the dispatch queue.
+FEEDBACK: Final = "wakupush.feedback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +139,13 @@ def celery_app(settings: Settings) -> Celery:
 def oldest_seen(redis: Redis) -> float | None:
     """Return since when the task has waited that is longest in any queue, in seconds since the epoch.
 
-    That is the header ``seen`` of the tasks at the consuming ends; None if the queues are empty.
+    That is the header ``seen`` of the tasks at the consuming ends; None if the queues are empty, or none there has it.
     """
     with redis.pipeline(transaction=False) as pipeline:
         for name in QUEUES:
             pipeline.lindex(name, -1)
-        tasks = [json.loads(task) for task in pipeline.execute() if task is not None]
-    return min((float(task["headers"]["seen"]) for task in tasks), default=None)
+        headers = [json.loads(task)["headers"] for task in pipeline.execute() if task is not None]
+    return min((float(each["seen"]) for each in headers if "seen" in each), default=None)
 
 
 def send_entries(

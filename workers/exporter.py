@@ -14,8 +14,8 @@ from redis import RedisError
 
 from wakupush import backlog, http, metrics
 from wakupush.connections import open_redis
-from wakupush.server.context import check_dsn
 from wakupush.state.backlog import waiting
+from wakupush.state.pool import check_dsn
 from wakupush.stopping import stop_on_signals
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ from prometheus_client import CollectorRegistry, multiprocess
 from wakupush import http, metrics
 from wakupush.connections import open_redis
 from wakupush.server import schedule
-from wakupush.server.context import Resources, check_dsn
+from wakupush.server.context import Resources
 from wakupush.server.identity import load_identity
 from wakupush.server.schedule import Turns
+from wakupush.state.pool import check_dsn
 from wakupush.stopping import stop_on_signals
 from workers.app import create_app
 from workers.pulse import Noting

@@ -50,7 +50,7 @@ def make(redis):
     """Make the breakers of one process; all share what is in Redis, each has a clock of its own for its cache."""
 
     def make_it(probe_seconds=60.0, clock=None, **settings):
-        options = BreakerSettings(**{"faults": 3, "pause": 0.2, "probes": 2, **settings})
+        options = BreakerSettings(**{"faults": 3, "probes": 2, **settings})
         return Breaker(redis, options, probe_seconds, clock or uncached())
 
     return make_it
@@ -67,8 +67,8 @@ def fail(breaker, times=3, platform=APN, probe=False):
         breaker.note(platform, FAULT, probe=probe)
 
 
-def wait_for_probes(breaker):
-    wait_until(lambda: breaker.claimable(APN, 9) > 0, timeout=5, what="the pause is over")
+def end_pause(redis):
+    assert redis.delete("wakupush:breaker:ios:open")
 
 
 def test_faults_in_a_row_open_it_for_everybody_and_for_one_platform(make):
@@ -104,10 +104,10 @@ def test_what_says_nothing_about_the_route_counts_neither_way(make, outcomes):
     assert not breaker.is_closed(APN)
 
 
-def test_of_many_processes_few_get_probes_and_a_success_closes_it(make):
+def test_of_many_processes_few_get_probes_and_a_success_closes_it(make, redis):
     breakers = [make() for _ in range(16)]
     fail(breakers[0])
-    wait_for_probes(breakers[0])
+    end_pause(redis)
     with ThreadPoolExecutor(16) as threads:
         given = list(threads.map(lambda breaker: breaker.take_probes(APN, 8), breakers))
     assert sum(given) == 2
@@ -117,31 +117,37 @@ def test_of_many_processes_few_get_probes_and_a_success_closes_it(make):
     assert breakers[5].take_probes(APN, 8) is None
 
 
-def test_a_probe_that_fails_opens_it_again_and_late_faults_of_others_do_not(make):
+def test_a_probe_that_fails_opens_it_again_and_late_faults_of_others_do_not(make, redis):
     breaker = make()
     fail(breaker)
-    wait_for_probes(breaker)
+    end_pause(redis)
     fail(breaker, 5)  # posts that were begun before it opened, and timed out since
     assert breaker.take_probes(APN, 1) == 1
     fail(breaker, 1, probe=True)
     assert breaker.claimable(APN, 9) == 0
-    wait_for_probes(breaker)
+    end_pause(redis)
     assert breaker.take_probes(APN, 9) == 2
 
 
-def test_a_prober_that_dies_holds_nobody_up(make):
+def test_the_pause_ends_by_itself(make):
+    breaker = make(pause=0.2)
+    fail(breaker)
+    wait_until(lambda: breaker.claimable(APN, 9) == 2, timeout=5, what="the pause is over")
+
+
+def test_a_prober_that_dies_holds_nobody_up(make, redis):
     breaker = make(probe_seconds=0.2)
     fail(breaker)
-    wait_for_probes(breaker)
+    end_pause(redis)
     assert breaker.take_probes(APN, 9) == 2
-    wait_for_probes(breaker)
+    wait_until(lambda: breaker.claimable(APN, 9) > 0, timeout=5, what="the probes are over")
     assert breaker.take_probes(APN, 9) == 2
 
 
-def test_a_probe_that_tells_nothing_makes_room_for_another(make):
+def test_a_probe_that_tells_nothing_makes_room_for_another(make, redis):
     breaker = make()
     fail(breaker)
-    wait_for_probes(breaker)
+    end_pause(redis)
     assert breaker.take_probes(APN, 9) == 2
     breaker.note(APN, [Failure.RATE_LIMITED], probe=True)
     assert breaker.take_probes(APN, 9) == 1

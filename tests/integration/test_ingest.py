@@ -103,6 +103,7 @@ def test_what_was_seen_long_ago_in_a_store_has_not_waited_in_the_queue(enqueuer,
     assert before <= oldest_seen(redis) <= time.time()
     assert queued(redis)["registration"][0][0].seen == 5.0
     redis.flushall()
+    enqueuer.app.send_task("another", queue="query")
     assert oldest_seen(redis) is None
 
 

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import pty
 import subprocess
 import sys
 import time
@@ -272,6 +273,11 @@ def test_without_the_whole_set_of_watched_topics_no_query_is_looked_for(bench, o
     assert queries.try_walk(SHARD, ago(60)) is None
     assert own.try_walk(SHARD, ago(60)) is not None
     assert bench.watermark(queries) is None
+    watched.mark_complete(bench.redis, watched.run_id(bench.redis))
+    bench.send(FOREIGN)
+    queries.report = lambda _: bench.redis.flushall()  # Redis is wiped during the walk
+    assert queries.try_walk(SHARD, ago(60)) is None
+    assert bench.watermark(queries) is None
 
 
 def test_a_message_in_a_workers_hands_is_left_to_it(bench, opened):
@@ -284,6 +290,19 @@ def test_a_message_in_a_workers_hands_is_left_to_it(bench, opened):
     assert (tally.missing, tally.enqueued) == (1, 0)
     assert bench.queued() == {}
     assert bench.watermark(own) < before + 10**9
+
+
+def test_a_claim_whose_holder_died_keeps_the_message_in_sight(bench, opened):
+    _, own = opened
+    own.try_walk(SHARD, ago(60))
+    [entry] = bench.send(ago=0)
+    bench.redis.set(b"wakupush:claim:" + entry.hash, b"", ex=120)
+    own.settings = own.settings.model_copy(update={"overlap": 0.001})
+    held = own.try_walk(SHARD, ago(60), only_recent=True)
+    assert (held.missing, held.enqueued) == (1, 0)
+    bench.redis.delete(b"wakupush:claim:" + entry.hash)  # its time is over
+    healed = own.try_walk(SHARD, ago(60), only_recent=True)
+    assert (healed.missing, healed.enqueued) == (1, 1)
 
 
 def test_a_full_queue_ends_the_walk_and_the_watermark_stays(bench):
@@ -378,7 +397,7 @@ def test_a_store_that_is_down_does_not_hold_up_the_other(bench):
 # --- the command ---
 
 
-def run_once(bench, *arguments, **environment):
+def run_once(bench, *arguments, stderr=subprocess.PIPE, **environment):
     """Run it as a process: it configures the logs."""
     return subprocess.run(
         [sys.executable, "-m", "wakupush", "ingest", "reconcile", *arguments],
@@ -391,7 +410,8 @@ def run_once(bench, *arguments, **environment):
             "WAKUPUSH_POSTGRES__DSN": bench.dsn,
             **environment,
         },
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         check=False,
     )
@@ -408,6 +428,19 @@ def test_once_says_what_it_found(bench):
     result = run_once(bench, "--once")
     assert f"{name} {SHARD} own_topics: 5 examined, 5 missing, 3 enqueued" in result.stdout
     assert bench.connection.execute("SELECT count(*) FROM watermarks").fetchone() == (2,)
+
+
+def test_a_terminal_shows_how_it_goes(bench):
+    bench.send(count=3)
+    ours, theirs = pty.openpty()
+    try:
+        assert run_once(bench, "--once", stderr=theirs, TERM="xterm", COLUMNS="160").returncode == 0
+        os.close(theirs)
+        shown = os.read(ours, 65_536).decode()
+    finally:
+        os.close(ours)
+    assert "own_topics" in shown
+    assert "3 examined, 3 missing, 3 enqueued" in shown
 
 
 def test_once_fails_if_a_store_was_not_walked_to_its_end(bench):

@@ -395,7 +395,7 @@ def android(client, server):
 
 
 def test_a_gorush_that_is_down_uses_up_no_attempts_and_its_senders_are_told_of_success(open_server, client, gorush):
-    server = open_server(breaker={"faults": 2, "pause": 1, "probes": 1}, delivery={"max_attempts": 3})
+    server = open_server(breaker={"faults": 2}, delivery={"max_attempts": 3})
     content = server.register(client)
     fault(gorush, kind="status", status=503)
     for _ in range(2):
@@ -411,7 +411,7 @@ def test_a_gorush_that_is_down_uses_up_no_attempts_and_its_senders_are_told_of_s
 
 
 def test_probes_bring_the_deliveries_back_and_those_that_fail_count_no_attempt(open_server, client, gorush):
-    server = open_server(breaker={"faults": 1, "pause": 0.2, "probes": 2}, gorush={"url": gorush, "concurrency": 8})
+    server = open_server(breaker={"faults": 1, "probes": 2}, gorush={"url": gorush, "concurrency": 8})
     content = server.register(client, device_token="unavailable")
     server.handle(DISPATCH, request(client, server, content))
     assert not server.context.breaker.is_closed(TokenType.APN)
@@ -421,8 +421,9 @@ def test_probes_bring_the_deliveries_back_and_those_that_fail_count_no_attempt(o
     for device_token, left in (("unavailable", 4), ("works", 2)):
         server.rows("UPDATE registrations SET device_token = %s RETURNING 1", device_token)
         server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING 1")
+        assert server.context.redis.delete("wakupush:breaker:ios:open")  # the pause is over
         wait_until(
-            lambda: server.context.breaker.claimable(TokenType.APN, 9) > 0, timeout=5, what="the breaker lets probes in"
+            lambda: server.context.breaker.claimable(TokenType.APN, 9) == 2, timeout=5, what="what was read is too old"
         )
         due = dict(server.rows("SELECT delivery_key, attempt FROM deliveries WHERE state = 'pending'"))
         deliveries.deliver(server.context, due, "")

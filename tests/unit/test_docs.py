@@ -66,7 +66,7 @@ def metrics_table() -> Iterator[Row]:
 def queues_table() -> Iterator[Row]:
     yield "queue and pool", "its tasks"
     tasks = {queue.name: [queue.task] for queue in queues.QUEUES.values()}
-    tasks[queues.DISPATCH.name].append(queues.DELIVER)
+    tasks[queues.DISPATCH.name] += [queues.DELIVER, queues.FEEDBACK]
     for name, of_queue in tasks.items():
         yield _code(name), ", ".join(map(_code, of_queue))
 
@@ -118,7 +118,7 @@ def test_every_state_can_be_reached_and_left_as_it_says():
         reached |= new
     assert reached == set(State)
     # What is final is taken up again at most; what is not final can come to an end.
-    assert all(TRANSITIONS[state] <= {State.POSTING, State.FAILED} for state in State if state.is_final)
+    assert all(TRANSITIONS[state] <= {State.POSTING, State.PENDING, State.FAILED} for state in State if state.is_final)
     assert all(TRANSITIONS[state] for state in State if not state.is_final)
 
 

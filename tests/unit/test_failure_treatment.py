@@ -88,6 +88,8 @@ OTHERS = [
     (Failure.GORUSH_TIMED_OUT, AGAIN),
     (Failure.LEASE_LOST, AGAIN_UNTOLD),
     (Failure.DEVICE_GONE, (Answer.NOT_REGISTERED, Retry.NEVER, Token.UNTOUCHED, Route.UNTOLD)),
+    # The platform answered: the route works.
+    (Failure.TOKEN_DOUBTED, (Answer.INTERNAL_ERROR, Retry.NEVER, Token.UNTOUCHED, Route.WORKS)),
 ]
 
 #: The push may have arrived all the same.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -77,9 +78,12 @@ class Stack:
         self._external = external or External()
         self.postgres = PostgresServer(directory / "postgres", fsync=fsync)
         self.redis = RedisServer(directory / "redis")
-        self._ports = {name: free_port() for name in ("waku", "gorush", "ingest", "reconcile", "exporter")}
+        self._ports = {name: free_port() for name in ("waku", "gorush", "ingest", "reconcile", "feedback", "exporter")}
+        self._feedback_secret = secrets.token_hex(16)
         self.node = self._server("waku", "--manners", manners, "--archive-window", "any")
-        self.gorush = self._server("gorush")
+        self.gorush = self._server(
+            "gorush", "--feedback-url", self.feedback_url, "--feedback-header", self.feedback_header
+        )
         self.ingest = self._wakupush(
             "ingest live", "ingest", "live", ready=lambda: answers_http(f"{self.ingest_url}/readyz")
         )
@@ -89,6 +93,7 @@ class Stack:
         )
         self._worker_module = worker_module
         self.workers = {name: self.worker(name, concurrency=concurrency) for name in QUEUES}
+        self.feedback = self._wakupush("feedback", "feedback", ready=self._feedback_is_ready)
         self.beat = self._wakupush("beat", "beat")
 
     @property
@@ -127,9 +132,19 @@ class Stack:
         return f"http://127.0.0.1:{self._ports['exporter']}"
 
     @property
+    def feedback_url(self) -> str:
+        """URL of gorush's feedback webhook."""
+        return f"http://127.0.0.1:{self._ports['feedback']}/feedback"
+
+    @property
+    def feedback_header(self) -> str:
+        """What a gorush has to send there, as `core.feedback_header` has it."""
+        return f"X-Wakupush-Secret: {self._feedback_secret}"
+
+    @property
     def processes(self) -> list[Process]:
         """Everything that is started, in this order."""
-        return [*self._embedded, *self.workers.values(), self.beat, self.ingest, self.reconcile]
+        return [*self._embedded, self.feedback, *self.workers.values(), self.beat, self.ingest, self.reconcile]
 
     @property
     def _embedded(self) -> list[Process]:
@@ -154,6 +169,8 @@ class Stack:
             "WAKUPUSH_REDIS__URL": self.redis_url,
             "WAKUPUSH_POSTGRES__DSN": self.postgres_dsn,
             "WAKUPUSH_GORUSH__URL": self.gorush_url,
+            "WAKUPUSH_GORUSH__FEEDBACK_SECRET": self._feedback_secret,
+            "WAKUPUSH_FEEDBACK__HTTP_PORT": str(self._ports["feedback"]),
             "WAKUPUSH_INGEST__HTTP_PORT": str(self._ports["ingest"]),
             "WAKUPUSH_RECONCILE__HTTP_PORT": str(self._ports["reconcile"]),
             "WAKUPUSH_RECONCILE__PAUSE": str(_RECONCILE_PAUSE),
@@ -170,7 +187,7 @@ class Stack:
         with ExitStack() as undo:
             undo.callback(self.stop)
             self.start_servers()
-            _all(self.workers.values(), "start")
+            _all([self.feedback, *self.workers.values()], "start")
             self.beat.start()
             _all((self.ingest, self.reconcile), "start")
             undo.pop_all()
@@ -199,6 +216,7 @@ class Stack:
         _all((self.ingest, self.reconcile), "stop")
         self.beat.stop()
         _all(self.workers.values(), "stop")
+        self.feedback.stop()
         _all(self._embedded, "stop")
 
     def connect(self) -> psycopg.Connection:
@@ -262,6 +280,9 @@ class Stack:
     def exporter(self) -> Process:
         """Return the exporter, which is not started yet: nothing of the server needs it."""
         return self._wakupush("exporter", "exporter", ready=lambda: answers_http(f"{self.exporter_url}/readyz"))
+
+    def _feedback_is_ready(self) -> bool:
+        return answers_http(f"http://127.0.0.1:{self._ports['feedback']}/readyz")
 
 
 def _all(processes: Iterable[Process], verb: Literal["start", "stop"]) -> None:

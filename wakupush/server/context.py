@@ -8,10 +8,6 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from psycopg import ProgrammingError
-from psycopg.conninfo import conninfo_to_dict
-from psycopg_pool import ConnectionPool
-
 from wakupush.connections import NO_RETRY, open_redis
 from wakupush.gorush.batches import Caution
 from wakupush.gorush.client import Gorush
@@ -21,16 +17,17 @@ from wakupush.server.identity import Identity, load_identity
 from wakupush.server.limiter import Limiter
 from wakupush.server.posts import Posts
 from wakupush.server.task_events import TaskEvents
-from wakupush.settings import SettingsError
+from wakupush.state.pool import open_pool
 from wakupush.waku.publisher import Publisher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from celery import Celery
+    from psycopg_pool import ConnectionPool
     from redis import Redis
 
-    from wakupush.settings import PostgresSettings, Settings
+    from wakupush.settings import Settings
 
 #: Answers that a process publishes at the same time at most.
 PUBLISH_CONNECTIONS = 16
@@ -116,20 +113,6 @@ class Context(Resources):
         Resources.close(self)
 
 
-def check_dsn(settings: PostgresSettings) -> str:
-    """Return the connection string.
-
-    Raises:
-        SettingsError: it is none; libpq's own words would repeat it, password and all.
-    """
-    dsn = settings.dsn.get_secret_value()
-    try:
-        conninfo_to_dict(dsn)
-    except ProgrammingError:
-        raise SettingsError("WAKUPUSH_POSTGRES__DSN is no connection string of libpq") from None
-    return dsn
-
-
 def _resources(settings: Settings) -> dict[str, Any]:
     return {
         "settings": settings,
@@ -142,22 +125,3 @@ def _resources(settings: Settings) -> dict[str, Any]:
         ),
         "app": celery_app(settings),
     }
-
-
-def open_pool(settings: PostgresSettings) -> ConnectionPool:
-    """Return an open pool of Postgres connections; it connects when it can."""
-    return ConnectionPool(
-        check_dsn(settings),
-        min_size=1,
-        max_size=settings.pool_size,
-        timeout=settings.timeout,
-        check=ConnectionPool.check_connection,
-        kwargs={
-            "application_name": "wakupush",
-            "connect_timeout": max(2, int(settings.timeout)),
-            "tcp_user_timeout": int(1000 * settings.statement_timeout),
-            # A Postgres that is locked or stuck must look like one that is down, before the task's time is over.
-            "options": f"-c statement_timeout={1000 * settings.statement_timeout:.0f}",
-        },
-        open=True,
-    )

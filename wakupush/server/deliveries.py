@@ -13,13 +13,15 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_af
 
 from wakupush import metrics
 from wakupush.events import Event, EventKind
-from wakupush.failures import Failure, Retry, Route, Token
+from wakupush.failures import Failure, Retry, Route
 from wakupush.gorush.backoff import next_wait
 from wakupush.gorush.batches import split
 from wakupush.gorush.notification import Notification, Platform
 from wakupush.protocol import notification as texts
 from wakupush.protocol.registration import TokenType
+from wakupush.protocol.request import NotificationType
 from wakupush.queues import DELIVER, DISPATCH
+from wakupush.server import tokens
 from wakupush.server.batch import count_events
 from wakupush.server.faults import INFRASTRUCTURE
 from wakupush.server.task_events import Lead, argument
@@ -30,7 +32,10 @@ from wakupush.state.deliveries import Delivery, Settlement, State
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from psycopg import Connection
+
     from wakupush.server.context import Context, Resources
+    from wakupush.settings import DeliverySettings
     from wakupush.state.deliveries import Due
     from wakupush.state.registrations import Target
 
@@ -55,6 +60,15 @@ class Posting:
     shown: bool = False
     #: If the task that makes this attempt has the delivery's id.
     lead: Lead | None = None
+
+
+def times_to_live(settings: DeliverySettings) -> dict[NotificationType, float]:
+    """Return the seconds after which deliveries expire, by the type of notification."""
+    return {
+        NotificationType.MESSAGE: settings.message_time_to_live,
+        NotificationType.MENTION: settings.mention_time_to_live,
+        NotificationType.REQUEST_TO_JOIN_COMMUNITY: settings.join_request_time_to_live,
+    }
 
 
 def start(context: Context, postings: list[Posting]) -> list[Future[Failed]]:
@@ -158,7 +172,6 @@ def attempt(context: Context, post: list[Posting], *, probe: bool = False) -> Fa
         platform = TokenType(notifications[0].platform.value)
         metrics.POST_SECONDS.labels(platform.platform).observe(time.monotonic() - begun)
         context.caution.note(notifications, posted.outcomes, time.monotonic())
-        context.breaker.note(platform, posted.outcomes, probe=probe)
         settlements += [
             _settlement(context, posting, failure, retry_after=posted.retry_after, probe=probe)
             for (posting, _), failure in zip(pairs, posted.outcomes, strict=True)
@@ -170,11 +183,15 @@ def attempt(context: Context, post: list[Posting], *, probe: bool = False) -> Fa
         log.error(  # noqa: TRY400 - the traceback says nothing more
             "outcomes_not_stored", deliveries=len(post), error=type(error).__name__
         )
-        return {}
+        settled = []
+    if pairs:
+        # As it was stored: what gorush's webhook told counts, too.
+        outcomes = [settlement.failure for settlement in settled] or posted.outcomes
+        context.breaker.note(platform, outcomes, probe=probe)
     _show(context, post, settled)
     return {
         settlement.delivery.delivery_key: settlement.failure
-        for settlement in settlements
+        for settlement in settled
         if settlement.state is State.FAILED and settlement.failure is not None
     }
 
@@ -348,17 +365,22 @@ def _settlement(
     delivery = posting.delivery
     version = posting.target.version if posting.target else None
     if failure is None:
-        return Settlement(delivery=delivery, state=State.DELIVERED, version=version)
+        suspected = posting.target is not None and posting.target.suspected
+        return Settlement(delivery=delivery, state=State.DELIVERED, version=version, suspected=suspected)
     counted = not (probe and failure.route is Route.BROKEN and not failure.unknown)
+    state, wait = _after(context, delivery, failure, counted=counted, retry_after=retry_after)
+    return Settlement(delivery=delivery, state=state, failure=failure, wait=wait, counted=counted, version=version)
+
+
+def _after(
+    context: Context, delivery: Delivery, failure: Failure, *, counted: bool = True, retry_after: float = 0.0
+) -> tuple[State, float | None]:
+    """Return the state after an attempt that failed, and the seconds until the next one."""
     begun = delivery.attempt if counted else max(1, delivery.attempt - 1)
     wait = next_wait(failure, begun, context.settings.delivery, at_least=retry_after)
     if wait is not None:
-        state = State.PENDING
-    elif failure.retry is Retry.NEVER:
-        state = State.FAILED
-    else:
-        state = State.DEAD_LETTER
-    return Settlement(delivery=delivery, state=state, failure=failure, wait=wait, counted=counted, version=version)
+        return State.PENDING, wait
+    return State.FAILED if failure.retry is Retry.NEVER else State.DEAD_LETTER, None
 
 
 @retry(
@@ -368,26 +390,71 @@ def _settlement(
     reraise=True,
 )
 def _store(context: Context, settlements: list[Settlement], batch_size: int) -> list[Settlement]:
-    """Store what attempts came to, as far as their leases are still ours, and return those."""
-    happened = []
+    """Store what attempts came to, as far as their leases are still ours; return it as it was stored.
+
+    What gorush's webhook told meanwhile counts where gorush's answer tells of no failure, or leaves the outcome open.
+    """
     with context.pool.connection() as connection:
-        settled = deliveries.settle(connection, settlements)
-        for settlement in settled:
-            delivery, failure = settlement.delivery, settlement.failure
-            happened += [_event(context, delivery, kind, failure, batch_size) for kind in _kinds(settlement)]
-            if (
-                failure is not None
-                and failure.token is Token.DEAD
-                and settlement.version is not None
-                and registrations.token_died(connection, delivery.installation, settlement.version)
-            ):
-                happened.append(_event(context, delivery, EventKind.TOKEN_DIED, failure))
+        told = deliveries.lock(connection, [settlement.delivery for settlement in settlements])
+        failures = [_told(settlement, told.get(settlement.delivery.delivery_key)) for settlement in settlements]
+        doubted = tokens.doubted(connection, context.settings.tokens, failures)
+        settled = deliveries.settle(
+            connection,
+            [
+                _revised(context, settlement, tokens.believed(failure, settlement.delivery.platform, doubted))
+                for settlement, failure in zip(settlements, failures, strict=True)
+            ],
+        )
+        happened = [
+            _event(context, settlement.delivery, kind, settlement.failure, batch_size)
+            for settlement in settled
+            for kind in _kinds(settlement)
+        ]
+        happened += _learn(context, connection, settled, doubted)
         events.add(connection, happened)
     count_events(happened)
     for settlement in settled:
         if settlement.state is State.PENDING and settlement.failure is not None:
             metrics.RETRIES.labels(settlement.delivery.platform.platform, settlement.failure.label).inc()
     return settled
+
+
+def _told(settlement: Settlement, feedback: Failure | None) -> Failure | None:
+    """Return the failure of an attempt, by what gorush answered and by what its webhook told."""
+    failure = settlement.failure
+    return feedback or failure if failure is None or failure.unknown else failure
+
+
+def _revised(context: Context, settlement: Settlement, failure: Failure | None) -> Settlement:
+    """Return what an attempt came to if it failed so."""
+    if failure is None or failure is settlement.failure:
+        return settlement
+    state, wait = _after(context, settlement.delivery, failure)
+    return replace(settlement, state=state, failure=failure, wait=wait)
+
+
+def _learn(
+    context: Context,
+    connection: Connection,
+    settled: list[Settlement],
+    doubted: frozenset[TokenType],
+    *,
+    tried: bool = True,
+) -> list[Event]:
+    """Learn which device tokens are dead, and return the events of that."""
+    died = tokens.learn(connection, settled, doubted, tried=tried)
+    return [_event(context, settlement.delivery, EventKind.TOKEN_DIED, settlement.failure) for settlement in died]
+
+
+def apply_feedback(context: Context, delivery_keys: list[bytes]) -> None:
+    """Make deliveries that read as delivered failed, as gorush's webhook told of them; a repeat does nothing."""
+    with context.pool.connection() as connection:
+        settled = deliveries.apply_feedback(connection, delivery_keys)
+        happened = [_event(context, each.delivery, EventKind.FAILED, each.failure) for each in settled]
+        doubted = tokens.doubted(connection, context.settings.tokens, [each.failure for each in settled])
+        happened += _learn(context, connection, settled, doubted, tried=False)
+        events.add(connection, happened)
+    count_events(happened)
 
 
 def _kinds(settlement: Settlement) -> list[EventKind]:

@@ -13,7 +13,7 @@ from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.request import Admitted, Filtered, NotificationType
 from wakupush.server.batch import seal_answer
-from wakupush.server.deliveries import Posting
+from wakupush.server.deliveries import Posting, times_to_live
 from wakupush.server.limiter import DEVICE_PUSHES, REPEATS
 from wakupush.server.opening import open_asymmetric
 from wakupush.state import deliveries, events, registrations, requests
@@ -222,12 +222,7 @@ def _add(batch: Batch, connection: Connection, asked: list[Asked], wanted: Itera
     """Add the deliveries that are new, under a lease of this worker."""
     wanted = list(wanted)
     settings = batch.context.settings.delivery
-    time_to_live = {
-        NotificationType.MESSAGE: settings.message_time_to_live,
-        NotificationType.MENTION: settings.mention_time_to_live,
-        NotificationType.REQUEST_TO_JOIN_COMMUNITY: settings.join_request_time_to_live,
-    }
-    added = deliveries.add(connection, wanted, seconds=settings.lease, time_to_live=time_to_live)
+    added = deliveries.add(connection, wanted, seconds=settings.lease, time_to_live=times_to_live(settings))
     targets = registrations.targets(connection, {delivery.installation for delivery in wanted}) if added else {}
     entries = {key: each.entry for each in reversed(asked) for key in each.delivery_keys if key}
     postings = []

@@ -7,6 +7,7 @@ are best effort, as all events of Celery: what happened for certain is in `deliv
 
 from __future__ import annotations
 
+import time
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
+#: Seconds to wait for a connection, and for which none is tried again after one failed: a post waits behind it.
+CONNECT_SECONDS = 1.0
+REST_SECONDS = 5.0
 #: Name and fields of an event.
 TaskEvent = tuple[str, dict[str, Any]]
 
@@ -73,6 +77,8 @@ class TaskEvents:
         self._most = most
         self._lock = Lock()
         self._dispatcher: EventDispatcher | None = None
+        #: Monotonic seconds.
+        self._rests_until = 0.0
 
     def begun(self, delivery: Delivery) -> list[TaskEvent]:
         """Return the events of an attempt that begins."""
@@ -110,6 +116,9 @@ class TaskEvents:
         if not events:
             return
         with self._lock:
+            if time.monotonic() < self._rests_until:
+                metrics.TASK_EVENTS_LOST.inc(len(events))
+                return
             try:
                 dispatcher = self._dispatcher = self._dispatcher or self._open()
                 for kind, fields in events:
@@ -118,6 +127,7 @@ class TaskEvents:
             except (RedisError, KombuError, OSError) as error:
                 metrics.TASK_EVENTS_LOST.inc(len(events))
                 log.warning("task_events_lost", events=len(events), error=type(error).__name__)
+                self._rests_until = time.monotonic() + REST_SECONDS
                 self._close()
 
     def close(self) -> None:
@@ -127,7 +137,7 @@ class TaskEvents:
 
     def _open(self) -> EventDispatcher:
         dispatcher: EventDispatcher = self._app.events.Dispatcher(
-            self._app.connection_for_write(),
+            self._app.connection_for_write(connect_timeout=CONNECT_SECONDS),
             hostname=self._node,
             buffer_while_offline=False,
             # What `send` is given leaves with one command.

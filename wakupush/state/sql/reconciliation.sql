@@ -4,9 +4,9 @@ SELECT found.hash, EXISTS (
     WHERE message_hash = found.hash AND updated_at > now() - %(in_work)s * interval '1 second'
 )
 FROM (
-    SELECT unnest(%(hashes)s::bytea[]) AS hash
+    SELECT unnest(%(hashes)b::bytea[]) AS hash
     EXCEPT
-    SELECT message_hash FROM ledger WHERE message_hash = ANY (%(hashes)s)
+    SELECT message_hash FROM ledger WHERE message_hash = ANY (%(hashes)b)
 ) AS found
 
 -- name: watermark
