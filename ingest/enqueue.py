@@ -117,6 +117,8 @@ class Enqueuer:
                 self._unclaim(unsent)
                 return len(unsent)
             metrics.MESSAGES_ENQUEUED.labels(queue.name).inc(len(part))
+            for entry in part:
+                log.debug("message_enqueued", trace_id=entry.trace_id, queue=queue.name)
         return 0
 
     def _unclaim(self, entries: list[Entry]) -> None:

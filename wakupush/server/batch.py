@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import structlog
+
 from wakupush import metrics
 from wakupush.events import Event, EventKind
 from wakupush.failures import Failure
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from wakupush.server.context import Context
     from wakupush.server.opening import Content
     from wakupush.state.registrations import Installation
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 Type = application.Type
 
@@ -183,8 +187,18 @@ class Batch:
 
 
 def count_events(committed: Iterable[Event]) -> None:
-    """Count events that were committed."""
+    """Count events that were committed, and log each at DEBUG."""
     for event in committed:
+        log.debug(
+            "event",
+            trace_id=event.trace_id,
+            kind=event.kind.value,
+            queue=event.queue,
+            platform=event.platform,
+            failure=event.failure,
+            reason=event.reason,
+            attempt=event.attempt,
+        )
         metrics.EVENTS.labels(event.kind, event.queue or "", event.platform or "", event.failure or "").inc()
 
 

@@ -167,6 +167,12 @@ def attempt(context: Context, post: list[Posting], *, probe: bool = False) -> Fa
     pairs = [(posting, posting.target) for posting in post if posting.target is not None]
     if pairs:
         notifications = [_notification(context, posting.delivery, target) for posting, target in pairs]
+        for posting, _ in pairs:
+            # gorush's own log knows the notification by its notif_id.
+            delivery = posting.delivery
+            log.debug(
+                "posting", trace_id=delivery.trace_id, notif_id=delivery.delivery_key.hex(), attempt=delivery.attempt
+            )
         begun = time.monotonic()
         posted = context.gorush.post(notifications)
         platform = TokenType(notifications[0].platform.value)
