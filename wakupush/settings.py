@@ -138,6 +138,13 @@ class WorkerSettings(Group):
     """Port of /healthz, /readyz and /metrics of a worker or beat; 0 picks a free one, -1 opens none."""
 
 
+class TracingSettings(Group):
+    """OpenTelemetry."""
+
+    endpoint: str | None = None
+    """URL that takes spans by OTLP over HTTP, for example `http://127.0.0.1:4318/v1/traces`; needs the extra `otel`."""
+
+
 class ExporterSettings(Group):
     """`wakupush exporter`."""
 
@@ -284,6 +291,7 @@ class Settings(BaseSettings):
     reconcile: ReconcileSettings = ReconcileSettings()
     worker: WorkerSettings = WorkerSettings()
     exporter: ExporterSettings = ExporterSettings()
+    tracing: TracingSettings = TracingSettings()
     delivery: DeliverySettings = DeliverySettings()
     breaker: BreakerSettings = BreakerSettings()
     tokens: TokenSettings = TokenSettings()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 from prometheus_client import CollectorRegistry, multiprocess
 
-from wakupush import http, metrics
+from wakupush import http, metrics, tracing
 from wakupush.connections import open_redis
 from wakupush.server import schedule
 from wakupush.server.context import Resources
@@ -40,6 +40,7 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
     """
     load_identity(settings)
     check_dsn(settings.postgres)
+    tracing.check(settings.tracing)
     open_redis(settings.redis).close()
     if settings.worker.http_port >= 0:
         registry = CollectorRegistry()

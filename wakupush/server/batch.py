@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from wakupush import metrics
+from wakupush import metrics, tracing
 from wakupush.events import Event, EventKind
 from wakupush.failures import Failure
 from wakupush.protocol import application, segments
@@ -187,18 +187,17 @@ class Batch:
 
 
 def count_events(committed: Iterable[Event]) -> None:
-    """Count events that were committed, and log each at DEBUG."""
+    """Count events that were committed, log each at DEBUG, and record it as a span since ingest saw its message."""
     for event in committed:
-        log.debug(
-            "event",
-            trace_id=event.trace_id,
-            kind=event.kind.value,
-            queue=event.queue,
-            platform=event.platform,
-            failure=event.failure,
-            reason=event.reason,
-            attempt=event.attempt,
-        )
+        facts: tracing.Attributes = {
+            "queue": event.queue,
+            "platform": event.platform,
+            "failure": event.failure,
+            "reason": event.reason,
+            "attempt": event.attempt,
+        }
+        log.debug("event", trace_id=event.trace_id, kind=event.kind.value, **facts)
+        tracing.record(event.kind.value, event.trace_id, event.time - (event.latency or 0.0), event.time, facts)
         metrics.EVENTS.labels(event.kind, event.queue or "", event.platform or "", event.failure or "").inc()
 
 
