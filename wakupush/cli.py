@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from wakupush.cli_dead_letters import app as dead_letters_app
+from wakupush.usage import fail as _fail
 
 if TYPE_CHECKING:
     from wakupush.settings import Settings
@@ -24,11 +27,10 @@ app = typer.Typer(
 )
 ingest_app = typer.Typer(help="Pull messages from Waku onto the Redis queues.", no_args_is_help=True)
 app.add_typer(ingest_app, name="ingest")
+app.add_typer(dead_letters_app, name="dead-letters")
 
 #: In a checkout.
 RECORDING = Path(__file__).parent.parent / "tests" / "vectors" / "scenario_client_flow.json"
-#: Exit code where a setting, a file or an argument has to be changed first.
-USAGE = 2
 
 
 def main() -> None:
@@ -138,6 +140,18 @@ def beat() -> None:
 
 
 @app.command()
+def feedback() -> None:
+    """Receive gorush's feedback webhook."""
+    from wakupush.settings import SettingsError
+    from workers import feedback as receiver
+
+    try:
+        receiver.run(_settings(process="feedback"))
+    except SettingsError as error:
+        _fail(str(error))
+
+
+@app.command()
 def doctor() -> None:
     """Look at the settings, the node, gorush, Redis and Postgres; say what is wrong and what to do about it.
 
@@ -241,8 +255,3 @@ def _settings(process: str) -> Settings:
         _fail(str(error))
     configure(settings, process=process)
     return settings
-
-
-def _fail(text: str) -> NoReturn:
-    typer.echo(f"wakupush: {text}", err=True)
-    sys.exit(USAGE)

@@ -139,6 +139,9 @@ def _gorush(settings: Settings) -> Iterator[Finding]:
         wrong.append(f"max_notification is {largest[1]}: set WAKUPUSH_GORUSH__BATCH_SIZE to that")
     for advice in wrong:
         yield Finding(Level.FAULT, part, advice)
+    if re.search(r'^\s*feedback_hook_url: ""', config.text, re.MULTILINE):
+        text = "it calls no webhook: total failures of Firebase read as delivered; set core.feedback_hook_url"
+        yield Finding(Level.WARNING, part, text)
     if not wrong:
         yield Finding(Level.OK, part, "sync mode, local queue, no retries of its own")
 

@@ -50,7 +50,7 @@ class Token(Enum):
     """What a failure says about the device token that was tried."""
 
     UNTOUCHED = "untouched"
-    #: Dead after several of these within a day: one wrong APNs environment must not unsubscribe everybody.
+    #: Dead after three of these within a day: one wrong APNs environment must not unsubscribe everybody.
     SUSPECT = "suspect"
     #: The platform says for certain that the token is gone.
     DEAD = "dead"
@@ -118,6 +118,8 @@ class Failure(Enum):
     # Deliveries: what the platforms say through gorush.
     TOKEN_UNREGISTERED = Treatment("token_unregistered", Answer.NOT_REGISTERED, token=Token.DEAD)
     TOKEN_REJECTED = Treatment("token_rejected", Answer.INTERNAL_ERROR, token=Token.SUSPECT)
+    # The platform says that the token is gone, but says so of too many to be believed: the registration stands.
+    TOKEN_DOUBTED = Treatment("token_doubted", Answer.INTERNAL_ERROR)
     PAYLOAD_TOO_LARGE = Treatment("payload_too_large", Answer.INTERNAL_ERROR)
     CREDENTIALS_REJECTED = Treatment("credentials_rejected", Answer.INTERNAL_ERROR, Retry.SLOWLY)
     SENDER_MISMATCH = Treatment("sender_mismatch", Answer.INTERNAL_ERROR, token=Token.SUSPECT)

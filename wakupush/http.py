@@ -57,14 +57,19 @@ def serve(
         if path not in checks:
             start_response(_status(HTTPStatus.NOT_FOUND), [("Content-Type", "text/plain")])
             return [b"/healthz, /readyz, /metrics\n"]
-        results = checks[path]()
-        status = HTTPStatus.OK if all(results.values()) else HTTPStatus.SERVICE_UNAVAILABLE
+        status, body = answer(checks[path]())
         start_response(_status(status), [("Content-Type", "application/json")])
-        return [json.dumps(results).encode() + b"\n"]
+        return [body]
 
     server = make_server("", port, app, server_class=_Server, handler_class=_Silent)
     Thread(target=server.serve_forever, name="http", daemon=True).start()
     return server.server_port
+
+
+def answer(results: Checks) -> tuple[HTTPStatus, bytes]:
+    """Return the status and the JSON body that tell what was checked."""
+    status = HTTPStatus.OK if all(results.values()) else HTTPStatus.SERVICE_UNAVAILABLE
+    return status, json.dumps(results).encode() + b"\n"
 
 
 def _status(status: HTTPStatus) -> str:

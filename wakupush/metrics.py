@@ -59,3 +59,16 @@ ANSWERS_EXPIRED: Final = Counter("wakupush_answers_expired", "Answers for which 
 QUARANTINED: Final = Counter("wakupush_messages_quarantined", "Messages put into quarantine.", ["queue"])
 KEYS_DERIVED: Final = Counter("wakupush_query_keys_derived", "Keys of query topics derived.")
 LIMITER_FAILED: Final = Counter("wakupush_limiter_failed", "Times that a limit was not checked because Redis failed.")
+
+# The schedule.
+DEAD_LETTERS: Final = Gauge(
+    "wakupush_dead_letters", "Dead letters and expired deliveries that are kept.", ["platform", "reason"]
+)
+TOKEN_MARKING_STOPPED: Final = Gauge(
+    "wakupush_token_marking_stopped",
+    "1 while so many device tokens of a platform are bad that none is marked dead.",
+    ["platform"],
+)
+
+# The receiver of gorush's webhook.
+FEEDBACK: Final = Counter("wakupush_feedback", "Calls of gorush's feedback webhook, by what came of them.", ["result"])

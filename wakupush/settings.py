@@ -7,7 +7,7 @@ import re
 from pathlib import Path  # noqa: TC003 - pydantic reads the annotations
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings import SettingsError as PydanticSettingsError
@@ -77,6 +77,16 @@ class GorushSettings(Group):
     """Seconds after which the outcome of a post is unknown; giving up earlier would double pushes."""
     concurrency: Count = 16
     """Posts that one worker process keeps open at the same time; when all are taken, deliveries wait as rows."""
+    feedback_secret: SecretStr | None = None
+    """What gorush sends as `X-Wakupush-Secret` with its feedback; 16 or more visible ASCII characters, no colon."""
+
+    @field_validator("feedback_secret")
+    @classmethod
+    def _travels_in_a_header_of_gorush(cls, secret: SecretStr | None) -> SecretStr | None:
+        # gorush drops a header with a second colon, and trims spaces.
+        if secret is not None and not re.fullmatch("[!-9;-~]{16,}", secret.get_secret_value()):
+            raise PydanticCustomError("secret", "16 or more visible ASCII characters are expected, none a colon")
+        return secret
 
 
 class IngestSettings(Group):
@@ -128,6 +138,22 @@ class DeliverySettings(Group):
     """Seconds after ingest first saw a push request after which it is neither pushed nor answered."""
     claim_batch: Count = 500
     """Due deliveries that one run of the schedule claims at most."""
+
+
+class TokenSettings(Group):
+    """When the platforms' word on dead device tokens is believed."""
+
+    brake_share: Annotated[float, Field(gt=0, le=1)] = 0.2
+    """Share of bad tokens among those tried on a platform above which none is marked dead; 1 marks always."""
+    brake_minimum: Count = 50
+    """Tokens that must have been tried before that share counts."""
+
+
+class FeedbackSettings(Group):
+    """`wakupush feedback`."""
+
+    http_port: Annotated[int, Field(ge=0)] = 9101
+    """Port of gorush's feedback webhook, /healthz, /readyz and /metrics; 0 picks a free one."""
 
 
 class LimitSettings(Group):
@@ -208,6 +234,8 @@ class Settings(BaseSettings):
     ingest: IngestSettings = IngestSettings()
     worker: WorkerSettings = WorkerSettings()
     delivery: DeliverySettings = DeliverySettings()
+    tokens: TokenSettings = TokenSettings()
+    feedback: FeedbackSettings = FeedbackSettings()
     limits: LimitSettings = LimitSettings()
     retention: RetentionSettings = RetentionSettings()
 

@@ -16,7 +16,7 @@ from prometheus_client import multiprocess
 
 from wakupush import metrics
 from wakupush.logging import configure
-from wakupush.queues import DELIVER, DISPATCH, QUEUES, Entry, celery_app, decode_entry, send_entries
+from wakupush.queues import DELIVER, DISPATCH, FEEDBACK, QUEUES, Entry, celery_app, decode_entry, send_entries
 from wakupush.server import deliveries, handling
 from wakupush.server.context import Context
 from wakupush.server.faults import is_outage
@@ -52,6 +52,7 @@ def create_app(settings: Settings, **log_context: Any) -> Celery:
     for queue in QUEUES.values():
         _add_queue_task(app, queue)
     _add_deliver_task(app)
+    _add_feedback_task(app)
     _connect_signals(settings, log_context)
     return app
 
@@ -74,6 +75,13 @@ def _add_deliver_task(app: Celery) -> None:
     def deliver(self: Task[..., None], delivery_keys: list[str], begun: int) -> None:
         with _given_back(self, DISPATCH):
             deliveries.deliver(_Process.context, [bytes.fromhex(key) for key in delivery_keys], begun)
+
+
+def _add_feedback_task(app: Celery) -> None:
+    @app.task(name=FEEDBACK, bind=True)
+    def apply_feedback(self: Task[..., None], delivery_keys: list[str]) -> None:
+        with _given_back(self, DISPATCH):
+            deliveries.apply_feedback(_Process.context, [bytes.fromhex(key) for key in delivery_keys])
 
 
 def _send_back(app: Celery, queue: Queue, entries: list[Entry], alone: bool, error: Exception) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -14,6 +15,9 @@ import pytest
 import recordings
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
 
 from wakupush.devnet import gorush
 from wakupush.devnet.gorush import Gorush, GorushSettings, create_app
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from starlette.applications import Starlette
+    from starlette.requests import Request
 
     Serve = Callable[[Starlette], httpx2.Client]
 
@@ -146,11 +150,8 @@ NOT_REPLAYED = {
     ),
     **dict.fromkeys(("metrics", "stat-app", "queue-full-async-after-stat", "version"), "compared by shape below"),
     **dict.fromkeys(("config", "stat-go", "sys-stats"), "not built: nothing of ours reads it"),
-    **dict.fromkeys(
-        ("feedback-trigger-hook-err", "feedback-trigger-hook-ok", "feedback-trigger-hook-slow"),
-        "the feedback webhook is not built",
-    ),
-    **dict.fromkeys((f"feedback-webhook-{n}" for n in range(3)), "the feedback webhook is not built"),
+    **dict.fromkeys((f"feedback-webhook-{n}" for n in range(3)), "calls of the webhook, compared below"),
+    "feedback-trigger-hook-ok": "the recording holds only the beginning of the request",
     **dict.fromkeys((f"queue-full-async-{n}" for n in (*range(6), "batch", "partial")), "the queue is never full"),
     **dict.fromkeys(("queue-full-sync", "queue-full-sync-after"), "the queue is never full; `hang` answers so"),
     **dict.fromkeys(("push-during-shutdown", "sigterm-inflight-async", "sigterm-inflight-sync"), "shutdown"),
@@ -169,6 +170,7 @@ REPLAYS = {
     **{name: Replay(tokens=tokens, differs=frozenset({"token", "error"})) for name, tokens in UNREACHABLE.items()},
     **{name: Replay(settings=RETRY, tokens=tokens) for name, tokens in SCRIPTED.items()},
     **{name: Replay(tokens=tokens) for name, tokens in SCRIPTED_WITHOUT_RETRY.items()},
+    **{f"feedback-trigger-hook-{name}": Replay(settings=ASYNC) for name in ("err", "slow")},
 }
 
 
@@ -238,6 +240,77 @@ def test_masks_tokens_as_recorded(serve: Serve) -> None:
         assert [gorush._masked(token) for token in tokens] == [it["token"] for it in recording.answer["logs"]], name
     feedback = recordings.load(AREA, "feedback-webhook-0")
     assert gorush._masked("dead" + "0" * 60) == feedback.body["token"]
+
+
+class Hook:
+    """A receiver of the webhook that answers as it is told."""
+
+    def __init__(self, serve: Serve) -> None:
+        self.calls: list[tuple[dict[str, str], str]] = []
+        self.status, self.seconds = 200, 0.0
+        self.url = f"{serve(Starlette(routes=[Route('/hook', self._take, methods=['POST'])])).base_url}/hook?x=1"
+
+    async def _take(self, request: Request) -> Response:
+        self.calls.append((dict(request.headers), (await request.body()).decode()))
+        await asyncio.sleep(self.seconds)
+        return Response(status_code=self.status)
+
+    @property
+    def told(self) -> list[tuple[str, str]]:
+        return [(body["notif_id"], body["error"]) for body in (json.loads(text) for _, text in self.calls)]
+
+
+@pytest.fixture
+def hook(serve: Serve) -> Hook:
+    return Hook(serve)
+
+
+def hooked(serve: Serve, hook: Hook, **settings: Any) -> httpx2.Client:
+    gorush = Gorush(GorushSettings(feedback_url=hook.url, feedback_headers=("X-Hook-Token: s3cret",), **settings))
+    return serve(create_app(gorush))
+
+
+def test_calls_the_webhook_as_recorded(serve: Serve, hook: Hook) -> None:
+    recorded = [recordings.load(AREA, f"feedback-webhook-{n}") for n in range(3)]
+    client = hooked(serve, hook, hide_token=True)
+    scripted = ["dead" + "*" * 60, "dead-", ""]
+    for recording, token in zip(recorded, scripted, strict=True):
+        push = {"tokens": [token], "platform": {"ios": 1, "android": 2}[recording.body["platform"]], "message": "m"}
+        _push(client, push | {"notif_id": recording.body["notif_id"]})
+    assert len(hook.calls) == 3
+    for (headers, text), recording in zip(hook.calls, recorded, strict=True):
+        body = json.loads(text)
+        assert list(body) == list(recording.body)
+        assert {**body, "token": ""} == {**recording.body, "token": ""}
+        for name in ("Content-Type", "X-Hook-Token"):
+            assert headers[name.lower()] == recording.headers[name]
+        assert set(body["token"]) <= {*"*", *"dead"}
+
+
+def test_tells_the_webhook_before_it_answers_and_also_what_its_answer_leaves_out(serve: Serve, hook: Hook) -> None:
+    hook.seconds = 0.1
+    client = hooked(serve, hook)
+    begin = time.monotonic()
+    answer = _push(client, _named("dead", 1), _named("total-dead", 2), _named("total-flaky-1", 2), _named("ok", 2))
+    assert time.monotonic() - begin >= 0.1
+    assert [entry["notif_id"] for entry in answer.json()["logs"]] == ["dead"]
+    assert sorted(hook.told) == [
+        ("dead", "Unregistered"),
+        ("total-dead", "Requested entity was not found."),
+        ("total-flaky-1", "Internal error encountered."),
+    ]
+    assert _push(client, _named("total-flaky-1", 2)).json()["logs"] == []
+    assert len(hook.calls) == 3
+
+
+def test_calls_the_webhook_once_whatever_it_answers(serve: Serve, hook: Hook) -> None:
+    client = hooked(serve, hook, feedback_timeout=0.2)
+    hook.status = 500
+    _push(client, _named("dead", 1))
+    hook.status, hook.seconds = 200, 1.0
+    assert len(_push(client, _named("dead", 1)).json()["logs"]) == 1
+    assert len(hook.calls) == 2
+    assert client.get("/dev/counters").json()["feedback_lost"] == 2
 
 
 def test_metrics_and_statistics_have_the_recorded_shape(serve: Serve) -> None:
@@ -434,6 +507,10 @@ def _ios(token: str) -> dict[str, Any]:
 
 def _android(token: str) -> dict[str, Any]:
     return {"tokens": [token], "platform": 2, "message": "m"}
+
+
+def _named(token: str, platform: int) -> dict[str, Any]:
+    return {"tokens": [token], "platform": platform, "message": "m", "notif_id": token}
 
 
 def _push(client: httpx2.Client, *notifications: dict[str, Any]) -> httpx2.Response:

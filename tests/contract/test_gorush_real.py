@@ -170,6 +170,59 @@ def test_gorush_is_gone(tmp_path):
         assert gone.post([make("a")]) == [Failure.GORUSH_UNREACHABLE]
 
 
+class SlowHook(BaseHTTPRequestHandler):
+    """Takes calls of the feedback webhook, and its time."""
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        time.sleep(0.3)
+        self.server.calls.append((time.monotonic(), dict(self.headers), body))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *args):
+        pass
+
+
+def test_the_webhook_is_called_before_the_sync_answer_also_where_that_says_nothing(tmp_path):
+    with HTTPServer(("127.0.0.1", 0), SlowHook) as hook:
+        hook.calls = []
+        thread = threading.Thread(target=hook.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        core = {
+            "http_proxy": f"http://127.0.0.1:{free_port()}",
+            "feedback_hook_url": f"http://127.0.0.1:{hook.server_port}/feedback",
+            "feedback_header": ["X-Wakupush-Secret: 0123456789abcdef"],
+        }
+        account = {
+            "type": "service_account",
+            "project_id": "p",
+            "private_key": pem(rsa.generate_private_key(public_exponent=65537, key_size=2048)),
+            "client_email": "a@p.iam.gserviceaccount.com",
+            "token_uri": "http://127.0.0.1:9/token",
+        }
+        android = {"enabled": True, "credential": json.dumps(account)}
+        try:
+            with running(tmp_path, core=core, android=android) as gorush:
+                outcomes = {}
+                for notif_id, platform, token in (("a", IOS, "ab" * 32), ("b", ANDROID, "")):
+                    outcomes[notif_id] = gorush.post([make(notif_id, platform, token=token)])
+                    answered = time.monotonic()
+                    called, headers, body = hook.calls[-1]
+                    assert called < answered
+                    assert headers["X-Wakupush-Secret"] == "0123456789abcdef"
+                    assert json.loads(body)["notif_id"] == notif_id
+        finally:
+            hook.shutdown()
+            thread.join()
+    assert outcomes == {"a": [Failure.PLATFORM_UNREACHABLE], "b": [None]}
+    assert [read_feedback(body) for *_, body in hook.calls] == [
+        ("a", Failure.PLATFORM_UNREACHABLE),
+        ("b", Failure.TOKEN_REJECTED),
+    ]
+
+
 class Google(BaseHTTPRequestHandler):
     """Refuses the service account, and takes calls of the feedback webhook."""
 

@@ -16,7 +16,7 @@ def pids(output: str) -> list[int]:
     return [
         int(pid)
         for pid in re.findall(
-            r"^ (?:postgres|redis|waku|gorush|worker \w+|beat|ingest live) +(\d+)", output, re.MULTILINE
+            r"^ (?:postgres|redis|waku|gorush|feedback|worker \w+|beat|ingest live) +(\d+)", output, re.MULTILINE
         )
     ]
 
@@ -32,8 +32,8 @@ def test_the_demo_shows_the_main_job_and_leaves_nothing_behind():
     result = subprocess.run(COMMAND, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "every answer byte for byte as recorded" in result.stdout
-    assert "all 9 processes have ended" in result.stdout
-    assert len(pids(result.stdout)) == 9
+    assert "all 10 processes have ended" in result.stdout
+    assert len(pids(result.stdout)) == 10
     assert not any(map(is_alive, pids(result.stdout)))
 
 
@@ -46,5 +46,5 @@ def test_ctrl_c_leaves_nothing_behind():
                 demo.send_signal(signal.SIGINT)
         assert demo.wait(timeout=60) == 130
     assert "everything that was started has been stopped" in output
-    assert len(pids(output)) == 9
+    assert len(pids(output)) == 10
     wait_until(lambda: not any(map(is_alive, pids(output))), timeout=5, what="all processes have ended")

@@ -71,6 +71,6 @@ def test_a_worker_counts_all_its_processes_on_one_port(stack):
 
 def test_everything_ends_gracefully_and_without_an_error_in_the_logs(stack):
     stack.stop()
-    for process in (stack.ingest, *stack.workers.values(), stack.beat):
+    for process in (stack.ingest, *stack.workers.values(), stack.beat, stack.feedback):
         assert process.wait() == 0, process.log_tail()
         assert '"level": "error"' not in process.log.read_text(), process.log_tail()

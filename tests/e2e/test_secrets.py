@@ -1,8 +1,11 @@
 """Secrets are planted, everything runs; then logs, Redis, events of Celery and of deliveries, metrics are searched."""
 
 import base64
+import json
 import re
 import secrets
+import subprocess
+import sys
 import threading
 from contextlib import contextmanager
 
@@ -130,6 +133,10 @@ def test_no_secret_leaves_its_place(stack):
                 timeout=30,
                 what="a delivery ran out of attempts",
             )  # fmt: skip
+            letters = dead_letters(stack, "list", "--json"), dead_letters(stack, "list")
+            [key] = [json.loads(line)["delivery_key"] for line in letters[0].splitlines()]
+            letters += dead_letters(stack, "show", key, "--json"), dead_letters(stack, "show", key)
+            assert all(key[:16] in output for output in letters)
             gone = PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
             node.publish(SHARDS[0], messages.register(clients[0], server, gone))
             _wait_for_answers(observer, clients, 1)
@@ -141,12 +148,13 @@ def test_no_secret_leaves_its_place(stack):
         "ingest's metrics": httpx2.get(f"{stack.ingest_url}/metrics").text,
         "Celery's events": "".join(events),
         "the events table": table,
+        "the dead letters' list and details": "".join(letters),
         "Redis' keys and values": b"".join(dump),
         "Redis' dump": b"".join(path.read_bytes() for path in (stack.directory / "redis").rglob("*") if path.is_file()),
     }
-    for process in (stack.ingest, stack.beat, *stack.workers.values()):
+    for process in (stack.ingest, stack.beat, stack.feedback, *stack.workers.values()):
         places[f"the log of {process.name}"] = process.log.read_bytes()
-    for process in (stack.beat, *stack.workers.values()):
+    for process in (stack.beat, stack.feedback, *stack.workers.values()):
         [port] = {int(port) for port in re.findall(r'"http_port": (\d+)', process.log.read_text())}
         places[f"the metrics of {process.name}"] = httpx2.get(f"http://127.0.0.1:{port}/metrics").text
         assert "wakupush_" in places[f"the metrics of {process.name}"]
@@ -159,6 +167,12 @@ def test_no_secret_leaves_its_place(stack):
     with stack.connect() as connection:
         rows = repr(connection.execute("SELECT * FROM registrations").fetchall())
     assert planted.found_in("Postgres", rows)
+
+
+def dead_letters(stack, *arguments):
+    """Return the output of ``wakupush dead-letters``."""
+    command = [sys.executable, "-m", "wakupush", "dead-letters", *arguments]
+    return subprocess.run(command, env=stack.environment, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
 def _wait_for_answers(observer, clients, count):

@@ -1,5 +1,10 @@
 """`wakupush doctor` on real parts."""
 
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
 import pytest
 from redis import Redis
 from typer.testing import CliRunner
@@ -78,6 +83,44 @@ def test_a_missing_migration(environment, empty_dsn):
     code, findings = examine(environment, WAKUPUSH_POSTGRES__DSN=empty_dsn)
     assert code == 1
     assert "run `wakupush migrate`" in texts(findings, "fault")
+
+
+class Configured(BaseHTTPRequestHandler):
+    """A gorush that is healthy and shows a configuration."""
+
+    def do_GET(self):
+        answer = self.server.config.encode() if self.path == "/api/config" else b""
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *args):
+        pass
+
+
+def test_a_gorush_that_calls_no_webhook(environment):
+    recording = Path(__file__).parents[1] / "recordings" / "gorush" / "config.json"
+    config = json.loads(recording.read_text())["response"]["body"]
+    with ThreadingHTTPServer(("127.0.0.1", 0), Configured) as gorush:
+        thread = threading.Thread(target=gorush.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        url = f"http://127.0.0.1:{gorush.server_port}"
+        try:
+            gorush.config = config
+            code, findings = examine(environment, WAKUPUSH_GORUSH__URL=url)
+            assert code == 1  # as recorded, without sync mode
+            assert "core.sync must be true" in texts(findings, "fault")
+            assert "set core.feedback_hook_url" in texts(findings, "warning")
+            gorush.config = config.replace("sync: false", "sync: true").replace(
+                'feedback_hook_url: ""', "feedback_hook_url: http://127.0.0.1:9101/feedback"
+            )
+            code, findings = examine(environment, WAKUPUSH_GORUSH__URL=url)
+            assert code == 0
+            assert "feedback_hook_url" not in texts(findings, "warning")
+        finally:
+            gorush.shutdown()
+            thread.join()
 
 
 def test_a_redis_that_evicts(environment, redis_server):

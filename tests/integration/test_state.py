@@ -15,7 +15,17 @@ from wakupush.protocol.request import NotificationType
 from wakupush.protocol.waku_message import INT64_MAX, INT64_MIN, WakuMessage
 from wakupush.queues import REGISTRATION, Entry
 from wakupush.settings import RetentionSettings
-from wakupush.state import answers, deliveries, events, ledger, maintenance, query_topics, registrations, requests
+from wakupush.state import (
+    answers,
+    deliveries,
+    events,
+    ledger,
+    maintenance,
+    query_topics,
+    registrations,
+    requests,
+    token_trials,
+)
 from wakupush.state.answers import Answer
 from wakupush.state.deliveries import TRANSITIONS, Delivery, Settlement, State
 from wakupush.state.migrations import runner
@@ -413,6 +423,7 @@ def test_every_rule_deletes(connection, rule):
     ledger.count_attempt(connection, entry(5))
     ledger.quarantine(connection, REGISTRATION, entry(1), reason="x", attempts=3, owner=None)
     requests.admit(connection, {b"m" * 32: [True]})
+    token_trials.count(connection, [(TokenType.APN, True, False)])
     events.add(connection, [Event(kind=EventKind.RECEIVED, time=0.0, worker="w", trace_id="t")])
     assert maintenance.delete(connection, maintenance.Rule(rule.name, 3600)) == (rule.name == "delivery_events_default")
     assert maintenance.delete(connection, maintenance.Rule(rule.name, 0)) == (rule.name != "delivery_events_default")

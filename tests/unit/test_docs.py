@@ -66,7 +66,7 @@ def metrics_table() -> Iterator[Row]:
 def queues_table() -> Iterator[Row]:
     yield "queue and pool", "its tasks"
     tasks = {queue.name: [queue.task] for queue in queues.QUEUES.values()}
-    tasks[queues.DISPATCH.name].append(queues.DELIVER)
+    tasks[queues.DISPATCH.name] += [queues.DELIVER, queues.FEEDBACK]
     for name, of_queue in tasks.items():
         yield _code(name), ", ".join(map(_code, of_queue))
 

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import socket
 
 import pytest
 import structlog
@@ -150,3 +151,28 @@ def test_the_text_of_an_exception_is_never_logged(capsys):
         assert line["error"] == "ValueError"
         assert line["at"][-1].startswith(f"{__name__}:test_the_text")
         assert "planted" not in json.dumps(line)
+
+
+@pytest.mark.parametrize(
+    "secret", ["short", "a secret with spaces", "with:a:colon:0123456789", "0123456789abcdef\n", ""]
+)
+def test_a_secret_that_gorush_cannot_send_is_refused_and_not_shown(monkeypatch, secret):
+    monkeypatch.setenv("WAKUPUSH_GORUSH__FEEDBACK_SECRET", secret)
+    with pytest.raises(SettingsError, match="WAKUPUSH_GORUSH__FEEDBACK_SECRET: 16 or more visible") as error:
+        load_settings()
+    assert not secret or secret not in str(error.value)
+
+
+def test_the_receiver_of_the_webhook_does_not_start_without_a_secret():
+    result = CliRunner().invoke(app, ["feedback"])
+    assert result.exit_code == 2
+    assert 'core.feedback_header: ["X-Wakupush-Secret: …"]' in result.stderr
+
+
+def test_the_receiver_of_the_webhook_needs_its_port(monkeypatch):
+    with socket.create_server(("", 0)) as taken:
+        monkeypatch.setenv("WAKUPUSH_GORUSH__FEEDBACK_SECRET", "0123456789abcdef")
+        monkeypatch.setenv("WAKUPUSH_FEEDBACK__HTTP_PORT", str(taken.getsockname()[1]))
+        result = CliRunner().invoke(app, ["feedback"])
+    assert result.exit_code == 2
+    assert "WAKUPUSH_FEEDBACK__HTTP_PORT" in result.stderr

@@ -36,7 +36,7 @@ def run(external: External, key: PrivateKey | None) -> int:
     stack = Stack(directory, key=key, external=external)
     try:
         with stack:
-            _show(console, stack)
+            _show(console, stack, external)
             while not stop.wait(LOOK_SECONDS):
                 for process in stack.processes:
                     if not process.running:
@@ -48,7 +48,7 @@ def run(external: External, key: PrivateKey | None) -> int:
     return 0
 
 
-def _show(console: Console, stack: Stack) -> None:
+def _show(console: Console, stack: Stack, external: External) -> None:
     facts = {
         "public key": str(stack.key.public_key),
         "Waku node": stack.node_url,
@@ -57,6 +57,8 @@ def _show(console: Console, stack: Stack) -> None:
         "ingest": f"{stack.ingest_url}/readyz /healthz /metrics",
         "logs": str(stack.directory),
     }
+    if external.gorush_url:
+        facts["feedback"] = f"{stack.feedback_url} {stack.feedback_header}"
     for name, value in facts.items():
         console.print(f"{name:<12}{value}", markup=False)
     console.print("ready")

@@ -6,6 +6,8 @@ local queue unless told otherwise. What becomes of a push is decided by how its 
 ==============  ================================================================================================
 ``flaky-N``     the first N attempts for this ``notif_id`` and token fail with a server error, then it is delivered
 ``slow-MS``     takes MS milliseconds; what follows (``slow-300-dead``) is a script again
+``total-``      Android: what follows (``total-flaky-1``) is a script again; where it fails, the whole notification
+                does, which leaves ``logs`` empty: only the feedback webhook tells
 anything else   is delivered; so is every token of 64 hex digits, which a random APNs token may be
 ==============  ================================================================================================
 
@@ -24,8 +26,10 @@ import re
 import time
 from collections import Counter
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+import aiohttp
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
@@ -93,6 +97,12 @@ _MASKED_TOKEN_END = 10
 _APNS_TOKEN = re.compile(r"[0-9a-fA-F]{64}")
 _FLAKY = re.compile(r"flaky-(\d+)")
 _SLOW = re.compile(r"slow-(\d+)-?")
+_TOTAL = "total-"
+_UNADDRESSED = (
+    "fcm service send message error: invalid message at index 0: exactly one of token, topic or condition must be"
+    " specified"
+)
+_TOO_MANY = "you can specify up to 500 device registration tokens per invocation"
 
 _PLATFORMS = {1: "ios", 2: "android"}
 
@@ -135,6 +145,12 @@ class GorushSettings:
     max_retry: int = 0
     #: log.hide_token.
     hide_token: bool = False
+    #: core.feedback_hook_url; empty calls no webhook.
+    feedback_url: str = ""
+    #: core.feedback_header, each ``Name: value``.
+    feedback_headers: tuple[str, ...] = ()
+    #: core.feedback_timeout, seconds.
+    feedback_timeout: float = 10.0
 
 
 class BadRequestError(ValueError):
@@ -192,10 +208,10 @@ class Gorush:
         platform = _PLATFORMS[notification["platform"]]
         tokens = list(notification.get("tokens") or ())
         if platform == "android" and _is_refused_by_fcm(notification):
-            self.counters["failure_tasks"] += 1
             for token in tokens:
                 self._record(notification, post, token, "refused")
-            return []
+            refused = [("", _UNADDRESSED)] if "" in tokens else [(token, _TOO_MANY) for token in tokens]
+            return await self._fail_totally(notification, refused)
         if platform == "android" and notification.get("topic"):
             tokens.insert(0, notification["topic"])
         self.counters["busy_workers"] += 1
@@ -203,11 +219,41 @@ class Gorush:
         for _ in range(1 + self.settings.max_retry):
             outcomes = await asyncio.gather(*(self._attempt(notification, post, token) for token in tokens))
             failures = [(token, failure) for token, failure in zip(tokens, outcomes, strict=True) if failure]
+            if platform == "android" and any(token.startswith(_TOTAL) for token, _ in failures):
+                self.counters["busy_workers"] -= 1
+                return await self._fail_totally(notification, [(token, it.error) for token, it in failures])
             entries += [self._entry(notification, token, failure.error) for token, failure in failures]
             tokens = [token for token, failure in failures if failure.retried]
         self.counters["busy_workers"] -= 1
         self.counters["success_tasks"] += 1
+        await self._call_hook(entries)
         return entries
+
+    async def _fail_totally(
+        self, notification: dict[str, Any], failures: list[tuple[str, str]]
+    ) -> list[dict[str, str]]:
+        """Tell the webhook alone of a notification that failed as a whole, and return the log entries: none."""
+        self.counters["failure_tasks"] += 1
+        await self._call_hook([self._entry(notification, token, error) for token, error in failures])
+        return []
+
+    async def _call_hook(self, entries: list[dict[str, str]]) -> None:
+        """Call the feedback webhook, one entry after another, as gorush does before it answers; never again."""
+        if not self.settings.feedback_url or not entries:
+            return
+        headers = dict(header.split(": ", 1) for header in self.settings.feedback_headers)
+        headers["Content-Type"] = "application/json; charset=utf-8"
+        timeout = aiohttp.ClientTimeout(total=self.settings.feedback_timeout)
+        async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
+            for entry in entries:
+                try:
+                    async with session.post(
+                        self.settings.feedback_url, data=_dumped(entry).encode(errors="replace")
+                    ) as answer:
+                        taken = answer.status == HTTPStatus.OK
+                except (aiohttp.ClientError, TimeoutError):
+                    taken = False
+                self.counters["feedback_sent" if taken else "feedback_lost"] += 1
 
     async def _attempt(self, notification: dict[str, Any], post: int, token: str) -> Failure | None:
         platform = _PLATFORMS[notification["platform"]]
@@ -225,6 +271,7 @@ class Gorush:
             return _TOO_LARGE
         if _APNS_TOKEN.fullmatch(script):
             return None
+        script = script.removeprefix(_TOTAL)
         if flaky := _FLAKY.match(script):
             key = (str(notification.get("notif_id")), script)
             self._flaky_attempts[key] += 1
@@ -333,8 +380,11 @@ class _VersionHeader:
 
 
 def _json(content: dict[str, Any], *, status: int = 200) -> Response:
-    body = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    return Response(body, status_code=status, media_type="application/json; charset=utf-8")
+    return Response(_dumped(content), status_code=status, media_type="application/json; charset=utf-8")
+
+
+def _dumped(content: dict[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 
 def _list(value: Any) -> list[Any]:

@@ -71,6 +71,10 @@ def _parser() -> argparse.ArgumentParser:
     gorush_.add_argument("--async", action="store_true", dest="is_async", help="answer before delivery, without logs")
     gorush_.add_argument("--hide-token", action="store_true", help="mask tokens in logs, as gorush's default")
     gorush_.add_argument("--max-retry", type=int, default=0, help="repeat failed pushes so often, at once")
+    gorush_.add_argument("--feedback-url", default="", help="call this webhook for each failure")
+    gorush_.add_argument(
+        "--feedback-header", action="append", default=[], help="'Name: value' to call it with; repeatable"
+    )
 
     for server in (waku, gorush_):
         server.add_argument("--host", default="127.0.0.1")
@@ -91,7 +95,11 @@ def _waku(options: argparse.Namespace) -> Starlette:
 
 def _gorush(options: argparse.Namespace) -> Starlette:
     settings = gorush.GorushSettings(
-        sync=not options.is_async, max_retry=options.max_retry, hide_token=options.hide_token
+        sync=not options.is_async,
+        max_retry=options.max_retry,
+        hide_token=options.hide_token,
+        feedback_url=options.feedback_url,
+        feedback_headers=tuple(options.feedback_header),
     )
     return gorush.create_app(gorush.Gorush(settings))
 

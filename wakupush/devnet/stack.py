@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -75,12 +76,16 @@ class Stack:
         self._external = external or External()
         self.postgres = PostgresServer(directory / "postgres", fsync=fsync)
         self.redis = RedisServer(directory / "redis")
-        self._ports = {name: free_port() for name in ("waku", "gorush", "ingest")}
+        self._ports = {name: free_port() for name in ("waku", "gorush", "ingest", "feedback")}
+        self._feedback_secret = secrets.token_hex(16)
         self.node = self._server("waku", "--manners", manners, "--archive-window", "any")
-        self.gorush = self._server("gorush")
+        self.gorush = self._server(
+            "gorush", "--feedback-url", self.feedback_url, "--feedback-header", self.feedback_header
+        )
         self.ingest = self._wakupush("ingest live", "ingest", "live", ready=self._ingest_polls)
         self._worker_module = worker_module
         self.workers = {name: self.worker(name, concurrency=concurrency) for name in QUEUES}
+        self.feedback = self._wakupush("feedback", "feedback", ready=self._feedback_is_ready)
         self.beat = self._wakupush("beat", "beat")
 
     @property
@@ -109,9 +114,19 @@ class Stack:
         return f"http://127.0.0.1:{self._ports['ingest']}"
 
     @property
+    def feedback_url(self) -> str:
+        """URL of gorush's feedback webhook."""
+        return f"http://127.0.0.1:{self._ports['feedback']}/feedback"
+
+    @property
+    def feedback_header(self) -> str:
+        """What a gorush has to send there, as `core.feedback_header` has it."""
+        return f"X-Wakupush-Secret: {self._feedback_secret}"
+
+    @property
     def processes(self) -> list[Process]:
         """Everything that is started, in this order."""
-        return [*self._embedded, *self.workers.values(), self.beat, self.ingest]
+        return [*self._embedded, self.feedback, *self.workers.values(), self.beat, self.ingest]
 
     @property
     def _embedded(self) -> list[Process]:
@@ -136,6 +151,8 @@ class Stack:
             "WAKUPUSH_REDIS__URL": self.redis_url,
             "WAKUPUSH_POSTGRES__DSN": self.postgres_dsn,
             "WAKUPUSH_GORUSH__URL": self.gorush_url,
+            "WAKUPUSH_GORUSH__FEEDBACK_SECRET": self._feedback_secret,
+            "WAKUPUSH_FEEDBACK__HTTP_PORT": str(self._ports["feedback"]),
             "WAKUPUSH_INGEST__HTTP_PORT": str(self._ports["ingest"]),
             **self._settings,
         }
@@ -149,7 +166,7 @@ class Stack:
         with ExitStack() as undo:
             undo.callback(self.stop)
             self.start_servers()
-            _all(self.workers.values(), "start")
+            _all([self.feedback, *self.workers.values()], "start")
             self.beat.start()
             self.ingest.start()
             undo.pop_all()
@@ -178,6 +195,7 @@ class Stack:
         self.ingest.stop()
         self.beat.stop()
         _all(self.workers.values(), "stop")
+        self.feedback.stop()
         _all(self._embedded, "stop")
 
     def connect(self) -> psycopg.Connection:
@@ -237,6 +255,9 @@ class Stack:
             ready=lambda: process.has_logged(_READY),
         )
         return process
+
+    def _feedback_is_ready(self) -> bool:
+        return answers_http(f"http://127.0.0.1:{self._ports['feedback']}/readyz")
 
     def _ingest_polls(self) -> bool:
         return answers_http(f"{self.ingest_url}/readyz")

@@ -121,7 +121,7 @@ def check_dsn(settings: PostgresSettings) -> str:
 def _resources(settings: Settings) -> dict[str, Any]:
     return {
         "settings": settings,
-        "pool": _open_pool(settings.postgres),
+        "pool": open_pool(settings.postgres),
         "redis": open_redis(settings.redis),
         "publisher": Publisher(
             settings.waku.url, timeout=settings.waku.publish_timeout, connections=PUBLISH_CONNECTIONS
@@ -130,7 +130,7 @@ def _resources(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _open_pool(settings: PostgresSettings) -> ConnectionPool:
+def open_pool(settings: PostgresSettings) -> ConnectionPool:
     """Return an open pool of Postgres connections; it connects when it can."""
     return ConnectionPool(
         check_dsn(settings),

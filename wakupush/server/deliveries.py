@@ -13,13 +13,14 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_af
 
 from wakupush import metrics
 from wakupush.events import Event, EventKind
-from wakupush.failures import Failure, Retry, Token
+from wakupush.failures import Failure, Retry
 from wakupush.gorush.backoff import next_wait
 from wakupush.gorush.batches import split
 from wakupush.gorush.notification import Notification, Platform
 from wakupush.protocol import notification as texts
 from wakupush.protocol.registration import TokenType
 from wakupush.queues import DELIVER, DISPATCH
+from wakupush.server import tokens
 from wakupush.server.batch import count_events
 from wakupush.server.faults import INFRASTRUCTURE
 from wakupush.settings import STORE_SECONDS
@@ -29,6 +30,8 @@ from wakupush.state.deliveries import Delivery, Settlement, State
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from concurrent.futures import Future
+
+    from psycopg import Connection
 
     from wakupush.server.context import Context, Resources
     from wakupush.state.deliveries import Due
@@ -118,7 +121,7 @@ def attempt(context: Context, post: list[Posting]) -> Failed:
         known += zip((posting for posting, _ in pairs), outcomes, strict=True)
     settlements = [_settlement(context, posting, failure) for posting, failure in known]
     try:
-        _store(context, settlements, len(post))
+        settled = _store(context, settlements, len(post))
     except INFRASTRUCTURE as error:
         # The leases end, and the deliveries come back as unknown.
         log.error(  # noqa: TRY400 - the traceback says nothing more
@@ -127,7 +130,7 @@ def attempt(context: Context, post: list[Posting]) -> Failed:
         return {}
     return {
         settlement.delivery.delivery_key: settlement.failure
-        for settlement in settlements
+        for settlement in settled
         if settlement.state is State.FAILED and settlement.failure is not None
     }
 
@@ -237,15 +240,18 @@ def _notification(context: Context, delivery: Delivery, target: Target) -> Notif
 def _settlement(context: Context, posting: Posting, failure: Failure | None) -> Settlement:
     version = posting.target.version if posting.target else None
     if failure is None:
-        return Settlement(delivery=posting.delivery, state=State.DELIVERED, version=version)
-    wait = next_wait(failure, posting.delivery.attempt, context.settings.delivery)
-    if wait is not None:
-        state = State.PENDING
-    elif failure.retry is Retry.NEVER:
-        state = State.FAILED
-    else:
-        state = State.DEAD_LETTER
+        suspected = posting.target is not None and posting.target.suspected
+        return Settlement(delivery=posting.delivery, state=State.DELIVERED, version=version, suspected=suspected)
+    state, wait = _after(context, posting.delivery, failure)
     return Settlement(delivery=posting.delivery, state=state, failure=failure, wait=wait, version=version)
+
+
+def _after(context: Context, delivery: Delivery, failure: Failure) -> tuple[State, float | None]:
+    """Return the state after an attempt that failed, and the seconds until the next one."""
+    wait = next_wait(failure, delivery.attempt, context.settings.delivery)
+    if wait is not None:
+        return State.PENDING, wait
+    return State.FAILED if failure.retry is Retry.NEVER else State.DEAD_LETTER, None
 
 
 @retry(
@@ -254,20 +260,67 @@ def _settlement(context: Context, posting: Posting, failure: Failure | None) -> 
     stop=stop_after_attempt(8) | stop_after_delay(STORE_SECONDS),
     reraise=True,
 )
-def _store(context: Context, settlements: list[Settlement], batch_size: int) -> None:
-    """Store what attempts came to, as far as their leases are still ours."""
-    happened = []
+def _store(context: Context, settlements: list[Settlement], batch_size: int) -> list[Settlement]:
+    """Store what attempts came to, as far as their leases are still ours; return it as it was stored.
+
+    What gorush's webhook told meanwhile counts where gorush's answer tells of no failure, or leaves the outcome open.
+    """
     with context.pool.connection() as connection:
-        for settlement in deliveries.settle(connection, settlements):
-            delivery, failure = settlement.delivery, settlement.failure
-            happened += [_event(context, delivery, kind, failure, batch_size) for kind in _kinds(settlement)]
-            if (
-                failure is not None
-                and failure.token is Token.DEAD
-                and settlement.version is not None
-                and registrations.token_died(connection, delivery.installation, settlement.version)
-            ):
-                happened.append(_event(context, delivery, EventKind.TOKEN_DIED, failure))
+        told = deliveries.lock(connection, [settlement.delivery for settlement in settlements])
+        failures = [_told(settlement, told.get(settlement.delivery.delivery_key)) for settlement in settlements]
+        doubted = tokens.doubted(connection, context.settings.tokens, failures)
+        settled = deliveries.settle(
+            connection,
+            [
+                _revised(context, settlement, tokens.believed(failure, settlement.delivery.platform, doubted))
+                for settlement, failure in zip(settlements, failures, strict=True)
+            ],
+        )
+        happened = [
+            _event(context, settlement.delivery, kind, settlement.failure, batch_size)
+            for settlement in settled
+            for kind in _kinds(settlement)
+        ]
+        happened += _learn(context, connection, settled, doubted)
+        events.add(connection, happened)
+    count_events(happened)
+    return settled
+
+
+def _told(settlement: Settlement, feedback: Failure | None) -> Failure | None:
+    """Return the failure of an attempt, by what gorush answered and by what its webhook told."""
+    failure = settlement.failure
+    return feedback or failure if failure is None or failure.unknown else failure
+
+
+def _revised(context: Context, settlement: Settlement, failure: Failure | None) -> Settlement:
+    """Return what an attempt came to if it failed so."""
+    if failure is None or failure is settlement.failure:
+        return settlement
+    state, wait = _after(context, settlement.delivery, failure)
+    return replace(settlement, state=state, failure=failure, wait=wait)
+
+
+def _learn(
+    context: Context,
+    connection: Connection,
+    settled: list[Settlement],
+    doubted: frozenset[TokenType],
+    *,
+    tried: bool = True,
+) -> list[Event]:
+    """Learn which device tokens are dead, and return the events of that."""
+    died = tokens.learn(connection, settled, doubted, tried=tried)
+    return [_event(context, settlement.delivery, EventKind.TOKEN_DIED, settlement.failure) for settlement in died]
+
+
+def apply_feedback(context: Context, delivery_keys: list[bytes]) -> None:
+    """Make deliveries that read as delivered failed, as gorush's webhook told of them; a repeat does nothing."""
+    with context.pool.connection() as connection:
+        settled = deliveries.apply_feedback(connection, delivery_keys)
+        happened = [_event(context, each.delivery, EventKind.FAILED, each.failure) for each in settled]
+        doubted = tokens.doubted(connection, context.settings.tokens, [each.failure for each in settled])
+        happened += _learn(context, connection, settled, doubted, tried=False)
         events.add(connection, happened)
     count_events(happened)
 

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from wakupush import watched
+from wakupush import metrics, watched
 from wakupush.server.deliveries import claim_due
 from wakupush.server.faults import is_outage
+from wakupush.server.feedback import enqueue_feedback
 from wakupush.server.publishing import publish_overdue
-from wakupush.state import maintenance, message_segments, query_topics
+from wakupush.server.tokens import watch_marking
+from wakupush.state import dead_letters, maintenance, message_segments, query_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +56,15 @@ def expire_segments(resources: Resources) -> int:
         return message_segments.expire(connection, resources.settings.retention.segments)
 
 
+def count_dead_letters(resources: Resources) -> None:
+    """Show in the metrics how many dead letters there are."""
+    with resources.pool.connection() as connection:
+        counts = dead_letters.counts(connection)
+    metrics.DEAD_LETTERS.clear()
+    for (platform, reason), count in counts.items():
+        metrics.DEAD_LETTERS.labels(platform.platform, reason).set(count)
+
+
 def prune(resources: Resources) -> None:
     """Make partitions ahead of time, delete what is past its retention, and stop watching unused topics."""
     keep = resources.settings.retention
@@ -86,7 +97,10 @@ JOBS: dict[Callable[[Resources], object], float] = {
     claim_due: 0.5,
     publish_overdue: 1.0,
     fill_watched_topics: 1.0,
+    enqueue_feedback: 1.0,
     expire_segments: 60.0,
+    watch_marking: 60.0,
+    count_dead_letters: 60.0,
     prune: 3600.0,
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
 from wakupush.failures import BY_LABEL, Failure
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 _SQL = load("deliveries")
+#: Of a delivery that nobody posts.
+NO_LEASE: Final = UUID(int=0)
 
 
 class State(StrEnum):
@@ -32,7 +34,7 @@ class State(StrEnum):
     DELIVERED = "delivered"
     #: It cannot be delivered; a new envelope may try again.
     FAILED = "failed"
-    #: It was still undelivered at the end of its time to live.
+    #: It was still undelivered at the end of its time to live; an operator can send it again.
     EXPIRED = "expired"
     #: No attempt is left; an operator can send it again.
     DEAD_LETTER = "dead_letter"
@@ -42,15 +44,21 @@ class State(StrEnum):
         """Whether the schedule does nothing more about it."""
         return self not in {State.PENDING, State.POSTING}
 
+    @property
+    def is_dead_letter(self) -> bool:
+        """Whether its content is kept for an operator to send it again."""
+        return self in {State.EXPIRED, State.DEAD_LETTER}
 
-#: Every legal transition. What failed, expired or ran out of attempts is taken up again by a new envelope.
+
+#: Every legal transition. What failed, expired or ran out of attempts is taken up again by a new envelope; an operator
+#: sends dead letters again; gorush's webhook may tell that what read as delivered was not.
 TRANSITIONS: Mapping[State, frozenset[State]] = {
     State.PENDING: frozenset({State.POSTING}),
     State.POSTING: frozenset({State.PENDING, State.DELIVERED, State.FAILED, State.EXPIRED, State.DEAD_LETTER}),
-    State.DELIVERED: frozenset(),
+    State.DELIVERED: frozenset({State.FAILED}),
     State.FAILED: frozenset({State.POSTING}),
-    State.EXPIRED: frozenset({State.POSTING}),
-    State.DEAD_LETTER: frozenset({State.POSTING}),
+    State.EXPIRED: frozenset({State.POSTING, State.PENDING}),
+    State.DEAD_LETTER: frozenset({State.POSTING, State.PENDING}),
 }
 
 
@@ -104,6 +112,8 @@ class Settlement:
     wait: float | None = None
     #: Of the registration that was tried.
     version: int | None = None
+    #: Whether its device token was doubted lately.
+    suspected: bool = False
 
 
 def add(connection: Connection, deliveries: Sequence[Delivery], *, seconds: float, time_to_live: float) -> set[bytes]:
@@ -193,10 +203,20 @@ def take(connection: Connection, delivery_keys: Collection[bytes], *, begun: int
     ]  # fmt: skip
 
 
+def lock(connection: Connection, attempted: Collection[Delivery]) -> dict[bytes, Failure]:
+    """Lock deliveries in the order in which everybody does; return by key what gorush's webhook told of them."""
+    rows = connection.execute(_SQL["lock"], {"delivery_key": [delivery.delivery_key for delivery in attempted]})
+    return {delivery_key: BY_LABEL[feedback] for delivery_key, feedback in rows if feedback in BY_LABEL}
+
+
 def settle(connection: Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
     """Store what attempts came to; return those whose lease was still the caller's.
 
     A delivery that is done forgets its chat id and message; a dead letter keeps them for an operator to send again.
+
+    Args:
+        connection: in whose transaction the deliveries are locked.
+        settlements: one for each delivery.
     """
     rows = [
         {
@@ -207,13 +227,12 @@ def settle(connection: Connection, settlements: Sequence[Settlement]) -> list[Se
             "version": settlement.version,
             "wait": settlement.wait,
             "finished": settlement.state.is_final,
-            "forget": settlement.state.is_final and settlement.state is not State.DEAD_LETTER,
+            "forget": settlement.state.is_final and not settlement.state.is_dead_letter,
         }
         for settlement in settlements
     ]
     if not rows:
         return []
-    connection.execute(_SQL["lock"], columns(rows))
     settled = {delivery_key for (delivery_key,) in connection.execute(_SQL["settle"], columns(rows))}
     return [settlement for settlement in settlements if settlement.delivery.delivery_key in settled]
 
@@ -222,5 +241,58 @@ def put_back(connection: Connection, unattempted: Sequence[Delivery]) -> None:
     """Give up the lease of deliveries without an attempt; a second later they are due again."""
     rows = [{"delivery_key": delivery.delivery_key, "lease": delivery.lease} for delivery in unattempted]
     if rows:
-        connection.execute(_SQL["lock"], columns(rows))
+        lock(connection, unattempted)
         connection.execute(_SQL["put_back"], columns(rows) | {"lease_lost": Failure.LEASE_LOST.label})
+
+
+def note_feedback(connection: Connection, delivery_key: bytes, failure: Failure) -> State | None:
+    """Keep what gorush's webhook tells of a delivery that is being posted, or reads as delivered; return its state.
+
+    Whoever settles it finds the failure, or the schedule does. In another state the delivery has had its outcome, and
+    nothing is kept. None is an unknown delivery.
+    """
+    values = {"delivery_key": delivery_key, "failure": failure.label}
+    row = connection.execute(_SQL["note_feedback"], values).fetchone()
+    row = row or connection.execute(_SQL["state"], values).fetchone()
+    return State(row[0]) if row else None
+
+
+def claim_feedback(connection: Connection, *, limit: int, seconds: float) -> list[bytes]:
+    """Return the keys of deliveries that read as delivered, and of which the webhook told a failure.
+
+    For `seconds` nobody else gets them; if nobody applies it by then, they come again.
+    """
+    rows = connection.execute(_SQL["claim_feedback"], {"limit": limit, "seconds": seconds})
+    return [delivery_key for (delivery_key,) in rows]
+
+
+def apply_feedback(connection: Connection, delivery_keys: Collection[bytes]) -> list[Settlement]:
+    """Make those deliveries FAILED of which the webhook told a failure after they read as delivered; return them.
+
+    Their chat ids and messages are forgotten, and nobody holds a lease.
+    """
+    rows = connection.execute(_SQL["apply_feedback"], {"delivery_keys": list(delivery_keys)}).fetchall()
+    return [
+        Settlement(
+            delivery=Delivery(
+                delivery_key=delivery_key,
+                installation=Installation(key_hash, installation_hash),
+                platform=TokenType(platform),
+                notification_type=NotificationType(notification_type),
+                chat_id=b"",
+                message=b"",
+                attempt=attempt,
+                lease=NO_LEASE,
+                task_id=task_id,
+                trace_id=trace_id,
+                seen=seen,
+            ),
+            state=State.FAILED,
+            failure=BY_LABEL.get(failure, Failure.PLATFORM_UNCLEAR),
+            version=None if version is None else int(version),
+        )
+        for (
+            delivery_key, key_hash, installation_hash, platform, notification_type, attempt, task_id, trace_id, seen,
+            failure, version,
+        ) in rows
+    ]  # fmt: skip

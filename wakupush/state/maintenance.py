@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, LiteralString
 
 from psycopg import sql
 
+from wakupush.state import token_trials
 from wakupush.state.queries import load
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def rules(keep: RetentionSettings) -> tuple[Rule, ...]:
         Rule("deliveries", keep.deliveries),
         Rule("dead_letters", keep.dead_letters),
         Rule("quarantine", keep.dead_letters),
+        Rule("token_trials", token_trials.WINDOW_SECONDS),
     )
 
 

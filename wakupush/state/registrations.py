@@ -58,6 +58,8 @@ class Target:
     platform: TokenType
     device_token: str = field(repr=False)
     apn_topic: str
+    #: Whether the platform doubted the device token lately.
+    suspected: bool = False
 
 
 class OutdatedError(Exception):
@@ -99,7 +101,7 @@ def store(connection: Connection, changes: Iterable[Change]) -> None:
 
 
 def devices(connection: Connection, key_hashes: Collection[bytes]) -> dict[bytes, list[Device]]:
-    """Return the registered devices of these users."""
+    """Return the registered devices of these users, as far as their device tokens are alive."""
     found: dict[bytes, list[Device]] = {}
     with connection.cursor(row_factory=dict_row) as cursor:
         for row in cursor.execute(_SQL["devices"], {"key_hashes": list(key_hashes)}):
@@ -132,14 +134,32 @@ def targets(connection: Connection, installations: Collection[Installation]) -> 
             platform=TokenType(token_type),
             device_token=device_token,
             apn_topic=apn_topic,
+            suspected=suspected,
         )
-        for key_hash, installation_hash, version, installation_id, token_type, device_token, apn_topic in rows
-    }
+        for (
+            key_hash, installation_hash, version, installation_id, token_type, device_token, apn_topic, suspected,
+        ) in rows
+    }  # fmt: skip
 
 
 def token_died(connection: Connection, installation: Installation, version: int) -> bool:
     """Remember that the device token of this version is gone; say whether that is news."""
     return bool(connection.execute(_SQL["token_died"], {**asdict(installation), "version": version}).rowcount)
+
+
+def suspect(connection: Connection, installation: Installation, version: int, *, seconds: float) -> int:
+    """Remember that the device token of this version was doubted; return how often, within so many seconds."""
+    row = connection.execute(
+        _SQL["suspect"], {**asdict(installation), "version": version, "seconds": seconds}
+    ).fetchone()
+    return row[0] if row else 0
+
+
+def clear_suspicions(connection: Connection, proven: Collection[tuple[Installation, int]]) -> None:
+    """Forget that the device tokens of these versions were doubted: a push got through."""
+    rows = [{**asdict(installation), "version": version} for installation, version in proven]
+    if rows:
+        connection.execute(_SQL["clear_suspicions"], columns(rows))
 
 
 def _pairs(installations: Collection[Installation]) -> dict[str, list[bytes]]:

@@ -22,6 +22,8 @@ ON CONFLICT (delivery_key) DO UPDATE SET
     state = excluded.state,
     attempt = excluded.attempt,
     failure = NULL,
+    feedback = NULL,
+    feedback_due_at = NULL,
     lease = excluded.lease,
     lease_until = excluded.lease_until,
     seen_at = excluded.seen_at,
@@ -58,6 +60,7 @@ RETURNING deliveries.delivery_key, platform, attempt, failure, task_id
 UPDATE deliveries SET
     state = 'posting',
     attempt = attempt + 1,
+    feedback = NULL,
     next_attempt_at = NULL,
     lease = %(lease)s,
     lease_until = now() + %(seconds)s * interval '1 second'
@@ -66,12 +69,13 @@ RETURNING delivery_key, key_hash, installation_hash, platform, notification_type
     task_id, trace_id, extract(epoch FROM seen_at)::float8, failure, expires_at <= now()
 
 -- name: lock
-SELECT FROM deliveries WHERE delivery_key = ANY (%(delivery_key)s) ORDER BY delivery_key FOR UPDATE
+SELECT delivery_key, feedback FROM deliveries WHERE delivery_key = ANY (%(delivery_key)s) ORDER BY delivery_key FOR UPDATE
 
 -- name: settle
 UPDATE deliveries SET
     state = new.state,
     failure = new.failure,
+    feedback = NULL,
     version = new.version,
     lease = NULL,
     lease_until = NULL,
@@ -96,3 +100,30 @@ UPDATE deliveries SET
     next_attempt_at = now() + interval '1 second'
 FROM unnest(%(delivery_key)s::bytea[], %(lease)s::uuid[]) AS new (delivery_key, lease)
 WHERE deliveries.delivery_key = new.delivery_key AND deliveries.state = 'posting' AND deliveries.lease = new.lease
+
+-- name: note_feedback
+UPDATE deliveries SET
+    feedback = %(failure)s,
+    feedback_due_at = CASE WHEN state = 'delivered' THEN now() END
+WHERE delivery_key = %(delivery_key)s AND state IN ('posting', 'delivered')
+RETURNING state
+
+-- name: state
+SELECT state FROM deliveries WHERE delivery_key = %(delivery_key)s
+
+-- name: claim_feedback
+WITH due AS MATERIALIZED (
+    SELECT delivery_key FROM deliveries
+    WHERE state = 'delivered' AND feedback IS NOT NULL AND feedback_due_at <= now()
+    ORDER BY feedback_due_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)
+UPDATE deliveries SET feedback_due_at = now() + %(seconds)s * interval '1 second'
+FROM due
+WHERE deliveries.delivery_key = due.delivery_key
+RETURNING deliveries.delivery_key
+
+-- name: apply_feedback
+UPDATE deliveries SET state = 'failed', failure = feedback, feedback = NULL, feedback_due_at = NULL
+WHERE delivery_key = ANY (%(delivery_keys)s) AND state = 'delivered' AND feedback IS NOT NULL
+RETURNING delivery_key, key_hash, installation_hash, platform, notification_type, attempt, task_id, trace_id,
+    extract(epoch FROM seen_at)::float8, failure, version

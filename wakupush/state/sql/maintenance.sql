@@ -27,16 +27,23 @@ DELETE FROM admitted_requests WHERE ctid = ANY (ARRAY(
 -- name: deliveries
 DELETE FROM deliveries WHERE delivery_key = ANY (ARRAY(
     SELECT delivery_key FROM deliveries
-    WHERE finished_at < now() - %(keep)s * interval '1 second' AND state <> 'dead_letter' LIMIT %(most)s
+    WHERE finished_at < now() - %(keep)s * interval '1 second' AND state NOT IN ('dead_letter', 'expired')
+    LIMIT %(most)s
 ))
 
 -- name: dead_letters
 DELETE FROM deliveries WHERE delivery_key = ANY (ARRAY(
     SELECT delivery_key FROM deliveries
-    WHERE finished_at < now() - %(keep)s * interval '1 second' AND state = 'dead_letter' LIMIT %(most)s
+    WHERE finished_at < now() - %(keep)s * interval '1 second' AND state IN ('dead_letter', 'expired')
+    LIMIT %(most)s
 ))
 
 -- name: quarantine
 DELETE FROM quarantine WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM quarantine WHERE quarantined_at < now() - %(keep)s * interval '1 second' LIMIT %(most)s
+))
+
+-- name: token_trials
+DELETE FROM token_trials WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM token_trials WHERE period < now() - %(keep)s * interval '1 second' LIMIT %(most)s
 ))

@@ -48,7 +48,8 @@ ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
     blocked_chat_list = excluded.blocked_chat_list,
     muted_chat_list = excluded.muted_chat_list,
     allowed_mentions_chat_list = excluded.allowed_mentions_chat_list,
-    token_died_at = NULL
+    token_died_at = NULL,
+    suspected_at = NULL
 WHERE stored.version < excluded.version
 
 -- name: unregister
@@ -75,7 +76,8 @@ ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
     blocked_chat_list = NULL,
     muted_chat_list = NULL,
     allowed_mentions_chat_list = NULL,
-    token_died_at = NULL
+    token_died_at = NULL,
+    suspected_at = NULL
 WHERE stored.version < excluded.version
 
 -- name: forget_deliveries
@@ -89,7 +91,7 @@ WHERE key_hash = gone.key AND installation_hash = gone.installation
 -- name: devices
 SELECT key_hash, installation_id, version, access_token, "grant", allow_from_contacts_only, allowed_key_list
 FROM registrations
-WHERE key_hash = ANY (%(key_hashes)s) AND registered
+WHERE key_hash = ANY (%(key_hashes)s) AND registered AND token_died_at IS NULL
 ORDER BY key_hash, installation_id
 
 -- name: preferences
@@ -101,13 +103,29 @@ JOIN unnest(%(key_hashes)s::bytea[], %(installation_hashes)s::bytea[]) AS wanted
 WHERE registered
 
 -- name: targets
-SELECT key_hash, installation_hash, version, installation_id, token_type, device_token, apn_topic
+SELECT key_hash, installation_hash, version, installation_id, token_type, device_token, apn_topic,
+    suspected_at IS NOT NULL
 FROM registrations
 JOIN unnest(%(key_hashes)s::bytea[], %(installation_hashes)s::bytea[]) AS wanted (key, installation)
     ON key_hash = wanted.key AND installation_hash = wanted.installation
 WHERE registered AND enabled AND token_died_at IS NULL
 
 -- name: token_died
-UPDATE registrations SET token_died_at = now()
+UPDATE registrations SET token_died_at = now(), suspected_at = NULL
 WHERE key_hash = %(key_hash)s AND installation_hash = %(installation_hash)s AND version = %(version)s
     AND registered AND token_died_at IS NULL
+
+-- name: suspect
+UPDATE registrations SET suspected_at = ARRAY(
+    SELECT at FROM unnest(suspected_at || now()) AS at WHERE at > now() - %(seconds)s * interval '1 second'
+)
+WHERE key_hash = %(key_hash)s AND installation_hash = %(installation_hash)s AND version = %(version)s
+    AND registered AND token_died_at IS NULL
+RETURNING cardinality(suspected_at)
+
+-- name: clear_suspicions
+UPDATE registrations SET suspected_at = NULL
+FROM unnest(%(key_hash)s::bytea[], %(installation_hash)s::bytea[], %(version)s::numeric[])
+    AS proven (key, installation, tried)
+WHERE key_hash = proven.key AND installation_hash = proven.installation AND version = proven.tried
+    AND suspected_at IS NOT NULL

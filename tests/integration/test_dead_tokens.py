@@ -1,0 +1,209 @@
+"""Which device tokens die of what, and when so many are bad that none does."""
+
+import pytest
+from test_server import Server, client, open_server, request, server  # noqa: F401 - fixtures, and what they need
+
+from wakupush import metrics
+from wakupush.devnet import messages
+from wakupush.failures import Failure
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.registration import TokenType
+from wakupush.queues import DISPATCH, QUERY, REGISTRATION
+from wakupush.server import tokens
+from wakupush.state import token_trials
+
+# ruff: noqa: F811 - the fixtures again
+
+IOS, ANDROID = TokenType.APN, TokenType.FIREBASE
+
+
+def ask(server, client, registered):
+    """Ask for a push and return what the sender is told."""
+    server.handle(DISPATCH, request(client, server, registered))
+    [[told]] = server.outcomes(client)
+    return told
+
+
+def change_token(server, token):
+    server.rows("UPDATE registrations SET device_token = %s RETURNING 1", token)
+
+
+def is_dead(server):
+    [(dead,)] = server.rows("SELECT token_died_at IS NOT NULL FROM registrations")
+    return dead
+
+
+def count(server, platform, *, good=0, bad=0, age=0):
+    """Put tokens that were tried into the window, so many seconds ago."""
+    server.rows(
+        "INSERT INTO token_trials SELECT %s, now() - %s * interval '1 second', 100 + count(*), %s, %s FROM token_trials"
+        " RETURNING 1",
+        *(platform, age, good + bad, bad),
+    )
+
+
+@pytest.mark.parametrize("platform", TokenType)
+def test_a_token_that_is_doubted_three_times_is_dead_until_its_device_registers_again(server, client, platform):
+    fields = {"device_token": "bad-phone", "token_type": platform, "apn_topic": "a" if platform is IOS else ""}
+    content = server.register(client, **fields)
+    assert [ask(server, client, content) for _ in range(3)] == ["INTERNAL_ERROR"] * 3
+    assert server.events("token_died") == [("token_rejected", None)]
+    assert ask(server, client, content) == "NOT_REGISTERED"
+    assert len(server.pushes()) == 3
+    server.handle(QUERY, messages.query(client, client.public_key.key_hash))
+    assert server.answers(client) == []
+    again = messages.registration(
+        client, server.key, installation_id=content.installation_id, version=2, **fields | {"device_token": "good"}
+    )
+    server.handle(REGISTRATION, messages.register(client, server.key, again))
+    assert server.outcomes(client) == ["success"]
+    assert ask(server, client, again) == "success"
+    server.handle(QUERY, messages.query(client, client.public_key.key_hash))
+    assert len(server.answers(client)) == 1
+
+
+def test_a_success_clears_suspicions(server, client):
+    content = server.register(client)
+    for token in ("bad", "bad", "good", "bad", "bad"):
+        change_token(server, token)
+        ask(server, client, content)
+    assert not is_dead(server)
+    ask(server, client, content)
+    assert is_dead(server)
+
+
+def test_suspicions_are_forgotten_after_a_day(server, client):
+    content = server.register(client, device_token="bad")
+    for _ in range(2):
+        ask(server, client, content)
+    server.rows(
+        "UPDATE registrations SET suspected_at = ARRAY(SELECT at - interval '1 day' FROM unnest(suspected_at) AS at)"
+        " RETURNING 1"
+    )
+    for _ in range(2):
+        ask(server, client, content)
+    assert not is_dead(server)
+    assert server.rows("SELECT cardinality(suspected_at) FROM registrations") == [(2,)]
+
+
+def test_suspicions_are_those_of_a_version(server, client):
+    content = server.register(client, device_token="bad")
+    for _ in range(2):
+        ask(server, client, content)
+    again = messages.registration(
+        client, server.key, installation_id=content.installation_id, version=2, device_token="bad"
+    )
+    server.handle(REGISTRATION, messages.register(client, server.key, again))
+    assert server.outcomes(client) == ["success"]
+    for _ in range(2):
+        ask(server, client, again)
+    assert not is_dead(server)
+
+
+def test_too_many_bad_tokens_stop_marking_until_the_share_falls(server, client):
+    content = server.register(client, device_token="dead-phone")
+    count(server, IOS, good=70, bad=30)
+    assert ask(server, client, content) == "INTERNAL_ERROR"
+    assert not is_dead(server)
+    assert server.events("failed") == [("token_doubted", None)]
+    assert server.events("token_died") == []
+    assert tokens.watch_marking(server.context) == {IOS}
+    assert metrics.TOKEN_MARKING_STOPPED.labels("ios")._value.get() == 1
+    assert metrics.TOKEN_MARKING_STOPPED.labels("android")._value.get() == 0
+    count(server, IOS, good=100)
+    assert tokens.watch_marking(server.context) == set()
+    assert metrics.TOKEN_MARKING_STOPPED.labels("ios")._value.get() == 0
+    assert ask(server, client, content) == "NOT_REGISTERED"
+    assert is_dead(server)
+
+
+def test_nothing_is_suspected_while_marking_is_stopped(server, client):
+    content = server.register(client, device_token="bad-phone")
+    count(server, IOS, bad=100)
+    assert [ask(server, client, content) for _ in range(4)] == ["INTERNAL_ERROR"] * 4
+    assert server.rows("SELECT suspected_at FROM registrations") == [(None,)]
+
+
+def test_the_alarm_is_an_error_in_the_log(server, monkeypatch):
+    lines = []
+    monkeypatch.setattr(
+        tokens, "log", type("Log", (), {"error": lambda _, event, **facts: lines.append((event, facts))})()
+    )
+    count(server, ANDROID, bad=100)
+    tokens.watch_marking(server.context)
+    assert lines == [("token_marking_stopped", {"platform": "android"})]
+
+
+def test_a_few_bad_tokens_do_not_stop_marking(server, client):
+    content = server.register(client, device_token="dead-phone")
+    count(server, IOS, good=9, bad=30)
+    assert ask(server, client, content) == "NOT_REGISTERED"
+    assert is_dead(server)
+
+
+def test_one_platform_does_not_stop_the_other(server, client):
+    content = server.register(client, device_token="dead-phone")
+    count(server, ANDROID, bad=100)
+    assert ask(server, client, content) == "NOT_REGISTERED"
+
+
+@pytest.mark.parametrize(
+    ("counts", "stops"),
+    [
+        # A good day does not hide that everything has been failing of late.
+        ([{"good": 100_000, "age": 7200}, {"bad": 60}], True),
+        # What was bad hours ago still counts if it is much of the day, and not if it is little.
+        ([{"good": 100, "age": 7200}, {"bad": 60, "age": 5400}, {"good": 60}], True),
+        ([{"good": 1000, "age": 7200}, {"bad": 60, "age": 5400}, {"good": 60}], False),
+        ([{"bad": 1000, "age": 90_000}, {"good": 60}], False),
+    ],
+)
+def test_the_window_and_its_end(server, counts, stops):
+    for each in counts:
+        count(server, IOS, **each)
+    assert tokens.watch_marking(server.context) == ({IOS} if stops else set())
+
+
+def test_every_verdict_of_a_platform_is_counted_and_nothing_else(server, client):
+    content = server.register(client)
+    for token in ("good", "bad", "unavailable", "credentials", "dead"):
+        change_token(server, token)
+        ask(server, client, content)
+    with server.context.pool.connection() as connection:
+        assert {(share.tried, share.bad) for share in token_trials.shares(connection)} == {(3, 2)}
+
+
+def test_the_brake_can_be_switched_off(open_server, client):
+    server = open_server(tokens={"brake_share": 1})
+    count(server, IOS, bad=100)
+    content = server.register(client, device_token="dead-phone")
+    assert ask(server, client, content) == "NOT_REGISTERED"
+
+
+@pytest.mark.parametrize("failure", Failure)
+def test_a_doubted_platform_is_believed_in_all_but_that_a_token_is_gone(failure):
+    told = tokens.believed(failure, IOS, {IOS})
+    assert told is (Failure.TOKEN_DOUBTED if failure is Failure.TOKEN_UNREGISTERED else failure)
+    assert tokens.believed(failure, IOS, {ANDROID}) is failure
+
+
+def test_unregistering_deletes_suspicions(server, client):
+    content = server.register(client, device_token="bad")
+    ask(server, client, content)
+    gone = messages.PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
+    server.handle(REGISTRATION, messages.register(client, server.key, gone))
+    assert server.rows("SELECT suspected_at FROM registrations") == [(None,)]
+
+
+def test_many_workers_count_what_they_tried(open_server):
+    server = open_server(gorush={"concurrency": 16})
+    clients = [PrivateKey.generate() for _ in range(8)]
+    contents = [server.register(one) for one in clients]
+    futures = [
+        server.threads.submit(server.handle, DISPATCH, request(one, server, content))
+        for one, content in zip(clients, contents, strict=True)
+    ]
+    for future in futures:
+        future.result()
+    with server.context.pool.connection() as connection:
+        assert {(share.tried, share.bad) for share in token_trials.shares(connection)} == {(8, 0)}

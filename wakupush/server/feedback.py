@@ -1,0 +1,86 @@
+"""What gorush's feedback webhook tells of a delivery: failures that its sync answer leaves out.
+
+Source: gorush contract, sections 2 to 4. The webhook is called once, before the sync answer, and never again.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from wakupush.gorush.outcomes import read_feedback
+from wakupush.queues import DISPATCH, FEEDBACK
+from wakupush.state import deliveries
+from wakupush.state.deliveries import State
+
+if TYPE_CHECKING:
+    from psycopg_pool import ConnectionPool
+
+    from wakupush.server.context import Resources
+
+#: Deliveries in one task at most.
+TASK_SIZE: Final = 100
+_DELIVERY_KEY = re.compile("[0-9a-f]{64}")
+
+
+class Result(StrEnum):
+    """What came of a call of the webhook."""
+
+    #: The delivery is being posted, or read as delivered: the failure is in its row.
+    NOTED = "noted"
+    #: The delivery has had its outcome: gorush's answer told of the failure, too.
+    KNOWN = "known"
+    #: No delivery of ours.
+    UNKNOWN = "unknown"
+    #: The body is no feedback of gorush.
+    MALFORMED = "malformed"
+    #: The secret is missing or wrong.
+    FORBIDDEN = "forbidden"
+    #: The body is larger than any feedback.
+    TOO_LARGE = "too_large"
+    #: The body did not come in time.
+    TOO_SLOW = "too_slow"
+    #: Postgres did not take it, or too many calls wait for it.
+    UNAVAILABLE = "unavailable"
+
+
+def take(pool: ConnectionPool, body: bytes) -> Result:
+    """Keep what a call of the webhook tells; a repeat changes nothing.
+
+    Args:
+        pool: of Postgres connections.
+        body: whatever came. It may hold a device token, which is not kept.
+
+    Raises:
+        Exception: one of `wakupush.server.faults.INFRASTRUCTURE`.
+    """
+    told = read_feedback(body)
+    if told is None:
+        return Result.MALFORMED
+    notif_id, failure = told
+    if not _DELIVERY_KEY.fullmatch(notif_id):
+        return Result.UNKNOWN
+    with pool.connection() as connection:
+        state = deliveries.note_feedback(connection, bytes.fromhex(notif_id), failure)
+    if state is None:
+        return Result.UNKNOWN
+    return Result.NOTED if state in {State.POSTING, State.DELIVERED} else Result.KNOWN
+
+
+def enqueue_feedback(resources: Resources) -> int:
+    """Enqueue what gorush's webhook told of deliveries that had read as delivered; return how many they are."""
+    settings = resources.settings.delivery
+    with resources.pool.connection() as connection:
+        due = deliveries.claim_feedback(connection, limit=settings.claim_batch, seconds=settings.claim)
+    for position in range(0, len(due), TASK_SIZE):
+        part = due[position : position + TASK_SIZE]
+        resources.app.send_task(
+            FEEDBACK,
+            args=[[delivery_key.hex() for delivery_key in part]],
+            queue=DISPATCH.name,
+            headers={"messages": len(part), "seen": resources.now()},
+            argsrepr=f"({len(part)} deliveries that had read as delivered)",
+            kwargsrepr="",
+        )
+    return len(due)

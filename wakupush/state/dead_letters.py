@@ -1,0 +1,206 @@
+"""Dead letters: deliveries that ran out of attempts or of time, kept for an operator to look at and to send again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from psycopg import sql
+
+from wakupush.protocol.registration import TokenType
+from wakupush.state.deliveries import State
+from wakupush.state.queries import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from psycopg import Connection, Cursor
+
+    from wakupush.failures import Failure
+
+_SQL = load("dead_letters")
+#: Bytes of a delivery key.
+KEY_BYTES: Final = 32
+#: Where a dead letter stands among all: when it ended, and its key.
+Position = tuple[datetime, bytes]
+#: Rows that are read or changed at once.
+CHUNK_ROWS: Final = 1000
+#: Events of one dead letter that are shown at most.
+_MOST_EVENTS: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which dead letters; what is None does not matter."""
+
+    keys: list[bytes] | None = None
+    reason: Failure | None = None
+    platform: TokenType | None = None
+    #: They ended in this time, both included.
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """What may be shown of a dead letter: neither its content nor whose it is."""
+
+    delivery_key: bytes
+    state: State
+    platform: TokenType
+    #: The label of a failure.
+    reason: str | None
+    #: How many were begun.
+    attempts: int
+    seen_at: datetime
+    finished_at: datetime
+    expires_at: datetime
+    trace_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """How the device of a dead letter stands now."""
+
+    registered: bool
+    token_died_at: datetime | None
+    suspicions: int
+    #: Whether it is registered as it was at the last attempt; None if none reached it.
+    unchanged: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class PastEvent:
+    """A delivery event of the message that a dead letter came with."""
+
+    time: datetime
+    kind: str
+    worker: str
+    platform: str | None
+    failure: str | None
+    reason: str | None
+    attempt: int | None
+    key_pseudonym: bytes | None
+    installation_pseudonym: bytes | None
+
+
+def now(connection: Connection) -> datetime:
+    """Return the time of the database."""
+    row = connection.execute(_SQL["now"]).fetchone()
+    if row is None:
+        raise AssertionError("a SELECT without a table returns a row")
+    time: datetime = row[0]
+    return time
+
+
+def every(connection: Connection, selection: Selection, most: int) -> Iterator[list[DeadLetter]]:
+    """Read the newest dead letters of a selection, `most` in all, in chunks with a statement each."""
+    end: Position | None = None
+    while most > 0:
+        limit = min(most, CHUNK_ROWS)
+        rows = _execute(connection, "page", selection, before=end, limit=limit).fetchall()
+        page = [
+            DeadLetter(key, State(state), TokenType(platform), reason, attempts, seen, finished, expires, trace_id)
+            for key, state, platform, reason, attempts, seen, finished, expires, trace_id in rows
+        ]
+        if page:
+            yield page
+        if len(page) < limit:
+            return
+        most -= len(page)
+        end = page[-1].finished_at, page[-1].delivery_key
+
+
+def count(connection: Connection, selection: Selection) -> int:
+    """Return how many dead letters a selection has."""
+    row = _execute(connection, "count", selection).fetchone()
+    return int(row[0]) if row else 0
+
+
+def retry(
+    connection: Connection, selection: Selection, after: Position | None, *, time_to_live: float
+) -> list[Position]:
+    """Make dead letters due, with all attempts and their time to live anew; return where they stood.
+
+    At most `CHUNK_ROWS`, the oldest first; the caller commits each time, and goes on after the last one until there are
+    none. The selection should end at a time that is over: what dies again meanwhile is then not sent a second time.
+
+    Args:
+        connection: the schedule enqueues them once that is committed.
+        selection: which.
+        after: only those behind this position.
+        time_to_live: seconds after which they expire.
+    """
+    return sorted(
+        _execute(connection, "retry", selection, after=after, limit=CHUNK_ROWS, time_to_live=time_to_live).fetchall()
+    )
+
+
+def drop(connection: Connection, selection: Selection, after: Position | None) -> list[Position]:
+    """Delete dead letters with their content, as `retry` does."""
+    return sorted(_execute(connection, "drop", selection, after=after, limit=CHUNK_ROWS).fetchall())
+
+
+def find(connection: Connection, prefix: str) -> list[bytes]:
+    """Return the keys of dead letters that begin so (hex digits, at least one), two at most."""
+    digits = 2 * KEY_BYTES
+    bounds = {"first": bytes.fromhex(prefix.ljust(digits, "0")), "last": bytes.fromhex(prefix.ljust(digits, "f"))}
+    return [key for (key,) in connection.execute(_SQL["keys"], bounds)]
+
+
+def device(connection: Connection, delivery_key: bytes) -> Device | None:
+    """Return how the device of a dead letter stands now."""
+    row = connection.execute(_SQL["device"], {"key": delivery_key}).fetchone()
+    return Device(*row) if row else None
+
+
+def past(connection: Connection, letter: DeadLetter) -> list[PastEvent]:
+    """Return the events of the message that a dead letter came with, of all its notifications, the oldest first."""
+    since = letter.seen_at - timedelta(minutes=1)
+    values = {"trace_id": letter.trace_id, "since": since, "limit": _MOST_EVENTS}
+    return [PastEvent(*row) for row in connection.execute(_SQL["events"], values)]
+
+
+def counts(connection: Connection) -> dict[tuple[TokenType, str], int]:
+    """Return how many dead letters there are, by platform and the label of their failure."""
+    rows = connection.execute(_SQL["counts"]).fetchall()
+    return {(TokenType(platform), reason or ""): number for platform, reason, number in rows}
+
+
+def _execute(
+    connection: Connection,
+    name: str,
+    selection: Selection,
+    *,
+    before: Position | None = None,
+    after: Position | None = None,
+    **values: Any,
+) -> Cursor[Any]:
+    query, conditions = compose(name, selection, before=before, after=after)
+    return connection.execute(query, conditions | values)
+
+
+def compose(
+    name: str, selection: Selection, *, before: Position | None = None, after: Position | None = None
+) -> tuple[sql.Composed, dict[str, Any]]:
+    """Return a query with the conditions that a selection and a position make, and the values of those."""
+    end = before or after
+    position = {"end_time": end[0], "end_key": end[1]} if end else {}
+    wanted: dict[str, dict[str, Any]] = {
+        "of_keys": {"keys": selection.keys},
+        "of_reason": {"reason": selection.reason and selection.reason.label},
+        "of_platform": {"platform": selection.platform},
+        "since": {"since": selection.since},
+        "until": {"until": selection.until},
+        "before": position if before else {},
+        "after": position if after else {},
+    }
+    wanted = {
+        condition: values
+        for condition, values in wanted.items()
+        if values and all(value is not None for value in values.values())
+    }
+    conditions = sql.SQL(" ").join(sql.SQL(_SQL[condition]) for condition in wanted)
+    merged = {key: value for values in wanted.values() for key, value in values.items()}
+    return sql.SQL(_SQL[name]).format(conditions=conditions), merged
