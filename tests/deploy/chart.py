@@ -26,6 +26,10 @@ OWNED = {"public_key", "identity_key", "identity_key_file"}
 OWNED_FIELDS = {("waku", "url"), ("redis", "url"), ("postgres", "dsn"), ("gorush", "url"), ("gorush", "feedback_secret")}
 
 
+class NotRendered(Exception):
+    """`helm template` failed; with its words."""
+
+
 def tool(name: str) -> str | None:
     """The path of a program that `make setup-deploy` installs."""
     own = ROOT / ".tools" / name
@@ -41,12 +45,12 @@ def render(values: Path | None = None, *options: str) -> str:
     """What `helm template` prints.
 
     Raises:
-        ValueError: it fails; with its words.
+        NotRendered: the values are refused.
     """
     files = ["--values", str(values)] if values else []
     result = helm("template", "wakupush", CHART, "--namespace", "push", "--kube-version", KUBERNETES, *files, *options)
     if result.returncode:
-        raise ValueError(result.stderr)
+        raise NotRendered(result.stderr)
     return result.stdout
 
 
