@@ -53,6 +53,7 @@ class Bench:
         """Let the server work off messages that wait in the node, and measure it."""
         stack = self.stack
         stack.ingest.stop()
+        stack.reconcile.stop()  # it would enqueue what waits
         node_log, gorush_log = position(stack.node_url), position(stack.gorush_url)
         relay(stack.node_url, sent)
         published = position(stack.node_url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ from wakupush import metrics, watched
 from wakupush.queues import QUEUES, send_entries
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from celery import Celery
     from redis import Redis
 
@@ -28,6 +31,15 @@ REDIS_ERRORS = (RedisError, OperationalError)
 
 
 @dataclass(frozen=True, slots=True)
+class Enqueued:
+    """What became of messages that are for us; the others were claimed by somebody before."""
+
+    sent: int = 0
+    #: Not enqueued: Redis failed, or a queue is full.
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Enqueuer:
     """Puts messages onto the queues."""
 
@@ -36,23 +48,32 @@ class Enqueuer:
     routes: Routes
     settings: IngestSettings
 
-    def enqueue(self, entries: list[Entry]) -> int:
-        """Enqueue the messages that are for us and that nobody claimed before; return how many could not be.
+    def ours(self, entries: Iterable[Entry]) -> list[tuple[Queue, Entry]]:
+        """Return the messages that are for us, each with its queue.
+
+        Raises:
+            RedisError: the watched topics could not be asked for.
+        """
+        return self.routes.route(entries, lambda topics: watched.among(self.redis, topics))
+
+    def enqueue(self, entries: list[Entry]) -> Enqueued:
+        """Enqueue the messages that are for us and that nobody claimed before.
 
         What could not be is left to reconcile: never is a poll held up.
         """
         try:
-            routed = self.routes.route(entries, lambda topics: watched.among(self.redis, topics))
+            routed = self.ours(entries)
             full = self._full_queues() if routed else set()
             claimed = self._claim([(queue, entry) for queue, entry in routed if queue.name not in full])
         except REDIS_ERRORS as error:
             log.warning("redis_failed", messages=len(entries), error=type(error).__name__)
             metrics.MESSAGES_DROPPED.labels("redis").inc(len(entries))
-            return len(entries)
+            return Enqueued(dropped=len(entries))
         dropped = sum(queue.name in full for queue, _ in routed)
         if dropped:
             metrics.MESSAGES_DROPPED.labels("queue_full").inc(dropped)
-        return dropped + self._send(claimed)
+        unsent = self._send(claimed)
+        return Enqueued(sent=len(claimed) - unsent, dropped=dropped + unsent)
 
     def _full_queues(self) -> set[str]:
         with self.redis.pipeline(transaction=False) as pipeline:
@@ -80,6 +101,7 @@ class Enqueuer:
 
         After the first failure nothing more is tried: each try can take seconds.
         """
+        now = time.time()
         parts = []
         for name, group in groupby(sorted(claimed, key=_queue_name), key=_queue_name):
             entries = [entry for _, entry in group]
@@ -87,7 +109,7 @@ class Enqueuer:
             parts += [(QUEUES[name], entries[start : start + size]) for start in range(0, len(entries), size)]
         for sent, (queue, part) in enumerate(parts):
             try:
-                send_entries(self.app, queue, part, retry=False)
+                send_entries(self.app, queue, part, waits_since=now, retry=False)
             except REDIS_ERRORS as error:
                 unsent = [entry for _, each in parts[sent:] for entry in each]
                 log.warning("enqueue_failed", messages=len(unsent), error=type(error).__name__)

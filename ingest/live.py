@@ -14,10 +14,8 @@ from ingest.enqueue import Enqueuer
 from ingest.routing import Routes
 from wakupush import http, metrics, watched
 from wakupush.connections import open_redis
-from wakupush.protocol.keys import InvalidKeyError, PublicKey
 from wakupush.protocol.waku_message import message_hash
 from wakupush.queues import Entry, celery_app
-from wakupush.settings import SettingsError
 from wakupush.stopping import stop_on_signals
 from wakupush.waku.errors import NodeError, NotSubscribed
 from wakupush.waku.node import WakuNode
@@ -92,13 +90,13 @@ class Poller:
             return self.poll_interval
         metrics.MESSAGES_READ.labels(self.pubsub_topic).inc(len(found.messages))
         metrics.LAST_MESSAGE.labels(self.pubsub_topic).set(now)
-        dropped = self.enqueuer.enqueue(
+        enqueued = self.enqueuer.enqueue(
             [
                 Entry(self.pubsub_topic, message_hash(self.pubsub_topic, message), now, message)
                 for message in found.messages
             ]
         )
-        self._note_gap(dropped, now)
+        self._note_gap(enqueued.dropped, now)
         return 0.0
 
     def _subscribe(self, not_subscribed: NotSubscribed) -> float:
@@ -140,7 +138,7 @@ def run(settings: Settings) -> None:
     Raises:
         SettingsError: there is no public key, or it is none.
     """
-    routes = Routes.of(_public_key(settings))
+    routes = Routes.load(settings)
     redis = open_redis(settings.redis)
     enqueuer = Enqueuer(celery_app(settings), redis, routes, settings.ingest)
     stop = stop_on_signals()
@@ -168,15 +166,6 @@ def run(settings: Settings) -> None:
     for thread in threads:
         thread.join()
     log.info("stopped")
-
-
-def _public_key(settings: Settings) -> PublicKey:
-    if settings.public_key is None:
-        raise SettingsError("WAKUPUSH_PUBLIC_KEY is missing: `wakupush keygen` prints it")
-    try:
-        return PublicKey.from_hex(settings.public_key)
-    except InvalidKeyError as error:
-        raise SettingsError(f"WAKUPUSH_PUBLIC_KEY: {error}") from None
 
 
 def _healthy(pollers: list[Poller]) -> http.Checks:

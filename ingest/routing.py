@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from wakupush.protocol import topics
+from wakupush.protocol.keys import InvalidKeyError, PublicKey
 from wakupush.queues import DISPATCH, QUERY, REGISTRATION
+from wakupush.settings import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from wakupush.protocol.keys import PublicKey
     from wakupush.queues import Entry, Queue
+    from wakupush.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,20 @@ class Routes:
         """Return the routes to a server."""
         personal, partitioned = topics.server_content_topics(server)
         return cls({personal: REGISTRATION, partitioned: DISPATCH})
+
+    @classmethod
+    def load(cls, settings: Settings) -> Self:
+        """Return the routes to the server of the settings.
+
+        Raises:
+            SettingsError: there is no public key, or it is none.
+        """
+        if settings.public_key is None:
+            raise SettingsError("WAKUPUSH_PUBLIC_KEY is missing: `wakupush keygen` prints it")
+        try:
+            return cls.of(PublicKey.from_hex(settings.public_key))
+        except InvalidKeyError as error:
+            raise SettingsError(f"WAKUPUSH_PUBLIC_KEY: {error}") from None
 
     def route(
         self, entries: Iterable[Entry], watched: Callable[[Sequence[bytes]], set[bytes]]

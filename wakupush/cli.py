@@ -66,10 +66,10 @@ def migrate(
 
     import psycopg
 
-    from wakupush.server.context import check_dsn
     from wakupush.settings import SettingsError
     from wakupush.state import maintenance
     from wakupush.state.migrations import runner
+    from wakupush.state.pool import check_dsn
 
     settings = _settings(process="migrate")
     try:
@@ -93,6 +93,41 @@ def live() -> None:
 
     try:
         run(_settings(process="ingest live"))
+    except SettingsError as error:
+        _fail(str(error))
+
+
+@ingest_app.command()
+def reconcile(
+    once: Annotated[bool, typer.Option("--once", help="Walk each Store once, say what was found, and end.")] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            help="With --once: from when on, as 90s, 30m, 2h, 1d or an ISO time (UTC); else the whole window."
+        ),
+    ] = None,
+) -> None:
+    """Walk the Stores of nodes and enqueue what was missed.
+
+    With --once it exits with 1 if a Store was not walked to its end.
+    """
+    import time
+
+    from ingest import reconcile as reconciling
+    from ingest import reconcile_once
+    from wakupush.settings import SettingsError
+
+    if since is not None and not once:
+        _fail("--since needs --once")
+    try:
+        start = None if since is None else reconciling.parse_since(since, time.time())
+    except ValueError:
+        _fail("--since is a duration like 90s, 30m, 2h or 1d, or a time like 2026-11-21T04:00")
+    settings = _settings(process="ingest reconcile")
+    try:
+        if once:
+            sys.exit(reconcile_once.run(settings, start))
+        reconciling.run(settings)
     except SettingsError as error:
         _fail(str(error))
 

@@ -121,11 +121,12 @@ def retry(
     yes: Yes = False,
 ) -> None:
     """Send dead letters again: they are due at once, with all attempts and their time to live anew."""
+    from wakupush.server.deliveries import times_to_live
     from wakupush.state import dead_letters
 
     with _database() as (settings, connection):
         selection = _selection(connection, reason, older_than, newer_than, platform)
-        time_to_live = settings.delivery.time_to_live
+        time_to_live = times_to_live(settings.delivery)
         _change(
             connection,
             _chosen(connection, selection, keys, every=every),
@@ -167,8 +168,8 @@ def _database() -> Iterator[tuple[Settings, Connection]]:
     """Open a connection in autocommit mode, so that each statement is committed by itself."""
     import psycopg
 
-    from wakupush.server.context import check_dsn
     from wakupush.settings import SettingsError, load_settings
+    from wakupush.state.pool import check_dsn
 
     try:
         settings = load_settings()

@@ -14,13 +14,16 @@ import httpx2
 import psycopg
 from redis import RedisError
 
+from ingest.reconcile import stores_of
 from wakupush.connections import open_redis
-from wakupush.server.context import check_dsn
 from wakupush.server.identity import NoIdentityError, load_identity
 from wakupush.settings import SettingsError
 from wakupush.state.migrations import runner
+from wakupush.state.pool import check_dsn
 from wakupush.waku.errors import NodeError
 from wakupush.waku.node import WakuNode
+from wakupush.waku.store import Store
+from wakupush.waku.store_codec import Query
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,8 +34,6 @@ if TYPE_CHECKING:
 PATIENCE = 5.0
 #: Seconds by which two clocks may differ. Nodes archive what is at most 20 s off.
 MOST_SKEW = 5.0
-#: Store queries of nwaku and of go-waku.
-STORES = {"store v3": "/store/v3/messages?pageSize=1", "store v1": "/store/v1/messages?pageSize=1"}
 
 
 class Level(Enum):
@@ -99,14 +100,25 @@ def _node(settings: Settings) -> Iterator[Finding]:
 
 def _store(settings: Settings) -> Iterator[Finding]:
     part = "Store"
-    for name, path in STORES.items():
-        answer = _get(settings.waku.url + path)
-        if answer is not None and answer.status_code == HTTPStatus.OK:
-            yield Finding(Level.OK, part, f"the node serves {name}")
-            return
-    yield Finding(
-        Level.WARNING, part, "the node has no Store: what is lost while ingest is down will not heal; switch --store on"
-    )
+    try:
+        stores = stores_of(settings)
+    except SettingsError as error:
+        yield Finding(Level.FAULT, part, str(error))
+        return
+    at = int(time.time()) * 10**9
+    for name, url in stores.items():
+        try:
+            with Store(url, timeout=PATIENCE) as store:
+                list(store.walk(Query(pubsub_topic=settings.waku.shards[0], start=at, end=at), with_messages=False))
+        except NodeError as error:
+            yield Finding(
+                Level.WARNING,
+                part,
+                f"{name} has no Store that answers ({type(error).__name__}): what ingest misses will not heal from it;"
+                " switch --store on",
+            )
+        else:
+            yield Finding(Level.OK, part, f"{name} can be walked by ingest reconcile")
 
 
 #: What gorush's configuration has to say, and why.

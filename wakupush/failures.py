@@ -1,7 +1,8 @@
 """The closed table of everything that can go wrong with a message or a delivery.
 
 Each member decides once what the protocol answers, whether and how a delivery is tried again, the label in metrics
-and events, and what it says about the device token. Nothing else in wakupush classifies failures.
+and events, and what it says about the device token and about the route to the platform. Nothing else in wakupush
+classifies failures.
 """
 
 from __future__ import annotations
@@ -56,6 +57,17 @@ class Token(Enum):
     DEAD = "dead"
 
 
+class Route(Enum):
+    """What a failure says about the route to a platform: gorush, its credentials, the platform's own servers."""
+
+    #: Nothing: it comes of the message or the device, or the platform was not asked.
+    UNTOLD = "untold"
+    #: The platform looked at the notification and turned it down: the route works.
+    WORKS = "works"
+    #: The route is broken. Several of these in a row open the platform's circuit breaker.
+    BROKEN = "broken"
+
+
 @dataclass(frozen=True, slots=True)
 class Treatment:
     """What follows from a failure."""
@@ -65,6 +77,7 @@ class Treatment:
     answer: Answer
     retry: Retry = Retry.NEVER
     token: Token = Token.UNTOUCHED
+    route: Route = Route.UNTOLD
     #: True where the push may have reached the device all the same.
     unknown: bool = False
 
@@ -102,6 +115,7 @@ class Failure(Enum):
     QUERY_WITHOUT_KEYS = Treatment("query_without_keys", Answer.SILENCE)
     QUERY_LIMIT = Treatment("query_limit", Answer.SILENCE)
     NOTHING_KNOWN = Treatment("nothing_known", Answer.SILENCE)
+    QUERY_RATE_LIMIT = Treatment("query_rate_limit", Answer.SILENCE)
 
     # Push requests, per item but for the first two.
     MESSAGE_ID_MISSING = Treatment("message_id_missing", Answer.SILENCE)
@@ -109,34 +123,41 @@ class Failure(Enum):
     REQUEST_LIMIT = Treatment("request_limit", Answer.INTERNAL_ERROR)
     WRONG_TOKEN = Treatment("wrong_token", Answer.WRONG_TOKEN)
     NOT_REGISTERED = Treatment("not_registered", Answer.NOT_REGISTERED)
+    DEVICE_RATE_LIMIT = Treatment("device_rate_limit", Answer.INTERNAL_ERROR)
     NOTIFICATION_TYPE_UNKNOWN = Treatment("notification_type_unknown", Answer.INTERNAL_ERROR)
 
     # Any message: answered again too often, or a fault of ours.
     REPEATED_TOO_OFTEN = Treatment("repeated_too_often", Answer.SILENCE)
     QUARANTINED = Treatment("quarantined", Answer.SILENCE)
 
-    # Deliveries: what the platforms say through gorush.
-    TOKEN_UNREGISTERED = Treatment("token_unregistered", Answer.NOT_REGISTERED, token=Token.DEAD)
-    TOKEN_REJECTED = Treatment("token_rejected", Answer.INTERNAL_ERROR, token=Token.SUSPECT)
+    # Deliveries: what the platforms say through gorush. APNs throttles single devices: that tells nothing of the route.
+    TOKEN_UNREGISTERED = Treatment("token_unregistered", Answer.NOT_REGISTERED, token=Token.DEAD, route=Route.WORKS)
+    TOKEN_REJECTED = Treatment("token_rejected", Answer.INTERNAL_ERROR, token=Token.SUSPECT, route=Route.WORKS)
     # The platform says that the token is gone, but says so of too many to be believed: the registration stands.
-    TOKEN_DOUBTED = Treatment("token_doubted", Answer.INTERNAL_ERROR)
-    PAYLOAD_TOO_LARGE = Treatment("payload_too_large", Answer.INTERNAL_ERROR)
-    CREDENTIALS_REJECTED = Treatment("credentials_rejected", Answer.INTERNAL_ERROR, Retry.SLOWLY)
-    SENDER_MISMATCH = Treatment("sender_mismatch", Answer.INTERNAL_ERROR, token=Token.SUSPECT)
+    TOKEN_DOUBTED = Treatment("token_doubted", Answer.INTERNAL_ERROR, route=Route.WORKS)
+    PAYLOAD_TOO_LARGE = Treatment("payload_too_large", Answer.INTERNAL_ERROR, route=Route.WORKS)
+    CREDENTIALS_REJECTED = Treatment("credentials_rejected", Answer.INTERNAL_ERROR, Retry.SLOWLY, route=Route.BROKEN)
+    SENDER_MISMATCH = Treatment("sender_mismatch", Answer.INTERNAL_ERROR, token=Token.SUSPECT, route=Route.WORKS)
     RATE_LIMITED = Treatment("rate_limited", Answer.INTERNAL_ERROR, Retry.SLOWLY)
-    PLATFORM_UNAVAILABLE = Treatment("platform_unavailable", Answer.INTERNAL_ERROR, Retry.BACKOFF)
-    PLATFORM_UNREACHABLE = Treatment("platform_unreachable", Answer.INTERNAL_ERROR, Retry.BACKOFF)
-    PLATFORM_TIMED_OUT = Treatment("platform_timed_out", Answer.INTERNAL_ERROR, Retry.BACKOFF, unknown=True)
+    PLATFORM_UNAVAILABLE = Treatment("platform_unavailable", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN)
+    PLATFORM_UNREACHABLE = Treatment("platform_unreachable", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN)
+    PLATFORM_TIMED_OUT = Treatment(
+        "platform_timed_out", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN, unknown=True
+    )
     PLATFORM_UNCLEAR = Treatment("platform_unclear", Answer.INTERNAL_ERROR, Retry.BACKOFF)
 
     # Deliveries: gorush itself.
-    GORUSH_UNREACHABLE = Treatment("gorush_unreachable", Answer.INTERNAL_ERROR, Retry.BACKOFF)
-    GORUSH_TIMED_OUT = Treatment("gorush_timed_out", Answer.INTERNAL_ERROR, Retry.BACKOFF, unknown=True)
-    GORUSH_FAILED = Treatment("gorush_failed", Answer.INTERNAL_ERROR, Retry.BACKOFF, unknown=True)
-    GORUSH_THROTTLED = Treatment("gorush_throttled", Answer.INTERNAL_ERROR, Retry.SLOWLY)
+    GORUSH_UNREACHABLE = Treatment("gorush_unreachable", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN)
+    GORUSH_TIMED_OUT = Treatment(
+        "gorush_timed_out", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN, unknown=True
+    )
+    GORUSH_FAILED = Treatment("gorush_failed", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN, unknown=True)
+    GORUSH_THROTTLED = Treatment("gorush_throttled", Answer.INTERNAL_ERROR, Retry.SLOWLY, route=Route.BROKEN)
     GORUSH_REFUSED = Treatment("gorush_refused", Answer.INTERNAL_ERROR)
-    GORUSH_UNREADABLE = Treatment("gorush_unreadable", Answer.INTERNAL_ERROR, Retry.BACKOFF, unknown=True)
-    GORUSH_DROPPED = Treatment("gorush_dropped", Answer.INTERNAL_ERROR, Retry.SLOWLY)
+    GORUSH_UNREADABLE = Treatment(
+        "gorush_unreadable", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN, unknown=True
+    )
+    GORUSH_DROPPED = Treatment("gorush_dropped", Answer.INTERNAL_ERROR, Retry.SLOWLY, route=Route.BROKEN)
     LEASE_LOST = Treatment("lease_lost", Answer.INTERNAL_ERROR, Retry.BACKOFF, unknown=True)
 
     # Deliveries: ours.
@@ -163,6 +184,11 @@ class Failure(Enum):
     def token(self) -> Token:
         """What it says about the device token."""
         return self.value.token
+
+    @property
+    def route(self) -> Route:
+        """What it says about the route to the platform."""
+        return self.value.route
 
     @property
     def unknown(self) -> bool:

@@ -30,6 +30,34 @@ LAST_MESSAGE: Final = Gauge(
 )
 WATCHED_COMPLETE: Final = Gauge("wakupush_watched_complete", "1 if the set of watched query topics is complete.")
 
+# Reconciliation.
+STORE_EXAMINED: Final = Counter(
+    "wakupush_reconcile_messages_examined", "Messages that walks found in Stores.", ["walk"]
+)
+STORE_MALFORMED: Final = Counter(
+    "wakupush_reconcile_messages_malformed", "Messages in Stores that could not be read.", ["walk"]
+)
+STORE_MISSING: Final = Counter(
+    "wakupush_reconcile_messages_missing",
+    "Messages for this server that were in a Store and not in the ledger; counted in each walk.",
+    ["walk"],
+)
+STORE_ENQUEUED: Final = Counter(
+    "wakupush_reconcile_messages_enqueued", "Messages put into a queue by reconciliation.", ["walk"]
+)
+STORE_WALKS: Final = Counter(
+    "wakupush_reconcile_walks",
+    "Walks of a shard of a Store, by result: finished, or the error that ended it.",
+    ["walk", "result"],
+)
+STORE_WATERMARK_LAG: Final = Gauge(
+    "wakupush_reconcile_watermark_lag_seconds",
+    "How long ago that was up to which the ledger has everything of a Store, after its last finished walk.",
+    ["store", "pubsub_topic", "walk"],
+)
+RECONCILE_RESTING: Final = Gauge("wakupush_reconcile_resting", "1 while walks wait for a backlog in the queues to end.")
+RECONCILE_RESTS: Final = Counter("wakupush_reconcile_rests", "Times that walks began to wait for a backlog.")
+
 # Workers.
 EVENTS: Final = Counter("wakupush_events", "Delivery events.", ["kind", "queue", "platform", "failure"])
 QUEUE_WAIT: Final = Histogram(
@@ -48,7 +76,27 @@ POST_SECONDS: Final = Histogram(
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 75),
 )
 DELIVERIES_DEFERRED: Final = Counter(
-    "wakupush_deliveries_deferred", "Deliveries left to the schedule: too many open posts."
+    "wakupush_deliveries_deferred",
+    "Deliveries left to the schedule without an attempt: no slot was free, or the breaker is open.",
+    ["platform"],
+)
+RETRIES: Final = Counter(
+    "wakupush_delivery_retries",
+    "Deliveries that went back to pending after an attempt; Flower gets a task-retried for each.",
+    ["platform", "failure"],
+)
+TASK_EVENTS_LOST: Final = Counter(
+    "wakupush_task_events_lost", "Celery events of deliveries that could not be sent; Flower lacks them."
+)
+BREAKER_STATE: Final = Gauge(
+    "wakupush_breaker_state",
+    "The circuit breaker of a platform, as last read: 0 closed, 1 probing, 2 open.",
+    ["platform"],
+    multiprocess_mode="mostrecent",
+)
+BREAKER_OPENED: Final = Counter("wakupush_breaker_opened", "Times that a circuit breaker opened.", ["platform"])
+BREAKER_FAILED: Final = Counter(
+    "wakupush_breaker_failed", "Times that posts were let through unchecked because Redis failed."
 )
 TASKS_RETURNED: Final = Counter(
     "wakupush_tasks_returned", "Batches that went back to their queue, by reason.", ["queue", "reason"]

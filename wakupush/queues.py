@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,8 @@ from wakupush.protocol.waku_message import WakuMessage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from redis import Redis
 
     from wakupush.settings import Settings
 
@@ -51,7 +54,8 @@ class Entry:
     pubsub_topic: str
     #: 14/WAKU2-MESSAGE deterministic hash, 32 bytes.
     hash: bytes
-    #: When ingest first saw it, in seconds since the epoch.
+    #: When ingest first saw it, in seconds since the epoch; of one out of a Store, its sender's time unless it is not
+    #: over yet.
     seen: float
     message: WakuMessage
 
@@ -132,7 +136,27 @@ def celery_app(settings: Settings) -> Celery:
     return app
 
 
-def send_entries(app: Celery, queue: Queue, entries: Sequence[Entry], *, alone: bool = False, **options: Any) -> None:
+def oldest_seen(redis: Redis) -> float | None:
+    """Return since when the task has waited that is longest in any queue, in seconds since the epoch.
+
+    That is the header ``seen`` of the tasks at the consuming ends; None if the queues are empty, or none there has it.
+    """
+    with redis.pipeline(transaction=False) as pipeline:
+        for name in QUEUES:
+            pipeline.lindex(name, -1)
+        headers = [json.loads(task)["headers"] for task in pipeline.execute() if task is not None]
+    return min((float(each["seen"]) for each in headers if "seen" in each), default=None)
+
+
+def send_entries(
+    app: Celery,
+    queue: Queue,
+    entries: Sequence[Entry],
+    *,
+    alone: bool = False,
+    waits_since: float | None = None,
+    **options: Any,
+) -> None:
     """Enqueue messages as one task.
 
     The headers say how many and how old they are, so that whoever looks at the queue need not open the bodies.
@@ -142,14 +166,17 @@ def send_entries(app: Celery, queue: Queue, entries: Sequence[Entry], *, alone: 
         queue: where to.
         entries: at least one.
         alone: whether each is to be handled on its own because it, or a neighbour, failed before.
+        waits_since: when they were claimed, in seconds since the epoch; when the oldest was seen, unless given. What
+            comes out of a Store was seen long before it waits in a queue.
         options: of `Celery.send_task`, for example its connection.
     """
+    oldest = min(entry.seen for entry in entries)
     app.send_task(
         queue.task,
         args=[[encode_entry(entry) for entry in entries]],
         kwargs={"alone": True} if alone else {},
         queue=queue.name,
-        headers={"messages": len(entries), "seen": min(entry.seen for entry in entries)},
+        headers={"messages": len(entries), "seen": oldest if waits_since is None else waits_since},
         argsrepr=f"({len(entries)} messages)",
         kwargsrepr="alone" if alone else "",
         **options,

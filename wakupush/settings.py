@@ -104,6 +104,27 @@ class IngestSettings(Group):
     """Port of /healthz, /readyz and /metrics; 0 picks a free one, -1 opens none."""
 
 
+class ReconcileSettings(Group):
+    """`wakupush ingest reconcile`."""
+
+    stores: tuple[str, ...] = ()
+    """URLs of the REST APIs of nodes with a Store, as a JSON list; if empty, `WAKUPUSH_WAKU__URL` alone."""
+    pause: Seconds = 30.0
+    """Seconds between the end of a walk and the next one of its kind."""
+    window: Seconds = 86_400.0
+    """Seconds back to which the server's own topics are walked at start, and every `FULL_INTERVAL`."""
+    full_interval: Seconds = 3600.0
+    """Seconds between walks over the whole window: a message's time is its sender's, so it can come late."""
+    overlap: Seconds = 120.0
+    """Seconds before the end of the last walk from which the other walks begin."""
+    query_window: Seconds = 120.0
+    """Seconds back to which whole shards are walked for queries; nobody waits for the answer to an older one."""
+    backlog_age: Seconds = 60.0
+    """Age of the oldest queued task in seconds above which no Store is walked: a backlog is not a loss."""
+    http_port: int = 9101
+    """Port of /healthz, /readyz and /metrics; 0 picks a free one, -1 opens none."""
+
+
 class WorkerSettings(Group):
     """Celery workers."""
 
@@ -132,12 +153,29 @@ class DeliverySettings(Group):
     """Seconds for which a worker holds a delivery; a post and storing its outcome must fit in."""
     claim: Seconds = 60.0
     """Seconds after which a due delivery is enqueued again whose task nobody began."""
-    time_to_live: Seconds = 86_400.0
-    """Seconds after which a delivery that is still undelivered has expired."""
+    message_time_to_live: Seconds = 86_400.0
+    """Seconds after which a notification of a message that is still undelivered has expired."""
+    mention_time_to_live: Seconds = 2 * 86_400.0
+    """The same for a mention."""
+    join_request_time_to_live: Seconds = 7 * 86_400.0
+    """The same for a request to join a community, which waits for an answer."""
     request_max_age: Seconds = 600.0
     """Seconds after ingest first saw a push request after which it is neither pushed nor answered."""
     claim_batch: Count = 500
-    """Due deliveries that one run of the schedule claims at most."""
+    """Due deliveries of a platform that one run of the schedule claims at most."""
+    claim_queue: Count = 4
+    """Tasks in the dispatch queue up to which due deliveries are added: no more of them come before new requests."""
+
+
+class BreakerSettings(Group):
+    """The circuit breaker of each platform, shared by all workers."""
+
+    faults: Count = 5
+    """Posts in a row, of all workers, that found the route to a platform broken, after which none is begun."""
+    pause: Seconds = 30.0
+    """Seconds for which none is begun; after that come probes."""
+    probes: Count = 3
+    """Deliveries that are posted as probes, each in a post of its own; the first that gets through ends the pause."""
 
 
 class TokenSettings(Group):
@@ -152,7 +190,7 @@ class TokenSettings(Group):
 class FeedbackSettings(Group):
     """`wakupush feedback`."""
 
-    http_port: Annotated[int, Field(ge=0)] = 9101
+    http_port: Annotated[int, Field(ge=0)] = 9102
     """Port of gorush's feedback webhook, /healthz, /readyz and /metrics; 0 picks a free one."""
 
 
@@ -185,6 +223,10 @@ class LimitSettings(Group):
     """Registrations of unknown installations a minute, all workers together."""
     repeats_per_minute: Count = 3
     """Answers to repeats of the same message a minute."""
+    pushes_per_device_per_minute: Annotated[int, Field(ge=0)] = 0
+    """Notifications that one device is pushed a minute; those beyond are refused. 0 is no limit."""
+    queries_per_topic_per_minute: Annotated[int, Field(ge=0)] = 0
+    """Queries that are answered a minute on one query topic. 0 is no limit."""
 
 
 class RetentionSettings(Group):
@@ -232,8 +274,10 @@ class Settings(BaseSettings):
     postgres: PostgresSettings = PostgresSettings()
     gorush: GorushSettings = GorushSettings()
     ingest: IngestSettings = IngestSettings()
+    reconcile: ReconcileSettings = ReconcileSettings()
     worker: WorkerSettings = WorkerSettings()
     delivery: DeliverySettings = DeliverySettings()
+    breaker: BreakerSettings = BreakerSettings()
     tokens: TokenSettings = TokenSettings()
     feedback: FeedbackSettings = FeedbackSettings()
     limits: LimitSettings = LimitSettings()
@@ -245,6 +289,17 @@ class Settings(BaseSettings):
         if self.delivery.lease < needed:
             raise PydanticCustomError(
                 "lease", "WAKUPUSH_DELIVERY__LEASE must be at least {needed} s, or pushes double", {"needed": needed}
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _ledger_outlasts_the_window(self) -> Self:
+        needed = self.reconcile.window + self.reconcile.overlap
+        if self.retention.ledger < needed:
+            raise PydanticCustomError(
+                "ledger",
+                "WAKUPUSH_RETENTION__LEDGER must be at least {needed} s, or what reconcile finds is handled again",
+                {"needed": needed},
             )
         return self
 

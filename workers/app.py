@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from celery import Task, signals
-from celery.exceptions import Reject
+from celery.exceptions import Ignore, Reject, Retry
 from kombu.exceptions import OperationalError as BrokerError
 from prometheus_client import multiprocess
 
@@ -20,6 +20,8 @@ from wakupush.queues import DELIVER, DISPATCH, FEEDBACK, QUEUES, Entry, celery_a
 from wakupush.server import deliveries, handling
 from wakupush.server.context import Context
 from wakupush.server.faults import is_outage
+from wakupush.server.task_events import AttemptFailed
+from wakupush.state.deliveries import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from wakupush.queues import Queue
     from wakupush.settings import Settings
+    from wakupush.state.deliveries import Settlement
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -36,9 +39,10 @@ SLOW_DOWN_SECONDS = (0.5, 4.0)
 
 
 class _Process:
-    """What a worker process opened after its fork."""
+    """What a worker process opened after its fork, and the worker's name in Celery from before."""
 
     context: Context
+    node: str
 
 
 def create_app(settings: Settings, **log_context: Any) -> Celery:
@@ -71,10 +75,30 @@ def _add_queue_task(app: Celery, queue: Queue) -> None:
 
 
 def _add_deliver_task(app: Celery) -> None:
-    @app.task(name=DELIVER, bind=True)
-    def deliver(self: Task[..., None], delivery_keys: list[str], begun: int) -> None:
+    @app.task(name=DELIVER, bind=True, throws=(AttemptFailed,))
+    def deliver(self: Task[..., None], claimed: dict[str, int]) -> None:
+        settlement = None
         with _given_back(self, DISPATCH):
-            deliveries.deliver(_Process.context, [bytes.fromhex(key) for key in delivery_keys], begun)
+            begun = {bytes.fromhex(key): attempts for key, attempts in claimed.items()}
+            settlement = deliveries.deliver(_Process.context, begun, str(self.request.id))
+        _end(settlement)
+
+
+def _end(settlement: Settlement | None) -> None:
+    """End a task as the attempt ended that has its id: Flower gets the event, and nothing is enqueued by it.
+
+    Raises:
+        Ignore: that is not known yet; whoever stores it sends the event.
+        Retry: it is tried again, when the schedule enqueues it.
+        AttemptFailed: it is not.
+    """
+    if settlement is None:
+        raise Ignore
+    if settlement.failure is not None:
+        failed = AttemptFailed(settlement.failure.label)
+        if settlement.state is State.PENDING:
+            raise Retry(exc=failed)
+        raise failed
 
 
 def _add_feedback_task(app: Celery) -> None:
@@ -119,10 +143,14 @@ def _connect_signals(settings: Settings, log_context: dict[str, Any]) -> None:
     def configure_logging(**_: Any) -> None:
         configure(settings, **log_context)
 
+    @signals.celeryd_init.connect(weak=False)
+    def remember_node(sender: str, **_: Any) -> None:
+        _Process.node = sender
+
     @signals.worker_process_init.connect(weak=False)
     def open_context(**_: Any) -> None:
         try:
-            _Process.context = Context.open(settings)
+            _Process.context = Context.open(settings, _Process.node)
         except Exception:
             # Celery would only log it, and the process would fail every task it takes.
             log.exception("process_not_started")

@@ -21,10 +21,10 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from wakupush import http, metrics
 from wakupush.server import feedback
-from wakupush.server.context import open_pool
 from wakupush.server.faults import is_outage
 from wakupush.server.feedback import Result
 from wakupush.settings import SettingsError
+from wakupush.state.pool import open_pool
 
 if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool

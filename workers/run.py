@@ -11,8 +11,9 @@ from prometheus_client import CollectorRegistry, multiprocess
 from wakupush import http
 from wakupush.connections import open_redis
 from wakupush.server import schedule
-from wakupush.server.context import Resources, check_dsn
+from wakupush.server.context import Resources
 from wakupush.server.identity import load_identity
+from wakupush.state.pool import check_dsn
 from wakupush.stopping import stop_on_signals
 from workers.app import create_app
 

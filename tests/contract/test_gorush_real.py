@@ -108,25 +108,31 @@ def gorush(tmp_path_factory):
 
 def test_apple_cannot_be_reached(gorush):
     begun = time.monotonic()
-    assert gorush.post([make("a")]) == [Failure.PLATFORM_UNREACHABLE]
+    assert gorush.post([make("a")]).outcomes == [Failure.PLATFORM_UNREACHABLE]
     assert time.monotonic() - begun < 1
 
 
 def test_many_one_by_one(gorush):
     """A post of one notification is free of gorush's race: every failure is told."""
-    assert [gorush.post([make(f"n{number}")]) for number in range(200)] == [[Failure.PLATFORM_UNREACHABLE]] * 200
+    assert [gorush.post([make(f"n{number}")]).outcomes for number in range(200)] == [
+        [Failure.PLATFORM_UNREACHABLE]
+    ] * 200
 
 
 def test_many_in_one_post_may_lose_entries_but_never_mix_them_up(gorush):
-    outcomes = gorush.post([make(f"n{number}") for number in range(100)])
+    outcomes = gorush.post([make(f"n{number}") for number in range(100)]).outcomes
     assert set(outcomes) <= {Failure.PLATFORM_UNREACHABLE, None}
     assert outcomes.count(Failure.PLATFORM_UNREACHABLE) >= 80
 
 
 def test_a_platform_that_is_switched_off(gorush):
-    assert gorush.post([make("a", ANDROID), make("b", ANDROID)]) == [Failure.GORUSH_DROPPED] * 2
+    assert gorush.post([make("a", ANDROID), make("b", ANDROID)]).outcomes == [Failure.GORUSH_DROPPED] * 2
     mixed = [make("i"), make("a", ANDROID), make("j")]
-    assert gorush.post(mixed) == [Failure.PLATFORM_UNREACHABLE, Failure.GORUSH_DROPPED, Failure.PLATFORM_UNREACHABLE]
+    assert gorush.post(mixed).outcomes == [
+        Failure.PLATFORM_UNREACHABLE,
+        Failure.GORUSH_DROPPED,
+        Failure.PLATFORM_UNREACHABLE,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -148,18 +154,18 @@ def test_bad_requests(gorush, body):
 
 def test_a_wrong_path(gorush):
     with Gorush(f"{gorush._http.base_url}/elsewhere") as lost:
-        assert lost.post([make("a")]) == [Failure.GORUSH_UNREACHABLE]
+        assert lost.post([make("a")]).outcomes == [Failure.GORUSH_UNREACHABLE]
         assert not lost.healthy()
 
 
 def test_strange_texts_are_taken(gorush):
     strange = make("é <&> + \x00", message="\ud83d\ude00", data={"k": "\ud800"})
-    assert gorush.post([strange, make("a")]) == [Failure.PLATFORM_UNREACHABLE] * 2
+    assert gorush.post([strange, make("a")]).outcomes == [Failure.PLATFORM_UNREACHABLE] * 2
 
 
 @pytest.mark.parametrize("changes", [{"token": "\x00"}, {"token": "%zz"}, {"topic": "im\napp"}])
 def test_a_token_or_topic_with_which_no_request_can_be_made(gorush, changes):
-    assert gorush.post([make("a", **changes)]) == [Failure.TOKEN_REJECTED]
+    assert gorush.post([make("a", **changes)]).outcomes == [Failure.TOKEN_REJECTED]
 
 
 def test_gorush_is_gone(tmp_path):
@@ -167,7 +173,7 @@ def test_gorush_is_gone(tmp_path):
         assert gorush.healthy()
         url = str(gorush._http.base_url)
     with Gorush(url) as gone:
-        assert gone.post([make("a")]) == [Failure.GORUSH_UNREACHABLE]
+        assert gone.post([make("a")]).outcomes == [Failure.GORUSH_UNREACHABLE]
 
 
 class SlowHook(BaseHTTPRequestHandler):
@@ -258,8 +264,8 @@ def test_google_rejects_our_credentials_and_the_webhook_tells_the_same(tmp_path)
         try:
             android = {"enabled": True, "credential": json.dumps(account)}
             with running(tmp_path, android=android, core={"feedback_hook_url": f"{url}/hook"}) as gorush:
-                assert gorush.post([make("a", ANDROID)]) == [Failure.CREDENTIALS_REJECTED]
-                assert gorush.post([make("b", ANDROID, token="")]) == [None]
+                assert gorush.post([make("a", ANDROID)]).outcomes == [Failure.CREDENTIALS_REJECTED]
+                assert gorush.post([make("b", ANDROID, token="")]).outcomes == [None]
         finally:
             google.shutdown()
             thread.join()

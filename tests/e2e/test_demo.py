@@ -32,8 +32,8 @@ def test_the_demo_shows_the_main_job_and_leaves_nothing_behind():
     result = subprocess.run(COMMAND, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "every answer byte for byte as recorded" in result.stdout
-    assert "all 10 processes have ended" in result.stdout
-    assert len(pids(result.stdout)) == 10
+    assert "all 11 processes have ended" in result.stdout
+    assert len(pids(result.stdout)) == 11
     assert not any(map(is_alive, pids(result.stdout)))
 
 

@@ -51,6 +51,20 @@ def test_ingest_is_not_ready_without_its_node_and_healthy_all_the_same(stack):
     wait_until(lambda: get(f"{stack.ingest_url}/readyz").status_code == 200, timeout=30, what="ingest is ready again")
 
 
+def test_probes_and_metrics_of_reconcile(stack):
+    assert get(f"{stack.reconcile_url}/healthz").status_code == 200
+    name = stack.node_url.removeprefix("http://")
+    wait_until(
+        lambda: get(f"{stack.reconcile_url}/readyz").json() == {name: True}, timeout=30, what="its Store was walked"
+    )
+    shown = get(f"{stack.reconcile_url}/metrics").text
+    for shard in SHARDS:
+        for walk in ("own_topics", "query_topics"):
+            lag = f'lag_seconds{{pubsub_topic="{shard}",store="{name}",walk="{walk}"}}'
+            assert f"wakupush_reconcile_watermark_{lag}" in shown
+            assert f'wakupush_reconcile_walks_total{{result="finished",walk="{walk}"}}' in shown
+
+
 def test_a_worker_counts_all_its_processes_on_one_port(stack):
     port = free_port()
     worker = stack.worker("registration", concurrency=2, settings={"WAKUPUSH_WORKER__HTTP_PORT": str(port)})
@@ -71,6 +85,6 @@ def test_a_worker_counts_all_its_processes_on_one_port(stack):
 
 def test_everything_ends_gracefully_and_without_an_error_in_the_logs(stack):
     stack.stop()
-    for process in (stack.ingest, *stack.workers.values(), stack.beat, stack.feedback):
+    for process in (stack.ingest, stack.reconcile, *stack.workers.values(), stack.beat, stack.feedback):
         assert process.wait() == 0, process.log_tail()
         assert '"level": "error"' not in process.log.read_text(), process.log_tail()

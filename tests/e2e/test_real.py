@@ -19,6 +19,7 @@ from wakupush.protocol.pb.push_notification_pb2 import (
     PushNotificationRegistrationResponse,
     PushNotificationResponse,
 )
+from wakupush.protocol.waku_message import message_hash
 from wakupush.waku.node import WakuNode
 
 WAKU, GORUSH = os.environ.get("WAKUPUSH_TEST_WAKU"), os.environ.get("WAKUPUSH_TEST_GORUSH")
@@ -124,4 +125,13 @@ def test_register_query_and_push_over_real_parts(start_stack, servers_node, clie
         ask(messages.request(client, server, [messages.notification(key_hash, tablet)]))
         dropped = "SELECT count(*) FROM deliveries WHERE failure = 'gorush_dropped'"
         wait_until(lambda: connection.execute(dropped).fetchone() == (1,), timeout=10, what="it is noticed")
+        # What ingest misses comes out of the node's Store v1.
+        stack.ingest.kill()
+        other = PrivateKey.generate()
+        missed = messages.register(other, server, messages.registration(other, server))
+        node.publish(SHARDS[0], missed)
+        digest = message_hash(SHARDS[0], missed)
+        wait_until(
+            lambda: stack.is_handled(connection, digest, missed.content_topic), timeout=30, what="the Store heals it"
+        )
     assert httpx2.get(f"{gorush}/api/stat/app").json()["ios"]["push_error"] == 3

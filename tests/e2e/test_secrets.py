@@ -146,6 +146,7 @@ def test_no_secret_leaves_its_place(stack):
         redis.save()
     places = {
         "ingest's metrics": httpx2.get(f"{stack.ingest_url}/metrics").text,
+        "reconcile's metrics": httpx2.get(f"{stack.reconcile_url}/metrics").text,
         "Celery's events": "".join(events),
         "the events table": table,
         "the dead letters' list and details": "".join(letters),

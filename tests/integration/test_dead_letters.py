@@ -77,7 +77,7 @@ def test_what_expired_and_what_ran_out_of_attempts_keeps_its_content_and_is_list
     keys = [key for (key,) in server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")]
     server.rows("UPDATE deliveries SET expires_at = now() WHERE delivery_key = %s RETURNING 1", keys[0])
     assert deliveries.claim_due(server.context) == 2
-    deliveries.deliver(server.context, keys, 1)
+    deliveries.deliver(server.context, dict.fromkeys(keys, 1), "")
     assert server.rows("SELECT count(*) FROM deliveries WHERE message IS NOT NULL AND chat_id IS NOT NULL") == [(2,)]
     assert {(letter["delivery_key"], letter["state"], letter["reason"]) for letter in listed()} == {
         (keys[0].hex(), "expired", "delivery_expired"),
@@ -203,7 +203,7 @@ def test_a_dead_letter_is_sent_again_with_all_attempts_and_its_time_anew(open_se
     run("list", expect=NOTHING)
     run("retry", key.hex(), expect=NOTHING)
     assert deliveries.claim_due(server.context) == 1
-    deliveries.deliver(server.context, [key], 0)
+    deliveries.deliver(server.context, {key: 0}, "")
     assert [push.outcome for push in server.pushes()] == ["ServiceUnavailable", "delivered"]
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 1)]
     assert server.events("unknown") == []

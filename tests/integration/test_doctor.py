@@ -45,7 +45,7 @@ def test_nothing_is_wrong_but_what_the_development_parts_lack(environment):
     for fine in (
         "the public key is 0x04",
         "it says READY",
-        "serves store v3",
+        "can be walked",
         "schema is up to date",
         "clock and ours",
     ):
@@ -77,6 +77,15 @@ def test_each_fault_says_what_to_do_and_no_secret(environment, changes, text):
 def test_a_missing_store_is_a_warning(environment, gorush):
     _, findings = examine(environment, WAKUPUSH_WAKU__URL=gorush)
     assert "will not heal" in texts(findings, "warning")
+
+
+def test_each_store_is_looked_at(environment, node):
+    _, findings = examine(environment, WAKUPUSH_RECONCILE__STORES=f'["{NOWHERE}", "{node}"]')
+    assert "127.0.0.1:1 has no Store that answers" in texts(findings, "warning")
+    assert f"{node.removeprefix('http://')} can be walked" in texts(findings, "ok")
+    code, findings = examine(environment, WAKUPUSH_RECONCILE__STORES='["nowhere"]')
+    assert code == 1
+    assert "WAKUPUSH_RECONCILE__STORES" in texts(findings, "fault")
 
 
 def test_a_missing_migration(environment, empty_dsn):
@@ -113,7 +122,7 @@ def test_a_gorush_that_calls_no_webhook(environment):
             assert "core.sync must be true" in texts(findings, "fault")
             assert "set core.feedback_hook_url" in texts(findings, "warning")
             gorush.config = config.replace("sync: false", "sync: true").replace(
-                'feedback_hook_url: ""', "feedback_hook_url: http://127.0.0.1:9101/feedback"
+                'feedback_hook_url: ""', "feedback_hook_url: http://127.0.0.1:9102/feedback"
             )
             code, findings = examine(environment, WAKUPUSH_GORUSH__URL=url)
             assert code == 0

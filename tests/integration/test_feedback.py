@@ -68,7 +68,7 @@ def test_what_failed_in_passing_is_tried_again_although_gorush_said_nothing(serv
     assert server.rows(query) == [("pending", "platform_unavailable", 1)]
     [(key,)] = server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")
     assert deliveries.claim_due(server.context) == 1
-    deliveries.deliver(server.context, [key], 1)
+    deliveries.deliver(server.context, {key: 1}, "")
     assert server.rows(query) == [("delivered", None, 2)]
 
 
@@ -86,7 +86,7 @@ def test_what_an_earlier_attempt_was_told_does_not_count_for_the_next(server, cl
     [(key,)] = server.rows("UPDATE deliveries SET lease_until = now() RETURNING delivery_key")
     assert feedback.take(server.context.pool, body(key)) is Result.NOTED
     assert deliveries.claim_due(server.context) == 1
-    deliveries.deliver(server.context, [key], 1)
+    deliveries.deliver(server.context, {key: 1}, "")
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 2)]
     assert feedback.enqueue_feedback(server.context) == 0
 

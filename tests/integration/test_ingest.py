@@ -10,14 +10,23 @@ import pytest
 from redis import Redis
 from structlog.testing import capture_logs
 
-from ingest.enqueue import Enqueuer
+from ingest.enqueue import Enqueued, Enqueuer
 from ingest.live import Poller
 from ingest.routing import Routes
 from wakupush import watched
 from wakupush.protocol import topics
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.waku_message import INT64_MAX, INT64_MIN, WakuMessage, message_hash
-from wakupush.queues import QUEUES, Entry, celery_app, decode_entry, encode_entry
+from wakupush.queues import (
+    QUEUES,
+    REGISTRATION,
+    Entry,
+    celery_app,
+    decode_entry,
+    encode_entry,
+    oldest_seen,
+    send_entries,
+)
 from wakupush.settings import IngestSettings, RedisSettings, Settings
 
 SHARD = "/waku/2/rs/16/32"
@@ -75,15 +84,27 @@ def test_each_kind_becomes_one_task(enqueuer, redis):
     watched.add(redis, [bytes.fromhex("00ff00ff")])
     mine = [entry(), entry(PARTITIONED), entry(WATCHED), entry()]
     foreign = [entry("/waku/1/0x12345678/rfc26"), entry("/other/1/topic/proto"), entry("")]
-    assert enqueuer.enqueue([*foreign, *mine]) == 0
+    assert enqueuer.enqueue([*foreign, *mine]) == Enqueued(sent=4)
     assert queued(redis) == {"registration": [[mine[0], mine[3]]], "dispatch": [[mine[1]]], "query": [[mine[2]]]}
 
 
 def test_headers_tell_how_many_and_how_old(enqueuer, redis):
     entries = [entry(), replace(entry(), seen=5.0)]
-    enqueuer.enqueue(entries)
+    send_entries(enqueuer.app, REGISTRATION, entries)
     headers = json.loads(redis.lindex("registration", 0))["headers"]
     assert (headers["messages"], headers["seen"], headers["argsrepr"]) == (2, 5.0, "(2 messages)")
+    assert oldest_seen(redis) == 5.0
+
+
+def test_what_was_seen_long_ago_in_a_store_has_not_waited_in_the_queue(enqueuer, redis):
+    before = time.time()
+    enqueuer.enqueue([replace(entry(), seen=5.0)])
+    enqueuer.enqueue([entry(PARTITIONED)])
+    assert before <= oldest_seen(redis) <= time.time()
+    assert queued(redis)["registration"][0][0].seen == 5.0
+    redis.flushall()
+    enqueuer.app.send_task("another", queue="query")
+    assert oldest_seen(redis) is None
 
 
 def test_large_polls_become_several_tasks(enqueuer, redis):
@@ -94,8 +115,8 @@ def test_large_polls_become_several_tasks(enqueuer, redis):
 
 def test_a_claimed_message_is_enqueued_once(enqueuer, redis):
     one, two = entry(), entry()
-    enqueuer.enqueue([one])
-    enqueuer.enqueue([one, two, one])
+    assert enqueuer.enqueue([one]) == Enqueued(sent=1)
+    assert enqueuer.enqueue([one, two, one]) == Enqueued(sent=1)
     assert queued(redis)["registration"] == [[one], [two]]
     assert 0 < redis.ttl(b"wakupush:claim:" + one.hash) <= 120
 
@@ -104,7 +125,7 @@ def test_a_full_queue_is_left_to_reconcile_and_the_others_are_not(enqueuer, redi
     for _ in range(3):
         enqueuer.enqueue([entry()])
     late = entry()
-    assert enqueuer.enqueue([late, entry(PARTITIONED)]) == 1
+    assert enqueuer.enqueue([late, entry(PARTITIONED)]) == Enqueued(sent=1, dropped=1)
     assert len(queued(redis)["registration"]) == 3
     assert len(queued(redis)["dispatch"]) == 1
     assert not redis.exists(b"wakupush:claim:" + late.hash)
@@ -114,7 +135,7 @@ def test_without_redis_messages_are_counted_and_the_gap_is_logged():
     chosen = settings("redis://127.0.0.1:1/0")
     with celery_app(chosen) as app, Redis.from_url("redis://127.0.0.1:1/0") as nowhere:
         broken = Enqueuer(app, nowhere, Routes.of(SERVER), chosen.ingest)
-        assert broken.enqueue([entry(), entry()]) == 2
+        assert broken.enqueue([entry(), entry()]) == Enqueued(dropped=2)
         poller = Poller(None, broken, SHARD, 0.05, None)
         with capture_logs() as logs:
             poller._note_gap(2, 100.0)
@@ -126,10 +147,10 @@ def test_without_redis_messages_are_counted_and_the_gap_is_logged():
 
 
 def test_enqueuing_works_again_after_redis_was_restarted(enqueuer, redis_server):
-    assert enqueuer.enqueue([entry()]) == 0
+    assert enqueuer.enqueue([entry()]) == Enqueued(sent=1)
     redis_server.restart()
-    assert enqueuer.enqueue([entry()]) + enqueuer.enqueue([entry()]) <= 1
-    assert enqueuer.enqueue([entry()]) == 0
+    assert enqueuer.enqueue([entry()]).dropped + enqueuer.enqueue([entry()]).dropped <= 1
+    assert enqueuer.enqueue([entry()]) == Enqueued(sent=1)
 
 
 # Watched topics

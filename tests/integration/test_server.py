@@ -5,6 +5,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import httpx2
 import psycopg
@@ -19,6 +21,7 @@ from wakupush.devnet.processes import wait_until
 from wakupush.protocol import application, payload, segments, topics
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.pb.push_notification_pb2 import (
+    PushNotification,
     PushNotificationQueryResponse,
     PushNotificationRegistration,
     PushNotificationRegistrationResponse,
@@ -340,7 +343,7 @@ def test_what_finds_no_free_slot_waits_for_the_schedule(server, client):
     server.context.posts.submit(TokenType.APN, lambda: None)
     [(key,)] = server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")
     assert deliveries.claim_due(server.context) == 1
-    deliveries.deliver(server.context, [key], 0)
+    deliveries.deliver(server.context, {key: 0}, "")
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 1)]
 
 
@@ -369,6 +372,209 @@ def test_unregistering_ends_what_is_on_its_way(server, client):
     gone = PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
     server.handle(REGISTRATION, messages.register(client, server.key, gone))
     assert server.rows("SELECT count(*) FROM deliveries") == [(0,)]
+
+
+# Deliveries
+
+
+def is_due(server):
+    """Make everything due that waits, and return what the schedule claims, as `deliver` takes it."""
+    rows = server.rows("UPDATE deliveries SET next_attempt_at = now() WHERE state = 'pending' RETURNING delivery_key")
+    assert rows
+    return dict(server.rows("SELECT delivery_key, attempt FROM deliveries WHERE state = 'pending'"))
+
+
+def fault(gorush, **fields):
+    httpx2.post(f"{gorush}/dev/faults", json={"path": "/api/push", **fields}).raise_for_status()
+
+
+def android(client, server):
+    return server.register(
+        client, token_type=PushNotificationRegistration.FIREBASE_TOKEN, apn_topic="", device_token="android"
+    )
+
+
+def test_a_gorush_that_is_down_uses_up_no_attempts_and_its_senders_are_told_of_success(open_server, client, gorush):
+    server = open_server(breaker={"faults": 2}, delivery={"max_attempts": 3})
+    content = server.register(client)
+    fault(gorush, kind="status", status=503)
+    for _ in range(2):
+        server.handle(DISPATCH, request(client, server, content))
+    assert server.rows("SELECT DISTINCT attempt, failure FROM deliveries") == [(1, "gorush_failed")]
+    server.rows("DELETE FROM deliveries RETURNING 1")
+    for _ in range(3):
+        server.handle(DISPATCH, request(client, server, content))
+    assert server.outcomes(client) == [["success"]] * 5
+    assert server.rows("SELECT state, attempt, failure FROM deliveries") == [("pending", 0, None)] * 3
+    server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING 1")
+    assert deliveries.claim_due(server.context) == 0
+
+
+def test_probes_bring_the_deliveries_back_and_those_that_fail_count_no_attempt(open_server, client, gorush):
+    server = open_server(breaker={"faults": 1, "probes": 2}, gorush={"url": gorush, "concurrency": 8})
+    content = server.register(client, device_token="unavailable")
+    server.handle(DISPATCH, request(client, server, content))
+    assert not server.context.breaker.is_closed(TokenType.APN)
+    for _ in range(3):
+        server.handle(DISPATCH, request(client, server, content))
+    assert sorted(server.rows("SELECT attempt, failure FROM deliveries WHERE attempt = 0")) == [(0, None)] * 3
+    for device_token, left in (("unavailable", 4), ("works", 2)):
+        server.rows("UPDATE registrations SET device_token = %s RETURNING 1", device_token)
+        server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING 1")
+        assert server.context.redis.delete("wakupush:breaker:ios:open")  # the pause is over
+        wait_until(
+            lambda: server.context.breaker.claimable(TokenType.APN, 9) == 2, timeout=5, what="what was read is too old"
+        )
+        due = dict(server.rows("SELECT delivery_key, attempt FROM deliveries WHERE state = 'pending'"))
+        deliveries.deliver(server.context, due, "")
+        [(pending,)] = server.rows("SELECT count(*) FROM deliveries WHERE state = 'pending'")
+        assert pending == left
+        assert server.context.breaker.is_closed(TokenType.APN) == (device_token == "works")
+    # One post of those before the breaker opened, two probes that failed, two that got through.
+    assert [push.outcome for push in server.pushes()] == ["ServiceUnavailable"] * 3 + ["delivered"] * 2
+    assert min(server.rows("SELECT attempt FROM deliveries WHERE state = 'pending'")) == (0,)
+    server.rows("UPDATE deliveries SET next_attempt_at = now() WHERE state = 'pending' RETURNING 1")
+    assert deliveries.claim_due(server.context) == 2
+
+
+def test_a_dead_firebase_does_not_stop_ios(open_server, gorush):
+    server = open_server(gorush={"url": gorush, "timeout": 3, "concurrency": 2}, breaker={"faults": 1})
+    apple, google = PrivateKey.generate(), PrivateKey.generate()
+    of_apple, of_google = server.register(apple), android(google, server)
+    server.rows("UPDATE registrations SET device_token = 'unreachable' WHERE token_type = 2 RETURNING 1")
+    for _ in range(3):
+        server.handle(DISPATCH, request(google, server, of_google), request(apple, server, of_apple))
+    assert server.rows("SELECT platform, state, count(*) FROM deliveries GROUP BY 1, 2 ORDER BY 1") == [
+        (1, "delivered", 3),
+        (2, "pending", 3),
+    ]
+    assert len([push for push in server.pushes() if push.notification["platform"] == 2]) == 1
+
+
+def test_slots_that_all_hang_open_the_breaker(open_server, client, monkeypatch):
+    monkeypatch.setattr(deliveries, "HANG_SECONDS", 0.1)
+    server = open_server(worker={"answer_within": 0.1})
+    content = server.register(client, device_token="slow-1500")
+    server.handle(DISPATCH, request(client, server, content))
+    wait_until(lambda: server.context.posts.hang(TokenType.APN, 0.1), timeout=5, what="the only slot hangs")
+    server.handle(DISPATCH, request(client, server, content))
+    assert not server.context.breaker.is_closed(TokenType.APN)
+    # The post that hung got through all the same.
+    wait_until(lambda: server.context.breaker.is_closed(TokenType.APN), timeout=5, what="the breaker is closed")
+
+
+def test_slots_that_are_busy_do_not_open_the_breaker(server, client):
+    content = server.register(client)
+    assert server.context.posts.reserve(TokenType.APN, 9) == 1
+    server.context.posts.submit(TokenType.APN, lambda: server.context.posts.begin(TokenType.APN)).result()
+    assert server.context.posts.reserve(TokenType.APN, 9) == 1
+    server.handle(DISPATCH, request(client, server, content))
+    assert server.context.breaker.is_closed(TokenType.APN)
+    server.context.posts.release(TokenType.APN, 1)
+
+
+def test_a_device_that_registered_anew_gets_the_next_attempt_at_its_new_token(server, client):
+    content = server.register(client, device_token="unavailable")
+    server.handle(DISPATCH, request(client, server, content))
+    assert server.outcomes(client) == [["success"]]
+    server.register(client, version=2, installation_id=content.installation_id, device_token="new-token")
+    deliveries.deliver(server.context, is_due(server), "")
+    assert [push.notification["tokens"] for push in server.pushes()] == [["unavailable"], ["new-token"]]
+    assert server.rows("SELECT state, attempt, version FROM deliveries") == [("delivered", 2, 2)]
+
+
+def test_a_device_whose_token_died_meanwhile_is_not_posted_to(server, client):
+    content = server.register(client, device_token="unavailable")
+    server.handle(DISPATCH, request(client, server, content))
+    server.rows("UPDATE registrations SET token_died_at = now() RETURNING 1")
+    server.context.breaker.open(TokenType.APN)  # which says nothing about who need not be posted to
+    deliveries.deliver(server.context, is_due(server), "")
+    assert server.rows("SELECT state, failure FROM deliveries") == [("failed", "device_gone")]
+    assert len(server.pushes()) == 1
+
+
+def test_nothing_permanent_is_tried_again(server, client):
+    contents = [server.register(client, device_token=token) for token in ("dead", "bad", "expired", "topic")]
+    server.handle(DISPATCH, *(request(client, server, content) for content in contents))
+    assert server.rows("SELECT DISTINCT state FROM deliveries") == [("failed",)]
+    assert deliveries.claim_due(server.context) == 0
+
+
+def test_the_next_attempt_is_not_before_gorush_asked_for(open_server, client, throttling_proxy):
+    server = open_server(gorush={"url": throttling_proxy}, delivery={"max_wait": 300, "slow_first_wait": 0.01})
+    content = server.register(client)
+    server.handle(DISPATCH, request(client, server, content))
+    [(failure, wait)] = server.rows(
+        "SELECT failure, extract(epoch FROM next_attempt_at - now())::float8 FROM deliveries"
+    )
+    assert failure == "gorush_throttled"
+    assert 100 < wait <= 120.1
+
+
+@pytest.fixture
+def throttling_proxy():
+    """URL of a proxy before gorush that asks everybody to wait for two minutes."""
+
+    class Throttle(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(429)
+            self.send_header("Retry-After", "120")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Throttle) as proxy:
+        thread = Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{proxy.server_port}"
+        proxy.shutdown()
+        thread.join()
+
+
+def test_each_type_of_notification_has_its_time_to_live(open_server, client):
+    server = open_server(
+        delivery={"message_time_to_live": 100, "mention_time_to_live": 200, "join_request_time_to_live": 300}
+    )
+    chat_id = bytes(64)
+    content = server.register(client, allowed_mentions_chat_list=[chat_id])
+    for kind in (PushNotification.MESSAGE, PushNotification.MENTION, PushNotification.REQUEST_TO_JOIN_COMMUNITY):
+        server.handle(DISPATCH, request(client, server, content, type=kind, chat_id=chat_id))
+    rows = server.rows(
+        "SELECT notification_type, extract(epoch FROM expires_at - seen_at)::float8 FROM deliveries ORDER BY 1"
+    )
+    assert [(kind, round(seconds, -2)) for kind, seconds in rows] == [(1, 100), (2, 200), (3, 300)]
+
+
+def test_pushes_of_a_device_a_minute_are_limited(open_server, client):
+    server = open_server(limits={"pushes_per_device_per_minute": 2})
+    phone, tablet = server.register(client), server.register(client)
+    items = [messages.notification(client.public_key.key_hash, each) for each in (phone, phone, phone, tablet)]
+    server.handle(DISPATCH, messages.request(client, server.key, items))
+    assert server.outcomes(client) == [["success", "success", "INTERNAL_ERROR", "success"]]
+    assert server.rows("SELECT count(*) FROM deliveries") == [(3,)]
+    assert server.events("refused") == [("device_rate_limit", None)]
+
+
+def test_queries_of_a_topic_a_minute_are_limited(open_server, client):
+    server = open_server(limits={"queries_per_topic_per_minute": 2})
+    users = [PrivateKey.generate() for _ in range(2)]
+    for user in users:
+        server.register(user)
+    for user in (users[0], users[0], users[0], users[1]):
+        server.handle(QUERY, messages.query(client, user.public_key.key_hash))
+    assert len(server.answers(client)) == 3
+    assert server.events("refused") == [("query_rate_limit", None)]
+
+
+def test_limits_that_are_off_ask_nobody(server, client):
+    content = server.register(client)
+    server.handle(DISPATCH, *(request(client, server, content) for _ in range(30)))
+    server.handle(QUERY, *(messages.query(client, client.public_key.key_hash) for _ in range(30)))
+    assert len(server.answers(client)) == 60
+    limits = server.context.redis.keys("wakupush:limit*")
+    assert not [key for key in limits if b"device_pushes" in key or b"topic_queries" in key]
 
 
 # Segments
@@ -504,10 +710,10 @@ def test_a_worker_that_dies_in_a_post_gives_its_deliveries_back(server, client, 
     assert task["headers"]["argsrepr"] == "(attempt 2 of 10, 1 ios, after lease_lost)"
     [(key, task_id)] = server.rows("SELECT delivery_key, task_id FROM deliveries")
     assert task["headers"]["id"] == task_id
-    deliveries.deliver(server.context, [key], 0)  # an attempt that is not the next one does nothing
+    deliveries.deliver(server.context, {key: 0}, "")  # an attempt that is not the next one does nothing
     assert server.pushes() == []
     for _ in range(3):  # as often as the task comes
-        deliveries.deliver(server.context, [key], 1)
+        deliveries.deliver(server.context, {key: 1}, "")
     assert [push.outcome for push in server.pushes()] == ["delivered"]
     assert server.events("unknown") == [("lease_lost", None)]
 
@@ -519,7 +725,7 @@ def test_deliveries_expire_and_run_out_of_attempts(open_server, client):
     keys = [key for (key,) in server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")]
     server.rows("UPDATE deliveries SET expires_at = now() WHERE delivery_key = %s RETURNING 1", keys[0])
     assert deliveries.claim_due(server.context) == 2
-    deliveries.deliver(server.context, keys, 1)
+    deliveries.deliver(server.context, dict.fromkeys(keys, 1), "")
     assert sorted(server.rows("SELECT state, failure FROM deliveries")) == [
         ("dead_letter", "platform_unavailable"),
         ("expired", "delivery_expired"),

@@ -33,6 +33,7 @@ from wakupush.state.registrations import Change, Installation, OutdatedError
 
 ALICE = Installation(b"a" * 64, b"1" * 16)
 NOW = datetime.now(UTC)
+TIME_TO_LIVE = dict.fromkeys(NotificationType, 60)
 
 
 def registration(version: int, **fields) -> Registration:
@@ -141,7 +142,7 @@ def test_of_many_who_store_at_once_the_newest_version_stays(dsn):
 
 def test_unregistering_leaves_key_hash_and_version_alone(connection):
     registrations.store(connection, [change(1)])
-    deliveries.add(connection, [delivery(1), delivery(2)], seconds=10, time_to_live=10)
+    deliveries.add(connection, [delivery(1), delivery(2)], seconds=10, time_to_live=TIME_TO_LIVE)
     deliveries.settle(
         connection, [Settlement(delivery=delivery(2), state=State.DEAD_LETTER, failure=Failure.DEVICE_GONE)]
     )
@@ -261,7 +262,7 @@ def test_answers_keep_their_order_and_are_claimed_once(dsn, connection):
 
 
 def test_a_delivery_is_added_once_and_again_after_it_failed(connection):
-    options = {"seconds": 60, "time_to_live": 60}
+    options = {"seconds": 60, "time_to_live": TIME_TO_LIVE}
     assert deliveries.add(connection, [delivery(1), delivery(2)], **options) == {
         delivery(1).delivery_key,
         delivery(2).delivery_key,
@@ -276,21 +277,21 @@ def test_a_delivery_is_added_once_and_again_after_it_failed(connection):
 
 
 def test_whose_lease_ended_settles_nothing(connection):
-    deliveries.add(connection, [delivery(1)], seconds=0, time_to_live=60)
-    [due] = deliveries.claim(connection, limit=10, seconds=60)
+    deliveries.add(connection, [delivery(1)], seconds=0, time_to_live=TIME_TO_LIVE)
+    [due] = deliveries.claim(connection, TokenType.APN, limit=10, seconds=60)
     assert (due.begun, due.failure) == (1, Failure.LEASE_LOST)
     assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=State.DELIVERED)]) == []
-    assert deliveries.take(connection, [due.delivery_key], begun=2, seconds=60) == []
-    [taken] = deliveries.take(connection, [due.delivery_key], begun=1, seconds=60)
+    assert deliveries.take(connection, {due.delivery_key: 2}, seconds=60) == []
+    [taken] = deliveries.take(connection, {due.delivery_key: 1}, seconds=60)
     assert taken == delivery(1, attempt=2, lease=taken.lease, failure=Failure.LEASE_LOST)
-    assert deliveries.take(connection, [due.delivery_key], begun=1, seconds=60) == []
+    assert deliveries.take(connection, {due.delivery_key: 1}, seconds=60) == []
     assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=State.DELIVERED)]) == []
     assert deliveries.settle(connection, [Settlement(delivery=taken, state=State.DELIVERED, version=2**64 - 1)])
     assert connection.execute("SELECT state, chat_id, message FROM deliveries").fetchone() == ("delivered", None, None)
 
 
 def test_due_deliveries_are_claimed_once(dsn, connection):
-    deliveries.add(connection, [delivery(number) for number in range(100)], seconds=60, time_to_live=60)
+    deliveries.add(connection, [delivery(number) for number in range(100)], seconds=60, time_to_live=TIME_TO_LIVE)
     deliveries.settle(
         connection,
         [
@@ -306,7 +307,7 @@ def test_due_deliveries_are_claimed_once(dsn, connection):
 
     def claim(_):
         with psycopg.connect(dsn) as own:
-            return deliveries.claim(own, limit=7, seconds=60)
+            return deliveries.claim(own, TokenType.APN, limit=7, seconds=60)
 
     with ThreadPoolExecutor(8) as threads:
         claimed = [due for part in threads.map(claim, range(24)) for due in part]
@@ -315,7 +316,7 @@ def test_due_deliveries_are_claimed_once(dsn, connection):
 
 
 def test_a_dead_letter_keeps_what_an_operator_needs_to_send_it_again(connection):
-    deliveries.add(connection, [delivery(1)], seconds=60, time_to_live=60)
+    deliveries.add(connection, [delivery(1)], seconds=60, time_to_live=TIME_TO_LIVE)
     deliveries.settle(
         connection, [Settlement(delivery=delivery(1), state=State.DEAD_LETTER, failure=Failure.RATE_LIMITED)]
     )
@@ -327,26 +328,26 @@ def test_a_dead_letter_keeps_what_an_operator_needs_to_send_it_again(connection)
 
 
 def test_giving_a_delivery_back_counts_no_attempt(connection):
-    deliveries.add(connection, [delivery(1)], seconds=60, time_to_live=60)
+    deliveries.add(connection, [delivery(1)], seconds=60, time_to_live=TIME_TO_LIVE)
     deliveries.put_back(connection, [delivery(1)])
     connection.execute("UPDATE deliveries SET next_attempt_at = now()")
-    [due] = deliveries.claim(connection, limit=1, seconds=60)
+    [due] = deliveries.claim(connection, TokenType.APN, limit=1, seconds=60)
     assert (due.begun, due.failure) == (0, None)
 
 
 def test_a_claim_that_nobody_takes_comes_again_and_counts_no_attempt(connection):
-    deliveries.add(connection, [delivery(1)], seconds=60, time_to_live=60)
+    deliveries.add(connection, [delivery(1)], seconds=60, time_to_live=TIME_TO_LIVE)
     deliveries.settle(connection, [Settlement(delivery=delivery(1), state=State.PENDING, wait=0)])
     for _ in range(3):
-        assert [due.begun for due in deliveries.claim(connection, limit=1, seconds=0)] == [1]
-    [due] = deliveries.claim(connection, limit=1, seconds=60)
-    assert deliveries.claim(connection, limit=1, seconds=60) == []
-    assert deliveries.take(connection, [due.delivery_key], begun=1, seconds=60)
+        assert [due.begun for due in deliveries.claim(connection, TokenType.APN, limit=1, seconds=0)] == [1]
+    [due] = deliveries.claim(connection, TokenType.APN, limit=1, seconds=60)
+    assert deliveries.claim(connection, TokenType.APN, limit=1, seconds=60) == []
+    assert deliveries.take(connection, {due.delivery_key: 1}, seconds=60)
 
 
 @pytest.mark.parametrize("state", sorted(TRANSITIONS[State.POSTING]))
 def test_every_transition_out_of_posting_is_possible(connection, state):
-    deliveries.add(connection, [delivery(1)], seconds=60, time_to_live=60)
+    deliveries.add(connection, [delivery(1)], seconds=60, time_to_live=TIME_TO_LIVE)
     wait = 1.0 if state is State.PENDING else None
     assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=state, wait=wait)])
 
@@ -417,7 +418,7 @@ def test_events_of_a_day_without_a_partition_move_into_it(connection):
 
 @pytest.mark.parametrize("rule", maintenance.rules(RetentionSettings()), ids=lambda rule: rule.name)
 def test_every_rule_deletes(connection, rule):
-    deliveries.add(connection, [delivery(1), delivery(2)], seconds=60, time_to_live=60)
+    deliveries.add(connection, [delivery(1), delivery(2)], seconds=60, time_to_live=TIME_TO_LIVE)
     deliveries.settle(connection, [Settlement(delivery=delivery(1), state=State.DELIVERED)])
     deliveries.settle(connection, [Settlement(delivery=delivery(2), state=State.DEAD_LETTER)])
     ledger.count_attempt(connection, entry(5))

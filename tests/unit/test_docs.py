@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from wakupush import events, metrics, queues, settings
 from wakupush.failures import Failure
 from wakupush.server.schedule import JOBS
-from wakupush.state.deliveries import TRANSITIONS
+from wakupush.state.deliveries import INITIAL, TRANSITIONS, State
 
 ROOT = Path(__file__).parents[2]
 README, ARCHITECTURE = ROOT / "README.md", ROOT / "docs" / "architecture.md"
@@ -34,10 +34,10 @@ def settings_table() -> Iterator[Row]:
 
 
 def failures_table() -> Iterator[Row]:
-    yield "failure", "answer", "retry", "token", "may have arrived"
+    yield "failure", "answer", "retry", "token", "route", "may have arrived"
     for each in Failure:
         unknown = "yes" if each.unknown else ""
-        yield _code(each.label), each.answer.name, each.retry.value, each.token.value, unknown
+        yield _code(each.label), each.answer.name, each.retry.value, each.token.value, each.route.value, unknown
 
 
 def event_kinds_table() -> Iterator[Row]:
@@ -103,10 +103,23 @@ def test_table_is_that_of_the_code(rows, document):
 
 
 def test_state_diagram_is_that_of_the_code():
-    drawn = re.findall(r"^ +(\w+) --> (\w+)", ARCHITECTURE.read_text(), re.MULTILINE)
+    [section] = re.findall(r"^### Deliveries$(.*?)^## ", ARCHITECTURE.read_text(), re.MULTILINE | re.DOTALL)
+    drawn = re.findall(r"^ +(\w+|\[\*\]) --> (\w+|\[\*\])", section, re.MULTILINE)
     legal = {(before.value, after.value) for before, targets in TRANSITIONS.items() for after in targets}
-    assert set(drawn) == legal
-    assert len(drawn) == len(legal)
+    begins = {("[*]", INITIAL.value)}
+    ends = {(state.value, "[*]") for state in State if state.is_final}
+    assert sorted(drawn) == sorted(legal | begins | ends)
+
+
+def test_every_state_can_be_reached_and_left_as_it_says():
+    assert set(TRANSITIONS) == set(State)
+    reached = {INITIAL}
+    while new := {after for state in reached for after in TRANSITIONS[state]} - reached:
+        reached |= new
+    assert reached == set(State)
+    # What is final is taken up again at most; what is not final can come to an end.
+    assert all(TRANSITIONS[state] <= {State.POSTING, State.PENDING, State.FAILED} for state in State if state.is_final)
+    assert all(TRANSITIONS[state] for state in State if not state.is_final)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -38,3 +38,15 @@ def test_waits_are_spread():
 def test_many_attempts_do_not_overflow():
     patient = DeliverySettings(max_attempts=10**6)
     assert 0 <= next_wait(Failure.RATE_LIMITED, 10**5, patient) <= patient.max_wait
+
+
+@given(again, st.integers(1, 9), st.floats(0, 1e9))
+def test_what_gorush_asks_for_is_waited_for_up_to_the_largest_wait(failure, attempt, at_least):
+    wait = next_wait(failure, attempt, SETTINGS, at_least=at_least)
+    assert min(at_least, 900.0) <= wait <= 900.0
+
+
+def test_who_was_asked_to_wait_does_not_come_back_together():
+    waits = {next_wait(Failure.GORUSH_THROTTLED, 1, SETTINGS, at_least=60.0) for _ in range(50)}
+    assert len(waits) > 1
+    assert max(waits) <= 90.0

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -106,7 +107,7 @@ def make(notif_id="n1", platform=Platform.ANDROID):
 
 
 def test_a_post(server, gorush):
-    assert gorush.post([make()]) == [None]
+    assert gorush.post([make()]).outcomes == [None]
     [(method, path, content_type, body)] = server.requests
     assert (method, path, content_type) == ("POST", "/api/push", "application/json")
     assert json.loads(body) == {"notifications": [make().to_json()]}
@@ -121,7 +122,7 @@ def test_a_path_before_the_api(server):
 def test_outcomes_keep_the_order(server, gorush):
     entry = {"notif_id": "b", "platform": "android", "error": "Requested entity was not found."}
     server.answer = (200, json.dumps({"counts": 3, "logs": [entry]}).encode())
-    assert gorush.post([make("a"), make("b"), make("c")]) == [None, Failure.TOKEN_UNREGISTERED, None]
+    assert gorush.post([make("a"), make("b"), make("c")]).outcomes == [None, Failure.TOKEN_UNREGISTERED, None]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,38 @@ def test_outcomes_keep_the_order(server, gorush):
 )
 def test_nothing_that_gorush_does_raises(server, gorush, answer, expected):
     server.answer = answer
-    assert gorush.post([make("a"), make("b")]) == [expected] * 2
+    assert gorush.post([make("a"), make("b")]).outcomes == [expected] * 2
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("120", 120.0),
+        ("0", 0.0),
+        ("Sat, 14 Nov 2026 12:02:00 GMT", 120.0),
+        ("Sat, 14 Nov 2026 11:00:00 GMT", 0.0),
+        ("", 0.0),
+        ("-1", 0.0),
+        ("1.5", 0.0),
+        ("soon", 0.0),
+        ("9999999999", 0.0),
+        ("\u0663", 0.0),  # a digit to Python
+    ],
+)
+def test_retry_after(header, seconds):
+    now = datetime(2026, 11, 14, 12, tzinfo=UTC).timestamp()
+    assert client_module.read_retry_after(header, now) == seconds
+
+
+@given(st.text())
+def test_no_retry_after_raises(header):
+    assert client_module.read_retry_after(header, time.time()) >= 0
+
+
+def test_gorush_asks_to_be_left_alone(server, gorush):
+    server.answer = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n"
+    posted = gorush.post([make("a"), make("b")])
+    assert (posted.outcomes, posted.retry_after) == ([Failure.GORUSH_THROTTLED] * 2, 7.0)
 
 
 @pytest.mark.parametrize(("answer", "expected"), [(HANG, Failure.GORUSH_TIMED_OUT), (DRIP, Failure.GORUSH_UNREADABLE)])
@@ -147,7 +179,7 @@ def test_no_answer_in_time(server, answer, expected):
     server.answer = answer
     begun = time.monotonic()
     with Gorush(server.url, timeout=0.2) as hasty:
-        assert hasty.post([make()]) == [expected]
+        assert hasty.post([make()]).outcomes == [expected]
     assert time.monotonic() - begun < 4
 
 
@@ -155,7 +187,7 @@ def test_nothing_listens():
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         with Gorush(f"http://127.0.0.1:{reserved.getsockname()[1]}") as client:
-            assert client.post([make()]) == [Failure.GORUSH_UNREACHABLE]
+            assert client.post([make()]).outcomes == [Failure.GORUSH_UNREACHABLE]
             assert not client.healthy()
 
 
@@ -163,7 +195,7 @@ def test_no_connection_is_free(server):
     server.answer = HANG
     with Gorush(server.url, connect_timeout=0.05, timeout=0.3, connections=1) as client:
         outcomes = []
-        threads = [threading.Thread(target=lambda: outcomes.extend(client.post([make()]))) for _ in range(2)]
+        threads = [threading.Thread(target=lambda: outcomes.extend(client.post([make()]).outcomes)) for _ in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -174,7 +206,7 @@ def test_no_connection_is_free(server):
 def test_an_answer_that_is_too_long_is_unreadable(server, gorush, monkeypatch):
     monkeypatch.setattr(client_module, "ANSWER_LIMIT", 1000)
     server.answer = (200, b" " * 100_000 + ACCEPTED[1])
-    assert gorush.post([make()]) == [Failure.GORUSH_UNREADABLE]
+    assert gorush.post([make()]).outcomes == [Failure.GORUSH_UNREADABLE]
 
 
 @pytest.mark.parametrize("notifications", [[], [make()] * 2, [make(str(number)) for number in range(101)]])
@@ -187,7 +219,7 @@ def test_a_post_that_the_caller_must_not_make(server, gorush, notifications):
 
 def test_a_full_post(server, gorush):
     server.answer = (200, b'{"counts":100,"logs":[]}')
-    assert gorush.post([make(str(number)) for number in range(100)]) == [None] * 100
+    assert gorush.post([make(str(number)) for number in range(100)]).outcomes == [None] * 100
 
 
 def test_health(server, gorush):
@@ -214,5 +246,5 @@ def test_tokens_are_not_logged(gorush, caplog):
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
 def test_any_answer_is_one_outcome_each(server, gorush, status, body):
     server.answer = (status, b"" if status in (204, 304) else body)
-    assert len(gorush.post([make("a"), make("b")])) == 2
+    assert len(gorush.post([make("a"), make("b")]).outcomes) == 2
     assert gorush.healthy() == (status == 200)

@@ -2,14 +2,14 @@
 
 import pytest
 
-from wakupush.failures import BY_LABEL, Answer, Failure, Retry, Token
+from wakupush.failures import BY_LABEL, Answer, Failure, Retry, Route, Token
 
 each_failure = pytest.mark.parametrize("failure", Failure, ids=lambda failure: failure.label)
 
 
 def test_no_two_are_one():
     # An Enum makes members of equal values one.
-    for enum in (Failure, Answer, Retry, Token):
+    for enum in (Failure, Answer, Retry, Route, Token):
         assert len(enum) == len(enum.__members__)
     assert len(BY_LABEL) == len(Failure)
 
@@ -29,6 +29,17 @@ def test_retry(failure):
         assert not failure.unknown
     if failure.unknown:
         assert failure.retry is not Retry.NEVER
+
+
+@each_failure
+def test_route(failure):
+    if failure.route is Route.BROKEN:
+        assert failure.token is Token.UNTOUCHED, "a broken route says nothing about a device"
+        assert failure.retry is not Retry.NEVER, "the breaker waits for the route, so must the delivery"
+    if failure.route is Route.WORKS:
+        assert not failure.unknown
+    if failure.token is not Token.UNTOUCHED:
+        assert failure.route is Route.WORKS, "only the platform can judge a token"
 
 
 @each_failure
@@ -56,6 +67,7 @@ SILENT = {
     Failure.QUERY_WITHOUT_KEYS,
     Failure.QUERY_LIMIT,
     Failure.NOTHING_KNOWN,
+    Failure.QUERY_RATE_LIMIT,
     Failure.MESSAGE_ID_MISSING,
     Failure.REQUEST_EXPIRED,
     Failure.REPEATED_TOO_OFTEN,

@@ -109,7 +109,7 @@ CALLS = {
     "signature": partial(recover, bytes(32), PLANTED),
     "signature, 65 bytes": partial(recover, bytes(32), PLANTED + b"\xff" * 52),
     "ECIES": partial(ecies.decrypt, b"\4" + PLANTED * 20, KEY),
-    "ECIES, changed": partial(ecies.decrypt, ecies.encrypt(PLANTED, KEY.public_key)[:-1] + b"x", KEY),
+    "ECIES, changed": partial(ecies.decrypt, ecies.encrypt(PLANTED, KEY.public_key) + b"x", KEY),
     "sealed": partial(unseal, KEY.secret, PLANTED * 20),
     "sealed, short": partial(unseal, KEY.secret, PLANTED[:5]),
     "payload": partial(payload.decode, b"\3\xff\xff\xff" + PLANTED),

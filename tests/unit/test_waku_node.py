@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wakupush.protocol.waku_message import WakuMessage
-from wakupush.waku import node as node_module
+from wakupush.waku import client as client_module
 from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreachable, NodeUnreadable, NotSubscribed
 from wakupush.waku.node import NodeHealth, NodeInfo, Read, WakuNode, publish_with_retry
 
@@ -229,7 +229,7 @@ def test_nothing_listens():
 
 
 def test_an_answer_that_does_not_end_is_cut_off(server, node, monkeypatch):
-    monkeypatch.setattr(node_module, "ANSWER_LIMIT", 1000)
+    monkeypatch.setattr(client_module, "ANSWER_LIMIT", 1000)
     server.answers = [(200, b"[" + b" " * 100_000 + b"]")]
     with pytest.raises(NodeUnreadable):
         node.read(SHARD)

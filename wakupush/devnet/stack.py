@@ -1,4 +1,4 @@
-"""The whole server as real processes on embedded parts: Postgres, Redis, a Waku node, gorush, ingest, workers, beat."""
+"""The whole server as real processes on embedded parts: the parts, ingest, reconcile, workers, beat."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 SHARDS = ("/waku/2/rs/16/32", "/waku/2/rs/16/64")
 #: Variables of this process that its children keep.
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV")
+#: Seconds between the walks of reconcile: what is missed is there again at once.
+_RECONCILE_PAUSE = 1.0
 #: Celery logs it once a worker takes tasks.
 _READY = " ready."
 
@@ -76,13 +78,19 @@ class Stack:
         self._external = external or External()
         self.postgres = PostgresServer(directory / "postgres", fsync=fsync)
         self.redis = RedisServer(directory / "redis")
-        self._ports = {name: free_port() for name in ("waku", "gorush", "ingest", "feedback")}
+        self._ports = {name: free_port() for name in ("waku", "gorush", "ingest", "reconcile", "feedback")}
         self._feedback_secret = secrets.token_hex(16)
         self.node = self._server("waku", "--manners", manners, "--archive-window", "any")
         self.gorush = self._server(
             "gorush", "--feedback-url", self.feedback_url, "--feedback-header", self.feedback_header
         )
-        self.ingest = self._wakupush("ingest live", "ingest", "live", ready=self._ingest_polls)
+        self.ingest = self._wakupush(
+            "ingest live", "ingest", "live", ready=lambda: answers_http(f"{self.ingest_url}/readyz")
+        )
+        # It need not be ready: a node that runs already may have no Store.
+        self.reconcile = self._wakupush(
+            "ingest reconcile", "ingest", "reconcile", ready=lambda: answers_http(f"{self.reconcile_url}/healthz")
+        )
         self._worker_module = worker_module
         self.workers = {name: self.worker(name, concurrency=concurrency) for name in QUEUES}
         self.feedback = self._wakupush("feedback", "feedback", ready=self._feedback_is_ready)
@@ -114,6 +122,11 @@ class Stack:
         return f"http://127.0.0.1:{self._ports['ingest']}"
 
     @property
+    def reconcile_url(self) -> str:
+        """URL of /healthz, /readyz and /metrics of reconcile."""
+        return f"http://127.0.0.1:{self._ports['reconcile']}"
+
+    @property
     def feedback_url(self) -> str:
         """URL of gorush's feedback webhook."""
         return f"http://127.0.0.1:{self._ports['feedback']}/feedback"
@@ -126,7 +139,7 @@ class Stack:
     @property
     def processes(self) -> list[Process]:
         """Everything that is started, in this order."""
-        return [*self._embedded, self.feedback, *self.workers.values(), self.beat, self.ingest]
+        return [*self._embedded, self.feedback, *self.workers.values(), self.beat, self.ingest, self.reconcile]
 
     @property
     def _embedded(self) -> list[Process]:
@@ -154,6 +167,8 @@ class Stack:
             "WAKUPUSH_GORUSH__FEEDBACK_SECRET": self._feedback_secret,
             "WAKUPUSH_FEEDBACK__HTTP_PORT": str(self._ports["feedback"]),
             "WAKUPUSH_INGEST__HTTP_PORT": str(self._ports["ingest"]),
+            "WAKUPUSH_RECONCILE__HTTP_PORT": str(self._ports["reconcile"]),
+            "WAKUPUSH_RECONCILE__PAUSE": str(_RECONCILE_PAUSE),
             **self._settings,
         }
 
@@ -168,7 +183,7 @@ class Stack:
             self.start_servers()
             _all([self.feedback, *self.workers.values()], "start")
             self.beat.start()
-            self.ingest.start()
+            _all((self.ingest, self.reconcile), "start")
             undo.pop_all()
 
     def start_servers(self) -> None:
@@ -192,7 +207,7 @@ class Stack:
 
     def stop(self) -> None:
         """Stop everything: what takes messages first, what they need last."""
-        self.ingest.stop()
+        _all((self.ingest, self.reconcile), "stop")
         self.beat.stop()
         _all(self.workers.values(), "stop")
         self.feedback.stop()
@@ -258,9 +273,6 @@ class Stack:
 
     def _feedback_is_ready(self) -> bool:
         return answers_http(f"http://127.0.0.1:{self._ports['feedback']}/readyz")
-
-    def _ingest_polls(self) -> bool:
-        return answers_http(f"{self.ingest_url}/readyz")
 
 
 def _all(processes: Iterable[Process], verb: Literal["start", "stop"]) -> None:

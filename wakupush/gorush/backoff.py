@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from wakupush.settings import DeliverySettings
 
 
-def next_wait(failure: Failure, attempt: int, settings: DeliverySettings) -> float | None:
+def next_wait(failure: Failure, attempt: int, settings: DeliverySettings, *, at_least: float = 0.0) -> float | None:
     """Return the seconds until the next attempt of a delivery.
 
     The wait is random between 0 and a bound (full jitter), so that deliveries which failed together do not come back
@@ -26,6 +26,7 @@ def next_wait(failure: Failure, attempt: int, settings: DeliverySettings) -> flo
         failure: of the attempt.
         attempt: its number, from 1.
         settings: waits in seconds and ``max_attempts``.
+        at_least: seconds that gorush asked for; the random wait comes on top, ``max_wait`` is the most all the same.
 
     Returns:
         None if there is no next attempt: the failure is final, or the attempts are exhausted.
@@ -35,4 +36,6 @@ def next_wait(failure: Failure, attempt: int, settings: DeliverySettings) -> flo
     state.attempt_number = attempt
     if first_wait is None or stop_after_attempt(settings.max_attempts)(state):
         return None
-    return wait_random_exponential(multiplier=first_wait, max=settings.max_wait)(state)
+    return min(
+        settings.max_wait, at_least + wait_random_exponential(multiplier=first_wait, max=settings.max_wait)(state)
+    )

@@ -6,7 +6,10 @@ Source: gorush contract, sections 1, 2 and 5. gorush runs in sync mode: an answe
 from __future__ import annotations
 
 import json
+import re
 import time
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Self
 
@@ -30,6 +33,17 @@ HEALTH_TIMEOUT = 2.0
 
 #: With these nothing of the post has left us.
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
+_DIGITS = re.compile(r"[0-9]{1,9}")
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """What a post brought."""
+
+    #: Of each notification, in their order.
+    outcomes: list[Outcome]
+    #: Seconds for which gorush, or a proxy before it, asks to be left alone.
+    retry_after: float = 0.0
 
 
 class Gorush:
@@ -51,7 +65,7 @@ class Gorush:
             trust_env=False,
         )
 
-    def post(self, notifications: Sequence[Notification]) -> list[Outcome]:
+    def post(self, notifications: Sequence[Notification]) -> Posted:
         """Post notifications and return the outcome of each, in their order.
 
         Nothing that gorush or the network does raises: no connection is `GORUSH_UNREACHABLE` (nothing was sent), no
@@ -72,13 +86,15 @@ class Gorush:
         headers = {"Content-Type": "application/json"}
         try:
             with self._http.stream("POST", "/api/push", content=content, headers=headers) as response:
-                return read_answer(notifications, response.status_code, self._read(response))
+                outcomes = read_answer(notifications, response.status_code, self._read(response))
+                return Posted(outcomes, read_retry_after(response.headers.get("Retry-After", ""), time.time()))
         except _NOT_SENT:
-            return [Failure.GORUSH_UNREACHABLE] * len(notifications)
+            failure = Failure.GORUSH_UNREACHABLE
         except httpx2.DecodingError:
-            return [Failure.GORUSH_UNREADABLE] * len(notifications)
+            failure = Failure.GORUSH_UNREADABLE
         except httpx2.RequestError:
-            return [Failure.GORUSH_TIMED_OUT] * len(notifications)
+            failure = Failure.GORUSH_TIMED_OUT
+        return Posted([failure] * len(notifications))
 
     def healthy(self) -> bool:
         """Return whether gorush listens; it looks neither at its queue nor at the platforms."""
@@ -107,3 +123,18 @@ class Gorush:
             if len(body) > ANSWER_LIMIT or time.monotonic() > deadline:
                 break
         return bytes(body)
+
+
+def read_retry_after(value: str, now: float) -> float:
+    """Return the seconds that a Retry-After header asks for, 0 if it asks for nothing (RFC 9110, section 10.2.3).
+
+    Args:
+        value: seconds or an HTTP date; anything else asks for nothing.
+        now: seconds since the epoch.
+    """
+    if _DIGITS.fullmatch(value):
+        return float(value)
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - now)
+    except (ValueError, OverflowError, OSError):
+        return 0.0

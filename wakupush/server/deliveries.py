@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 import structlog
@@ -13,27 +13,29 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_af
 
 from wakupush import metrics
 from wakupush.events import Event, EventKind
-from wakupush.failures import Failure, Retry
+from wakupush.failures import Failure, Retry, Route
 from wakupush.gorush.backoff import next_wait
 from wakupush.gorush.batches import split
 from wakupush.gorush.notification import Notification, Platform
 from wakupush.protocol import notification as texts
 from wakupush.protocol.registration import TokenType
+from wakupush.protocol.request import NotificationType
 from wakupush.queues import DELIVER, DISPATCH
 from wakupush.server import tokens
 from wakupush.server.batch import count_events
 from wakupush.server.faults import INFRASTRUCTURE
+from wakupush.server.task_events import Lead, argument
 from wakupush.settings import STORE_SECONDS
 from wakupush.state import deliveries, events, registrations
 from wakupush.state.deliveries import Delivery, Settlement, State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from concurrent.futures import Future
+    from collections.abc import Iterable, Mapping
 
     from psycopg import Connection
 
     from wakupush.server.context import Context, Resources
+    from wakupush.settings import DeliverySettings
     from wakupush.state.deliveries import Due
     from wakupush.state.registrations import Target
 
@@ -41,6 +43,9 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Seconds for which a task waits for its posts before it leaves them to themselves.
 WAIT_SECONDS = 1.5
+#: Posts that hold all slots of a platform longer than this open its breaker. All being taken is no fault by itself:
+#: posted one by one, a burst fills them while every post is quick.
+HANG_SECONDS = 5.0
 #: Failures by delivery key, as far as they are final.
 Failed = dict[bytes, Failure]
 
@@ -51,25 +56,60 @@ class Posting:
 
     delivery: Delivery
     target: Target | None
+    #: Whether Flower shows this attempt. The first ones inside batches are shown if they fail in passing.
+    shown: bool = False
+    #: If the task that makes this attempt has the delivery's id.
+    lead: Lead | None = None
+
+
+def times_to_live(settings: DeliverySettings) -> dict[NotificationType, float]:
+    """Return the seconds after which deliveries expire, by the type of notification."""
+    return {
+        NotificationType.MESSAGE: settings.message_time_to_live,
+        NotificationType.MENTION: settings.mention_time_to_live,
+        NotificationType.REQUEST_TO_JOIN_COMMUNITY: settings.join_request_time_to_live,
+    }
 
 
 def start(context: Context, postings: list[Posting]) -> list[Future[Failed]]:
     """Start posting deliveries that are under our lease; the results are the failures that are final.
 
-    The posts of a platform share its slots that are free. What finds none waits for the schedule.
+    The posts of a platform share its slots that are free. What finds none, or a breaker that is open, waits for the
+    schedule.
     """
     settings = context.settings
     a_post = settings.gorush.timeout + settings.gorush.connect_timeout + STORE_SECONDS
     until = time.monotonic() + settings.delivery.lease - a_post
     futures = []
+    gone = [posting for posting in postings if posting.target is None]
+    if gone:
+        settled: Future[Failed] = Future()
+        settled.set_result(attempt(context, gone))
+        futures.append(settled)
     for platform, posts in _posts_by_platform(context, postings).items():
-        lanes = context.posts.reserve(platform, len(posts))
-        futures += [
-            context.posts.submit(platform, partial(_work_through, context, posts[lane::lanes], until))
-            for lane in range(lanes)
-        ]
-        if not lanes:
-            _put_back(context, posts)
+        futures += _start_platform(context, platform, posts, until)
+    return futures
+
+
+def _start_platform(
+    context: Context, platform: TokenType, posts: list[list[Posting]], until: float
+) -> list[Future[Failed]]:
+    """Start the posts of a platform: all of them in the slots that are free, or as many probes as its breaker gives."""
+    lanes = context.posts.reserve(platform, len(posts))
+    if not lanes:
+        if context.posts.hang(platform, HANG_SECONDS):
+            context.breaker.open(platform)
+        _put_back(context, posts)
+        return []
+    waiting: list[list[Posting]] = []
+    probes = context.breaker.take_probes(platform, lanes)
+    if probes is not None:
+        context.posts.release(platform, lanes - probes)
+        singles = [[posting] for post in posts for posting in post]
+        lanes, posts, waiting = probes, singles[:probes], singles[probes:]
+    work = partial(_work_through, context, platform, until=until, probe=probes is not None)
+    futures = [context.posts.submit(platform, partial(work, posts[lane::lanes])) for lane in range(lanes)]
+    _put_back(context, waiting)
     return futures
 
 
@@ -77,49 +117,65 @@ def _posts_by_platform(context: Context, postings: list[Posting]) -> dict[TokenT
     """Return the posts to make, for each platform: single ones where gorush's log could lose a failure."""
     by_key = {posting.delivery.delivery_key.hex(): posting for posting in postings}
     reachable = [_notification(context, posting.delivery, posting.target) for posting in postings if posting.target]
-    posts = [
-        [by_key[each.notif_id] for each in post]
-        for post in split(reachable, context.settings.gorush.batch_size, context.caution, time.monotonic())
-    ]
-    posts += [[posting] for posting in postings if posting.target is None]
     platforms: dict[TokenType, list[list[Posting]]] = {}
-    for post in posts:
-        platforms.setdefault(post[0].delivery.platform, []).append(post)
+    for post in split(reachable, context.settings.gorush.batch_size, context.caution, time.monotonic()):
+        members = [by_key[each.notif_id] for each in post]
+        platforms.setdefault(TokenType(post[0].platform.value), []).append(members)
     return platforms
 
 
-def _work_through(context: Context, posts: list[list[Posting]], until: float) -> Failed:
-    """Make posts one after another, as long as their leases cover the next one (monotonic seconds)."""
+def _work_through(
+    context: Context, platform: TokenType, posts: list[list[Posting]], *, until: float, probe: bool
+) -> Failed:
+    """Make posts one after another, while the breaker lets them and their leases cover one more.
+
+    Args:
+        context: of this process.
+        platform: of all of them.
+        posts: at least one.
+        until: monotonic seconds after which none is begun.
+        probe: whether they are probes.
+    """
     failed: Failed = {}
     for position, post in enumerate(posts):
-        if time.monotonic() > until:
+        # The first one was let through just now, and every lease covers one.
+        if position and (time.monotonic() > until or not context.breaker.is_closed(platform)):
             _put_back(context, posts[position:])
             break
-        failed |= attempt(context, post)
+        context.posts.begin(platform)
+        failed |= attempt(context, post, probe=probe)
     return failed
 
 
 def _put_back(context: Context, posts: list[list[Posting]]) -> None:
-    waiting = [posting.delivery for post in posts for posting in post]
-    metrics.DELIVERIES_DEFERRED.inc(len(waiting))
+    """Leave deliveries to the schedule, without an attempt."""
+    if not posts:
+        return
+    waiting = [posting for post in posts for posting in post]
+    metrics.DELIVERIES_DEFERRED.labels(waiting[0].delivery.platform.platform).inc(len(waiting))
     with context.pool.connection() as connection:
-        deliveries.put_back(connection, waiting)
+        deliveries.put_back(connection, [posting.delivery for posting in waiting])
+    context.task_events.send([context.task_events.put_off(posting.delivery) for posting in waiting if posting.shown])
 
 
-def attempt(context: Context, post: list[Posting]) -> Failed:
-    """Post deliveries that are under our lease, store what comes of it, and return those that failed for good."""
-    known: list[tuple[Posting, Failure | None]] = [
-        (posting, Failure.DEVICE_GONE) for posting in post if posting.target is None
-    ]
+def attempt(context: Context, post: list[Posting], *, probe: bool = False) -> Failed:
+    """Post deliveries that are under our lease, store what comes of it, and return those that failed for good.
+
+    A probe through a broken route counts no attempt, unless the push may have arrived: an outage is to use up none.
+    """
+    settlements = [_settlement(context, posting, Failure.DEVICE_GONE) for posting in post if posting.target is None]
     pairs = [(posting, posting.target) for posting in post if posting.target is not None]
     if pairs:
         notifications = [_notification(context, posting.delivery, target) for posting, target in pairs]
         begun = time.monotonic()
-        outcomes = context.gorush.post(notifications)
-        metrics.POST_SECONDS.labels(notifications[0].platform.label).observe(time.monotonic() - begun)
-        context.caution.note(notifications, outcomes, time.monotonic())
-        known += zip((posting for posting, _ in pairs), outcomes, strict=True)
-    settlements = [_settlement(context, posting, failure) for posting, failure in known]
+        posted = context.gorush.post(notifications)
+        platform = TokenType(notifications[0].platform.value)
+        metrics.POST_SECONDS.labels(platform.platform).observe(time.monotonic() - begun)
+        context.caution.note(notifications, posted.outcomes, time.monotonic())
+        settlements += [
+            _settlement(context, posting, failure, retry_after=posted.retry_after, probe=probe)
+            for (posting, _), failure in zip(pairs, posted.outcomes, strict=True)
+        ]
     try:
         settled = _store(context, settlements, len(post))
     except INFRASTRUCTURE as error:
@@ -127,7 +183,12 @@ def attempt(context: Context, post: list[Posting]) -> Failed:
         log.error(  # noqa: TRY400 - the traceback says nothing more
             "outcomes_not_stored", deliveries=len(post), error=type(error).__name__
         )
-        return {}
+        settled = []
+    if pairs:
+        # As it was stored: what gorush's webhook told counts, too.
+        outcomes = [settlement.failure for settlement in settled] or posted.outcomes
+        context.breaker.note(platform, outcomes, probe=probe)
+    _show(context, post, settled)
     return {
         settlement.delivery.delivery_key: settlement.failure
         for settlement in settled
@@ -135,27 +196,82 @@ def attempt(context: Context, post: list[Posting]) -> Failed:
     }
 
 
-def deliver(context: Context, delivery_keys: list[bytes], begun: int) -> None:
-    """Make the next attempt of deliveries that the schedule enqueued, unless somebody else began it."""
+def _show(context: Context, post: list[Posting], settled: list[Settlement]) -> None:
+    """Show in Flower what attempts came to, unless the task that has the delivery's id does so."""
+    by_key = {posting.delivery.delivery_key: posting for posting in post}
+    told = []
+    for settlement in settled:
+        posting = by_key[settlement.delivery.delivery_key]
+        if posting.lead and posting.lead.tell(settlement):
+            continue
+        if not posting.shown and settlement.state is State.PENDING:
+            told += context.task_events.begun(settlement.delivery)
+        if posting.shown or settlement.state is State.PENDING:
+            told.append(context.task_events.ended(settlement))
+    context.task_events.send(told)
+
+
+def deliver(context: Context, claimed: Mapping[bytes, int], task_id: str) -> Settlement | None:
+    """Make the next attempt of deliveries that the schedule enqueued, unless somebody else began it.
+
+    Args:
+        context: of this process.
+        claimed: delivery keys, and how many attempts were begun when the schedule claimed them.
+        task_id: of the task that does this; one of the deliveries has the same.
+
+    Returns:
+        What the attempt of that delivery came to, for the task to end so. None if that is not known yet, or if there
+        was none; then whoever stores it shows it.
+    """
     settings = context.settings.delivery
+    lead = Lead()
     with context.pool.connection() as connection:
-        taken = deliveries.take(connection, delivery_keys, begun=begun, seconds=settings.lease)
+        taken = deliveries.take(connection, claimed, seconds=settings.lease)
         happened = [
             _event(context, _before(delivery), EventKind.UNKNOWN, Failure.LEASE_LOST)
             for delivery in taken
             if delivery.failure is Failure.LEASE_LOST
         ]
         given_up = [settlement for delivery in taken if (settlement := _give_up(context, delivery)) is not None]
-        for settlement in deliveries.settle(connection, given_up):
+        settled = deliveries.settle(connection, given_up)
+        for settlement in settled:
             kind = EventKind.EXPIRED if settlement.state is State.EXPIRED else EventKind.DEAD_LETTER
             happened.append(_event(context, _before(settlement.delivery), kind, settlement.failure))
-        over = {settlement.delivery.delivery_key for settlement in given_up}
-        going_on = [delivery for delivery in taken if delivery.delivery_key not in over]
-        targets = registrations.targets(connection, {delivery.installation for delivery in going_on})
+        targets = registrations.targets(connection, {delivery.installation for delivery in taken})
         events.add(connection, happened)
     count_events(happened)
-    postings = [Posting(delivery, targets.get(delivery.installation)) for delivery in going_on]
-    wait_for(start(context, postings), WAIT_SECONDS)
+    postings = [
+        Posting(
+            delivery,
+            targets.get(delivery.installation),
+            shown=True,
+            lead=lead if delivery.task_id == task_id else None,
+        )
+        for delivery in taken
+    ]
+    _show_begun(context, postings)
+    _show(context, postings, settled)
+    over = {settlement.delivery.delivery_key for settlement in given_up}
+    going_on = [posting for posting in postings if posting.delivery.delivery_key not in over]
+    wait_for(start(context, going_on), WAIT_SECONDS)
+    return lead.leave()
+
+
+def _show_begun(context: Context, postings: list[Posting]) -> None:
+    """Show in Flower that attempts begin; the task shows the one that has its id, unless its last one was lost."""
+    shown = context.task_events
+    told = []
+    for posting in postings:
+        delivery = posting.delivery
+        lost = delivery.failure is Failure.LEASE_LOST
+        if lost:
+            metrics.RETRIES.labels(delivery.platform.platform, Failure.LEASE_LOST.label).inc()
+            told.append(shown.retried(delivery, Failure.LEASE_LOST))
+        if posting.lead is None:
+            told += shown.begun(delivery)
+        elif lost:
+            told.append(shown.started(delivery))
+    shown.send(told)
 
 
 def _before(delivery: Delivery) -> Delivery:
@@ -185,34 +301,40 @@ def wait_for(futures: Iterable[Future[Failed]], seconds: float) -> Failed:
 
 
 def claim_due(resources: Resources) -> int:
-    """Enqueue the next attempts of deliveries whose time has come; return how many."""
+    """Enqueue the next attempts of deliveries whose time has come; return how many.
+
+    No more than `claim_queue` tasks wait in the dispatch queue then, so that a backlog does not come before new
+    requests; and only what the platform's breaker lets through.
+    """
     settings = resources.settings.delivery
-    with resources.pool.connection() as connection:
-        due = deliveries.claim(connection, limit=settings.claim_batch, seconds=settings.claim)
     size = resources.settings.gorush.batch_size
-    for _, group in groupby(sorted(due, key=_alike), key=_alike):
-        members = list(group)
-        for position in range(0, len(members), size):
-            _enqueue(resources, members[position : position + size])
-    return len(due)
-
-
-def _alike(due: Due) -> tuple[int, int, str]:
-    return due.platform, due.begun, due.failure.label if due.failure else ""
+    claimed = 0
+    for platform in TokenType:
+        room = settings.claim_queue - resources.redis.llen(DISPATCH.name)
+        most = resources.breaker.claimable(platform, min(settings.claim_batch, room * size))
+        if most <= 0:
+            continue
+        with resources.pool.connection() as connection:
+            due = deliveries.claim(connection, platform, limit=most, seconds=settings.claim)
+        due.sort(key=lambda one: (one.begun, one.failure.label if one.failure else ""))
+        for position in range(0, len(due), size):
+            _enqueue(resources, due[position : position + size])
+        claimed += len(due)
+    return claimed
 
 
 def _enqueue(resources: Resources, due: list[Due]) -> None:
-    """Enqueue one attempt of deliveries of one platform; its argument is what an operator reads in Flower."""
-    platform, begun, failure = _alike(due[0])
+    """Enqueue one attempt of each of several deliveries of a platform, under the id and with the facts of the first."""
+    first = due[0]
     most = resources.settings.delivery.max_attempts
-    count = f"{len(due)} {TokenType(platform).platform}"
     resources.app.send_task(
         DELIVER,
-        args=[[one.delivery_key.hex() for one in due], begun],
+        args=[{one.delivery_key.hex(): one.begun for one in due}],
         queue=DISPATCH.name,
-        task_id=due[0].task_id,
+        task_id=first.task_id,
+        retries=first.begun,
         headers={"messages": len(due), "seen": resources.now()},
-        argsrepr=f"(attempt {begun + 1} of {most}, {count}, after {failure or 'waiting'})",
+        argsrepr=argument(first.begun + 1, most, len(due), first.platform, first.failure),
         kwargsrepr="",
     )
 
@@ -237,18 +359,25 @@ def _notification(context: Context, delivery: Delivery, target: Target) -> Notif
     )
 
 
-def _settlement(context: Context, posting: Posting, failure: Failure | None) -> Settlement:
+def _settlement(
+    context: Context, posting: Posting, failure: Failure | None, *, retry_after: float = 0.0, probe: bool = False
+) -> Settlement:
+    delivery = posting.delivery
     version = posting.target.version if posting.target else None
     if failure is None:
         suspected = posting.target is not None and posting.target.suspected
-        return Settlement(delivery=posting.delivery, state=State.DELIVERED, version=version, suspected=suspected)
-    state, wait = _after(context, posting.delivery, failure)
-    return Settlement(delivery=posting.delivery, state=state, failure=failure, wait=wait, version=version)
+        return Settlement(delivery=delivery, state=State.DELIVERED, version=version, suspected=suspected)
+    counted = not (probe and failure.route is Route.BROKEN and not failure.unknown)
+    state, wait = _after(context, delivery, failure, counted=counted, retry_after=retry_after)
+    return Settlement(delivery=delivery, state=state, failure=failure, wait=wait, counted=counted, version=version)
 
 
-def _after(context: Context, delivery: Delivery, failure: Failure) -> tuple[State, float | None]:
+def _after(
+    context: Context, delivery: Delivery, failure: Failure, *, counted: bool = True, retry_after: float = 0.0
+) -> tuple[State, float | None]:
     """Return the state after an attempt that failed, and the seconds until the next one."""
-    wait = next_wait(failure, delivery.attempt, context.settings.delivery)
+    begun = delivery.attempt if counted else max(1, delivery.attempt - 1)
+    wait = next_wait(failure, begun, context.settings.delivery, at_least=retry_after)
     if wait is not None:
         return State.PENDING, wait
     return State.FAILED if failure.retry is Retry.NEVER else State.DEAD_LETTER, None
@@ -284,6 +413,9 @@ def _store(context: Context, settlements: list[Settlement], batch_size: int) -> 
         happened += _learn(context, connection, settled, doubted)
         events.add(connection, happened)
     count_events(happened)
+    for settlement in settled:
+        if settlement.state is State.PENDING and settlement.failure is not None:
+            metrics.RETRIES.labels(settlement.delivery.platform.platform, settlement.failure.label).inc()
     return settled
 
 

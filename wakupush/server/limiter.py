@@ -11,12 +11,15 @@ from limits.strategies import FixedWindowRateLimiter
 from redis import RedisError
 
 from wakupush import metrics
+from wakupush.connections import NO_RETRY
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Names of what is limited.
 FIRST_REGISTRATIONS: Final = "first_registrations"
 REPEATS: Final = "repeats"
+DEVICE_PUSHES: Final = "device_pushes"
+TOPIC_QUERIES: Final = "topic_queries"
 
 
 class Limiter:
@@ -29,7 +32,11 @@ class Limiter:
 
     def __init__(self, redis_url: str, timeout: float) -> None:
         storage = storage_from_string(
-            redis_url, socket_timeout=timeout, socket_connect_timeout=timeout, key_prefix="wakupush:limit"
+            redis_url,
+            socket_timeout=timeout,
+            socket_connect_timeout=timeout,
+            retry=NO_RETRY,  # type: ignore[arg-type]  # handed on to redis-py, as all options are
+            key_prefix="wakupush:limit",
         )
         self._limiter = FixedWindowRateLimiter(storage)
 
@@ -38,9 +45,11 @@ class Limiter:
 
         Args:
             name: what is limited.
-            most: how many a minute.
+            most: how many a minute; 0 is no limit, and nothing is counted.
             key: tells apart what is limited each by itself. No secret.
         """
+        if not most:
+            return True
         try:
             return self._limiter.hit(RateLimitItemPerMinute(most), name, key)
         except RedisError as error:

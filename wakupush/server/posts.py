@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import BoundedSemaphore
+from threading import BoundedSemaphore, get_ident
 from typing import TYPE_CHECKING, TypeVar
 
 from wakupush.protocol.registration import TokenType
@@ -24,9 +25,11 @@ class Posts:
     """
 
     def __init__(self, slots: int) -> None:
-        each = max(1, slots // len(TokenType))
-        self._slots = {platform: BoundedSemaphore(each) for platform in TokenType}
-        self._threads = ThreadPoolExecutor(each * len(TokenType), "post")
+        self._each = max(1, slots // len(TokenType))
+        self._slots = {platform: BoundedSemaphore(self._each) for platform in TokenType}
+        self._threads = ThreadPoolExecutor(self._each * len(TokenType), "post")
+        #: When the post that a thread makes was begun, in monotonic seconds.
+        self._begun: dict[TokenType, dict[int, float]] = {platform: {} for platform in TokenType}
 
     def reserve(self, platform: TokenType, most: int) -> int:
         """Take as many slots of a platform as are free, at most `most`, and return how many."""
@@ -35,11 +38,31 @@ class Posts:
             taken += 1
         return taken
 
+    def release(self, platform: TokenType, slots: int) -> None:
+        """Give back slots that were reserved and are not needed."""
+        for _ in range(slots):
+            self._slots[platform].release()
+
     def submit(self, platform: TokenType, work: Callable[[], T]) -> Future[T]:
         """Start work in a slot that was reserved; it is given back at the end."""
-        future = self._threads.submit(work)
-        future.add_done_callback(lambda _: self._slots[platform].release())
-        return future
+
+        def run() -> T:
+            try:
+                return work()
+            finally:
+                self._begun[platform].pop(get_ident(), None)
+                self._slots[platform].release()
+
+        return self._threads.submit(run)
+
+    def begin(self, platform: TokenType) -> None:
+        """Say that the calling thread, in its slot, begins a post."""
+        self._begun[platform][get_ident()] = time.monotonic()
+
+    def hang(self, platform: TokenType, seconds: float) -> bool:
+        """Say whether every slot of a platform is held by a post that takes longer than this."""
+        begun = list(self._begun[platform].values())
+        return len(begun) == self._each and max(begun) < time.monotonic() - seconds
 
     def close(self) -> None:
         """Wait for everything that is under way."""

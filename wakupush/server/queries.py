@@ -12,6 +12,7 @@ from wakupush.protocol import topics
 from wakupush.protocol.application import Opened, Type
 from wakupush.protocol.errors import Refused
 from wakupush.queues import QUERY
+from wakupush.server.limiter import TOPIC_QUERIES
 from wakupush.server.opening import open_asymmetric, open_symmetric
 from wakupush.state import query_topics, registrations
 
@@ -36,6 +37,9 @@ def handle(batch: Batch, connection: Connection, entries: list[Entry]) -> None:
         except Refused as refused:
             batch.record(entry, EventKind.REFUSED, failure=refused.failure)
             continue
+        if not _may_ask(batch, entry):
+            batch.record(entry, EventKind.REFUSED, failure=Failure.QUERY_RATE_LIMIT)
+            continue
         asked.append((entry, message, wanted))
     known = registrations.devices(connection, {key for _, _, wanted in asked for key in wanted})
     for entry, message, wanted in asked:
@@ -47,6 +51,12 @@ def handle(batch: Batch, connection: Connection, entries: list[Entry]) -> None:
             continue
         batch.record(entry, EventKind.QUERIED)
         batch.answer(entry, message.signer, Type.PUSH_NOTIFICATION_QUERY_RESPONSE, inner)
+
+
+def _may_ask(batch: Batch, entry: Entry) -> bool:
+    """Count a query on the topic that it came on, and say whether it is within the limit."""
+    most = batch.context.settings.limits.queries_per_topic_per_minute
+    return batch.context.limiter.allows(TOPIC_QUERIES, most, entry.message.content_topic)
 
 
 def _open(batch: Batch, connection: Connection, entries: list[Entry]) -> list[tuple[Entry, Content]]:

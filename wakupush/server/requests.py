@@ -13,8 +13,8 @@ from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.request import Admitted, Filtered, NotificationType
 from wakupush.server.batch import seal_answer
-from wakupush.server.deliveries import Posting
-from wakupush.server.limiter import REPEATS
+from wakupush.server.deliveries import Posting, times_to_live
+from wakupush.server.limiter import DEVICE_PUSHES, REPEATS
 from wakupush.server.opening import open_asymmetric
 from wakupush.state import deliveries, events, registrations, requests
 from wakupush.state.deliveries import Delivery
@@ -180,6 +180,9 @@ def _decide(
         delivery_key = None
         if before is not None and before[position]:
             decision = Admitted.ADMITTED
+        elif decision is Admitted.ADMITTED and platform is not None and not _may_push(batch, installation):
+            decision = Failure.DEVICE_RATE_LIMIT
+            batch.record(asked.entry, EventKind.REFUSED, failure=decision, installation=installation)
         elif decision is Admitted.ADMITTED and platform is not None:
             delivery_key = rules.delivery_key(asked.request.message_id, item)
             wanted.setdefault(delivery_key, _delivery(asked, item, installation, platform, delivery_key))
@@ -189,6 +192,12 @@ def _decide(
             batch.record(asked.entry, EventKind.REFUSED, failure=decision, installation=installation)
         asked.failures.append(decision if isinstance(decision, Failure) else None)
         asked.delivery_keys.append(delivery_key)
+
+
+def _may_push(batch: Batch, installation: Installation) -> bool:
+    """Count a notification of a device, and say whether it is within the limit."""
+    most = batch.context.settings.limits.pushes_per_device_per_minute
+    return batch.context.limiter.allows(DEVICE_PUSHES, most, installation.installation_hash.hex())
 
 
 def _delivery(
@@ -213,7 +222,7 @@ def _add(batch: Batch, connection: Connection, asked: list[Asked], wanted: Itera
     """Add the deliveries that are new, under a lease of this worker."""
     wanted = list(wanted)
     settings = batch.context.settings.delivery
-    added = deliveries.add(connection, wanted, seconds=settings.lease, time_to_live=settings.time_to_live)
+    added = deliveries.add(connection, wanted, seconds=settings.lease, time_to_live=times_to_live(settings))
     targets = registrations.targets(connection, {delivery.installation for delivery in wanted}) if added else {}
     entries = {key: each.entry for each in reversed(asked) for key in each.delivery_keys if key}
     postings = []

@@ -13,11 +13,12 @@ from wakupush.state.deliveries import State
 from wakupush.state.queries import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from psycopg import Connection, Cursor
 
     from wakupush.failures import Failure
+    from wakupush.protocol.request import NotificationType
 
 _SQL = load("dead_letters")
 #: Bytes of a delivery key.
@@ -119,7 +120,11 @@ def count(connection: Connection, selection: Selection) -> int:
 
 
 def retry(
-    connection: Connection, selection: Selection, after: Position | None, *, time_to_live: float
+    connection: Connection,
+    selection: Selection,
+    after: Position | None,
+    *,
+    time_to_live: Mapping[NotificationType, float],
 ) -> list[Position]:
     """Make dead letters due, with all attempts and their time to live anew; return where they stood.
 
@@ -130,11 +135,11 @@ def retry(
         connection: the schedule enqueues them once that is committed.
         selection: which.
         after: only those behind this position.
-        time_to_live: seconds after which they expire.
+        time_to_live: seconds after which they expire, by the type of notification.
     """
-    return sorted(
-        _execute(connection, "retry", selection, after=after, limit=CHUNK_ROWS, time_to_live=time_to_live).fetchall()
-    )
+    types, seconds = list(time_to_live), list(time_to_live.values())
+    again = _execute(connection, "retry", selection, after=after, limit=CHUNK_ROWS, types=types, seconds=seconds)
+    return sorted(again.fetchall())
 
 
 def drop(connection: Connection, selection: Selection, after: Position | None) -> list[Position]:

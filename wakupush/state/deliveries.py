@@ -50,6 +50,8 @@ class State(StrEnum):
         return self in {State.EXPIRED, State.DEAD_LETTER}
 
 
+#: The state in which deliveries are added, under a lease.
+INITIAL = State.POSTING
 #: Every legal transition. What failed, expired or ran out of attempts is taken up again by a new envelope; an operator
 #: sends dead letters again; gorush's webhook may tell that what read as delivered was not.
 TRANSITIONS: Mapping[State, frozenset[State]] = {
@@ -110,20 +112,28 @@ class Settlement:
     failure: Failure | None = None
     #: Seconds until the next attempt, for PENDING.
     wait: float | None = None
+    #: False where the attempt does not count, because it was known to have little chance.
+    counted: bool = True
     #: Of the registration that was tried.
     version: int | None = None
     #: Whether its device token was doubted lately.
     suspected: bool = False
 
 
-def add(connection: Connection, deliveries: Sequence[Delivery], *, seconds: float, time_to_live: float) -> set[bytes]:
+def add(
+    connection: Connection,
+    deliveries: Sequence[Delivery],
+    *,
+    seconds: float,
+    time_to_live: Mapping[NotificationType, float],
+) -> set[bytes]:
     """Add deliveries in the state POSTING; return the keys of those that were new, or had failed before.
 
     Args:
         connection: in the transaction of the request.
         deliveries: for the caller to post once that is committed, under the leases that they carry.
         seconds: how long these leases are.
-        time_to_live: seconds after which the deliveries expire.
+        time_to_live: seconds after which deliveries expire, by the type of notification.
     """
     rows = [
         {
@@ -136,6 +146,7 @@ def add(connection: Connection, deliveries: Sequence[Delivery], *, seconds: floa
             "message": delivery.message,
             "lease": delivery.lease,
             "seen": delivery.seen,
+            "time_to_live": time_to_live[delivery.notification_type],
             "task_id": delivery.task_id,
             "trace_id": delivery.trace_id,
         }
@@ -143,18 +154,19 @@ def add(connection: Connection, deliveries: Sequence[Delivery], *, seconds: floa
     ]
     if not rows:
         return set()
-    added = connection.execute(_SQL["add"], columns(rows) | {"seconds": seconds, "time_to_live": time_to_live})
+    added = connection.execute(_SQL["add"], columns(rows) | {"seconds": seconds})
     return {delivery_key for (delivery_key,) in added}
 
 
-def claim(connection: Connection, *, limit: int, seconds: float) -> list[Due]:
-    """Return deliveries whose time has come or whose lease has ended.
+def claim(connection: Connection, platform: TokenType, *, limit: int, seconds: float) -> list[Due]:
+    """Return deliveries of a platform whose lease has ended or whose time has come, at most `limit`, in this order.
 
     For `seconds` nobody else gets them, and whoever takes them by then counts the attempt; if nobody does, because the
-    task was lost or waits in its queue, they come again. At most `limit` of each of the two kinds are returned.
+    task was lost or waits in its queue, they come again.
     """
     rows = connection.execute(
-        _SQL["claim"], {"limit": limit, "seconds": seconds, "lease_lost": Failure.LEASE_LOST.label}
+        _SQL["claim"],
+        {"platform": platform, "limit": limit, "seconds": seconds, "lease_lost": Failure.LEASE_LOST.label},
     ).fetchall()
     return [
         Due(
@@ -168,17 +180,17 @@ def claim(connection: Connection, *, limit: int, seconds: float) -> list[Due]:
     ]
 
 
-def take(connection: Connection, delivery_keys: Collection[bytes], *, begun: int, seconds: float) -> list[Delivery]:
+def take(connection: Connection, claimed: Mapping[bytes, int], *, seconds: float) -> list[Delivery]:
     """Begin the next attempt of deliveries; return those of which as many were begun as expected, and nobody has.
 
     Args:
         connection: to be committed before the attempt.
-        delivery_keys: as they were claimed.
-        begun: attempts that were begun so far.
+        claimed: their keys, and how many attempts were begun when they were claimed.
         seconds: how long the lease is.
     """
     rows = connection.execute(
-        _SQL["take"], {"delivery_keys": list(delivery_keys), "begun": begun, "lease": uuid4(), "seconds": seconds}
+        _SQL["take"],
+        {"delivery_key": list(claimed), "begun": list(claimed.values()), "lease": uuid4(), "seconds": seconds},
     ).fetchall()
     return [
         Delivery(
@@ -226,6 +238,7 @@ def settle(connection: Connection, settlements: Sequence[Settlement]) -> list[Se
             "failure": settlement.failure and settlement.failure.label,
             "version": settlement.version,
             "wait": settlement.wait,
+            "counted": settlement.counted,
             "finished": settlement.state.is_final,
             "forget": settlement.state.is_final and not settlement.state.is_dead_letter,
         }

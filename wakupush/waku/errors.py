@@ -15,6 +15,10 @@ class NodeUnreachable(NodeError):
     """
 
 
+class NodeBusy(NodeUnreachable):
+    """The node limits the rate of requests: ask again, more slowly."""
+
+
 class NotSubscribed(NodeError):
     """The node has no subscription to the topic that was read: it is new or was restarted.
 

@@ -5,14 +5,11 @@ Source: waku-rest contract, sections 1, 2, 6 and 7. Success is the status alone;
 
 from __future__ import annotations
 
-import json
 import threading
-import time
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-import httpx2
 from tenacity import (
     Retrying,
     retry_if_exception_type,
@@ -21,18 +18,16 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from wakupush.waku.client import NodeClient
 from wakupush.waku.codec import decode_messages, encode_message, parse
 from wakupush.waku.errors import NodeUnreachable, NodeUnreadable, NotSubscribed
 from wakupush.waku.rest import check, check_published, messages_path, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import TracebackType
 
     from wakupush.protocol.waku_message import WakuMessage
 
-#: Bytes of an answer at most; go-waku's default queue of 1000 messages of the largest size stays below.
-ANSWER_LIMIT = 256 * 1024 * 1024
 #: go-waku has no health without RLN; a node that starts up has no routes yet.
 _NO_HEALTH = {HTTPStatus.NOT_FOUND, HTTPStatus.NOT_IMPLEMENTED}
 
@@ -64,25 +59,14 @@ class NodeHealth:
     state: str
 
 
-class WakuNode:
-    """A client of one node. One per process, made after a fork; its threads may share it.
+class WakuNode(NodeClient):
+    """A client of one node's relay.
 
     Only the process that polls a topic may subscribe to it: an unread subscription stops a whole go-waku.
-
-    Args:
-        url: of the REST API, for example ``http://127.0.0.1:8645``. Proxies of the environment are not used.
-        timeout: seconds for the connection, for each read and write, and for the whole body of an answer.
-        connections: connections at most.
     """
 
     def __init__(self, url: str, *, timeout: float = 10.0, connections: int = 8) -> None:
-        self._timeout = timeout
-        self._http = httpx2.Client(
-            base_url=url,
-            timeout=httpx2.Timeout(connect=timeout, read=timeout, write=timeout, pool=timeout),
-            limits=httpx2.Limits(max_connections=connections, max_keepalive_connections=connections),
-            trust_env=False,
-        )
+        super().__init__(url, timeout=timeout, connections=connections)
         #: Topics to which the node is believed to be subscribed, each with a mark of when that was learned.
         self._subscribed: dict[str, object] = {}
         self._lock = threading.Lock()
@@ -180,34 +164,6 @@ class WakuNode:
                 return NodeHealth(ready=state == "READY", state=printable(state))
         raise NodeUnreadable("the answer is not a node's health")
 
-    def close(self) -> None:
-        """Close all connections."""
-        self._http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _call(self, method: str, path: str, value: object = None) -> bytes:
-        status, body = self._send(method, path, value)
-        check(status, body)
-        return body
-
-    def _send(self, method: str, path: str, value: object = None) -> tuple[int, bytes]:
-        content = None if value is None else json.dumps(value)
-        headers = None if value is None else {"Content-Type": "application/json"}
-        try:
-            with self._http.stream(method, path, content=content, headers=headers) as response:
-                return response.status_code, _read(response, self._timeout)
-        except httpx2.DecodingError as error:
-            raise NodeUnreadable("the answer cannot be decompressed") from error
-        except httpx2.RequestError as error:
-            raise NodeUnreachable(f"{method} {path}: {type(error).__name__}") from error
-
 
 def publish_with_retry(
     node: WakuNode,
@@ -241,13 +197,3 @@ def publish_with_retry(
         reraise=True,
     )
     retrying(node.publish, pubsub_topic, message)
-
-
-def _read(response: httpx2.Response, seconds: float) -> bytes:
-    deadline = time.monotonic() + seconds
-    body = bytearray()
-    for chunk in response.iter_bytes():
-        body += chunk
-        if len(body) > ANSWER_LIMIT or time.monotonic() > deadline:
-            raise NodeUnreadable("the answer does not end")
-    return bytes(body)

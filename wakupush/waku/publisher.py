@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from threading import Thread
 from typing import TYPE_CHECKING
 
 import aiohttp
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 from yarl import URL
 
 from wakupush.waku.codec import encode_message
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-#: Attempts to publish a message.
-ATTEMPTS = 2
-#: Largest wait in seconds between them.
+#: Largest wait in seconds before a message is published once more.
 MOST_WAIT = 0.3
 
 
@@ -93,13 +91,12 @@ class Publisher:
         return list(await asyncio.gather(*(publish(topic, message) for topic, message in messages)))
 
     async def _publish_again(self, pubsub_topic: str, message: WakuMessage) -> None:
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(NodeUnreachable),
-            wait=wait_random_exponential(multiplier=MOST_WAIT, max=MOST_WAIT),
-            stop=stop_after_attempt(ATTEMPTS),
-            reraise=True,
-        )
-        await retrying(self._publish, pubsub_topic, message)
+        try:
+            await self._publish(pubsub_topic, message)
+        except NodeUnreachable:
+            # Most often the node closed a connection that was idle.
+            await asyncio.sleep(random.uniform(0, MOST_WAIT))
+            await self._publish(pubsub_topic, message)
 
     async def _publish(self, pubsub_topic: str, message: WakuMessage) -> None:
         # The topic is one segment of the path, percent-encoded, and must stay so.

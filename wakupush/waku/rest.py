@@ -8,7 +8,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from urllib.parse import quote
 
-from wakupush.waku.errors import NodeRefused, NodeUnreachable
+from wakupush.waku.errors import NodeBusy, NodeRefused, NodeUnreachable
 
 #: Characters of a node's text that are kept.
 TEXT_LIMIT = 200
@@ -45,7 +45,7 @@ def check(status: int, body: bytes) -> None:
     """Check the status of an answer.
 
     Raises:
-        NodeUnreachable: try again.
+        NodeUnreachable: try again; `NodeBusy`: more slowly.
         NodeRefused: the node judged what was sent.
     """
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
@@ -53,6 +53,8 @@ def check(status: int, body: bytes) -> None:
     text = printable(body[: 4 * TEXT_LIMIT].decode("utf-8", "replace"))
     if status in _REFUSALS:
         raise NodeRefused(status, text)
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        raise NodeBusy(f"{status}: {text}")
     raise NodeUnreachable(f"{status}: {text}")
 
 

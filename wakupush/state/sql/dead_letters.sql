@@ -19,10 +19,10 @@ UPDATE deliveries SET
     attempt = 0,
     failure = NULL,
     next_attempt_at = now(),
-    expires_at = now() + %(time_to_live)s * interval '1 second',
+    expires_at = now() + seconds * interval '1 second',
     finished_at = NULL
-FROM chosen
-WHERE deliveries.delivery_key = chosen.delivery_key
+FROM chosen, unnest(%(types)s::smallint[], %(seconds)s::float8[]) AS life (type, seconds)
+WHERE deliveries.delivery_key = chosen.delivery_key AND deliveries.notification_type = life.type
 RETURNING chosen.finished_at, chosen.delivery_key
 
 -- name: drop
@@ -36,7 +36,7 @@ WHERE deliveries.delivery_key = chosen.delivery_key
 RETURNING chosen.finished_at, chosen.delivery_key
 
 -- name: of_keys
-AND delivery_key = ANY (%(keys)s)
+AND delivery_key = ANY (%(keys)b)
 
 -- name: of_reason
 AND failure = %(reason)s

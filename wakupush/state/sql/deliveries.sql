@@ -5,15 +5,15 @@ INSERT INTO deliveries AS old (
 )
 SELECT
     delivery_key, key_hash, installation_hash, platform, notification_type, chat_id, message, 'posting', 1, lease,
-    now() + %(seconds)s * interval '1 second', to_timestamp(seen), now() + %(time_to_live)s * interval '1 second',
+    now() + %(seconds)s * interval '1 second', to_timestamp(seen), now() + time_to_live * interval '1 second',
     task_id, trace_id
 FROM unnest(
-    %(delivery_key)s::bytea[], %(key_hash)s::bytea[], %(installation_hash)s::bytea[], %(platform)s::smallint[],
-    %(notification_type)s::smallint[], %(chat_id)s::bytea[], %(message)s::bytea[], %(lease)s::uuid[],
-    %(seen)s::float8[], %(task_id)s::text[], %(trace_id)s::text[]
+    %(delivery_key)b::bytea[], %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(platform)s::smallint[],
+    %(notification_type)s::smallint[], %(chat_id)b::bytea[], %(message)b::bytea[], %(lease)s::uuid[],
+    %(seen)s::float8[], %(time_to_live)s::float8[], %(task_id)s::text[], %(trace_id)s::text[]
 ) AS new (
-    delivery_key, key_hash, installation_hash, platform, notification_type, chat_id, message, lease, seen, task_id,
-    trace_id
+    delivery_key, key_hash, installation_hash, platform, notification_type, chat_id, message, lease, seen, time_to_live,
+    task_id, trace_id
 )
 ORDER BY delivery_key
 ON CONFLICT (delivery_key) DO UPDATE SET
@@ -35,16 +35,14 @@ WHERE old.state IN ('failed', 'expired', 'dead_letter')
 RETURNING delivery_key
 
 -- name: claim
-WITH waiting AS MATERIALIZED (
+WITH lapsed AS MATERIALIZED (
     SELECT delivery_key FROM deliveries
-    WHERE state = 'pending' AND next_attempt_at <= now()
-    ORDER BY next_attempt_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-), lapsed AS MATERIALIZED (
-    SELECT delivery_key FROM deliveries
-    WHERE state = 'posting' AND lease_until <= now()
+    WHERE state = 'posting' AND platform = %(platform)s AND lease_until <= now()
     ORDER BY lease_until LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-), due AS (
-    SELECT delivery_key FROM waiting UNION ALL SELECT delivery_key FROM lapsed
+), waiting AS MATERIALIZED (
+    SELECT delivery_key FROM deliveries
+    WHERE state = 'pending' AND platform = %(platform)s AND next_attempt_at <= now()
+    ORDER BY next_attempt_at LIMIT %(limit)s - (SELECT count(*) FROM lapsed) FOR UPDATE SKIP LOCKED
 )
 UPDATE deliveries SET
     state = 'pending',
@@ -52,9 +50,9 @@ UPDATE deliveries SET
     lease = NULL,
     lease_until = NULL,
     next_attempt_at = now() + %(seconds)s * interval '1 second'
-FROM due
-WHERE deliveries.delivery_key = due.delivery_key
-RETURNING deliveries.delivery_key, platform, attempt, failure, task_id
+-- Not by a join: not knowing how few they are, the planner would read the whole table.
+WHERE delivery_key = ANY (ARRAY(SELECT delivery_key FROM lapsed UNION ALL SELECT delivery_key FROM waiting))
+RETURNING delivery_key, platform, attempt, failure, task_id
 
 -- name: take
 UPDATE deliveries SET
@@ -64,16 +62,18 @@ UPDATE deliveries SET
     next_attempt_at = NULL,
     lease = %(lease)s,
     lease_until = now() + %(seconds)s * interval '1 second'
-WHERE delivery_key = ANY (%(delivery_keys)s) AND state = 'pending' AND attempt = %(begun)s
-RETURNING delivery_key, key_hash, installation_hash, platform, notification_type, chat_id, message, attempt, lease,
-    task_id, trace_id, extract(epoch FROM seen_at)::float8, failure, expires_at <= now()
+FROM unnest(%(delivery_key)b::bytea[], %(begun)s::smallint[]) AS claimed (delivery_key, begun)
+WHERE deliveries.delivery_key = claimed.delivery_key AND state = 'pending' AND attempt = claimed.begun
+RETURNING deliveries.delivery_key, key_hash, installation_hash, platform, notification_type, chat_id, message, attempt,
+    lease, task_id, trace_id, extract(epoch FROM seen_at)::float8, failure, expires_at <= now()
 
 -- name: lock
-SELECT delivery_key, feedback FROM deliveries WHERE delivery_key = ANY (%(delivery_key)s) ORDER BY delivery_key FOR UPDATE
+SELECT delivery_key, feedback FROM deliveries WHERE delivery_key = ANY (%(delivery_key)b) ORDER BY delivery_key FOR UPDATE
 
 -- name: settle
 UPDATE deliveries SET
     state = new.state,
+    attempt = CASE WHEN new.counted THEN attempt ELSE attempt - 1 END,
     failure = new.failure,
     feedback = NULL,
     version = new.version,
@@ -84,9 +84,9 @@ UPDATE deliveries SET
     chat_id = CASE WHEN new.forget THEN NULL ELSE chat_id END,
     message = CASE WHEN new.forget THEN NULL ELSE message END
 FROM unnest(
-    %(delivery_key)s::bytea[], %(lease)s::uuid[], %(state)s::text[], %(failure)s::text[], %(version)s::numeric[],
-    %(wait)s::float8[], %(finished)s::boolean[], %(forget)s::boolean[]
-) AS new (delivery_key, lease, state, failure, version, wait, finished, forget)
+    %(delivery_key)b::bytea[], %(lease)s::uuid[], %(state)s::text[], %(failure)s::text[], %(version)s::numeric[],
+    %(wait)s::float8[], %(counted)s::boolean[], %(finished)s::boolean[], %(forget)s::boolean[]
+) AS new (delivery_key, lease, state, failure, version, wait, counted, finished, forget)
 WHERE deliveries.delivery_key = new.delivery_key AND deliveries.state = 'posting' AND deliveries.lease = new.lease
 RETURNING deliveries.delivery_key
 
@@ -98,7 +98,7 @@ UPDATE deliveries SET
     lease = NULL,
     lease_until = NULL,
     next_attempt_at = now() + interval '1 second'
-FROM unnest(%(delivery_key)s::bytea[], %(lease)s::uuid[]) AS new (delivery_key, lease)
+FROM unnest(%(delivery_key)b::bytea[], %(lease)s::uuid[]) AS new (delivery_key, lease)
 WHERE deliveries.delivery_key = new.delivery_key AND deliveries.state = 'posting' AND deliveries.lease = new.lease
 
 -- name: note_feedback
@@ -124,6 +124,6 @@ RETURNING deliveries.delivery_key
 
 -- name: apply_feedback
 UPDATE deliveries SET state = 'failed', failure = feedback, feedback = NULL, feedback_due_at = NULL
-WHERE delivery_key = ANY (%(delivery_keys)s) AND state = 'delivered' AND feedback IS NOT NULL
+WHERE delivery_key = ANY (%(delivery_keys)b) AND state = 'delivered' AND feedback IS NOT NULL
 RETURNING delivery_key, key_hash, installation_hash, platform, notification_type, attempt, task_id, trace_id,
     extract(epoch FROM seen_at)::float8, failure, version

@@ -1,11 +1,11 @@
 -- name: add
 INSERT INTO ledger (message_hash, message_timestamp)
-SELECT * FROM unnest(%(hashes)s::bytea[], %(timestamps)s::bigint[])
+SELECT * FROM unnest(%(hashes)b::bytea[], %(timestamps)s::bigint[])
 ON CONFLICT DO NOTHING
 RETURNING message_hash
 
 -- name: attempts
-SELECT message_hash, attempts FROM message_attempts WHERE message_hash = ANY (%(hashes)s)
+SELECT message_hash, attempts FROM message_attempts WHERE message_hash = ANY (%(hashes)b)
 
 -- name: count_attempt
 INSERT INTO message_attempts AS counted (message_hash, attempts) VALUES (%(hash)s, 1)

@@ -1,10 +1,10 @@
 -- name: add
 INSERT INTO query_topics (key_hash, prefixed, topic)
-SELECT * FROM unnest(%(key_hashes)s::bytea[], %(prefixed)s::boolean[], %(topics)s::bytea[])
+SELECT * FROM unnest(%(key_hashes)b::bytea[], %(prefixed)s::boolean[], %(topics)b::bytea[])
 ON CONFLICT DO NOTHING
 
 -- name: candidates
-SELECT topic, key_hash, prefixed, symmetric_key FROM query_topics WHERE topic = ANY (%(topics)s)
+SELECT topic, key_hash, prefixed, symmetric_key FROM query_topics WHERE topic = ANY (%(topics)b)
 
 -- name: set_key
 UPDATE query_topics SET symmetric_key = %(symmetric_key)s WHERE key_hash = %(key_hash)s AND prefixed = %(prefixed)s

@@ -1,12 +1,12 @@
 -- name: stored
 SELECT key_hash, installation_hash, version, request_digest, registered
 FROM registrations
-JOIN unnest(%(key_hashes)s::bytea[], %(installation_hashes)s::bytea[]) AS wanted (key, installation)
+JOIN unnest(%(key_hashes)b::bytea[], %(installation_hashes)b::bytea[]) AS wanted (key, installation)
     ON key_hash = wanted.key AND installation_hash = wanted.installation
 
 -- name: installations
 SELECT key_hash, count(*) FROM registrations
-WHERE key_hash = ANY (%(key_hashes)s) AND registered
+WHERE key_hash = ANY (%(key_hashes)b) AND registered
 GROUP BY key_hash
 
 -- name: put
@@ -20,9 +20,9 @@ SELECT
     access_token, "grant", enabled, apn_topic, allow_from_contacts_only, block_mentions, allowed_key_list::bytea[],
     blocked_chat_list::bytea[], muted_chat_list::bytea[], allowed_mentions_chat_list::bytea[]
 FROM unnest(
-    %(key_hash)s::bytea[], %(installation_hash)s::bytea[], %(version)s::numeric[], %(request_digest)s::bytea[],
+    %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[], %(request_digest)b::bytea[],
     %(installation_id)s::text[], %(token_type)s::smallint[], %(device_token)s::text[], %(access_token)s::text[],
-    %(grant)s::bytea[], %(enabled)s::boolean[], %(apn_topic)s::text[], %(allow_from_contacts_only)s::boolean[],
+    %(grant)b::bytea[], %(enabled)s::boolean[], %(apn_topic)s::text[], %(allow_from_contacts_only)s::boolean[],
     %(block_mentions)s::boolean[], %(allowed_key_list)s::text[], %(blocked_chat_list)s::text[],
     %(muted_chat_list)s::text[], %(allowed_mentions_chat_list)s::text[]
 ) AS new (
@@ -56,7 +56,7 @@ WHERE stored.version < excluded.version
 INSERT INTO registrations AS stored (key_hash, installation_hash, version, request_digest, registered)
 SELECT key_hash, installation_hash, version, request_digest, false
 FROM unnest(
-    %(key_hash)s::bytea[], %(installation_hash)s::bytea[], %(version)s::numeric[], %(request_digest)s::bytea[]
+    %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[], %(request_digest)b::bytea[]
 ) AS new (key_hash, installation_hash, version, request_digest)
 ORDER BY key_hash, installation_hash
 ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
@@ -81,24 +81,24 @@ ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
 WHERE stored.version < excluded.version
 
 -- name: forget_deliveries
-DELETE FROM deliveries USING unnest(%(key_hash)s::bytea[], %(installation_hash)s::bytea[]) AS gone (key, installation)
+DELETE FROM deliveries USING unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[]) AS gone (key, installation)
 WHERE key_hash = gone.key AND installation_hash = gone.installation
 
 -- name: forget_quarantine
-DELETE FROM quarantine USING unnest(%(key_hash)s::bytea[], %(installation_hash)s::bytea[]) AS gone (key, installation)
+DELETE FROM quarantine USING unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[]) AS gone (key, installation)
 WHERE key_hash = gone.key AND installation_hash = gone.installation
 
 -- name: devices
 SELECT key_hash, installation_id, version, access_token, "grant", allow_from_contacts_only, allowed_key_list
 FROM registrations
-WHERE key_hash = ANY (%(key_hashes)s) AND registered AND token_died_at IS NULL
+WHERE key_hash = ANY (%(key_hashes)b) AND registered AND token_died_at IS NULL
 ORDER BY key_hash, installation_id
 
 -- name: preferences
 SELECT key_hash, installation_hash, token_type, access_token, enabled, token_died_at IS NOT NULL AS token_died,
     block_mentions, blocked_chat_list, muted_chat_list, allowed_mentions_chat_list
 FROM registrations
-JOIN unnest(%(key_hashes)s::bytea[], %(installation_hashes)s::bytea[]) AS wanted (key, installation)
+JOIN unnest(%(key_hashes)b::bytea[], %(installation_hashes)b::bytea[]) AS wanted (key, installation)
     ON key_hash = wanted.key AND installation_hash = wanted.installation
 WHERE registered
 
@@ -106,7 +106,7 @@ WHERE registered
 SELECT key_hash, installation_hash, version, installation_id, token_type, device_token, apn_topic,
     suspected_at IS NOT NULL
 FROM registrations
-JOIN unnest(%(key_hashes)s::bytea[], %(installation_hashes)s::bytea[]) AS wanted (key, installation)
+JOIN unnest(%(key_hashes)b::bytea[], %(installation_hashes)b::bytea[]) AS wanted (key, installation)
     ON key_hash = wanted.key AND installation_hash = wanted.installation
 WHERE registered AND enabled AND token_died_at IS NULL
 
@@ -125,7 +125,7 @@ RETURNING cardinality(suspected_at)
 
 -- name: clear_suspicions
 UPDATE registrations SET suspected_at = NULL
-FROM unnest(%(key_hash)s::bytea[], %(installation_hash)s::bytea[], %(version)s::numeric[])
+FROM unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[])
     AS proven (key, installation, tried)
 WHERE key_hash = proven.key AND installation_hash = proven.installation AND version = proven.tried
     AND suspected_at IS NOT NULL

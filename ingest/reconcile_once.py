@@ -1,0 +1,75 @@
+"""`wakupush ingest reconcile --once`: one walk over each shard of each Store, for operators."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ingest.reconcile import Reconciliation
+from wakupush.settings import SettingsError
+from wakupush.stopping import stop_on_signals
+
+if TYPE_CHECKING:
+    from ingest.reconcile import Tally, Walker
+    from wakupush.settings import Settings
+
+
+def run(settings: Settings, since: float | None) -> int:
+    """Walk once, show how it goes on a terminal, print what was found, and return the exit code.
+
+    That is 1 if a walk did not reach its end: the logs say why, and its watermark is where it was.
+
+    Args:
+        settings: of `wakupush ingest reconcile`.
+        since: from when on, in seconds since the epoch; None is the whole window. Query topics are never walked further
+            back than theirs. The watermarks stay where they are if it is given: what came before it is not looked at.
+
+    Raises:
+        SettingsError: there is no public key, an address is none, or `since` is before what the ledger remembers.
+    """
+    if since is not None and since < time.time() - settings.retention.ledger:
+        raise SettingsError("--since is before what WAKUPUSH_RETENTION__LEDGER keeps: it would be handled again")
+    stop = stop_on_signals()
+    reconciliation = Reconciliation.open(settings, stop)
+    console = Console(stderr=True)
+    out = Console(highlight=False, soft_wrap=True)
+    complete = True
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TextColumn("{task.fields[found]}"),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+    with progress:
+        for walker in reconciliation.walkers:
+            for shard in walker.shards:
+                what = f"{walker.name} {shard} {walker.kind.name}"
+                tally = _walk(walker, shard, since, progress, what)
+                complete = complete and tally is not None
+                out.print(f"{what}: {'not walked to the end' if tally is None else _told(tally)}", markup=False)
+    reconciliation.close()
+    return int(not complete)
+
+
+def _walk(walker: Walker, shard: str, since: float | None, progress: Progress, what: str) -> Tally | None:
+    """Walk a shard; how many pages there are, a Store does not tell."""
+    bar = progress.add_task(what, total=None, found="")
+    walker.report = lambda tally: progress.update(bar, found=_told(tally))
+    least = time.time() - walker.kind.window
+    if walker.kind.content_topics and since is not None:
+        least = since
+    elif since is not None:
+        least = max(least, since)
+    tally = walker.try_walk(shard, least, advance=since is None)
+    progress.update(bar, total=1, completed=int(tally is not None))
+    return tally
+
+
+def _told(tally: Tally) -> str:
+    malformed = f", {tally.malformed} unreadable" if tally.malformed else ""
+    return f"{tally.examined} examined, {tally.missing} missing, {tally.enqueued} enqueued{malformed}"

@@ -1,0 +1,270 @@
+"""Whatever loses a message, it is in the Store: it is handled all the same, and once."""
+
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import httpx2
+import pytest
+from redis import Redis
+
+from wakupush import watched
+from wakupush.devnet import messages
+from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
+from wakupush.devnet.stack import SHARDS
+from wakupush.protocol import topics
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.waku_message import message_hash
+from wakupush.waku.node import WakuNode
+
+
+@pytest.fixture(scope="module", params=["nwaku", "go-waku"])
+def stack(request, start_stack):
+    return start_stack(manners=request.param)
+
+
+@pytest.fixture
+def client(stack):
+    with WakuNode(stack.node_url) as node, stack.connect() as connection:
+        yield Client(stack, node, connection)
+
+
+class Client:
+    """A client that sends, and sees in Postgres what became of it."""
+
+    def __init__(self, stack, node, connection):
+        self.stack, self.node, self.connection = stack, node, connection
+        self.server = stack.key.public_key
+        self.key = PrivateKey.generate()
+        self.registered = messages.registration(self.key, self.server)
+        self.sent = []
+
+    def send(self, message, shard=SHARDS[0]):
+        self.node.publish(shard, message)
+        self.sent.append(message_hash(shard, message))
+
+    def register(self):
+        self.send(messages.register(self.key, self.server, self.registered))
+
+    def ask_for_push(self):
+        item = messages.notification(self.key.public_key.key_hash, self.registered)
+        self.send(messages.request(self.key, self.server, [item]), SHARDS[1])
+
+    def query(self):
+        self.send(messages.query(self.key, self.key.public_key.key_hash))
+
+    def handled(self):
+        query = "SELECT count(*) FROM ledger WHERE message_hash = ANY (%s)"
+        return self.connection.execute(query, [self.sent]).fetchone()[0]
+
+    def wait(self, timeout=40.0):
+        """Wait until everything that was sent is handled."""
+        wait_until(lambda: self.handled() == len(self.sent), timeout=timeout, what="all messages are in the ledger")
+
+    def kinds(self):
+        """Return how often each event was recorded for what was sent."""
+        query = "SELECT kind, count(*) FROM delivery_events WHERE trace_id = ANY (%s) GROUP BY kind"
+        return dict(self.connection.execute(query, [[each[:8].hex() for each in self.sent]]).fetchall())
+
+    def pushes(self):
+        """Return how often gorush was asked to push to this client's device."""
+        entries = httpx2.get(f"{self.stack.gorush_url}/dev/log").json()["entries"]
+        return sum(self.registered.device_token in entry["notification"]["tokens"] for entry in entries)
+
+
+def settled(client):
+    """Wait until reconcile has walked to the end once more."""
+    count = "SELECT min(updated_at) > %s FROM watermarks"
+    [now] = client.connection.execute("SELECT clock_timestamp()").fetchone()
+    wait_until(lambda: client.connection.execute(count, [now]).fetchone()[0], timeout=30, what="all walks are finished")
+
+
+def test_ingest_is_killed_and_misses_everything(stack, client):
+    stack.ingest.kill()
+    try:
+        httpx2.post(f"{stack.node_url}/dev/restart").raise_for_status()  # nothing waits in the node for its return
+        client.node.subscribe(SHARDS)
+        client.register()
+        client.wait()
+        client.query()
+        client.ask_for_push()
+        client.wait()
+        wait_until(lambda: client.pushes() == 1, timeout=10, what="the push")
+        assert client.kinds()["queried"] == 1
+    finally:
+        stack.ingest.start()
+    settled(client)
+    assert client.kinds()["received"] == 3
+    assert client.pushes() == 1
+
+
+def test_ingest_is_killed_between_reading_and_enqueueing(stack, client):
+    """What it took out of the node is gone with it."""
+    stack.ingest.kill()
+    client.register()
+    for shard in SHARDS:
+        client.node.read(shard)
+    stack.ingest.start()
+    client.wait()
+    assert client.kinds()["registered"] == 1
+
+
+def test_redis_is_wiped_while_messages_are_queued(stack, client):
+    client.register()
+    client.wait()
+    for worker in stack.workers.values():
+        worker.stop()
+    try:
+        client.ask_for_push()
+        client.query()
+        with Redis.from_url(stack.redis_url) as redis:
+            wait_until(lambda: redis.llen("dispatch") and redis.llen("query"), timeout=20, what="both are queued")
+            redis.flushall()
+            wait_until(lambda: watched.is_complete(redis), timeout=20, what="the watched topics are back")
+            known = [topics.topic(name) for name in topics.query_topics(client.key.public_key.key_hash)]
+            assert watched.among(redis, known) == set(known)
+            wait_until(lambda: redis.llen("dispatch") and redis.llen("query"), timeout=20, what="both are there again")
+    finally:
+        for worker in stack.workers.values():
+            worker.start()
+    client.wait()
+    wait_until(lambda: client.pushes() == 1, timeout=20, what="the push")
+    assert client.kinds()["queried"] == 1
+
+
+def test_redis_comes_back_as_it_was_before(stack, client):
+    """Its queues hold again what was handled since."""
+    client.register()
+    client.wait()
+    for worker in stack.workers.values():
+        worker.stop()
+    files = stack.directory / "redis"
+    try:
+        client.ask_for_push()
+        with Redis.from_url(stack.redis_url) as redis:
+            wait_until(lambda: redis.llen("dispatch"), timeout=20, what="it is queued")
+        time.sleep(1.1)  # the append-only file is flushed each second
+        stack.redis.stop()
+        kept = stack.directory / "redis-before"
+        shutil.copytree(files, kept)
+        stack.redis.start()
+    finally:
+        for worker in stack.workers.values():
+            worker.start()
+    client.wait(timeout=90)
+    wait_until(lambda: client.pushes() == 1, timeout=20, what="the push")
+    stack.redis.kill()
+    shutil.rmtree(files)
+    shutil.copytree(kept, files)
+    shutil.rmtree(kept)
+    stack.redis.start()
+    with Redis.from_url(stack.redis_url) as redis:
+        wait_until(lambda: not redis.llen("dispatch"), timeout=90, what="the old queue is empty")
+    wait_until(lambda: answers_http(f"{stack.ingest_url}/readyz"), timeout=90, what="ingest is ready again")
+    client.ask_for_push()
+    client.wait(timeout=90)
+    wait_until(lambda: client.pushes() == 2, timeout=20, what="the other push, and no third one")
+    settled(client)
+    assert client.pushes() == 2
+
+
+def test_two_of_each_handle_each_message_once(stack, client):
+    port = str(free_port())
+    environment = stack.environment | {"WAKUPUSH_INGEST__HTTP_PORT": "-1", "WAKUPUSH_RECONCILE__HTTP_PORT": port}
+    command = [sys.executable, "-m", "wakupush", "ingest"]
+    second = [
+        Process("second live", [*command, "live"], log=stack.directory / "live-2.log", env=environment),
+        Process(
+            "second reconcile",
+            [*command, "reconcile"],
+            log=stack.directory / "reconcile-2.log",
+            env=environment,
+            ready=lambda: answers_http(f"http://127.0.0.1:{port}/readyz"),
+        ),
+    ]
+    with second[0], second[1]:
+        client.register()
+        client.wait()
+        for _ in range(20):
+            client.ask_for_push()
+        client.wait()
+        settled(client)
+    kinds = client.kinds()
+    assert (kinds["received"], kinds["registered"], kinds["admitted"]) == (21, 1, 20)
+    wait_until(lambda: client.pushes() == 20, timeout=20, what="all pushes")
+
+
+def test_the_node_is_restarted_with_messages_unread(stack, client):
+    stack.ingest.stop()
+    client.register()
+    httpx2.post(f"{stack.node_url}/dev/restart").raise_for_status()
+    stack.ingest.start()
+    client.wait()
+
+
+def test_a_cache_of_the_node_runs_over(stack, client):
+    """A nwaku drops the oldest of 10 unread messages; of a go-waku the archive waits until it is read."""
+    manners = "go-waku" if "go-waku" in str(stack.node._command) else "nwaku"
+    node = f"http://127.0.0.1:{(port := free_port())}"
+    command = [sys.executable, "-m", "wakupush.devnet.serve", "waku", "--port", str(port), "--manners", manners]
+    options = ["--cache-capacity", "10", "--shard", SHARDS[0], "--shard", SHARDS[1]]
+    environment = stack.environment | {"WAKUPUSH_WAKU__URL": node, "WAKUPUSH_INGEST__HTTP_PORT": "-1"}
+    log = stack.directory / "small-node.log"
+    with Process("node", [*command, *options], log=log, ready=lambda: answers_http(f"{node}/debug/v1/info")):
+        with WakuNode(node) as client.node:
+            client.node.subscribe(SHARDS)
+            for _ in range(30):
+                client.key = PrivateKey.generate()
+                client.registered = messages.registration(client.key, client.server)
+                client.register()
+            if manners == "nwaku":
+                assert httpx2.get(f"{node}/dev/counters").json()["dropped_from_cache"] == 20
+        live = Process(
+            "live",
+            [sys.executable, "-m", "wakupush", "ingest", "live"],
+            log=stack.directory / "small-live.log",
+            env=environment,
+        )
+        once = [sys.executable, "-m", "wakupush", "ingest", "reconcile", "--once", "--since", "5m"]
+        with live:
+            wait_until(
+                lambda: not httpx2.get(f"{node}/dev/counters").json()["archived"] < 30,
+                timeout=20,
+                what="everything is archived",
+            )
+            result = subprocess.run(once, env=environment, capture_output=True, text=True, check=False)
+            assert result.returncode == 0, result.stdout + result.stderr
+            assert f"{SHARDS[0]} own_topics: 30 examined" in result.stdout
+            client.wait()
+    assert client.kinds()["registered"] == 30
+
+
+def test_requests_that_were_in_the_store_for_too_long_are_not_pushed(stack, client):
+    client.register()
+    client.wait()
+    stack.ingest.stop()
+    try:
+        item = messages.notification(client.key.public_key.key_hash, client.registered)
+        late = messages.request(client.key, client.server, [item])
+        client.send(replace(late, timestamp=time.time_ns() - 700 * 10**9))
+        other = PrivateKey.generate()
+        registration = messages.register(other, client.server, messages.registration(other, client.server))
+        client.send(replace(registration, timestamp=time.time_ns() - 7000 * 10**9))
+        for shard in SHARDS:
+            client.node.read(shard)
+        result = subprocess.run(
+            [sys.executable, "-m", "wakupush", "ingest", "reconcile", "--once", "--since", "3h"],
+            env=stack.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert result.returncode == 0, result.stderr
+        client.wait()
+    finally:
+        stack.ingest.start()
+    kinds = client.kinds()
+    assert (kinds["expired"], kinds["registered"]) == (1, 2)
+    assert client.pushes() == 0

@@ -1,0 +1,105 @@
+"""A million deliveries that wait: claiming them stays an index scan, and they do not come before new requests."""
+
+import json
+
+import psycopg
+import pytest
+from redis import Redis
+
+from wakupush.protocol.registration import TokenType
+from wakupush.queues import DISPATCH
+from wakupush.server import deliveries
+from wakupush.server.context import Resources
+from wakupush.settings import Settings
+from wakupush.state.deliveries import _SQL
+
+BACKLOG = 1_000_000
+#: All of Firebase, and due before what there is of APNs: a scan by time alone would read past them.
+FILL = """
+INSERT INTO deliveries (
+    delivery_key, key_hash, installation_hash, platform, notification_type, state, attempt, failure,
+    next_attempt_at, lease, lease_until, seen_at, expires_at, task_id, trace_id
+)
+SELECT
+    int8send(n), '\\x61', '\\x62', CASE WHEN n %% 1000 = 0 THEN 1 ELSE 2 END, 1,
+    CASE WHEN n %% 500 = 1 THEN 'posting' ELSE 'pending' END, 1, 'platform_unreachable',
+    CASE WHEN n %% 500 <> 1 THEN now() - interval '1 day' + n * interval '1 ms' END,
+    CASE WHEN n %% 500 = 1 THEN gen_random_uuid() END,
+    CASE WHEN n %% 500 = 1 THEN now() + interval '1 minute' END,
+    now(), now() + interval '1 day', 'task-' || n, 'trace'
+FROM generate_series(1, %s) AS n
+"""
+
+
+@pytest.fixture(scope="module")
+def redis(redis_server):
+    with Redis.from_url(redis_server.url) as redis:
+        yield redis
+
+
+def fill(dsn, rows):
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(FILL, [rows])
+        connection.execute("VACUUM ANALYZE deliveries")
+
+
+@pytest.fixture
+def resources(dsn, redis_server, redis, node):
+    redis.flushall()
+    resources = Resources.open(
+        Settings(
+            redis={"url": redis_server.url}, postgres={"dsn": dsn}, waku={"url": node}, delivery={"claim_queue": 4}
+        )
+    )
+    yield resources
+    resources.close()
+    resources.app.close()
+
+
+def plan(connection, platform):
+    """Return the nodes of the plan of a claim, as it ran."""
+    parameters = {"platform": platform, "limit": 200, "seconds": 60, "lease_lost": "lease_lost"}
+    explain = "EXPLAIN (ANALYZE, FORMAT JSON) " + _SQL["claim"]
+    with connection.transaction(force_rollback=True):
+        [[[result]]] = connection.execute(explain, parameters).fetchall()
+    nodes = [result["Plan"]]
+    for node in nodes:
+        nodes += node.get("Plans", [])
+    return nodes
+
+
+@pytest.mark.timeout(300)
+def test_a_backlog_is_read_by_index_and_does_not_come_before_new_requests(resources, dsn, redis):
+    fill(dsn, BACKLOG)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for platform in TokenType:
+            nodes = plan(connection, platform)
+            scans = {node["Index Name"] for node in nodes if node["Node Type"] == "Index Scan"}
+            assert {"deliveries_due", "deliveries_lapsed", "deliveries_pkey"} <= scans
+            assert not [node for node in nodes if node["Node Type"] in {"Seq Scan", "Sort"}]
+            # Nothing is read that is not claimed, whatever the other platform has.
+            assert sum(node.get("Rows Removed by Filter", 0) for node in nodes) == 0
+            read = [node["Actual Rows"] for node in nodes if node.get("Index Name") == "deliveries_due"]
+            assert [int(rows) for rows in read] == [200]
+
+    claimed = [deliveries.claim_due(resources) for _ in range(20)]
+    assert claimed == [200, *[0] * 19]
+    assert redis.llen(DISPATCH.name) == 4
+    # A worker takes a task, and one more is added; what it is doing is all that a new request has to wait for besides.
+    redis.rpop(DISPATCH.name)
+    assert [deliveries.claim_due(resources) for _ in range(3)] == [50, 0, 0]
+    sizes = [json.loads(raw)["headers"]["messages"] for raw in redis.lrange(DISPATCH.name, 0, -1)]
+    assert sizes == [50] * 4
+
+
+def test_nothing_is_claimed_for_a_platform_whose_breaker_is_open(resources, dsn, redis):
+    fill(dsn, BACKLOG // 5)
+    resources.breaker.open(TokenType.FIREBASE)
+    assert deliveries.claim_due(resources) == 200
+    with psycopg.connect(dsn) as connection:
+        rows = connection.execute(
+            "SELECT platform, count(*) FROM deliveries WHERE next_attempt_at > now() GROUP BY 1"
+        ).fetchall()
+    assert rows == [(TokenType.APN, 200)]
+    tasks = [json.loads(raw)["headers"]["argsrepr"] for raw in redis.lrange(DISPATCH.name, 0, -1)]
+    assert tasks == ["(attempt 2 of 10, 50 ios, after platform_unreachable)"] * 4

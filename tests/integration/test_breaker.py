@@ -1,0 +1,197 @@
+"""The circuit breaker on a real Redis, seen by several processes at once (each has a `Breaker` of its own)."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from prometheus_client import REGISTRY
+from redis import Redis
+
+from wakupush.connections import NO_RETRY
+from wakupush.devnet.processes import free_port, wait_until
+from wakupush.failures import Failure
+from wakupush.protocol.registration import TokenType
+from wakupush.server.breaker import Breaker
+from wakupush.settings import BreakerSettings
+
+APN, FIREBASE = TokenType.APN, TokenType.FIREBASE
+FAULT = [Failure.PLATFORM_UNREACHABLE]
+DEAD_TOKEN = [Failure.TOKEN_UNREGISTERED]
+BAD_PAYLOAD = [Failure.GORUSH_REFUSED]
+
+
+class Commands:
+    """Counts what is asked of Redis."""
+
+    def __init__(self, redis):
+        self._redis = redis
+
+    @property
+    def count(self):
+        return self._redis.info("stats")["total_commands_processed"]
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def redis(redis_server):
+    with Redis.from_url(redis_server.url) as redis:
+        redis.flushall()
+        yield redis
+
+
+@pytest.fixture
+def make(redis):
+    """Make the breakers of one process; all share what is in Redis, each has a clock of its own for its cache."""
+
+    def make_it(probe_seconds=60.0, clock=None, **settings):
+        options = BreakerSettings(**{"faults": 3, "probes": 2, **settings})
+        return Breaker(redis, options, probe_seconds, clock or uncached())
+
+    return make_it
+
+
+def uncached():
+    """A clock by which everything that was read is out of date."""
+    ticks = iter(range(10**9))
+    return lambda: 10.0 * next(ticks)
+
+
+def fail(breaker, times=3, platform=APN, probe=False):
+    for _ in range(times):
+        breaker.note(platform, FAULT, probe=probe)
+
+
+def end_pause(redis):
+    assert redis.delete("wakupush:breaker:ios:open")
+
+
+def test_faults_in_a_row_open_it_for_everybody_and_for_one_platform(make):
+    one, other = make(), make()
+    fail(one, 2)
+    assert other.is_closed(APN)
+    fail(other, 1)
+    assert not one.is_closed(APN)
+    assert one.take_probes(APN, 5) == other.take_probes(APN, 5) == one.claimable(APN, 500) == 0
+    assert one.is_closed(FIREBASE)
+    assert one.take_probes(FIREBASE, 5) is None
+    assert one.claimable(FIREBASE, 500) == 500
+
+
+@pytest.mark.parametrize("outcomes", [[None], DEAD_TOKEN, [*FAULT, None], [Failure.PAYLOAD_TOO_LARGE, *FAULT]])
+def test_a_post_that_shows_that_the_route_works_ends_the_row(make, outcomes):
+    breaker = make()
+    fail(breaker, 2)
+    breaker.note(APN, outcomes, probe=False)
+    fail(breaker, 2)
+    assert breaker.is_closed(APN)
+
+
+@pytest.mark.parametrize("outcomes", [BAD_PAYLOAD, [Failure.RATE_LIMITED], [Failure.PLATFORM_UNCLEAR]])
+def test_what_says_nothing_about_the_route_counts_neither_way(make, outcomes):
+    breaker = make()
+    for _ in range(10):
+        breaker.note(APN, outcomes, probe=False)
+    assert breaker.is_closed(APN)
+    fail(breaker, 2)
+    breaker.note(APN, outcomes, probe=False)
+    fail(breaker, 1)
+    assert not breaker.is_closed(APN)
+
+
+def test_of_many_processes_few_get_probes_and_a_success_closes_it(make, redis):
+    breakers = [make() for _ in range(16)]
+    fail(breakers[0])
+    end_pause(redis)
+    with ThreadPoolExecutor(16) as threads:
+        given = list(threads.map(lambda breaker: breaker.take_probes(APN, 8), breakers))
+    assert sum(given) == 2
+    assert breakers[3].claimable(APN, 500) == 0
+    breakers[given.index(max(given))].note(APN, [None], probe=True)
+    assert all(breaker.is_closed(APN) for breaker in breakers)
+    assert breakers[5].take_probes(APN, 8) is None
+
+
+def test_a_probe_that_fails_opens_it_again_and_late_faults_of_others_do_not(make, redis):
+    breaker = make()
+    fail(breaker)
+    end_pause(redis)
+    fail(breaker, 5)  # posts that were begun before it opened, and timed out since
+    assert breaker.take_probes(APN, 1) == 1
+    fail(breaker, 1, probe=True)
+    assert breaker.claimable(APN, 9) == 0
+    end_pause(redis)
+    assert breaker.take_probes(APN, 9) == 2
+
+
+def test_the_pause_ends_by_itself(make):
+    breaker = make(pause=0.2)
+    fail(breaker)
+    wait_until(lambda: breaker.claimable(APN, 9) == 2, timeout=5, what="the pause is over")
+
+
+def test_a_prober_that_dies_holds_nobody_up(make, redis):
+    breaker = make(probe_seconds=0.2)
+    fail(breaker)
+    end_pause(redis)
+    assert breaker.take_probes(APN, 9) == 2
+    wait_until(lambda: breaker.claimable(APN, 9) > 0, timeout=5, what="the probes are over")
+    assert breaker.take_probes(APN, 9) == 2
+
+
+def test_a_probe_that_tells_nothing_makes_room_for_another(make, redis):
+    breaker = make()
+    fail(breaker)
+    end_pause(redis)
+    assert breaker.take_probes(APN, 9) == 2
+    breaker.note(APN, [Failure.RATE_LIMITED], probe=True)
+    assert breaker.take_probes(APN, 9) == 1
+
+
+def test_it_opens_at_once_when_all_slots_hang(make):
+    breaker, opened = make(), REGISTRY.get_sample_value("wakupush_breaker_opened_total", {"platform": "ios"}) or 0
+    breaker.open(APN)
+    breaker.open(APN)
+    assert not breaker.is_closed(APN)
+    assert REGISTRY.get_sample_value("wakupush_breaker_opened_total", {"platform": "ios"}) == opened + 1
+    assert REGISTRY.get_sample_value("wakupush_breaker_state", {"platform": "ios"}) == 2
+
+
+def test_while_all_is_well_redis_is_asked_once_a_second(make, redis):
+    clock = Clock()
+    breaker, commands = make(clock=clock), Commands(redis)
+    before = commands.count
+    for post in range(1000):
+        clock.now = post / 100
+        assert breaker.take_probes(APN, 8) is None
+        assert breaker.is_closed(APN)
+        breaker.note(APN, [None], probe=False)
+    assert commands.count - before <= 10 + 1  # asking for the count is one
+
+
+def test_what_another_process_found_is_known_a_second_later(make):
+    clock = Clock()
+    breaker = make(clock=clock)
+    assert breaker.is_closed(APN)
+    fail(make())
+    assert breaker.is_closed(APN)
+    clock.now = 1.0
+    assert not breaker.is_closed(APN)
+
+
+def test_without_redis_everything_is_let_through_and_counted():
+    with Redis(port=free_port(), retry=NO_RETRY) as redis:
+        breaker = Breaker(redis, BreakerSettings(), 60.0, uncached())
+        before = REGISTRY.get_sample_value("wakupush_breaker_failed_total")
+        fail(breaker, 9)
+        breaker.note(APN, [None], probe=False)
+        breaker.open(APN)
+        assert breaker.is_closed(APN)
+        assert breaker.take_probes(APN, 5) is None
+        assert breaker.claimable(APN, 500) == 500
+        assert REGISTRY.get_sample_value("wakupush_breaker_failed_total") > before

@@ -1,0 +1,67 @@
+"""What reconcile reads out of words and numbers."""
+
+import pytest
+
+from ingest.reconcile import first_seen, node_name, parse_since
+from wakupush.protocol.waku_message import WakuMessage
+from wakupush.settings import Settings, SettingsError, load_settings
+
+NOW = 1_795_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("text", "ago"), [("90s", 90), ("30m", 1800), ("2h", 7200), ("1d", 86_400), ("0s", 0), ("2026-11-18T00:00Z", None)]
+)
+def test_since(text, ago):
+    expected = 1_794_960_000 if ago is None else NOW - ago
+    assert parse_since(text, NOW) == expected
+
+
+def test_a_time_is_utc_unless_it_says_otherwise():
+    assert parse_since("2026-11-18T00:00", NOW) == parse_since("2026-11-18T01:00+01:00", NOW)
+
+
+@pytest.mark.parametrize("text", ["", "2", "h", "-2h", "2h3m", "yesterday", "\u0661h"])
+def test_what_is_no_time(text):
+    with pytest.raises(ValueError, match="neither a duration nor a time"):
+        parse_since(text, NOW)
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("http://waku:8645", "waku:8645"),
+        ("https://user:planted@waku.example/rest/", "waku.example:443/rest"),
+        ("http://[::1]:1", "::1:1"),
+    ],
+)
+def test_a_node_is_called_by_its_place_and_never_by_its_password(url, name):
+    assert node_name(url) == name
+
+
+@pytest.mark.parametrize("url", ["waku:8645", "http://", "http://x:planted", "ftp://x", ""])
+def test_what_is_no_store_is_said(url):
+    with pytest.raises(SettingsError) as caught:
+        node_name(url)
+    assert "WAKUPUSH_RECONCILE__STORES" in str(caught.value)
+    assert "planted" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "seen"),
+    [
+        (int((NOW - 5) * 10**9), NOW - 5),
+        (int((NOW + 5) * 10**9), NOW),  # in the future: a stranger's clock makes nothing younger
+        (0, NOW - 60),  # as old as the walk looks back
+    ],
+)
+def test_since_when_a_message_is_in_the_store(timestamp, seen):
+    message = WakuMessage(payload=b"x", content_topic="/a/1/b/c", timestamp=timestamp)
+    assert first_seen(message, int((NOW - 60) * 10**9), NOW) == pytest.approx(seen)
+
+
+def test_the_ledger_must_outlast_the_window(monkeypatch):
+    assert Settings().retention.ledger >= Settings().reconcile.window + Settings().reconcile.overlap
+    monkeypatch.setenv("WAKUPUSH_RECONCILE__WINDOW", "172800")
+    with pytest.raises(SettingsError, match="WAKUPUSH_RETENTION__LEDGER must be at least 172920"):
+        load_settings()

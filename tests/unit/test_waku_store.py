@@ -1,0 +1,345 @@
+"""The client of Stores: answers of both kinds, and walks over pages."""
+
+import json
+import time
+from base64 import b64encode
+from contextlib import suppress
+from itertools import pairwise
+
+import httpx2
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wakupush.protocol.waku_message import WakuMessage, message_hash
+from wakupush.waku import store as store_module
+from wakupush.waku.errors import NodeBusy, NodeError, NodeUnreachable, NodeUnreadable
+from wakupush.waku.store import V1, V3, Store
+from wakupush.waku.store_codec import (
+    Cursor,
+    Page,
+    Query,
+    Stored,
+    decode_v1,
+    decode_v3,
+    hash_parameters,
+    is_go_waku,
+)
+
+SHARD = "/waku/2/rs/16/32"
+TOPIC = "/waku/1/0x1a2b3c4d/rfc26"
+MESSAGE = WakuMessage(payload=b"hi", content_topic=TOPIC, timestamp=7)
+HASH = message_hash(SHARD, MESSAGE)
+QUERY = Query(pubsub_topic=SHARD, content_topics=(TOPIC, "/b/1/b/b"), start=1, end=1000)
+JSON_MESSAGE = {"payload": b64encode(b"hi").decode(), "contentTopic": TOPIC, "version": 1, "timestamp": 7}
+
+
+def v3(*entries, **fields):
+    return json.dumps({"requestId": "x", "statusCode": 200, "statusDesc": "OK", "messages": entries, **fields}).encode()
+
+
+def v1(*entries, **fields):
+    return json.dumps({"messages": entries or None, **fields}).encode()
+
+
+# --- what is asked ---
+
+
+def test_parameters():
+    assert QUERY.parameters() == {
+        "pubsubTopic": SHARD,
+        "contentTopics": f"{TOPIC},/b/1/b/b",
+        "startTime": "1",
+        "endTime": "1000",
+        "ascending": "true",
+        "pageSize": "100",
+    }
+    assert "contentTopics" not in Query(pubsub_topic=SHARD, start=1, end=2).parameters()
+    assert hash_parameters([HASH, bytes(32)])["hashes"] == f"0x{HASH.hex()},0x{bytes(32).hex()}"
+
+
+# --- Store v3 ---
+
+
+def test_hashes_of_a_v3():
+    page, cursor = decode_v3(v3({"messageHash": f"0x{HASH.hex()}"}, paginationCursor=f"0x{HASH.hex()}"), SHARD)
+    assert page == Page((Stored(HASH),))
+    assert cursor == Cursor({"cursor": f"0x{HASH.hex()}"})
+
+
+def test_messages_of_a_v3_have_the_hash_that_is_told():
+    good = {"messageHash": f"0x{HASH.hex()}", "message": JSON_MESSAGE, "pubsubTopic": SHARD}
+    wrong = {"messageHash": f"0x{bytes(32).hex()}", "message": JSON_MESSAGE}
+    unreadable = {"messageHash": f"0x{HASH.hex()}", "message": {"payload": 1}}
+    for entry in (wrong, unreadable, {}, None, "0x", {"messageHash": "0x12"}):
+        assert decode_v3(v3(good, entry), SHARD) == (Page((Stored(HASH, MESSAGE),), 1), None)
+
+
+@pytest.mark.parametrize("messages", [[], None])
+def test_an_empty_page_of_a_v3(messages):
+    assert decode_v3(v3(messages=messages, paginationCursor=""), SHARD) == (Page(()), None)
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (v3(statusCode=429, statusDesc="TOO_MANY_REQUESTS"), NodeBusy),
+        (v3(statusCode=300, statusDesc="BAD_RESPONSE: no"), NodeUnreachable),
+        (v3(statusCode=True), NodeUnreadable),
+        (v3(statusCode="200"), NodeUnreadable),
+        (v3(messages={}), NodeUnreadable),
+        (v3(*[{}] * 101), NodeUnreadable),
+        (v3(paginationCursor="0x12"), NodeUnreadable),
+        (v3(paginationCursor={}), NodeUnreadable),
+        (b"[]", NodeUnreadable),
+        (b"OK", NodeUnreadable),
+        (b'{"messages":[]}', NodeUnreadable),
+    ],
+)
+def test_trouble_of_a_v3_has_a_name(body, error):
+    with pytest.raises(NodeError) as caught:
+        decode_v3(body, SHARD)
+    assert type(caught.value) is error
+
+
+# --- Store v1 ---
+
+
+def cursor_v1(timestamp, digest="+/8="):
+    return {"pubsubTopic": SHARD, "senderTime": str(timestamp), "storeTime": "9", "digest": digest}
+
+
+def test_messages_of_a_v1():
+    page, cursor = decode_v1(v1(JSON_MESSAGE, {}, cursor=cursor_v1(7)), SHARD)
+    assert page == Page((Stored(HASH, MESSAGE),), 1)
+    assert cursor == Cursor({"senderTime": "7", "storeTime": "9", "digest": "-_8="})
+    assert decode_v1(v1(), SHARD) == (Page(()), None)
+    assert decode_v1(v1(JSON_MESSAGE, cursor={}), SHARD)[1] is None
+
+
+@pytest.mark.parametrize(("came", "goes"), [("+/8", "-_8="), ("+/8=", "-_8="), ("-_8=", "-_8="), ("AAAA", "AAAA")])
+def test_the_digest_goes_back_url_safe_and_padded(came, goes):
+    cursor = decode_v1(v1(JSON_MESSAGE, cursor=cursor_v1(0, came)), SHARD)[1]
+    assert cursor is not None
+    assert cursor.parameters["digest"] == goes
+    assert cursor.is_timeless
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (v1(error_message="invalid cursor"), NodeUnreachable),
+        (v1(JSON_MESSAGE, cursor="x"), NodeUnreadable),
+        (v1(JSON_MESSAGE, cursor=cursor_v1("x")), NodeUnreadable),
+        (v1(JSON_MESSAGE, cursor=cursor_v1(1, "no base64!")), NodeUnreadable),
+        (b'{"messages":{}}', NodeUnreadable),
+        (b"{}", NodeUnreadable),
+        (b"null", NodeUnreadable),
+    ],
+)
+def test_trouble_of_a_v1_has_a_name(body, error):
+    with pytest.raises(NodeError) as caught:
+        decode_v1(body, SHARD)
+    assert type(caught.value) is error
+
+
+@pytest.mark.parametrize(
+    ("body", "is_it"),
+    [
+        (b'{"messages":null,"error_message":"protocols not supported: [/vac/waku/store-query/3.0.0]"}', True),
+        (b'{"status_code":400,"status_desc":"x"}', True),
+        (b'{"request_id":"x","status_code":200,"status_desc":"OK"}', True),
+        (v3(), False),
+        (b"BAD_RESPONSE: cursor not found", False),
+        (b"", False),
+        (b"[1]", False),
+    ],
+)
+def test_a_go_waku_is_known_by_its_answer(body, is_it):
+    assert is_go_waku(body) is is_it
+
+
+# --- strangers ---
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+NAMES = (
+    *("statusCode", "statusDesc", "messages", "paginationCursor", "messageHash", "message", "error_message", "cursor"),
+    *("senderTime", "storeTime", "digest", "payload", "contentTopic", "timestamp", "meta", "version", "ephemeral"),
+)
+LIKELY = st.sampled_from([200, 429, "0x" + "ab" * 32, "7", "+/8=", "aGk=", TOPIC, JSON_MESSAGE, cursor_v1(0)])
+ANSWERS = st.recursive(
+    LIKELY | JSON,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=6),
+    max_leaves=12,
+)
+
+
+@given(ANSWERS.map(lambda answer: json.dumps(answer).encode()) | st.binary(max_size=60))
+def test_any_answer_is_a_page_or_a_named_error(body):
+    for decode in (decode_v3, decode_v1):
+        with suppress(NodeError):
+            page, cursor = decode(body, SHARD)
+            assert all(len(stored.hash) == 32 for stored in page.found)
+            assert cursor is None or all(isinstance(value, str) for value in cursor.parameters.values())
+    assert is_go_waku(body) in (True, False)
+
+
+# --- walks, over pages that are made up ---
+
+
+class Archive(Store):
+    """A Store whose HTTP is a function of path and parameters."""
+
+    def __init__(self, answer_):
+        super().__init__("http://127.0.0.1:1")
+        self.asked = []
+
+        def serve(request):
+            asked = request.url.path, dict(request.url.params)
+            self.asked.append(asked)
+            answer = answer_(*asked)
+            status, body = answer if isinstance(answer, tuple) else (200, answer)
+            return httpx2.Response(status, content=body)
+
+        self._http._transport = httpx2.MockTransport(serve)
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+
+
+def numbered(number):
+    return {"messageHash": f"0x{number:064x}"}
+
+
+def walked(store, query=QUERY, *, with_messages=False):
+    return [stored.hash for page in store.walk(query, with_messages=with_messages) for stored in page.found]
+
+
+def test_a_walk_follows_the_cursor_and_keeps_its_end():
+    def answer(_, parameters):
+        at = int(parameters.get("cursor", "0x0"), 16)
+        numbers = range(at + 1, min(at + 3, 6))
+        more = {"paginationCursor": f"0x{numbers[-1]:064x}"} if numbers[-1] < 5 else {}
+        return v3(*map(numbered, numbers), **more)
+
+    with Archive(answer) as store:
+        assert walked(store) == [number.to_bytes(32, "big") for number in range(1, 6)]
+        assert walked(store) == [number.to_bytes(32, "big") for number in range(1, 6)]
+    assert {path for path, _ in store.asked} == {V3}
+    assert [parameters["pageSize"] for _, parameters in store.asked].count("1") == 1  # which kind it is, is asked once
+    assert {parameters["endTime"] for _, parameters in store.asked} == {"1000"}
+    assert {parameters.get("includeData") for _, parameters in store.asked[1:]} == {"false"}
+
+
+def test_too_many_content_topics_are_a_fault_of_ours():
+    with Archive(None) as store, pytest.raises(ValueError, match="10 content topics"):
+        walked(store, Query(pubsub_topic=SHARD, content_topics=("x",) * 11, start=1, end=2))
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [
+        lambda _: v3(numbered(1), paginationCursor=f"0x{1:064x}"),  # the same for ever
+        lambda number: v3(numbered(number), paginationCursor=f"0x{number % 3:064x}"),  # in a circle
+        lambda number: v3(paginationCursor=f"0x{number:064x}"),  # nothing, and more of it
+        lambda number: v3(numbered(number), paginationCursor=f"0x{number:064x}"),  # always one more
+    ],
+)
+def test_pages_without_an_end_are_given_up(pages, monkeypatch):
+    monkeypatch.setattr(store_module, "MOST_PAGES", 20)
+    count = iter(range(1, 1000))
+    with Archive(lambda *_: pages(next(count))) as store, pytest.raises(NodeUnreadable):
+        walked(store)
+
+
+def test_a_node_that_limits_the_rate_is_asked_again():
+    busy = iter([v3(), (429, b""), v3(statusCode=429), v3(numbered(1))])
+    with Archive(lambda *_: next(busy)) as store:
+        assert walked(store) == [(1).to_bytes(32, "big")]
+
+
+def test_a_node_that_never_has_time_is_given_up():
+    with Archive(lambda *_: (429, b"")) as store, pytest.raises(NodeBusy):
+        walked(store)
+    assert len(store.asked) == 7
+
+
+def test_a_node_that_was_exchanged_is_met_anew():
+    kinds = iter([v3(), (500, b""), b'{"error_message":"protocols not supported"}', v1(JSON_MESSAGE)])
+    with Archive(lambda *_: next(kinds)) as store:
+        with pytest.raises(NodeUnreachable):
+            walked(store)
+        assert walked(store) == [HASH]
+    assert [path for path, _ in store.asked] == [V3, V3, V3, V1]
+
+
+def test_missing_messages_are_fetched_by_parts():
+    def answer(_, parameters):
+        asked = parameters["hashes"].split(",")
+        assert len(asked) <= 50
+        found = {"messageHash": f"0x{HASH.hex()}", "message": JSON_MESSAGE}
+        return v3(*([found] if found["messageHash"] in asked else []), {"messageHash": "0x"})
+
+    with Archive(answer) as store:
+        page = store.fetch(SHARD, [number.to_bytes(32, "big") for number in range(119)] + [HASH])
+    assert page == Page((Stored(HASH, MESSAGE),), 3)
+    assert len(store.asked) == 3
+
+
+class GoArchive(Archive):
+    """An archive as go-waku's: sorted by the sender's time, continued from the time of arrival."""
+
+    def __init__(self, entries):
+        super().__init__(self.page)
+        self.entries = sorted(entries, key=lambda entry: (entry[0], entry[2]))
+
+    def page(self, path, parameters):
+        if path == V3:
+            return 500, b'{"messages":null,"error_message":"protocols not supported"}'
+        start, end = int(parameters["startTime"]), int(parameters["endTime"])
+        after = (int(parameters.get("storeTime", -1)), parameters.get("digest", ""))
+        found = [
+            (timestamp, stored, number)
+            for timestamp, stored, number in self.entries
+            if start <= stored <= end and (stored, f"{number:08d}") > after
+        ]
+        page = found[:100]
+        cursor = {}
+        if len(found) > 100:
+            timestamp, stored, number = page[-1]
+            at = {"senderTime": str(timestamp), "storeTime": str(stored), "digest": f"{number:08d}"}
+            cursor = {"cursor": {"pubsubTopic": SHARD, **at}}
+        return v1(
+            *({**JSON_MESSAGE, "timestamp": timestamp, "payload": f"{number:08d}"} for timestamp, _, number in page),
+            **cursor,
+        )
+
+
+@given(timeless=st.integers(0, 350), stamped=st.integers(1, 150), random=st.randoms(use_true_random=False))
+@settings(max_examples=40, deadline=None)
+def test_messages_without_a_timestamp_hide_no_others(timeless, stamped, random):
+    arrivals = random.sample(range(1, 1001), timeless + stamped)
+    entries = [(0, stored, number) for number, stored in enumerate(arrivals[:timeless])]
+    entries += [(stored, stored, 1000 + number) for number, stored in enumerate(arrivals[timeless:])]
+    with GoArchive(entries) as store:
+        assert len(set(walked(store))) == len(entries)
+
+
+def test_many_messages_of_one_time_take_several_pages():
+    with GoArchive([(500, 500, number) for number in range(250)]) as store:
+        assert len(set(walked(store))) == 250
+    assert len(store.asked) == 1 + 3
+
+
+def test_more_messages_without_a_timestamp_than_a_page_at_one_instant_do_not_hang_the_walk():
+    entries = [(0, 500, number) for number in range(350)] + [(600, 600, 1000)]
+    with GoArchive(entries) as store:
+        assert len(set(walked(store))) == 351
+    spans = [(int(asked["startTime"]), int(asked["endTime"])) for path, asked in store.asked if path == V1]
+    assert all(second != first or first[0] == first[1] for first, second in pairwise(spans))

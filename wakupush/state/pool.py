@@ -1,0 +1,61 @@
+"""The pool of Postgres connections of a process."""
+
+from __future__ import annotations
+
+import select
+from typing import TYPE_CHECKING
+
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+from psycopg_pool import ConnectionPool
+
+from wakupush.settings import SettingsError
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+    from wakupush.settings import PostgresSettings
+
+
+def check_dsn(settings: PostgresSettings) -> str:
+    """Return the connection string.
+
+    Raises:
+        SettingsError: it is none; libpq's own words would repeat it, password and all.
+    """
+    dsn = settings.dsn.get_secret_value()
+    try:
+        conninfo_to_dict(dsn)
+    except ProgrammingError:
+        raise SettingsError("WAKUPUSH_POSTGRES__DSN is no connection string of libpq") from None
+    return dsn
+
+
+def _check(connection: Connection) -> None:
+    """Check a connection that is taken out of the pool, with a round trip only if Postgres said something meanwhile.
+
+    What it says to an idle connection is that it ends.
+    """
+    poller = select.poll()
+    poller.register(connection.fileno(), select.POLLIN)
+    if poller.poll(0):
+        ConnectionPool.check_connection(connection)
+
+
+def open_pool(settings: PostgresSettings) -> ConnectionPool:
+    """Return an open pool of Postgres connections; it connects when it can."""
+    return ConnectionPool(
+        check_dsn(settings),
+        min_size=1,
+        max_size=settings.pool_size,
+        timeout=settings.timeout,
+        check=_check,
+        kwargs={
+            "application_name": "wakupush",
+            "connect_timeout": max(2, int(settings.timeout)),
+            "tcp_user_timeout": int(1000 * settings.statement_timeout),
+            # A Postgres that is locked or stuck must look like one that is down, before the task's time is over.
+            "options": f"-c statement_timeout={1000 * settings.statement_timeout:.0f}",
+        },
+        open=True,
+    )

@@ -1,0 +1,152 @@
+"""The Store of a node: what went over the network while nobody looked.
+
+Source: waku-rest contract, sections 5 to 7. A nwaku is asked by Store v3, a go-waku by Store v1: its answer to
+the first query tells which one a node is.
+
+Never to be had from a Store: ephemeral messages; on a nwaku, what arrived more than 20 s off its sender's time; what is
+past the node's retention; what went over the network while the node itself was down, stalled or apart from its peers.
+Two nodes are better than one.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
+
+from wakupush.waku.client import NodeClient
+from wakupush.waku.errors import NodeBusy, NodeError, NodeUnreadable
+from wakupush.waku.store_codec import (
+    MOST_CONTENT_TOPICS,
+    Page,
+    decode_v1,
+    decode_v3,
+    hash_parameters,
+    is_go_waku,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from wakupush.waku.store_codec import Cursor, Query
+
+    Decode = Callable[[bytes, str], tuple[Page, Cursor | None]]
+
+V3 = "/store/v3/messages"
+V1 = "/store/v1/messages"
+#: Hashes in one request: its line stays below 4 KiB.
+MOST_HASHES = 50
+#: Pages of a walk at most; a Store that has more does not end.
+MOST_PAGES = 100_000
+
+
+class Store(NodeClient):
+    """A client of one node's Store."""
+
+    _speaks_v1: bool | None = None
+
+    def walk(self, query: Query, *, with_messages: bool) -> Iterator[Page]:
+        """Yield the pages that a query finds, the oldest messages first.
+
+        A message can come twice. What is added to the Store meanwhile may or may not be found.
+
+        Args:
+            query: with a fixed end.
+            with_messages: False asks for hashes alone where the node can tell them; fetch what is missing then.
+
+        Raises:
+            NodeError: see there. What was not yielded was not walked: begin anew, not at a cursor.
+        """
+        if len(query.content_topics) > MOST_CONTENT_TOPICS:
+            raise ValueError(f"a query has {MOST_CONTENT_TOPICS} content topics at most")
+        try:
+            if self._is_v1(query):
+                yield from self._walk_v1(query)
+            else:
+                yield from self._walk_v3(query, with_messages=with_messages)
+        except NodeError:
+            # It may be another node when it is back.
+            self._speaks_v1 = None
+            raise
+
+    def fetch(self, pubsub_topic: str, hashes: Sequence[bytes]) -> Page:
+        """Return the messages with these hashes (32 bytes each), as far as the node still has them.
+
+        To be asked only for what a walk found without its message.
+
+        Raises:
+            NodeError: see there.
+        """
+        pages = [
+            self._ask(V3, hash_parameters(hashes[start : start + MOST_HASHES]), decode_v3, pubsub_topic)[0]
+            for start in range(0, len(hashes), MOST_HASHES)
+        ]
+        return Page(
+            tuple(stored for page in pages for stored in page.found if stored.message is not None),
+            sum(page.malformed for page in pages),
+        )
+
+    def _is_v1(self, query: Query) -> bool:
+        if self._speaks_v1 is None:
+            status, body = self._send("GET", V3, parameters={**query.parameters(), "pageSize": "1"})
+            self._speaks_v1 = status == HTTPStatus.NOT_FOUND or is_go_waku(body)
+        return self._speaks_v1
+
+    def _walk_v3(self, query: Query, *, with_messages: bool) -> Iterator[Page]:
+        parameters = {**query.parameters(), "includeData": str(with_messages).lower()}
+        for page, _ in self._pages(V3, parameters, decode_v3, query.pubsub_topic):
+            yield page
+
+    def _walk_v1(self, query: Query) -> Iterator[Page]:
+        """Walk a go-waku's archive, in spans of time that are small enough.
+
+        It sorts by the sender's time, in which messages without one come first, but goes on from the time that the last
+        message of a page *arrived*. So when such messages fill a page, whatever is older than the last of them would be
+        left out, with no sign of it. A span where that happens is halved.
+        """
+        spans = [(query.start, query.end)]
+        while spans:
+            start, end = spans.pop()
+            parameters = {**query.parameters(), "startTime": str(start), "endTime": str(end)}
+            for page, cursor in self._pages(V1, parameters, decode_v1, query.pubsub_topic):
+                if cursor is not None and cursor.is_timeless and start < end:
+                    middle = (start + end) // 2
+                    spans += [(middle + 1, end), (start, middle)]
+                    break
+                yield page
+
+    def _pages(
+        self, path: str, parameters: Mapping[str, str], decode: Decode, pubsub_topic: str
+    ) -> Iterator[tuple[Page, Cursor | None]]:
+        """Yield pages, each with where the next one begins, up to the last one.
+
+        Raises:
+            NodeError: see there; also where the pages do not lead to an end.
+        """
+        been = set()
+        at: Mapping[str, str] = {}
+        for _ in range(MOST_PAGES):
+            page, cursor = self._ask(path, {**parameters, **at}, decode, pubsub_topic)
+            if cursor is not None and not page.found and not page.malformed:
+                raise NodeUnreadable("an empty page is not the last one")
+            yield page, cursor
+            if cursor is None:
+                return
+            at = cursor.parameters
+            key = tuple(at.values())
+            if key in been:
+                break
+            been.add(key)
+        raise NodeUnreadable("the pages do not end")
+
+    @retry(
+        retry=retry_if_exception_type(NodeBusy),
+        wait=wait_exponential(multiplier=0.25, max=4),
+        stop=stop_after_attempt(6),
+        reraise=True,
+    )
+    def _ask(
+        self, path: str, parameters: Mapping[str, str], decode: Decode, pubsub_topic: str
+    ) -> tuple[Page, Cursor | None]:
+        return decode(self._call("GET", path, parameters=parameters), pubsub_topic)

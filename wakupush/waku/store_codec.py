@@ -1,0 +1,195 @@
+"""Queries and answers of the two kinds of Store: values in, parameters and pages out.
+
+Source: waku-rest contract, sections 5 and 6. nwaku serves Store v3 (camelCase, hashes in 0x-hex, the status inside the
+body counts); go-waku serves Store v1 of its own archive, which tells neither hash nor ``meta``.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from wakupush.protocol.waku_message import WakuMessage, message_hash
+from wakupush.waku.codec import decode_message, parse
+from wakupush.waku.errors import NodeBusy, NodeUnreachable, NodeUnreadable
+from wakupush.waku.rest import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+#: Messages of a page at most, in both kinds.
+PAGE_SIZE = 100
+#: Content topics of a query at most, in both kinds.
+MOST_CONTENT_TOPICS = 10
+
+_HASH = re.compile(r"0x[0-9a-fA-F]{64}")
+_DIGEST = re.compile(r"[A-Za-z0-9+/_-]{1,128}={0,2}")
+_TIME = re.compile(r"-?[0-9]{1,19}")
+_TO_URL_SAFE = str.maketrans("+/", "-_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """What is asked of a Store, in ascending order of time."""
+
+    #: The shard.
+    pubsub_topic: str
+    #: At most 10; none means the whole shard.
+    content_topics: tuple[str, ...] = ()
+    #: Nanoseconds since the epoch by the senders' clocks, both inclusive and above 0.
+    start: int
+    end: int
+
+    def parameters(self) -> dict[str, str]:
+        """Return the parameters that both kinds understand."""
+        topics = {"contentTopics": ",".join(self.content_topics)} if self.content_topics else {}
+        return {
+            "pubsubTopic": self.pubsub_topic,
+            **topics,
+            "startTime": str(self.start),
+            "endTime": str(self.end),
+            "ascending": "true",
+            "pageSize": str(PAGE_SIZE),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A message in a Store."""
+
+    #: 14/WAKU2-MESSAGE deterministic hash, 32 bytes.
+    hash: bytes
+    #: None where only hashes were asked for.
+    message: WakuMessage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What one answer of a Store holds."""
+
+    found: tuple[Stored, ...]
+    #: Messages that could not be read, or whose hash is not theirs.
+    malformed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where the next page begins."""
+
+    #: To be sent with the query.
+    parameters: Mapping[str, str]
+    #: Whether the page ended at a message without a timestamp (Store v1 tells).
+    is_timeless: bool = False
+
+
+def is_go_waku(body: bytes) -> bool:
+    """Say whether an answer to a Store v3 query is that of a go-waku, which never reads its own Store for it."""
+    try:
+        answer = parse(body)
+    except NodeUnreadable:
+        return False
+    return isinstance(answer, dict) and bool(answer.keys() & {"error_message", "status_code"})
+
+
+def hash_parameters(hashes: Iterable[bytes]) -> dict[str, str]:
+    """Return the parameters with which messages of a Store v3 are asked for by their hashes (32 bytes each)."""
+    return {
+        "hashes": ",".join(f"0x{each.hex()}" for each in hashes),
+        "includeData": "true",
+        "pageSize": str(PAGE_SIZE),
+    }
+
+
+def decode_v3(body: bytes, pubsub_topic: str) -> tuple[Page, Cursor | None]:
+    """Return a page of a Store v3, and where the next one begins.
+
+    A message counts as malformed if the hash that is told is not that of the message on this shard.
+
+    Raises:
+        NodeBusy: the rate is limited.
+        NodeUnreachable: another status inside the body.
+        NodeUnreadable: it is no such page.
+    """
+    answer = parse(body)
+    if not isinstance(answer, dict) or type(status := answer.get("statusCode")) is not int:
+        raise NodeUnreadable("the answer is not a page of a Store v3")
+    if status != HTTPStatus.OK:
+        text = f"{status}: {printable(str(answer.get('statusDesc')))}"
+        raise NodeBusy(text) if status == HTTPStatus.TOO_MANY_REQUESTS else NodeUnreachable(text)
+    entries = _entries(answer)
+    found = []
+    for entry in entries:
+        with suppress(NodeUnreadable):
+            found.append(_stored(entry, pubsub_topic))
+    cursor = answer.get("paginationCursor")
+    page = Page(tuple(found), len(entries) - len(found))
+    return page, None if cursor in (None, "") else Cursor({"cursor": f"0x{_hash(cursor).hex()}"})
+
+
+def decode_v1(body: bytes, pubsub_topic: str) -> tuple[Page, Cursor | None]:
+    """Return a page of a go-waku's Store v1, and where the next one begins.
+
+    The hash is computed. Store v1 leaves out ``meta``, so that of a message with ``meta`` is another than on the relay.
+
+    Raises:
+        NodeUnreachable: the answer is an error.
+        NodeUnreadable: it is no such page.
+    """
+    answer = parse(body)
+    if not isinstance(answer, dict):
+        raise NodeUnreadable("the answer is not a page of a Store v1")
+    if answer.get("error_message"):
+        raise NodeUnreachable(printable(str(answer["error_message"])))
+    if "messages" not in answer:
+        raise NodeUnreadable("the answer is not a page of a Store v1")
+    entries = _entries(answer)
+    found = []
+    for entry in entries:
+        with suppress(NodeUnreadable):
+            message = decode_message(entry)
+            found.append(Stored(message_hash(pubsub_topic, message), message))
+    return Page(tuple(found), len(entries) - len(found)), _v1_cursor(answer.get("cursor"))
+
+
+def _entries(answer: dict[str, Any]) -> list[Any]:
+    entries = answer.get("messages")
+    if entries is None:
+        return []
+    if not isinstance(entries, list) or len(entries) > PAGE_SIZE:
+        raise NodeUnreadable("messages is not an array, or longer than a page")
+    return entries
+
+
+def _stored(entry: object, pubsub_topic: str) -> Stored:
+    if not isinstance(entry, dict):
+        raise NodeUnreadable("the message is not an object")
+    told = _hash(entry.get("messageHash"))
+    if entry.get("message") is None:
+        return Stored(told)
+    message = decode_message(entry["message"])
+    if message_hash(pubsub_topic, message) != told:
+        raise NodeUnreadable("the hash is not that of the message")
+    return Stored(told, message)
+
+
+def _hash(value: object) -> bytes:
+    if not isinstance(value, str) or not _HASH.fullmatch(value):
+        raise NodeUnreadable("a hash is not 32 bytes of 0x-hex")
+    return bytes.fromhex(value[2:])
+
+
+def _v1_cursor(cursor: object) -> Cursor | None:
+    if not cursor:
+        return None
+    match cursor:
+        case {"senderTime": str(sent), "storeTime": str(stored), "digest": str(digest)} if (
+            _TIME.fullmatch(sent) and _TIME.fullmatch(stored) and _DIGEST.fullmatch(digest)
+        ):
+            # It comes in standard base64, and has to go back in the URL-safe alphabet, padded.
+            bare = digest.rstrip("=").translate(_TO_URL_SAFE)
+            padded = bare + "=" * (-len(bare) % 4)
+            return Cursor({"senderTime": sent, "storeTime": stored, "digest": padded}, is_timeless=int(sent) == 0)
+    raise NodeUnreadable("the cursor is not that of a Store v1")
