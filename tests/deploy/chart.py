@@ -54,8 +54,10 @@ def render(values: Path | None = None, *options: str) -> str:
     return result.stdout
 
 
-def objects(values: Path | None = None, *options: str) -> list[dict]:
-    return [each for each in yaml.safe_load_all(render(values, *options)) if each]
+@cache
+def objects(values: Path, *options: str) -> list[dict]:
+    """What is rendered, to be read only."""
+    return [each for each in yaml.load_all(render(values, *options), yaml.CSafeLoader) if each]  # noqa: S506 - it is safe
 
 
 def pod_specs(rendered: list[dict]) -> Iterator[tuple[dict, dict]]:
