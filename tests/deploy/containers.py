@@ -23,6 +23,7 @@ DOCKERFILE = ROOT / "docker" / "Dockerfile"
 #: Variables with which the package client of this machine works.
 _CLIENT = re.compile(r"PIP_|HTTPS?_PROXY|SSL_CERT|REQUESTS_CA", re.IGNORECASE)
 
+_IN_NAMESPACE = ("unshare", "--mount", "sh", "-c")
 _LAYERS = """
 set -eu
 mount --make-rprivate /
@@ -91,34 +92,35 @@ class Builder:
         ]
 
     def build(self) -> dict[str, Stage]:
-        base = self._base()
-        stage = base
+        stage = base = self._base()
         for instruction, text in instructions(DOCKERFILE.read_text()):
-            match instruction:
-                case "ARG" | "EXPOSE" | "STOPSIGNAL" | "LABEL" | "CMD":
-                    pass
-                case "FROM":
-                    parent, name = text.split(" AS ")
-                    stage = self._stage(name, base if parent == "${PYTHON}" else self.stages[parent])
-                case "WORKDIR":
-                    stage.workdir = text
-                    (stage.layers[0] / text.lstrip("/")).mkdir(parents=True, exist_ok=True)
-                case "USER":
-                    stage.user = text
-                case "ENV":
-                    for name, value in (pair.split("=", 1) for pair in shlex.split(text)):
-                        stage.env[name] = value.replace("$PATH", stage.env["PATH"])
-                case "COPY":
-                    self._copy(stage, *shlex.split(text))
-                case "RUN":
-                    self._run(stage, text)
-                case "ENTRYPOINT":
-                    stage.entrypoint = json.loads(text)
-                case "HEALTHCHECK":
-                    stage.healthcheck = json.loads(text.split(" CMD ", 1)[1])
-                case _:
-                    raise NotImplementedError(instruction)
+            if instruction == "FROM":
+                parent, name = text.split(" AS ")
+                stage = self._stage(name, base if parent == "${PYTHON}" else self.stages[parent])
+            else:
+                self._apply(stage, instruction, text)
         return self.stages
+
+    def _apply(self, stage: Stage, instruction: str, text: str) -> None:
+        match instruction:
+            case "RUN":
+                self._run(stage, text)
+            case "COPY":
+                self._copy(stage, *shlex.split(text))
+            case "ENV":
+                for name, value in (pair.split("=", 1) for pair in shlex.split(text)):
+                    stage.env[name] = value.replace("$PATH", stage.env["PATH"])
+            case "WORKDIR":
+                stage.workdir = text
+                (stage.layers[0] / text.lstrip("/")).mkdir(parents=True, exist_ok=True)
+            case "USER":
+                stage.user = text
+            case "ENTRYPOINT":
+                stage.entrypoint = json.loads(text)
+            case "HEALTHCHECK":
+                stage.healthcheck = json.loads(text.split(" CMD ", 1)[1])
+            case _:
+                assert instruction in {"ARG", "EXPOSE", "STOPSIGNAL", "LABEL", "CMD"}, instruction
 
     def _base(self) -> Stage:
         """The base image: this machine, with the Python of these tests where an image of Python has it."""
@@ -152,7 +154,7 @@ class Builder:
         else:
             for source in sources:
                 assert any(fnmatch(source, allowed) for allowed in self._allowed), f".dockerignore hides {source}"
-        destination = stage.layers[0] / os.path.join(stage.workdir, target).lstrip("/")
+        destination = stage.layers[0] / str(Path(stage.workdir) / target).lstrip("/")
         for source in sources:
             path = source_root / source.lstrip("/")
             if path.is_dir():
@@ -170,8 +172,7 @@ class Builder:
         lower = ":".join(map(str, [*stage.layers[1:], "/"]))
         work = fresh(self.directory, "work")
         result = subprocess.run(
-            ["unshare", "--mount", "sh", "-c", _BUILD, "build", *env]
-            + ["sh", "-c", f"cd {shlex.quote(stage.workdir)}; {text}"],
+            [*_IN_NAMESPACE, _BUILD, "build", *env, "sh", "-c", f"cd {shlex.quote(stage.workdir)}; {text}"],
             env=os.environ
             | {
                 "OVERLAY": f"lowerdir={lower},upperdir={stage.layers[0]},workdir={work}",
@@ -199,7 +200,7 @@ class Builder:
             "RUN_GID": gid,
         }
         in_workdir = ["sh", "-c", f'cd {shlex.quote(stage.workdir)}; exec "$@"', "run"]
-        return ["unshare", "--mount", "sh", "-c", _RUN, "run", *inside, *in_workdir, *command], outside
+        return [*_IN_NAMESPACE, _RUN, "run", *inside, *in_workdir, *command], outside
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """JSON schemas of what the chart uses of KEDA, the Prometheus operator and External Secrets.
 
-Written after their documented API, and tighter than it: what the chart does not use is refused, so that a misspelt field
-cannot pass. Kubernetes' own objects are checked against Kubernetes' own schemas.
+Written after their documented API, and tighter than it: what the chart does not use is refused, so that a misspelt
+field cannot pass. Kubernetes' own objects are checked against Kubernetes' own schemas.
 """
 
 from typing import Any

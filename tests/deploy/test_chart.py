@@ -17,13 +17,13 @@ from chart import (
     NotRendered,
     documented_values,
     helm,
+    need,
     objects,
     render,
     tool,
     values_schema,
     values_table,
 )
-from conftest import need
 from prometheus_client import Counter, Gauge, Histogram
 from schemas import SPECS, schema
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from chart import ROOT, tool
+from chart import ROOT, need, tool
 from compose import FILE, filled, needed
-from conftest import need
 from containers import DOCKERFILE, instructions
 
 from wakupush.queues import QUEUES, TIME_LIMIT_SECONDS
@@ -177,17 +176,19 @@ def test_mounted_files_exist():
                 assert (FILE.parent / volume["source"]).exists(), volume["source"]
 
 
-def test_the_dockerfile_passes_its_linter():
+def lint(dockerfile):
     hadolint = Path(sys.executable).parent / "hadolint"
-    result = subprocess.run([hadolint, "--failure-threshold", "info", DOCKERFILE], capture_output=True, text=True, check=False)
+    return subprocess.run([hadolint, dockerfile], capture_output=True, text=True, check=False)
+
+
+def test_the_dockerfile_passes_its_linter():
+    result = lint(DOCKERFILE)
     assert result.returncode == 0, result.stdout
-    assert shutil.which(str(hadolint))
 
 
 def test_the_linter_can_fail(tmp_path):
     (tmp_path / "Dockerfile").write_text("FROM python:latest\nRUN pip install celery\n")
-    hadolint = Path(sys.executable).parent / "hadolint"
-    result = subprocess.run([hadolint, tmp_path / "Dockerfile"], capture_output=True, text=True, check=False)
+    result = lint(tmp_path / "Dockerfile")
     assert result.returncode == 1
     assert {"DL3007", "DL3013"} <= set(re.findall(r"DL\d+", result.stdout))
 

@@ -1,7 +1,7 @@
 """The images are built step by step, and every service of compose runs from them, without a container engine.
 
 What differs from `docker compose up`: the base image is this machine's own file system, the parts are the embedded and
-development ones, and all share this machine's network, so that names of services become addresses and ports are free ones.
+development ones, and all share this machine's network, so that names of services become addresses, and ports free ones.
 """
 
 import os
@@ -40,7 +40,7 @@ SERVICES = (
     *("ingest", "reconcile", "registration", "query", "dispatch", "beat", "feedback", "exporter"),
     "flower",
 )
-SECRETS = {name: "0123456789abcdef" for name in needed()} | {"FLOWER_BASIC_AUTH": "operator:flowers"}
+SECRETS = dict.fromkeys(needed(), "0123456789abcdef") | {"FLOWER_BASIC_AUTH": "operator:flowers"}
 
 
 def test_containers_can_be_made():
@@ -129,14 +129,11 @@ class Composed:
         """Of a container of a service, that runs a command."""
         service, stage = self.services[name], self.stage(name)
         env = dict(service.get("environment", {}))
-        for variable in (env | stage.env).keys() & (stage.env.keys() | {"FLOWER_PORT"}):
-            if variable.endswith("PORT"):
-                env[variable] = str(self.ports[name])
-        for variable, value in env.items():
-            for address, ours in self._addresses.items():
-                env[variable] = env[variable].replace(address, ours)
-        user = service.get("user", "")
-        return self.builder.container(stage, command, env, user=user, secrets=self.secrets if "secrets" in service else None)
+        for address, ours in self._addresses.items():
+            env = {variable: value.replace(address, ours) for variable, value in env.items()}
+        ports = {variable: str(self.ports[name]) for variable in env | stage.env if variable.endswith("_PORT")}
+        secrets = self.secrets if "secrets" in service else None
+        return self.builder.container(stage, command, env | ports, user=service.get("user", ""), secrets=secrets)
 
     def process(self, name):
         command, env = self.command(name, [*self.stage(name).entrypoint, *self.services[name]["command"]])

@@ -3,8 +3,7 @@
 import re
 
 import pytest
-from chart import VALUES, objects, pod_specs
-from conftest import need
+from chart import VALUES, need, objects, pod_specs
 
 from wakupush.queues import QUEUES, TIME_LIMIT_SECONDS, VISIBILITY_TIMEOUT_SECONDS
 from wakupush.settings import Settings
@@ -92,8 +91,8 @@ def test_what_runs_for_ever_has_probes(name):
         if each["kind"] in {"Deployment", "StatefulSet"}:
             assert {"startupProbe", "livenessProbe", "readinessProbe"} <= container.keys()
             ports = {port["name"] for port in container["ports"]}
-            http = [container[kind]["httpGet"] for kind in container if kind.endswith("Probe") and "httpGet" in container[kind]]
-            assert all(probe["port"] in ports for probe in http)
+            probes = [value for key, value in container.items() if key.endswith("Probe")]
+            assert all(probe["httpGet"]["port"] in ports for probe in probes if "httpGet" in probe)
             # Our own processes prove by /healthz that they do their work; a broker that is down must not restart them.
             if container["image"].rpartition("/")[2].startswith(("wakupush:", "wakupush@")):
                 assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
@@ -204,7 +203,8 @@ def test_parts_outside_are_reached_by_their_ports_and_where_they_are():
             rules = found[process]["egress"]
             assert {port["port"] for rule in rules for port in rule["ports"]} <= ports
             assert len(rules) == 1 + len(parts)
-            anywhere = [peer for rule in rules for peer in rule["to"] if peer.get("ipBlock", {}).get("cidr") == "0.0.0.0/0"]
+            peers = [peer for rule in rules for peer in rule["to"]]
+            anywhere = [peer for peer in peers if peer.get("ipBlock", {}).get("cidr") == "0.0.0.0/0"]
             assert len(anywhere) == (len(parts) if name == "minimal" else 0)
 
 

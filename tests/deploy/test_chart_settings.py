@@ -6,8 +6,7 @@ import re
 import pytest
 import typer
 import yaml
-from chart import ROOT, VALUES, objects, pod_specs
-from conftest import need
+from chart import ROOT, VALUES, need, objects, pod_specs
 from test_policy import PARTS, REACHES
 
 from wakupush.cli import app
