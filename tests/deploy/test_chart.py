@@ -132,7 +132,10 @@ def test_autoscaling_asks_for_metrics_that_exist():
         if trigger["type"] == "prometheus"
     ]
     asked = {name for query in queries for name in re.findall(r"wakupush_\w+", query)}
-    assert asked == {"wakupush_queue_messages", "wakupush_queue_oldest_seconds", "wakupush_deliveries_due"}
+    assert asked == {
+        *("wakupush_queue_messages", "wakupush_in_flight_messages"),
+        *("wakupush_deliveries_due", "wakupush_breaker_state"),
+    }
     assert asked <= known
 
 
