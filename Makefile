@@ -49,6 +49,10 @@ demo: setup ## Run the whole server on embedded parts, send it messages, and sho
 test: setup setup-node setup-deploy check ## Run everything: linters, types, all tests
 	$(RUN) pytest tests
 
+chaos: setup ## Kill parts of a loaded server for minutes and judge what came of it (SEED=, MINUTES=, MESSAGES=, JSON=)
+	PYTHONPATH=tests $(RUN) chaos.run $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(MESSAGES),--messages $(MESSAGES)) \
+		$(if $(JSON),--json $(JSON))
+
 check: setup ## Run the linters and the type checker
 	$(RUN) ruff check
 	$(RUN) ruff format --check

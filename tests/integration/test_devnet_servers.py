@@ -31,6 +31,8 @@ from wakupush.devnet.processes import (
     wait_until,
 )
 from wakupush.devnet.redis import RedisServer
+from wakupush.devnet.waku_state import NodeSettings, WakuNode
+from wakupush.protocol.waku_message import WakuMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -168,6 +170,42 @@ def test_development_waku_node_runs_as_a_process(tmp_path: Path) -> None:
         assert len(httpx2.get(f"{url}/store/v3/messages").json()["messages"]) == 1
 
 
+def test_development_servers_remember_over_a_kill_what_they_are_told_to(tmp_path: Path) -> None:
+    log, archive = tmp_path / "log.jsonl", tmp_path / "archive.sqlite"
+    options = ("waku", "--shard", "/waku/2/rs/16/32", "--archive-window", "any")
+    with _serving(tmp_path, *options, "--log-file", str(log), "--archive-file", str(archive), killed=True) as url:
+        _publish(url, "AAAA")
+        before = httpx2.get(f"{url}/store/v3/messages?includeData=true").json()["messages"]
+    log.write_bytes(log.read_bytes() + b'{"seq": 2, "cut o')
+    with _serving(tmp_path, *options, "--log-file", str(log), "--archive-file", str(archive)) as url:
+        assert httpx2.get(f"{url}/store/v3/messages?includeData=true").json()["messages"] == before
+        _publish(url, "BBBB")
+        assert len(httpx2.get(f"{url}/store/v3/messages").json()["messages"]) == 2
+        assert [entry["seq"] for entry in httpx2.get(f"{url}/dev/log").json()["entries"]] == [1, 2]
+    log.unlink()
+    push = {"notifications": [{"tokens": ["one"], "platform": 2}]}
+    for last in (1, 2):
+        with _serving(tmp_path, "gorush", "--log-file", str(log), killed=True) as url:
+            httpx2.post(f"{url}/api/push", json=push).raise_for_status()
+            assert httpx2.get(f"{url}/dev/log").json()["next"] == last
+
+
+def test_an_archive_that_is_full_forgets_the_oldest_in_its_file_too(tmp_path: Path) -> None:
+    settings = NodeSettings(
+        shards=("/waku/2/rs/16/32",), archive_window=None, archive_capacity=2, archive_file=tmp_path / "archive.sqlite"
+    )
+    messages = [WakuMessage(payload=b"1", content_topic="/a/1/b/c", timestamp=number) for number in (1, 2, 3)]
+    node = WakuNode(settings)
+    for message in messages:
+        node.publish("/waku/2/rs/16/32", message)
+    assert [entry.message for entry in WakuNode(settings).archive] == messages[1:]
+
+
+def _publish(url: str, payload: str) -> None:
+    message = {"payload": payload, "contentTopic": "/a/1/b/c", "timestamp": 1}
+    httpx2.post(f"{url}/relay/v1/messages/%2Fwaku%2F2%2Frs%2F16%2F32", json=message).raise_for_status()
+
+
 def test_development_waku_node_has_go_wakus_manners(tmp_path: Path) -> None:
     options = ("--manners", "go-waku", "--shard", "/waku/2/rs/16/32", "--cache-capacity", "1")
     with _serving(tmp_path, "waku", *options, hanging="/debug/v1/version") as url:
@@ -189,7 +227,7 @@ def test_development_gorush_runs_as_a_process(tmp_path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _serving(directory: Path, *arguments: str, hanging: str = "/version") -> Iterator[str]:
+def _serving(directory: Path, *arguments: str, hanging: str = "/version", killed: bool = False) -> Iterator[str]:
     """Run a development server; it must end soon although a request hangs, and have nothing to complain about."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
@@ -202,6 +240,9 @@ def _serving(directory: Path, *arguments: str, hanging: str = "/version") -> Ite
     )
     with process, httpx2.Client() as client, ThreadPoolExecutor() as threads:
         yield url
+        if killed:
+            process.kill()
+            return
         client.post(f"{url}/dev/faults", json={"kind": "hang", "path": hanging})
         request = threads.submit(client.get, f"{url}{hanging}")
         wait_until(request.running, timeout=5, what="the request hangs")

@@ -30,6 +30,8 @@ from starlette.routing import Route
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from io import RawIOBase
+    from pathlib import Path
 
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -70,21 +72,40 @@ class Fault:
 
 
 class EventLog:
-    """The last events, numbered from 1, that can be followed without being consumed."""
+    """The last events, numbered from 1, that can be followed without being consumed.
 
-    def __init__(self, capacity: int = 50_000) -> None:
+    Args:
+        capacity: how many are kept in memory.
+        file: gets every event as a line of JSON; a log that is opened again, also after a SIGKILL, goes on from there.
+    """
+
+    def __init__(self, capacity: int = 50_000, file: Path | None = None) -> None:
         self._entries: deque[dict[str, Any]] = deque(maxlen=capacity)
         self.last = 0
+        self._file = file and _open_log(file)
+        for line in file.read_bytes().splitlines() if file else ():
+            self._entries.append(json.loads(line))
+            self.last = self._entries[-1]["seq"]
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Number an event and keep it, if need be instead of the oldest."""
         self.last += 1
-        self._entries.append({"seq": self.last, **entry})
+        numbered = {"seq": self.last, **entry}
+        self._entries.append(numbered)
+        if self._file:
+            self._file.write(json.dumps(numbered).encode() + b"\n")
 
     def after(self, seq: int) -> list[dict[str, Any]]:
         """Return the kept events with a higher number."""
         first = self.last - len(self._entries) + 1
         return list(islice(self._entries, max(0, seq + 1 - first), None))
+
+
+def _open_log(file: Path) -> RawIOBase:
+    """Open a file of events, unbuffered: what was written outlives the process. A line that was cut off goes."""
+    log = file.open("ab", buffering=0)
+    log.truncate(file.read_bytes().rfind(b"\n") + 1)
+    return log
 
 
 class FaultInjection:

@@ -39,6 +39,8 @@ from starlette.routing import Route
 from wakupush.devnet.controls import EventLog, Fault, FaultInjection, control_routes
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -145,6 +147,8 @@ class GorushSettings:
     max_retry: int = 0
     #: log.hide_token.
     hide_token: bool = False
+    #: Keeps the log of the controls over a restart.
+    log_file: Path | None = None
     #: core.feedback_hook_url; empty calls no webhook.
     feedback_url: str = ""
     #: core.feedback_header, each ``Name: value``.
@@ -162,7 +166,7 @@ class Gorush:
 
     def __init__(self, settings: GorushSettings | None = None) -> None:
         self.settings = settings or GorushSettings()
-        self.log = EventLog()
+        self.log = EventLog(file=self.settings.log_file)
         self.counters: Counter[str] = Counter({name: 0 for name, *_ in _METRICS})
         self._posts = 0
         self._flaky_attempts: Counter[tuple[str, str]] = Counter()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 import uuid
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from wakupush.protocol import application, payload, topics
@@ -49,12 +50,16 @@ def register(client: PrivateKey, server: PublicKey, content: PushNotificationReg
     return to_server(client, server, Type.PUSH_NOTIFICATION_REGISTRATION, sealed)
 
 
+#: The key of a query topic, by its name; deriving one takes milliseconds.
+query_key = lru_cache(maxsize=10_000)(topics.symmetric_key)
+
+
 def query(asker: PrivateKey, key_hash: bytes, *others: bytes) -> WakuMessage:
     """Return a query for users (hashes of 64 bytes), on the query topic of the first."""
     name, _ = topics.query_topics(key_hash)
     inner = PushNotificationQuery(public_keys=[key_hash, *others]).SerializeToString()
     metadata = application.wrap(Type.PUSH_NOTIFICATION_QUERY, inner, asker)
-    return _message(name, payload.seal_symmetric(metadata, topics.symmetric_key(name), asker))
+    return _message(name, payload.seal_symmetric(metadata, query_key(name), asker))
 
 
 def notification(key_hash: bytes, registered: PushNotificationRegistration, **fields: Any) -> PushNotification:

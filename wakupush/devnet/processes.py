@@ -134,6 +134,19 @@ class Process:
         """
         if self.running:
             return
+        self.launch()
+        try:
+            wait_until(self._ready_or_dead, timeout=self._start_timeout, what=f"{self.name} is ready")
+        except WaitTimeoutError as error:
+            self.kill()
+            raise StartFailedError(f"{error}\n{self.log_tail()}") from error
+        if not self.running:
+            raise StartFailedError(f"{self.name} ended with {self.wait()} while starting\n{self.log_tail()}")
+
+    def launch(self) -> None:
+        """Start the child, and wait for nothing; nothing happens if it is running."""
+        if self.running:
+            return
         uid, gid = self._user or (None, None)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
@@ -150,13 +163,6 @@ class Process:
                 group=gid,
                 extra_groups=None if self._user is None else [],
             )
-        try:
-            wait_until(self._ready_or_dead, timeout=self._start_timeout, what=f"{self.name} is ready")
-        except WaitTimeoutError as error:
-            self.kill()
-            raise StartFailedError(f"{error}\n{self.log_tail()}") from error
-        if not self.running:
-            raise StartFailedError(f"{self.name} ended with {self.wait()} while starting\n{self.log_tail()}")
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the end of a child that was started.

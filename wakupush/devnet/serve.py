@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -65,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_seconds_or_any,
         help="seconds around now that the archive takes sender timestamps of, or 'any'",
     )
+    waku.add_argument("--archive-file", type=Path, help="SQLite database that keeps the archive over a restart")
 
     gorush_ = servers.add_parser("gorush", help="a gorush with scripted deliveries")
     gorush_.set_defaults(app=_gorush)
@@ -79,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     for server in (waku, gorush_):
         server.add_argument("--host", default="127.0.0.1")
         server.add_argument("--port", type=int, required=True)
+        server.add_argument("--log-file", type=Path, default=None, help="keeps /dev/log over a restart")
     return parser
 
 
@@ -98,6 +101,7 @@ def _gorush(options: argparse.Namespace) -> Starlette:
         sync=not options.is_async,
         max_retry=options.max_retry,
         hide_token=options.hide_token,
+        log_file=options.log_file,
         feedback_url=options.feedback_url,
         feedback_headers=tuple(options.feedback_header),
     )

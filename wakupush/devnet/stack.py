@@ -22,7 +22,7 @@ from wakupush.protocol.keys import PrivateKey
 from wakupush.queues import QUEUES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
 #: Static shards of the Status network.
@@ -57,6 +57,8 @@ class Stack:
         fsync: False trades the safety of Postgres' data for speed.
         external: parts that run already.
         manners: of the embedded Waku node; go-waku's has no Store v3, which the observer reads.
+        node_options: further ones of the embedded Waku node, see `wakupush.devnet.serve`; they win over ours.
+        gorush_options: the same of the embedded gorush.
     """
 
     def __init__(
@@ -70,6 +72,8 @@ class Stack:
         worker_module: str = "wakupush",
         fsync: bool = True,
         manners: Literal["nwaku", "go-waku"] = "nwaku",
+        node_options: Sequence[str] = (),
+        gorush_options: Sequence[str] = (),
     ) -> None:
         self.directory = directory
         self.key = key or PrivateKey.generate()
@@ -80,9 +84,9 @@ class Stack:
         self.redis = RedisServer(directory / "redis")
         self._ports = {name: free_port() for name in ("waku", "gorush", "ingest", "reconcile", "feedback")}
         self._feedback_secret = secrets.token_hex(16)
-        self.node = self._server("waku", "--manners", manners, "--archive-window", "any")
+        self.node = self._server("waku", "--manners", manners, "--archive-window", "any", *node_options)
         self.gorush = self._server(
-            "gorush", "--feedback-url", self.feedback_url, "--feedback-header", self.feedback_header
+            "gorush", "--feedback-url", self.feedback_url, "--feedback-header", self.feedback_header, *gorush_options
         )
         self.ingest = self._wakupush(
             "ingest live", "ingest", "live", ready=lambda: answers_http(f"{self.ingest_url}/readyz")
@@ -92,6 +96,7 @@ class Stack:
             "ingest reconcile", "ingest", "reconcile", ready=lambda: answers_http(f"{self.reconcile_url}/healthz")
         )
         self._worker_module = worker_module
+        self.concurrency = concurrency
         self.workers = {name: self.worker(name, concurrency=concurrency) for name in QUEUES}
         self.feedback = self._wakupush("feedback", "feedback", ready=self._feedback_is_ready)
         self.beat = self._wakupush("beat", "beat")

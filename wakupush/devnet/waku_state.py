@@ -6,18 +6,18 @@ There is no network: the node hands every message that is published on it to its
 from __future__ import annotations
 
 import bisect
+import sqlite3
 import time
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from wakupush.devnet.controls import EventLog
-from wakupush.protocol.waku_message import message_hash
+from wakupush.protocol.waku_message import WakuMessage, message_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from wakupush.protocol.waku_message import WakuMessage
+    from pathlib import Path
 
 _SEEN_CAPACITY = 100_000
 _MAX_CONTENT_TOPICS = 10
@@ -45,6 +45,10 @@ class NodeSettings:
     #: The archive takes messages whose sender timestamp is so many seconds around now; None takes any.
     archive_window: float | None = 20.0
     archive_capacity: int = 50_000
+    #: SQLite database that keeps the archive over a restart, as real nodes do; None keeps it in memory.
+    archive_file: Path | None = None
+    #: Keeps the log of the controls over a restart.
+    log_file: Path | None = None
     #: Of a message's protobuf encoding.
     max_message_bytes: int = 150 * 1024
 
@@ -148,23 +152,94 @@ class RelayCache:
         return list(unread.values())
 
 
-class Archive:
-    """The messages that a store node keeps, ordered by sender timestamp and hash; when full, the oldest goes."""
+class ArchiveFile:
+    """Archived messages in a SQLite database; what was added outlives the process, but not the machine."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, file: Path) -> None:
+        self._database = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+        self._database.executescript(
+            """
+            PRAGMA journal_mode = wal;
+            PRAGMA synchronous = off;
+            CREATE TABLE IF NOT EXISTS message (
+                hash BLOB PRIMARY KEY, pubsub_topic TEXT, arrived INTEGER, payload BLOB, content_topic TEXT,
+                version INTEGER, timestamp INTEGER, meta BLOB, ephemeral INTEGER
+            );
+            """
+        )
+
+    def __iter__(self) -> Iterator[ArchivedMessage]:
+        query = """
+            SELECT hash, pubsub_topic, arrived, payload, content_topic, version, timestamp, meta, ephemeral FROM message
+        """
+        for (
+            digest,
+            pubsub_topic,
+            arrived,
+            payload,
+            topic,
+            version,
+            timestamp,
+            meta,
+            ephemeral,
+        ) in self._database.execute(query):
+            message = WakuMessage(
+                payload=payload,
+                content_topic=topic,
+                version=version,
+                timestamp=timestamp,
+                meta=meta,
+                ephemeral=bool(ephemeral),
+            )
+            yield ArchivedMessage(digest, pubsub_topic, message, arrived)
+
+    def add(self, entry: ArchivedMessage) -> None:
+        """Keep a message that is not there yet."""
+        it = entry.message
+        values = (it.payload, it.content_topic, it.version, it.timestamp, it.meta, it.ephemeral)
+        self._database.execute(
+            "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (entry.hash, entry.pubsub_topic, entry.arrived, *values),
+        )
+
+    def remove(self, digest: bytes) -> None:
+        """Forget a message."""
+        self._database.execute("DELETE FROM message WHERE hash = ?", (digest,))
+
+
+class Archive:
+    """The messages that a store node keeps, ordered by sender timestamp and hash; when full, the oldest goes.
+
+    Args:
+        capacity: how many are kept.
+        file: keeps them over a restart.
+    """
+
+    def __init__(self, capacity: int, file: Path | None = None) -> None:
         self._capacity = capacity
         self._entries: dict[bytes, ArchivedMessage] = {}
         self._order: list[tuple[int, bytes]] = []
+        self._file = file and ArchiveFile(file)
+        for entry in self._file or ():
+            self._keep(entry)
 
     def add(self, entry: ArchivedMessage) -> bool:
         """Keep a message and return True, or return False if it is here already."""
         if entry.hash in self._entries:
             return False
         if len(self._order) >= self._capacity:
-            del self._entries[self._order.pop(0)[1]]
+            _, oldest = self._order.pop(0)
+            del self._entries[oldest]
+            if self._file:
+                self._file.remove(oldest)
+        self._keep(entry)
+        if self._file:
+            self._file.add(entry)
+        return True
+
+    def _keep(self, entry: ArchivedMessage) -> None:
         self._entries[entry.hash] = entry
         bisect.insort(self._order, (entry.message.timestamp, entry.hash))
-        return True
 
     def __iter__(self) -> Iterator[ArchivedMessage]:
         return iter(self._entries.values())
@@ -208,8 +283,8 @@ class WakuNode:
 
     def __init__(self, settings: NodeSettings | None = None) -> None:
         self.settings = settings or self.DEFAULTS
-        self.archive = Archive(self.settings.archive_capacity)
-        self.log = EventLog()
+        self.archive = Archive(self.settings.archive_capacity, self.settings.archive_file)
+        self.log = EventLog(file=self.settings.log_file)
         self.counters: Counter[str] = Counter(dict.fromkeys(_COUNTERS, 0))
         self._begin()
 

@@ -1,0 +1,13 @@
+"""`python -m chaos.brisk_worker`: wakupush whose tasks come back sooner, for runs that have a minute and not ten.
+
+What a killed worker had taken comes back after the visibility time-out, which has to be above the time limit of tasks.
+"""
+
+from wakupush import queues
+
+queues.SOFT_TIME_LIMIT_SECONDS, queues.TIME_LIMIT_SECONDS, queues.VISIBILITY_TIMEOUT_SECONDS = 8, 12, 15
+
+from wakupush.cli import main  # noqa: E402 - after the times are set
+
+if __name__ == "__main__":
+    main()

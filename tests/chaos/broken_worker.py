@@ -1,0 +1,53 @@
+"""`python -m chaos.broken_worker`: wakupush without one of its nets, as CHAOS_BREAK says. The checker has to notice."""
+
+import os
+
+from wakupush.cli import main
+from wakupush.state import answers, deliveries, ledger
+
+_add_to_ledger = ledger.add
+_add_deliveries = deliveries.add
+
+
+def no_ledger() -> None:
+    """Every message is new, also the second time."""
+
+    def add(connection, entries):
+        _add_to_ledger(connection, entries)
+        return {entry.hash for entry in entries}
+
+    ledger.add = add
+
+
+def no_lease() -> None:
+    """The lease of a first attempt is over when it begins."""
+
+    def add(connection, wanted, *, seconds, time_to_live):
+        return _add_deliveries(connection, wanted, seconds=0 * seconds, time_to_live=time_to_live)
+
+    deliveries.add = add
+
+
+def no_fence() -> None:
+    """Who is told to make an attempt makes it, whoever made it before; what is delivered keeps what that needs."""
+    _change("take", " AND state = 'pending' AND attempt = claimed.begun", "")
+    _change("take", "next_attempt_at = NULL", "next_attempt_at = NULL, finished_at = NULL")
+    _change("settle", "WHEN new.forget THEN NULL", "WHEN false THEN NULL")
+
+
+def _change(query: str, text: str, other: str) -> None:
+    if text not in deliveries._SQL[query]:
+        raise RuntimeError(f"the query {query} has changed: this fault is none any more")
+    deliveries._SQL[query] = deliveries._SQL[query].replace(text, other)
+
+
+def no_outbox() -> None:
+    """Answers that the node does not take are forgotten."""
+    answers.release = answers.remove
+
+
+BREAKS = {"ledger": no_ledger, "lease": no_lease, "fence": no_fence, "outbox": no_outbox}
+
+if __name__ == "__main__":
+    BREAKS[os.environ["CHAOS_BREAK"]]()
+    main()

@@ -1,0 +1,220 @@
+"""Reading the evidence of a run: the node's log and archive, gorush's log, Postgres, Redis, and the memory in use."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+
+import httpx2
+import psutil
+from psycopg import Connection
+from psycopg.rows import dict_row
+from redis import Redis
+
+from chaos.checker import columns
+from chaos.evidence import Answered, DeviceId, Happened, Kept, Pushed, Sample, Stored
+from chaos.faults import server_processes
+from chaos.plan import SUCCESS, Sent
+from wakupush.devnet.conversation import Reply, open_reply
+from wakupush.devnet.stack import Stack
+from wakupush.protocol import topics
+from wakupush.protocol.application import Type
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.pb.push_notification_pb2 import (
+    PushNotificationQueryResponse,
+    PushNotificationRegistration,
+    PushNotificationRegistrationResponse,
+    PushNotificationReport,
+    PushNotificationResponse,
+)
+from wakupush.protocol.waku_message import WakuMessage
+from wakupush.queues import QUEUES
+from wakupush.server.identity import Identity
+from wakupush.waku.codec import decode_message
+
+#: Messages that the node hands out of its archive at once.
+PAGE = 100
+
+
+def answers(stack: Stack, sent: tuple[Sent, ...]) -> tuple[Answered, ...]:
+    """Return the server's answers to these messages, opened with the keys of those who asked."""
+    keys: dict[str, list[PrivateKey]] = defaultdict(list)
+    for secret in {each.client for each in sent}:
+        key = PrivateKey(bytes.fromhex(secret))
+        keys[topics.content_topic(topics.partitioned_topic(key.public_key))].append(key)
+    arrived = {entry["hash"]: entry["arrivedAt"] for entry in _log(stack.node_url)}
+    found = []
+    for hash_, message in _archive(stack.node_url):
+        reply = open_reply(message, tuple(keys.get(message.content_topic, ())))
+        if reply is not None and reply.signer == stack.key.public_key and reply.type in _READERS:
+            found.append(_READERS[reply.type](reply, arrived[hash_]))
+    return tuple(found)
+
+
+def _read_registration(reply: Reply, at: float) -> Answered:
+    response = PushNotificationRegistrationResponse.FromString(reply.inner)
+    told = SUCCESS if response.success else response.ErrorType.Name(response.error)
+    return Answered(id=response.request_id.hex(), told=(told,), at=at)
+
+
+def _read_query(reply: Reply, at: float) -> Answered:
+    response = PushNotificationQueryResponse.FromString(reply.inner)
+    told = tuple(sorted(f"{info.installation_id} {info.access_token}" for info in response.info))
+    return Answered(id=response.message_id.hex(), told=told, at=at)
+
+
+def _read_request(reply: Reply, at: float) -> Answered:
+    response = PushNotificationResponse.FromString(reply.inner)
+    told = tuple(
+        SUCCESS if report.success else PushNotificationReport.ErrorType.Name(report.error)
+        for report in response.reports
+    )
+    about = tuple(report.installation_id for report in response.reports)
+    return Answered(id=response.message_id.hex(), told=told, about=about, at=at)
+
+
+_READERS = {
+    Type.PUSH_NOTIFICATION_REGISTRATION_RESPONSE: _read_registration,
+    Type.PUSH_NOTIFICATION_QUERY_RESPONSE: _read_query,
+    Type.PUSH_NOTIFICATION_RESPONSE: _read_request,
+}
+
+
+def pushes(stack: Stack) -> tuple[Pushed, ...]:
+    """Return the attempts in gorush's log."""
+    return tuple(
+        Pushed(delivery_key=entry["notification"].get("notif_id", ""), outcome=entry["outcome"], at=entry["at"])
+        for entry in _log(stack.gorush_url)
+    )
+
+
+def events(connection: Connection) -> tuple[Happened, ...]:
+    """Return the delivery events."""
+    rows = connection.execute(
+        "SELECT kind, trace_id, extract(epoch FROM time)::float8, failure, attempt,"
+        " encode(installation_pseudonym, 'hex') FROM delivery_events"
+    )
+    names = ("kind", "trace_id", "at", "failure", "attempt", "installation")
+    return tuple(Happened(**dict(zip(names, row, strict=True))) for row in rows)
+
+
+def pseudonyms(stack: Stack, sent: tuple[Sent, ...]) -> dict[DeviceId, str]:
+    """Return the pseudonyms of the devices that were notified."""
+    identity = Identity.of(stack.key)
+    devices = {DeviceId(item.key_hash, item.installation_id) for each in sent for item in each.items}
+    return {
+        device: identity.pseudonyms(identity.installation(bytes.fromhex(device.key_hash), device.installation_id))[
+            1
+        ].hex()
+        for device in devices
+    }
+
+
+def registrations(stack: Stack, connection: Connection, sent: tuple[Sent, ...]) -> dict[DeviceId, Stored]:
+    """Return what is stored; a device that is in no registration of the plan goes by the hash of its id."""
+    identity = Identity.of(stack.key)
+    known = {}
+    for each in sent:
+        if each.kind == "registration":
+            content = PushNotificationRegistration.FromString(bytes.fromhex(each.content))
+            key_hash = PrivateKey(bytes.fromhex(each.client)).public_key.key_hash
+            found = identity.installation(key_hash, content.installation_id)
+            known[found.key_hash, found.installation_hash] = content.installation_id
+    stored = {}
+    for row in connection.cursor(row_factory=dict_row).execute("SELECT * FROM registrations"):
+        installation_id = known.get((row["key_hash"], row["installation_hash"]), row["installation_hash"].hex())
+        stored[DeviceId(row["key_hash"].hex(), installation_id)] = _stored(row)
+    return stored
+
+
+def _stored(row: dict) -> Stored:
+    version = int(row["version"])
+    if not row["registered"]:
+        left = {name: row[name] for name in columns(PushNotificationRegistration()) if row[name] is not None}
+        return Stored(version=version, registered=False, content=left)
+    names = columns(PushNotificationRegistration())
+    content = {name: row[name] for name in names}
+    content |= {"grant": row["grant"].hex(), "blocked_chat_list": [each.hex() for each in row["blocked_chat_list"]]}
+    return Stored(version=version, registered=True, content=content)
+
+
+def deliveries(connection: Connection) -> dict[str, Kept]:
+    """Return all deliveries."""
+    rows = connection.execute("SELECT encode(delivery_key, 'hex'), state, failure, attempt FROM deliveries")
+    return {key: Kept(state=state, failure=failure, attempt=attempt) for key, state, failure, attempt in rows}
+
+
+def quarantined(connection: Connection) -> dict[str, str]:
+    """Return the messages in quarantine and why they are there."""
+    rows = connection.execute("SELECT encode(message_hash, 'hex'), reason || ' in ' || queue FROM quarantine")
+    return dict(rows.fetchall())
+
+
+def handled(connection: Connection) -> set[str]:
+    """Return the envelopes in the ledger."""
+    return {row[0] for row in connection.execute("SELECT encode(message_hash, 'hex') FROM ledger")}
+
+
+def in_flight(stack: Stack, connection: Connection) -> dict[str, int]:
+    """Return what is still to be done, by its name."""
+    counts = {
+        name: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+        for name, table in (
+            ("deliveries pending", "deliveries WHERE state = 'pending'"),
+            ("deliveries posting", "deliveries WHERE state = 'posting'"),
+            ("answers in the outbox", "answers"),
+        )
+    }
+    with Redis.from_url(stack.redis_url) as redis:
+        for queue in QUEUES:
+            counts[f"tasks in {queue}"] = redis.llen(queue)
+        counts["unacknowledged tasks"] = redis.hlen("unacked")
+    return counts
+
+
+def healed(stack: Stack) -> int:
+    """Return how many messages reconcile enqueued, by its log."""
+    lines = stack.reconcile.log.read_text(errors="replace").splitlines()
+    return sum(json.loads(line)["enqueued"] for line in lines if '"event": "walk_finished"' in line)
+
+
+def memory(stack: Stack) -> list[Sample]:
+    """Return the resident memory of the server's processes, those of the pools included."""
+    now = time.time()
+    samples = []
+    for name, process in server_processes(stack).items():
+        try:
+            if process.pid is None:
+                continue
+            main = psutil.Process(process.pid)
+            family = [(name, main), *((f"child of {name}", child) for child in main.children())]
+            samples += [
+                Sample(name=label, pid=it.pid, at=now, age=now - it.create_time(), rss=it.memory_info().rss)
+                for label, it in family
+            ]
+        except psutil.NoSuchProcess:
+            continue
+    return samples
+
+
+def _log(url: str) -> list[dict]:
+    answer = httpx2.get(f"{url}/dev/log", params={"after": 0}, timeout=120, trust_env=False).raise_for_status()
+    log = json.loads(answer.content)
+    if log["entries"] and log["entries"][0]["seq"] != 1:
+        raise ValueError("the log does not reach back to the beginning")
+    return log["entries"]
+
+
+def _archive(url: str) -> Iterator[tuple[str, WakuMessage]]:
+    """Yield everything in the node's archive with its hash."""
+    parameters = {"includeData": "true", "pageSize": str(PAGE)}
+    with httpx2.Client(base_url=url, trust_env=False, timeout=30) as client:
+        while True:
+            page = client.get("/store/v3/messages", params=parameters).raise_for_status().json()
+            for each in page["messages"]:
+                yield each["messageHash"], decode_message(each["message"])
+            if "paginationCursor" not in page:
+                return
+            parameters["cursor"] = page["paginationCursor"]

@@ -1,0 +1,304 @@
+"""What can go wrong, each with a bounded time and a way back, and when it does: a seeded schedule."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from threading import Lock
+
+import httpx2
+import psutil
+from redis import Redis
+
+from chaos.checker import LOST_LOG
+from chaos.evidence import Window
+from wakupush.devnet.processes import Process, StartFailedError, wait_until
+from wakupush.devnet.stack import Stack
+from wakupush.queues import QUEUES
+
+#: A fault at work: what it begins, it ends.
+Work = Callable[[Stack, Random], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that can go wrong."""
+
+    name: str
+    #: The part that it concerns: nothing else goes wrong with that part meanwhile.
+    part: str
+    work: Work
+    #: Shortest and longest time in seconds.
+    seconds: tuple[float, float]
+    #: Processes that get a SIGKILL.
+    kills: int = 0
+    weight: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A fault and its time."""
+
+    #: Seconds from the beginning of the run.
+    at: float
+    fault: Fault
+    #: How long it lasts.
+    seconds: float
+    #: For what the fault itself decides.
+    seed: int
+
+
+def _start(process: Process) -> None:
+    """Start one of the parts that need no other one, and wait for it; a loaded machine may need a second try."""
+    for _ in range(3):
+        with suppress(StartFailedError):
+            process.start()
+            return
+    process.start()
+
+
+@contextmanager
+def _killed(part: str, stack: Stack, _: Random) -> Iterator[None]:
+    """Postgres, Redis, the node or gorush."""
+    process: Process = getattr(stack, part)
+    process.kill()
+    try:
+        yield
+    finally:
+        _start(process)
+
+
+@contextmanager
+def _process_killed(name: str, stack: Stack, _: Random) -> Iterator[None]:
+    """A process of the server, which waits by itself for what it needs when it starts again."""
+    server_processes(stack)[name].kill()
+    try:
+        yield
+    finally:
+        server_processes(stack)[name].launch()
+
+
+@contextmanager
+def _child_killed(name: str, stack: Stack, random: Random) -> Iterator[None]:
+    """One process of a pool, which the pool replaces."""
+    with suppress(psutil.NoSuchProcess, IndexError):
+        _children(server_processes(stack)[name], random)[0].kill()
+    yield
+
+
+@contextmanager
+def _stalled(name: str, stack: Stack, _: Random) -> Iterator[None]:
+    """A process that stands still, as on a machine that swaps."""
+    pid = server_processes(stack)[name].pid
+    if pid is not None:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        if pid is not None:
+            os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def _child_stalled(name: str, stack: Stack, random: Random) -> Iterator[None]:
+    """A process of a pool that stands still."""
+    children = _children(server_processes(stack)[name], random)[:1]
+    with suppress(psutil.NoSuchProcess):
+        for child in children:
+            child.suspend()
+    try:
+        yield
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            for child in children:
+                child.resume()
+
+
+@contextmanager
+def _redis_wiped(stack: Stack, _: Random) -> Iterator[None]:
+    with Redis.from_url(stack.redis_url) as redis:
+        redis.flushall()
+    yield
+
+
+@contextmanager
+def _node_forgets(stack: Stack, _: Random) -> Iterator[None]:
+    """Subscriptions and unread messages are gone, as after a restart that nobody noticed."""
+    httpx2.post(f"{stack.node_url}/dev/restart", trust_env=False).raise_for_status()
+    yield
+
+
+@contextmanager
+def _spoiled(part: str, fields: dict[str, object], stack: Stack, _: Random) -> Iterator[None]:
+    """Requests to the node or to gorush go wrong."""
+    url = f"{getattr(stack, f'{part}_url')}/dev/faults"
+    httpx2.post(url, json=fields, trust_env=False).raise_for_status()
+    try:
+        yield
+    finally:
+        httpx2.delete(url, trust_env=False).raise_for_status()
+
+
+@contextmanager
+def _rolling_restart(stack: Stack, _: Random) -> Iterator[None]:
+    """Every process is replaced as an orchestrator does it: the new one is there before the old one is asked to end."""
+    for queue in QUEUES:
+        old, new = stack.workers[queue], stack.worker(queue, concurrency=stack.concurrency)
+        new.launch()
+        with suppress(TimeoutError):
+            wait_until(partial(new.has_logged, " ready."), timeout=20, what="the new worker takes tasks", interval=0.2)
+        stack.workers[queue] = new
+        old.stop()
+    for name, process in server_processes(stack).items():
+        if name not in QUEUES:
+            process.stop()
+            process.launch()
+    yield
+
+
+def server_processes(stack: Stack) -> dict[str, Process]:
+    """Return the processes of the server itself by their names; they may be replaced at any time."""
+    parts = {"beat": stack.beat, "feedback": stack.feedback, "ingest": stack.ingest, "reconcile": stack.reconcile}
+    return stack.workers | parts
+
+
+def _children(process: Process, random: Random) -> list[psutil.Process]:
+    """Return the processes of a pool, in a random order."""
+    if process.pid is None:
+        return []
+    children = psutil.Process(process.pid).children()
+    random.shuffle(children)
+    return children
+
+
+_PUSH = {"path": "/api/push"}
+_RELAY = {"path": "/relay"}
+
+
+def _gorush(name: str, lasts: tuple[float, float], **fields: object) -> Fault:
+    return Fault(name, "gorush", partial(_spoiled, "gorush", _PUSH | fields), lasts)
+
+
+def _node(name: str, lasts: tuple[float, float], **fields: object) -> Fault:
+    return Fault(name, "node", partial(_spoiled, "node", _RELAY | fields), lasts)
+
+
+FAULTS: tuple[Fault, ...] = (
+    *(
+        fault
+        for queue in QUEUES
+        for fault in (
+            Fault(f"worker {queue} is killed", queue, partial(_process_killed, queue), (0, 5), kills=1, weight=3),
+            Fault(f"a child of {queue} is killed", queue, partial(_child_killed, queue), (1, 2), kills=1, weight=3),
+            Fault(f"a child of {queue} stalls", queue, partial(_child_stalled, queue), (2, 8)),
+        )
+    ),
+    Fault("a child of dispatch outlives its lease", "dispatch", partial(_child_stalled, "dispatch"), (45, 50)),
+    Fault("ingest is killed", "ingest", partial(_process_killed, "ingest"), (0, 4), kills=1, weight=3),
+    Fault("ingest stalls and the node's cache overflows", "ingest", partial(_stalled, "ingest"), (3, 6)),
+    Fault("beat is killed", "beat", partial(_process_killed, "beat"), (0, 5), kills=1, weight=2),
+    Fault("reconcile is killed", "reconcile", partial(_process_killed, "reconcile"), (0, 5), kills=1, weight=2),
+    Fault("feedback is killed", "feedback", partial(_process_killed, "feedback"), (0, 5), kills=1),
+    Fault("Redis is killed", "redis", partial(_killed, "redis"), (0, 4), kills=1, weight=3),
+    Fault("Redis is wiped", "redis", _redis_wiped, (0.5, 1), weight=2),
+    Fault("Postgres is killed", "postgres", partial(_killed, "postgres"), (0, 5), kills=1, weight=3),
+    Fault("the node is killed", "node", partial(_killed, "node"), (0, 5), kills=1, weight=2),
+    Fault("the node forgets its subscriptions", "node", _node_forgets, (0.5, 1)),
+    _node("the node is slow", (2, 6), kind="delay", seconds=0.4),
+    _node("the node answers 500", (2, 6), kind="status", status=500),
+    _node("the node takes messages and answers 500", (1, 4), kind="status", status=500, method="POST", handled=True),
+    _node("the node cuts what it hands out", (0.5, 2), kind="close", method="GET", times=4),
+    Fault("gorush is killed", "gorush", partial(_killed, "gorush"), (0, 5), kills=1, weight=3),
+    _gorush("gorush hangs, its queue full", (2, 6), kind="hang"),
+    _gorush("gorush takes pushes and hangs", (1, 3), kind="hang", handled=True),
+    _gorush("gorush is slow", (2, 6), kind="delay", seconds=1.0),
+    _gorush("gorush answers 500", (2, 6), kind="status", status=500),
+    _gorush("gorush takes pushes and answers 500", (1, 3), kind="status", status=500, handled=True),
+    _gorush("gorush answers 429", (2, 6), kind="status", status=429),
+    _gorush("gorush closes in mid answer", (1, 3), kind="close"),
+    _gorush("gorush answers half of its JSON", (1, 3), kind="garbage"),
+    _gorush(LOST_LOG, (2, 5), kind="drop_logs"),
+    Fault("everything is restarted in turn", "rollout", _rolling_restart, (0, 1)),
+)
+#: A rolling restart meets every process of the server.
+_PARTS_OF_ROLLOUT = (*QUEUES, "beat", "feedback", "ingest", "reconcile", "rollout")
+#: Seconds that a part has to itself after a fault, before the next one.
+REST = 2.0
+
+
+def schedule(random: Random, faults: tuple[Fault, ...], seconds: float, *, pause: float, alone: bool) -> list[Planned]:
+    """Return which faults happen when, within a time in seconds.
+
+    Args:
+        random: decides.
+        faults: to choose from.
+        seconds: when the last one is over at the latest, as far as we decide.
+        pause: mean time in seconds between the beginnings of two that are mixed.
+        alone: whether each happens alone first, as far as half of the time lets it.
+    """
+    planned: list[Planned] = []
+    now = REST
+    for fault in random.sample(faults, len(faults)) if alone else ():
+        lasts = random.uniform(*fault.seconds)
+        if now + lasts > seconds / 2 and planned:
+            continue
+        planned.append(Planned(now, fault, lasts, random.getrandbits(32)))
+        now += lasts + REST
+    free: dict[str, float] = {}
+    while (now := now + random.uniform(0.2, 1.8) * pause) < seconds:
+        choice = [it for it in faults if all(free.get(part, 0) <= now for part in _parts(it))]
+        choice = [it for it in choice if now + it.seconds[1] <= seconds]
+        if choice:
+            fault = random.choices(choice, weights=[it.weight for it in choice])[0]
+            lasts = random.uniform(*fault.seconds)
+            planned.append(Planned(now, fault, lasts, random.getrandbits(32)))
+            free |= dict.fromkeys(_parts(fault), now + lasts + REST)
+    return planned
+
+
+def _parts(fault: Fault) -> tuple[str, ...]:
+    return _PARTS_OF_ROLLOUT if fault.part == "rollout" else (fault.part,)
+
+
+@dataclass(slots=True)
+class Havoc:
+    """Lets faults happen to a stack, several at the same time but never two to the same part."""
+
+    stack: Stack
+    windows: list[Window] = field(default_factory=list)
+    #: Processes that ended although nobody killed them, by name.
+    died: Counter[str] = field(default_factory=Counter)
+    _locks: dict[str, Lock] = field(
+        default_factory=lambda: {part: Lock() for fault in FAULTS for part in _parts(fault)}
+    )
+
+    def wreak(self, planned: Planned) -> None:
+        """Let one fault happen, when what happened to its part before is over."""
+        with ExitStack() as held:
+            for part in sorted(_parts(planned.fault)):
+                held.enter_context(self._locks[part])
+            began = time.time()
+            with planned.fault.work(self.stack, Random(planned.seed)):
+                time.sleep(planned.seconds)
+            self.windows.append(
+                Window(name=planned.fault.name, began=began, ended=time.time(), kills=planned.fault.kills)
+            )
+
+    def supervise(self) -> None:
+        """Start again what ended by itself, as an orchestrator does, and take note of it."""
+        for name in server_processes(self.stack):
+            if self._locks[name].acquire(blocking=False):
+                try:
+                    process = server_processes(self.stack)[name]
+                    if not process.running:
+                        self.died[name] += 1
+                        process.launch()
+                finally:
+                    self._locks[name].release()

@@ -1,0 +1,113 @@
+"""The figures of a run: a table for people, and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+from statistics import median, quantiles
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from chaos.checker import Case
+
+if TYPE_CHECKING:
+    from chaos.run import Outcome
+
+
+def of(outcome: Outcome) -> dict[str, object]:
+    """Return the figures of a run."""
+    evidence = outcome.evidence
+    case = Case(evidence)
+    killed = {fault.name: 0 for fault in sorted(evidence.faults, key=lambda fault: fault.name)}
+    for fault in evidence.faults:
+        killed[fault.name] += 1
+    waits = _waits(case)
+    return {
+        "seed": outcome.options.seed,
+        "seconds under faults": round(outcome.ran),
+        "seconds until all was quiet": round(outcome.settled),
+        "envelopes sent": len({sent.envelope for sent in evidence.sent}),
+        "application messages": len(case.messages),
+        "registrations": _count(case, "registration"),
+        "queries": _count(case, "query"),
+        "push requests": _count(case, "request"),
+        "answered": sum(id_ in case.answers for id_ in case.messages),
+        "answers that left more than once": sum(
+            len(each) > len(case.messages.get(id_, each)) for id_, each in case.answers.items()
+        ),
+        "notifications asked for": sum(1 for _ in case.notifications()),
+        "notifications delivered": sum(bool(case.delivered(item)) for _, _, item in case.notifications()),
+        "delivered again after an unknown outcome": sum(_doubled(case).values()),
+        "of these by reason": dict(_doubled(case)),
+        "failures that gorush kept to itself": sum(case.log_lost(item) for _, _, item in case.notifications()),
+        "enqueued by reconcile": evidence.healed,
+        "faults": len(evidence.faults),
+        "kills": sum(fault.kills for fault in evidence.faults),
+        "faults by kind": killed,
+        "processes that ended by themselves": dict(evidence.died),
+        "seconds to an answer, median": round(median(waits), 2) if waits else None,
+        "seconds to an answer, p99": round(quantiles(waits, n=100)[98], 1) if len(waits) > 1 else None,
+        "seconds to an answer, longest": round(max(waits), 1) if waits else None,
+        "MB of memory, first and last minute": _memory(case),
+        "violations": dict(Counter(violation.kind.name for violation in outcome.violations)),
+    }
+
+
+def table(outcome: Outcome) -> Table:
+    """Return the figures as a table."""
+    rows = Table("what", "how much", title=f"chaos run {outcome.options.seed}")
+    for name, value in of(outcome).items():
+        if isinstance(value, dict):
+            rows.add_row(name, "" if value else "none")
+            for key, each in value.items():
+                rows.add_row(f"  {key}", str(each))
+        else:
+            rows.add_row(name, str(value))
+    return rows
+
+
+def write(outcome: Outcome, path: Path) -> None:
+    """Write the figures, and what was found against the server."""
+    found = of(outcome) | {"found": [str(violation) for violation in outcome.violations]}
+    path.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def _count(case: Case, kind: str) -> int:
+    return sum(envelopes[0].kind == kind for envelopes in case.messages.values())
+
+
+def _doubled(case: Case) -> Counter[str]:
+    """Return how many deliveries were repeated, by the unknown outcome before."""
+    return Counter(
+        reason or "not recorded"
+        for envelopes, _, item in case.notifications()
+        for reason in case.doubled(envelopes, item)
+    )
+
+
+def _waits(case: Case) -> list[float]:
+    """Return the seconds from each message to its first answer."""
+    return [
+        max(0.0, min(answer.at for answer in case.answers[id_]) - min(sent.at for sent in envelopes))
+        for id_, envelopes in case.messages.items()
+        if id_ in case.answers
+    ]
+
+
+def _memory(case: Case) -> dict[str, str]:
+    """Return the medians of the resident memory in the first and the last minute, by part."""
+    samples = sorted(case.evidence.memory, key=lambda sample: sample.at)
+    if not samples:
+        return {}
+    begin, end = samples[0].at, samples[-1].at
+    first, last = defaultdict(list), defaultdict(list)
+    for sample in samples:
+        if sample.at <= begin + 60:
+            first[sample.name].append(sample.rss)
+        if sample.at >= end - 60:
+            last[sample.name].append(sample.rss)
+    return {
+        name: f"{median(first[name]) / 2**20:.0f} → {median(last[name]) / 2**20:.0f}" for name in first if name in last
+    }

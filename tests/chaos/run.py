@@ -1,0 +1,304 @@
+"""A chaos run: a loaded server whose parts are killed, then quiet, then the evidence: ``make chaos``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from threading import Event, Thread
+
+from rich.console import Console
+
+from chaos import collect, figures
+from chaos.checker import Violation, judge, last_registrations
+from chaos.clients import roll_call
+from chaos.evidence import Evidence, Sample
+from chaos.faults import FAULTS, Fault, Havoc, Planned, schedule, server_processes
+from chaos.load import publish_all
+from chaos.plan import Sent, load
+from wakupush.devnet.processes import Process, WaitTimeoutError, wait_until
+from wakupush.devnet.stack import Stack
+from wakupush.protocol.pb.push_notification_pb2 import PushNotificationRegistration
+
+_TESTS = Path(__file__).parent.parent
+#: What the server is told in every run: waits that fit into the time of a run.
+SETTINGS = {
+    "PYTHONPATH": f"{_TESTS.parent}{os.pathsep}{_TESTS}",
+    "WAKUPUSH_DELIVERY__FIRST_WAIT": "0.5",
+    "WAKUPUSH_DELIVERY__SLOW_FIRST_WAIT": "2",
+    "WAKUPUSH_DELIVERY__MAX_WAIT": "5",
+    "WAKUPUSH_DELIVERY__MAX_ATTEMPTS": "25",
+    "WAKUPUSH_DELIVERY__CLAIM": "15",
+    "WAKUPUSH_GORUSH__CONNECT_TIMEOUT": "2",
+    "WAKUPUSH_GORUSH__TIMEOUT": "8",
+    "WAKUPUSH_DELIVERY__LEASE": "35",
+    "WAKUPUSH_INGEST__CLAIM_TTL": "30",
+}
+#: Seconds around its own time that the node archives messages of: clients' clocks are wrong, and faults take time.
+ARCHIVE_WINDOW = 120
+#: Unread messages that the node keeps, few enough to overflow; nwaku's own default is 50.
+CACHE_CAPACITY = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What is run."""
+
+    seed: str
+    #: Sent under faults, first registrations not counted.
+    messages: int
+    #: For which faults happen.
+    seconds: float
+    #: Mean seconds between the beginnings of two faults.
+    pause: float
+    #: Seconds until all has to be quiet afterwards.
+    patience: float
+    #: Users of each load process, with two devices each.
+    users: int = 40
+    loads: int = 2
+    concurrency: int = 2
+    faults: tuple[Fault, ...] = FAULTS
+    #: Whether each fault happens alone first.
+    alone: bool = False
+    settings: dict[str, str] = field(default_factory=dict)
+    worker_module: str = "wakupush"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a run."""
+
+    options: Options
+    evidence: Evidence
+    violations: list[Violation]
+    #: Seconds: from the first message to the last fault's end, and from there until all was quiet.
+    ran: float
+    settled: float
+
+
+def run(options: Options, directory: Path, say: Callable[[str], None] = lambda _: None) -> Outcome:
+    """Start a server, load it, let faults happen, wait until all is quiet, and judge it.
+
+    Args:
+        options: see there.
+        directory: for data and logs; if we are root, every folder above it must be open to others.
+        say: is told how far it is.
+    """
+    stack = Stack(
+        directory,
+        fsync=False,
+        concurrency=options.concurrency,
+        settings=SETTINGS | options.settings,
+        worker_module=options.worker_module,
+        node_options=(
+            *("--archive-window", str(ARCHIVE_WINDOW), "--archive-file", str(directory / "archive.sqlite")),
+            *("--cache-capacity", str(CACHE_CAPACITY), "--log-file", str(directory / "waku.jsonl")),
+        ),
+        gorush_options=("--log-file", str(directory / "gorush.jsonl")),
+    )
+    directory.mkdir(exist_ok=True)
+    with stack:
+        return _Run(options, stack, say).run()
+
+
+class _Run:
+    def __init__(self, options: Options, stack: Stack, say: Callable[[str], None]) -> None:
+        self._options = options
+        self._stack = stack
+        self._say = say
+        self._plans = [stack.directory / f"plan-{number}.jsonl" for number in range(options.loads)]
+        self._last_plan = stack.directory / "plan-roll-call.jsonl"
+        self._havoc = Havoc(stack)
+        self._memory: list[Sample] = []
+
+    def run(self) -> Outcome:
+        options = self._options
+        for process in [process.start() or process for process in self._loads("register")]:
+            _ended_well(process)
+        self._wait_until_quiet(60, "all devices are registered")
+        self._say(f"{len(self._sent())} devices registered")
+        begun = time.time()
+        rate = options.messages / options.seconds
+        loads = self._loads(
+            "load", "--count", str(options.messages // options.loads), "--rate", str(rate / options.loads)
+        )
+        with self._watched():
+            for process in loads:
+                process.start()
+            self._wreak(schedule_of(options))
+            for process in loads:
+                _ended_well(process)
+            over = time.time()
+            self._say(f"{len(self._sent())} messages sent, {len(self._havoc.windows)} faults")
+            self._start_everything()
+            with suppress(WaitTimeoutError):  # the checker says what is left
+                self._wait_until_quiet(options.patience, "all is quiet")
+            self._say("roll call of all devices")
+            self._call_the_roll()
+            with suppress(WaitTimeoutError):
+                self._wait_until_quiet(options.patience, "the roll call is over")
+        settled = time.time() - over
+        self._say("reading the evidence")
+        evidence = self._evidence()
+        return Outcome(
+            options=options, evidence=evidence, violations=judge(evidence), ran=over - begun, settled=settled
+        )
+
+    def _loads(self, name: str, *arguments: str) -> list[Process]:
+        return [
+            Process(
+                f"{name} {number}",
+                [
+                    *(sys.executable, "-m", "chaos.load", "--node", self._stack.node_url),
+                    *("--server", str(self._stack.key.public_key), "--plan", str(plan)),
+                    *("--seed", f"{self._options.seed} {number}", "--users", str(self._options.users), *arguments),
+                ],
+                log=self._stack.directory / f"{name}-{number}.log",
+                env=os.environ | {"PYTHONPATH": SETTINGS["PYTHONPATH"]},
+            )
+            for number, plan in enumerate(self._plans)
+        ]
+
+    def _wreak(self, planned: list[Planned]) -> None:
+        begun = time.monotonic()
+        with ThreadPoolExecutor(16) as threads:
+            futures = []
+            for each in planned:
+                time.sleep(max(0.0, begun + each.at - time.monotonic()))
+                self._say(f"{time.monotonic() - begun:6.1f} s  {each.fault.name} ({each.seconds:.1f} s)")
+                futures.append(threads.submit(self._havoc.wreak, each))
+            for future in futures:
+                future.result()
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Sample the memory, and start what ends by itself."""
+        stop = Event()
+
+        def watch() -> None:
+            while not stop.wait(1.0):
+                self._havoc.supervise()
+                self._memory.extend(collect.memory(self._stack))
+
+        thread = Thread(target=watch)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    def _start_everything(self) -> None:
+        for process in (self._stack.postgres, self._stack.redis, self._stack.node, self._stack.gorush):
+            process.start()
+        for process in server_processes(self._stack).values():
+            process.launch()
+
+    def _wait_until_quiet(self, seconds: float, what: str) -> None:
+        """Wait until everything that was sent is handled and nothing is left to be done."""
+        with self._stack.connect() as connection:
+
+            def quiet() -> bool:
+                if any(collect.in_flight(self._stack, connection).values()):
+                    return False
+                return {sent.envelope for sent in self._sent()} <= collect.handled(connection)
+
+            wait_until(quiet, timeout=seconds, what=what, interval=0.5)
+
+    def _call_the_roll(self) -> None:
+        contents = [
+            (sent.client, PushNotificationRegistration.FromString(bytes.fromhex(sent.content)))
+            for sent in last_registrations(self._sent()).values()
+        ]
+        posts = roll_call(self._stack.key.public_key, contents, self._options.seed)
+        publish_all(self._stack.node_url, posts, self._last_plan)
+
+    def _sent(self) -> tuple[Sent, ...]:
+        plans = [plan for plan in (*self._plans, self._last_plan) if plan.exists()]
+        return tuple(sent for plan in plans for sent in load(plan))
+
+    def _evidence(self) -> Evidence:
+        stack, sent = self._stack, self._sent()
+        with stack.connect() as connection:
+            return Evidence(
+                sent=sent,
+                answers=collect.answers(stack, sent),
+                pushes=collect.pushes(stack),
+                events=collect.events(connection),
+                pseudonyms=collect.pseudonyms(stack, sent),
+                registrations=collect.registrations(stack, connection, sent),
+                deliveries=collect.deliveries(connection),
+                in_flight=collect.in_flight(stack, connection),
+                quarantined=collect.quarantined(connection),
+                faults=tuple(self._havoc.windows),
+                memory=tuple(self._memory),
+                died=dict(self._havoc.died),
+                healed=collect.healed(stack),
+                lease=float((SETTINGS | self._options.settings)["WAKUPUSH_DELIVERY__LEASE"]),
+            )
+
+
+def schedule_of(options: Options) -> list[Planned]:
+    """Return the faults of a run; the same seed gives the same."""
+    return schedule(Random(options.seed), options.faults, options.seconds, pause=options.pause, alone=options.alone)
+
+
+def _ended_well(process: Process) -> None:
+    if process.wait(timeout=600):
+        raise RuntimeError(f"{process.name} failed\n{process.log_tail()}")
+
+
+@contextmanager
+def open_directory(keep: Path | None = None) -> Iterator[Path]:
+    """Make a directory that Postgres' user can reach; without `keep` it is removed at the end."""
+    directory = keep or Path(tempfile.mkdtemp(prefix="wakupush-chaos-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    directory.chmod(0o755)
+    try:
+        yield directory
+    finally:
+        if keep is None:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
+    parser.add_argument("--seed", default=secrets.token_hex(4))
+    parser.add_argument("--messages", type=int, default=10_000)
+    parser.add_argument("--minutes", type=float, default=8.0, help="for which faults happen")
+    parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--keep", type=Path, help="work in this directory, and keep it")
+    given = parser.parse_args()
+    console = Console(highlight=False, soft_wrap=True)
+    options = Options(
+        seed=given.seed,
+        messages=given.messages,
+        seconds=60 * given.minutes,
+        pause=2.5,
+        patience=240.0,
+        alone=True,
+    )
+    console.print(f"seed {given.seed}: {given.messages} messages in {given.minutes:g} minutes")
+    with open_directory(given.keep) as directory:
+        outcome = run(options, directory, say=lambda text: console.print(text, markup=False, style="dim"))
+    console.print(figures.table(outcome))
+    for violation in outcome.violations:
+        console.print(str(violation), markup=False, style="red")
+    if given.json:
+        figures.write(outcome, given.json)
+    console.print(f"seed {given.seed}: {len(outcome.violations)} violations")
+    sys.exit(bool(outcome.violations))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""The checker, tested on servers that are broken on purpose: it must find each of them guilty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from chaos.checker import Kind
+from chaos.faults import FAULTS
+from chaos.run import Options, open_directory, run
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A net that is missing, and what then happens to messages that it would have caught."""
+
+    finds: Kind
+    #: Faults that need the net, by parts of their names.
+    faults: tuple[str, ...]
+    worker: str = "chaos.broken_worker"
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+SERVERS = {
+    # The node hands envelopes out again that it has forgotten, and nobody claims them for long.
+    "ledger": Broken(
+        Kind.HANDLED_TWICE, ("the node forgets", "the node is killed"), settings={"WAKUPUSH_INGEST__CLAIM_TTL": "1"}
+    ),
+    "lease": Broken(Kind.LEASE_CUT_SHORT, ("gorush is slow",)),
+    # While the pool stands still, what is due is enqueued again and again.
+    "fence": Broken(
+        Kind.PUSHED_TWICE,
+        ("a child of dispatch stalls", "gorush answers 429"),
+        settings={"WAKUPUSH_DELIVERY__CLAIM": "1", "WAKUPUSH_DELIVERY__SLOW_FIRST_WAIT": "0.5"},
+    ),
+    "outbox": Broken(Kind.UNANSWERED, ("the node answers 500", "the node is killed")),
+    "reconcile": Broken(
+        Kind.LOST,
+        ("Redis is wiped", "ingest is killed", "the node cuts", "ingest stalls"),
+        worker="wakupush",
+        settings={"WAKUPUSH_RECONCILE__PAUSE": "86400"},
+    ),
+}
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_server_without_one_of_its_nets_is_found_guilty(name: str) -> None:
+    broken = SERVERS[name]
+    options = Options(
+        seed=f"broken {name}",
+        messages=300,
+        seconds=12,
+        pause=1.0,
+        patience=10,
+        users=12,
+        concurrency=1,
+        faults=tuple(fault for fault in FAULTS if fault.name.startswith(broken.faults)),
+        settings={"CHAOS_BREAK": name, **broken.settings},
+        worker_module=broken.worker,
+    )
+    with open_directory() as directory:
+        outcome = run(options, directory)
+    found = {violation.kind for violation in outcome.violations}
+    assert broken.finds in found, sorted(found)

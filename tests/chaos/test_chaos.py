@@ -1,0 +1,64 @@
+"""A short run; the full one is ``make chaos``."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from chaos.faults import FAULTS, REST, _parts, schedule
+from chaos.run import Options, open_directory, run
+
+#: A run of a minute has no time for faults that are longer.
+SHORT = tuple(fault for fault in FAULTS if fault.seconds[1] <= 10)
+#: Shorter than those of a full run; a lease covers both time-outs of gorush, storing the outcome (20 s), and some work.
+SETTINGS = {
+    "WAKUPUSH_GORUSH__CONNECT_TIMEOUT": "1",
+    "WAKUPUSH_GORUSH__TIMEOUT": "3",
+    "WAKUPUSH_DELIVERY__LEASE": "30",
+    "WAKUPUSH_DELIVERY__MAX_WAIT": "2",
+    "WAKUPUSH_DELIVERY__MAX_ATTEMPTS": "20",
+    "WAKUPUSH_DELIVERY__CLAIM": "5",
+    "WAKUPUSH_INGEST__CLAIM_TTL": "10",
+}
+
+
+@pytest.mark.timeout(300)
+def test_nothing_is_lost_and_nothing_is_doubled_without_a_reason() -> None:
+    options = Options(
+        seed="make test",
+        messages=500,
+        seconds=28,
+        pause=1.2,
+        patience=90,
+        users=15,
+        concurrency=1,
+        faults=SHORT,
+        settings=SETTINGS,
+        worker_module="chaos.brisk_worker",
+    )
+    with open_directory() as directory:
+        outcome = run(options, directory)
+    assert sum(fault.kills for fault in outcome.evidence.faults) >= 5
+    assert len(outcome.evidence.sent) >= 500
+    assert [str(violation) for violation in outcome.violations] == []
+
+
+def test_the_same_seed_gives_the_same_faults() -> None:
+    first, second, other = (schedule(Random(seed), FAULTS, 300, pause=3, alone=True) for seed in (1, 1, 2))
+    assert first == second != other
+
+
+def test_nothing_happens_twice_to_one_part_at_the_same_time() -> None:
+    planned = schedule(Random(1), FAULTS, 300, pause=0.5, alone=False)
+    for number, one in enumerate(planned):
+        for another in planned[number + 1 :]:
+            if set(_parts(one.fault)) & set(_parts(another.fault)):
+                assert another.at >= one.at + one.seconds + REST
+
+
+def test_a_full_run_lets_every_fault_happen_and_kills_enough() -> None:
+    for seed in range(5):
+        planned = schedule(Random(seed), FAULTS, 480, pause=2.5, alone=True)
+        assert {each.fault for each in planned} == set(FAULTS)
+        assert sum(each.fault.kills for each in planned) >= 50
