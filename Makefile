@@ -3,7 +3,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-node setup-deploy golden demo test check unit fuzz bench lock proto clean
+.PHONY: help setup setup-node setup-promtool setup-deploy monitoring golden demo test chaos check unit fuzz bench autoscaling lock proto clean
 
 help: ## Show this help
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -43,10 +43,21 @@ setup-deploy: .tools/helm .tools/compose-spec
 golden: setup setup-deploy ## Write anew what the chart renders, its schema of settings and its table of values
 	$(VENV)/bin/python tests/deploy/golden.py
 
+# Only the tests in tests/monitoring use promtool. Debian's package of Prometheus has it; nothing of it is installed.
+setup-promtool:
+	@if ! command -v promtool && ! test -x tests/monitoring/bin/promtool && command -v apt-get && test "$$(id -u)" = 0; then \
+		mkdir -p tests/monitoring/bin && cd tests/monitoring/bin && apt-get update -qq && \
+		apt-get download -qq -o APT::Sandbox::User=root prometheus && \
+		dpkg --fsys-tarfile prometheus_*.deb | tar -x --strip-components=3 ./usr/bin/promtool; rm -f prometheus_*.deb; \
+	fi >/dev/null || true
+
+monitoring: setup ## Write the dashboards and alerts anew, out of deploy/monitoring
+	$(RUN) deploy.monitoring.generate
+
 demo: setup ## Run the whole server on embedded parts, send it messages, and show what happens
 	@$(VENV)/bin/wakupush demo
 
-test: setup setup-node setup-deploy check ## Run everything: linters, types, all tests
+test: setup setup-node setup-promtool setup-deploy check ## Run everything: linters, types, all tests
 	$(RUN) pytest tests
 
 chaos: setup ## Kill parts of a loaded server for minutes and judge what came of it (SEED=, MINUTES=, MESSAGES=, JSON=)
@@ -68,6 +79,9 @@ fuzz: setup ## Throw 20,000 examples of strange bytes at everything that reads t
 bench: setup ## Measure the budgets: a second, latencies, what grows (about half an hour)
 	$(RUN) benchmarks.bench
 
+autoscaling: setup ## Let real workers be scaled by the formulas of KEDA and the HPA, and plot it (5 minutes)
+	$(RUN) benchmarks.autoscaling
+
 lock: ## Resolve the dependencies anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \
 		pyproject.toml --all-extras --group test -o requirements/dev.lock
@@ -82,4 +96,4 @@ proto: setup ## Generate the protobuf modules anew
 	proto/generate.sh
 
 clean: ## Remove .venv and caches
-	rm -rf $(VENV) .tools tests/interop/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .tools tests/interop/node_modules tests/monitoring/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -11,7 +11,7 @@ import structlog
 from kombu.exceptions import OperationalError
 from redis import RedisError
 
-from wakupush import metrics, watched
+from wakupush import metrics, tracing, watched
 from wakupush.queues import QUEUES, send_entries
 
 if TYPE_CHECKING:
@@ -117,6 +117,9 @@ class Enqueuer:
                 self._unclaim(unsent)
                 return len(unsent)
             metrics.MESSAGES_ENQUEUED.labels(queue.name).inc(len(part))
+            for entry in part:
+                log.debug("message_enqueued", trace_id=entry.trace_id, queue=queue.name)
+                tracing.record("enqueued", entry.trace_id, now, time.time(), {"queue": queue.name})
         return 0
 
     def _unclaim(self, entries: list[Entry]) -> None:

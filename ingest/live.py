@@ -12,7 +12,7 @@ from redis import RedisError
 
 from ingest.enqueue import Enqueuer
 from ingest.routing import Routes
-from wakupush import http, metrics, watched
+from wakupush import http, metrics, tracing, watched
 from wakupush.connections import open_redis
 from wakupush.protocol.waku_message import message_hash
 from wakupush.queues import Entry, celery_app
@@ -136,9 +136,10 @@ def run(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT; what was read by then is enqueued before it returns.
 
     Raises:
-        SettingsError: there is no public key, or it is none.
+        SettingsError: there is no public key, or it is none; or the extra ``otel`` is missing.
     """
     routes = Routes.load(settings)
+    tracing.start(settings.tracing, "ingest live")
     redis = open_redis(settings.redis)
     enqueuer = Enqueuer(celery_app(settings), redis, routes, settings.ingest)
     stop = stop_on_signals()
@@ -165,6 +166,7 @@ def run(settings: Settings) -> None:
         metrics.WATCHED_COMPLETE.set(_watched_complete(redis))
     for thread in threads:
         thread.join()
+    tracing.stop()
     log.info("stopped")
 
 

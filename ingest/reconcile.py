@@ -19,7 +19,7 @@ import structlog
 
 from ingest.enqueue import Enqueuer
 from ingest.routing import Routes
-from wakupush import http, metrics, watched
+from wakupush import http, metrics, tracing, watched
 from wakupush.connections import open_redis
 from wakupush.queues import QUERY, Entry, celery_app, oldest_seen
 from wakupush.server.faults import is_outage
@@ -474,6 +474,7 @@ def run(settings: Settings) -> None:
     """
     stop = stop_on_signals()
     reconciliation_ = Reconciliation.open(settings, stop)
+    tracing.start(settings.tracing, "ingest reconcile")
     walkers = reconciliation_.walkers
     threads = [Thread(target=walker.run, name=f"{walker.name} {walker.kind.name}") for walker in walkers]
     for thread in threads:
@@ -484,5 +485,6 @@ def run(settings: Settings) -> None:
     log.info("started", stores=sorted({walker.name for walker in walkers}), http_port=port)
     for thread in threads:
         thread.join()
+    tracing.stop()
     reconciliation_.close()
     log.info("stopped")

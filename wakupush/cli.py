@@ -175,6 +175,18 @@ def beat() -> None:
 
 
 @app.command()
+def exporter() -> None:
+    """Show what waits in the queues and in Postgres, for Prometheus and for autoscaling."""
+    from wakupush.settings import SettingsError
+    from workers import exporter as process
+
+    try:
+        process.run(_settings(process="exporter"))
+    except SettingsError as error:
+        _fail(str(error))
+
+
+@app.command()
 def feedback() -> None:
     """Receive gorush's feedback webhook."""
     from wakupush.settings import SettingsError

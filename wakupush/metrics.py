@@ -28,7 +28,11 @@ LAST_POLL: Final = Gauge("wakupush_last_poll_timestamp_seconds", "When a shard w
 LAST_MESSAGE: Final = Gauge(
     "wakupush_last_message_timestamp_seconds", "When a shard last had a message.", ["pubsub_topic"]
 )
-WATCHED_COMPLETE: Final = Gauge("wakupush_watched_complete", "1 if the set of watched query topics is complete.")
+WATCHED_COMPLETE: Final = Gauge(
+    "wakupush_watched_complete",
+    "1 if the set of watched query topics is complete; that of ingest is the one that counts.",
+    multiprocess_mode="max",
+)
 
 # Reconciliation.
 STORE_EXAMINED: Final = Counter(
@@ -55,10 +59,15 @@ STORE_WATERMARK_LAG: Final = Gauge(
     "How long ago that was up to which the ledger has everything of a Store, after its last finished walk.",
     ["store", "pubsub_topic", "walk"],
 )
-RECONCILE_RESTING: Final = Gauge("wakupush_reconcile_resting", "1 while walks wait for a backlog in the queues to end.")
+RECONCILE_RESTING: Final = Gauge(
+    "wakupush_reconcile_resting", "1 while walks wait for a backlog in the queues to end.", multiprocess_mode="max"
+)
 RECONCILE_RESTS: Final = Counter("wakupush_reconcile_rests", "Times that walks began to wait for a backlog.")
 
 # Workers.
+PROCESSES: Final = Gauge(
+    "wakupush_pool_processes", "Processes of a worker, which take one task each.", ["queue"], multiprocess_mode="max"
+)
 EVENTS: Final = Counter("wakupush_events", "Delivery events.", ["kind", "queue", "platform", "failure"])
 QUEUE_WAIT: Final = Histogram(
     "wakupush_queue_wait_seconds",
@@ -117,6 +126,45 @@ TOKEN_MARKING_STOPPED: Final = Gauge(
     "1 while so many device tokens of a platform are bad that none is marked dead.",
     ["platform"],
 )
+JOBS_FAILED: Final = Counter("wakupush_jobs_failed", "Runs of a job of the schedule that failed.", ["work"])
 
 # The receiver of gorush's webhook.
 FEEDBACK: Final = Counter("wakupush_feedback", "Calls of gorush's feedback webhook, by what came of them.", ["result"])
+
+# The exporter. It looks when it is asked; a gauge whose source does not answer has no series.
+EXPORTER_UP: Final = Gauge("wakupush_exporter_up", "1 if what the exporter looks at answered.", ["source"])
+QUEUE_TASKS: Final = Gauge("wakupush_queue_tasks", "Tasks that wait in a queue.", ["queue"])
+QUEUE_MESSAGES: Final = Gauge(
+    "wakupush_queue_messages", "Messages in the tasks that wait; estimated above 64 tasks.", ["queue"]
+)
+QUEUE_AGE: Final = Gauge(
+    "wakupush_queue_oldest_seconds", "Age of the oldest message that waits in a queue, 0 if none does.", ["queue"]
+)
+TASKS_IN_FLIGHT: Final = Gauge(
+    "wakupush_in_flight_tasks", "Tasks of a queue that workers took and did not acknowledge.", ["queue"]
+)
+MESSAGES_IN_FLIGHT: Final = Gauge("wakupush_in_flight_messages", "Messages in these tasks.", ["queue"])
+DELIVERIES_PENDING: Final = Gauge(
+    "wakupush_deliveries_pending", "Deliveries that wait for their next attempt, 100,000 at most.", ["platform"]
+)
+DELIVERIES_DUE: Final = Gauge(
+    "wakupush_deliveries_due", "Those of them whose time has come, 100,000 at most.", ["platform"]
+)
+DELIVERIES_DUE_AGE: Final = Gauge(
+    "wakupush_deliveries_due_oldest_seconds", "For how long the one that is longest due has been so.", ["platform"]
+)
+DELIVERIES_POSTING: Final = Gauge(
+    "wakupush_deliveries_posting", "Deliveries under a lease, 100,000 at most.", ["platform"]
+)
+EXPORTER: Final = (
+    EXPORTER_UP,
+    QUEUE_TASKS,
+    QUEUE_MESSAGES,
+    QUEUE_AGE,
+    TASKS_IN_FLIGHT,
+    MESSAGES_IN_FLIGHT,
+    DELIVERIES_PENDING,
+    DELIVERIES_DUE,
+    DELIVERIES_DUE_AGE,
+    DELIVERIES_POSTING,
+)

@@ -135,7 +135,21 @@ class WorkerSettings(Group):
     key_derivations_per_task: Count = 8
     """Keys of query topics (12-25 ms each) that one task derives at most; what is left goes to the end of the queue."""
     http_port: int = -1
-    """Port of /metrics of a worker or beat; 0 picks a free one, -1 opens none."""
+    """Port of /healthz, /readyz and /metrics of a worker or beat; 0 picks a free one, -1 opens none."""
+
+
+class TracingSettings(Group):
+    """OpenTelemetry."""
+
+    endpoint: str | None = None
+    """URL that takes spans by OTLP over HTTP, for example `http://127.0.0.1:4318/v1/traces`; needs the extra `otel`."""
+
+
+class ExporterSettings(Group):
+    """`wakupush exporter`."""
+
+    http_port: Annotated[int, Field(ge=0)] = 9103
+    """Port of /healthz, /readyz and /metrics; 0 picks a free one."""
 
 
 class DeliverySettings(Group):
@@ -276,6 +290,8 @@ class Settings(BaseSettings):
     ingest: IngestSettings = IngestSettings()
     reconcile: ReconcileSettings = ReconcileSettings()
     worker: WorkerSettings = WorkerSettings()
+    exporter: ExporterSettings = ExporterSettings()
+    tracing: TracingSettings = TracingSettings()
     delivery: DeliverySettings = DeliverySettings()
     breaker: BreakerSettings = BreakerSettings()
     tokens: TokenSettings = TokenSettings()

@@ -14,7 +14,7 @@ from celery.exceptions import Ignore, Reject, Retry
 from kombu.exceptions import OperationalError as BrokerError
 from prometheus_client import multiprocess
 
-from wakupush import metrics
+from wakupush import metrics, tracing
 from wakupush.logging import configure
 from wakupush.queues import DELIVER, DISPATCH, FEEDBACK, QUEUES, Entry, celery_app, decode_entry, send_entries
 from wakupush.server import deliveries, handling
@@ -22,6 +22,7 @@ from wakupush.server.context import Context
 from wakupush.server.faults import is_outage
 from wakupush.server.task_events import AttemptFailed
 from wakupush.state.deliveries import State
+from workers.pulse import Noting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,6 +54,7 @@ def create_app(settings: Settings, **log_context: Any) -> Celery:
         log_context: facts that every log line of the worker carries.
     """
     app = celery_app(settings)
+    app.steps["consumer"].add(Noting)
     for queue in QUEUES.values():
         _add_queue_task(app, queue)
     _add_deliver_task(app)
@@ -151,6 +153,7 @@ def _connect_signals(settings: Settings, log_context: dict[str, Any]) -> None:
     def open_context(**_: Any) -> None:
         try:
             _Process.context = Context.open(settings, _Process.node)
+            tracing.start(settings.tracing, str(log_context["process"]))
         except Exception:
             # Celery would only log it, and the process would fail every task it takes.
             log.exception("process_not_started")
@@ -160,5 +163,6 @@ def _connect_signals(settings: Settings, log_context: dict[str, Any]) -> None:
     @signals.worker_process_shutdown.connect(weak=False)
     def close_context(pid: int, **_: Any) -> None:
         _Process.context.close()
+        tracing.stop()
         if settings.worker.http_port >= 0:
             multiprocess.mark_process_dead(pid)  # type: ignore[no-untyped-call]  # prometheus_client has no types there

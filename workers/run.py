@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 import structlog
 from prometheus_client import CollectorRegistry, multiprocess
 
-from wakupush import http
+from wakupush import http, metrics, tracing
 from wakupush.connections import open_redis
 from wakupush.server import schedule
 from wakupush.server.context import Resources
 from wakupush.server.identity import load_identity
+from wakupush.server.schedule import Turns
 from wakupush.state.pool import check_dsn
 from wakupush.stopping import stop_on_signals
 from workers.app import create_app
+from workers.pulse import Noting
 
 if TYPE_CHECKING:
     from wakupush.queues import Queue
@@ -38,12 +40,16 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
     """
     load_identity(settings)
     check_dsn(settings.postgres)
+    tracing.check(settings.tracing)
     open_redis(settings.redis).close()
     if settings.worker.http_port >= 0:
         registry = CollectorRegistry()
         multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # prometheus_client has no types there
-        port = http.serve(settings.worker.http_port, healthy=dict, ready=dict, registry=registry)
+        port = http.serve(
+            settings.worker.http_port, healthy=Noting.pulse.healthy, ready=Noting.pulse.ready, registry=registry
+        )
         log.info("metrics_served", http_port=port)
+    metrics.PROCESSES.labels(queue.name).set(concurrency)
     create_app(settings, process=f"worker {queue.name}").worker_main(
         [
             "worker",
@@ -66,10 +72,11 @@ def beat(settings: Settings) -> None:
     """
     resources = Resources.open(settings)
     stop = stop_on_signals()
+    turns = Turns()
     if settings.worker.http_port >= 0:
-        port = http.serve(settings.worker.http_port, healthy=dict, ready=dict)
+        port = http.serve(settings.worker.http_port, healthy=turns.healthy, ready=turns.ready)
         log.info("metrics_served", http_port=port)
     log.info("started")
-    schedule.run(resources, stop)
+    schedule.run(resources, stop, turns)
     resources.close()
     log.info("stopped")

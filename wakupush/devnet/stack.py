@@ -82,7 +82,7 @@ class Stack:
         self._external = external or External()
         self.postgres = PostgresServer(directory / "postgres", fsync=fsync)
         self.redis = RedisServer(directory / "redis")
-        self._ports = {name: free_port() for name in ("waku", "gorush", "ingest", "reconcile", "feedback")}
+        self._ports = {name: free_port() for name in ("waku", "gorush", "ingest", "reconcile", "feedback", "exporter")}
         self._feedback_secret = secrets.token_hex(16)
         self.node = self._server("waku", "--manners", manners, "--archive-window", "any", *node_options)
         self.gorush = self._server(
@@ -132,6 +132,11 @@ class Stack:
         return f"http://127.0.0.1:{self._ports['reconcile']}"
 
     @property
+    def exporter_url(self) -> str:
+        """URL of /healthz, /readyz and /metrics of the exporter."""
+        return f"http://127.0.0.1:{self._ports['exporter']}"
+
+    @property
     def feedback_url(self) -> str:
         """URL of gorush's feedback webhook."""
         return f"http://127.0.0.1:{self._ports['feedback']}/feedback"
@@ -174,6 +179,7 @@ class Stack:
             "WAKUPUSH_INGEST__HTTP_PORT": str(self._ports["ingest"]),
             "WAKUPUSH_RECONCILE__HTTP_PORT": str(self._ports["reconcile"]),
             "WAKUPUSH_RECONCILE__PAUSE": str(_RECONCILE_PAUSE),
+            "WAKUPUSH_EXPORTER__HTTP_PORT": str(self._ports["exporter"]),
             **self._settings,
         }
 
@@ -275,6 +281,10 @@ class Stack:
             ready=lambda: process.has_logged(_READY),
         )
         return process
+
+    def exporter(self) -> Process:
+        """Return the exporter, which is not started yet: nothing of the server needs it."""
+        return self._wakupush("exporter", "exporter", ready=lambda: answers_http(f"{self.exporter_url}/readyz"))
 
     def _feedback_is_ready(self) -> bool:
         return answers_http(f"http://127.0.0.1:{self._ports['feedback']}/readyz")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from wakupush import metrics
+import structlog
+
+from wakupush import metrics, tracing
 from wakupush.events import Event, EventKind
 from wakupush.failures import Failure
 from wakupush.protocol import application, segments
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from wakupush.server.context import Context
     from wakupush.server.opening import Content
     from wakupush.state.registrations import Installation
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 Type = application.Type
 
@@ -183,8 +187,17 @@ class Batch:
 
 
 def count_events(committed: Iterable[Event]) -> None:
-    """Count events that were committed."""
+    """Count events that were committed, log each at DEBUG, and record it as a span since ingest saw its message."""
     for event in committed:
+        facts: tracing.Attributes = {
+            "queue": event.queue,
+            "platform": event.platform,
+            "failure": event.failure,
+            "reason": event.reason,
+            "attempt": event.attempt,
+        }
+        log.debug("event", trace_id=event.trace_id, kind=event.kind.value, **facts)
+        tracing.record(event.kind.value, event.trace_id, event.time - (event.latency or 0.0), event.time, facts)
         metrics.EVENTS.labels(event.kind, event.queue or "", event.platform or "", event.failure or "").inc()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
-from wakupush import metrics
+from wakupush import metrics, tracing
 from wakupush.events import Event, EventKind
 from wakupush.failures import Failure, Retry, Route
 from wakupush.gorush.backoff import next_wait
@@ -167,9 +167,18 @@ def attempt(context: Context, post: list[Posting], *, probe: bool = False) -> Fa
     pairs = [(posting, posting.target) for posting in post if posting.target is not None]
     if pairs:
         notifications = [_notification(context, posting.delivery, target) for posting, target in pairs]
-        begun = time.monotonic()
+        for posting, _ in pairs:
+            # gorush's own log knows the notification by its notif_id.
+            delivery = posting.delivery
+            log.debug(
+                "posting", trace_id=delivery.trace_id, notif_id=delivery.delivery_key.hex(), attempt=delivery.attempt
+            )
+        begun, begun_at = time.monotonic(), context.now()
         posted = context.gorush.post(notifications)
         platform = TokenType(notifications[0].platform.value)
+        for posting, _ in pairs:
+            facts: tracing.Attributes = {"platform": platform.platform, "attempt": posting.delivery.attempt}
+            tracing.record("post", posting.delivery.trace_id, begun_at, context.now(), facts)
         metrics.POST_SECONDS.labels(platform.platform).observe(time.monotonic() - begun)
         context.caution.note(notifications, posted.outcomes, time.monotonic())
         settlements += [

@@ -67,6 +67,7 @@ def _note(answer: Answer, error: NodeError | None) -> None:
     """Count and log what became of an answer."""
     if error is None:
         metrics.ANSWERS_PUBLISHED.inc()
+        log.debug("answer_published", trace_id=answer.trace_id)
     elif isinstance(error, NodeRefused):
         metrics.ANSWERS_FAILED.labels("refused").inc()
         log.error("answer_refused", trace_id=answer.trace_id, status=error.status, text=error.text)

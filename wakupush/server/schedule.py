@@ -6,6 +6,7 @@ those processes do each other no harm.
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from threading import Event, Thread
 from typing import TYPE_CHECKING
@@ -105,10 +106,42 @@ JOBS: dict[Callable[[Resources], object], float] = {
 }
 
 
-def run(resources: Resources, stop: Event) -> None:
+#: Seconds that a run of a job may take at least, before it counts as stuck; one with a longer pause may take as long.
+STUCK_SECONDS = 120.0
+
+
+class Turns:
+    """When each job was last begun, and whether it worked last time."""
+
+    def __init__(self) -> None:
+        self._begun = dict.fromkeys(JOBS, time.monotonic())
+        self._worked = dict.fromkeys(JOBS, False)
+
+    def begin(self, work: Callable[[Resources], object]) -> None:
+        """Note that a run of a job begins."""
+        self._begun[work] = time.monotonic()
+
+    def end(self, work: Callable[[Resources], object], *, worked: bool) -> None:
+        """Note how a run of a job ended."""
+        self._worked[work] = worked
+
+    def healthy(self) -> dict[str, bool]:
+        """Say of each job, by its name, whether it is repeated; one that fails is."""
+        now = time.monotonic()
+        return {
+            work.__name__: now - self._begun[work] < pause + max(pause, STUCK_SECONDS) for work, pause in JOBS.items()
+        }
+
+    def ready(self) -> dict[str, bool]:
+        """Say of each job, by its name, whether its last run worked."""
+        return {work.__name__: worked for work, worked in self._worked.items()}
+
+
+def run(resources: Resources, stop: Event, turns: Turns) -> None:
     """Run all jobs, each in a thread of its own, until told to stop; what was begun is finished."""
     threads = [
-        Thread(target=_repeat, args=(resources, stop, work, pause), name=work.__name__) for work, pause in JOBS.items()
+        Thread(target=_repeat, args=(resources, stop, turns, work, pause), name=work.__name__)
+        for work, pause in JOBS.items()
     ]
     for thread in threads:
         thread.start()
@@ -116,15 +149,19 @@ def run(resources: Resources, stop: Event) -> None:
         thread.join()
 
 
-def _repeat(resources: Resources, stop: Event, work: Callable[[Resources], object], pause: float) -> None:
+def _repeat(resources: Resources, stop: Event, turns: Turns, work: Callable[[Resources], object], pause: float) -> None:
     while not stop.is_set():
+        turns.begin(work)
         try:
             work(resources)
         except Exception as error:
+            turns.end(work, worked=False)
+            metrics.JOBS_FAILED.labels(work.__name__).inc()
             if is_outage(error):
                 log.warning("job_failed", job=work.__name__, error=type(error).__name__)
             else:
                 log.exception("job_failed", job=work.__name__)
             stop.wait(min(pause, 5.0))
         else:
+            turns.end(work, worked=True)
             stop.wait(pause)

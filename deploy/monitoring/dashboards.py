@@ -1,0 +1,499 @@
+"""The Grafana dashboards, as data: `generate.py` writes the files that Grafana reads.
+
+``$n`` in an expression is the choice of a namespace; see `expression`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A graph."""
+
+    title: str
+    #: Of Grafana: s, short, reqps, percentunit.
+    unit: str
+    #: Expressions of PromQL, each with its legend.
+    queries: tuple[tuple[str, str], ...]
+    #: What a reader should know of it.
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dashboard:
+    """A page of graphs, in rows with a heading."""
+
+    #: Of its file and address.
+    name: str
+    title: str
+    rows: tuple[tuple[str, tuple[Panel, ...]], ...]
+
+
+def expression(text: str) -> str:
+    """Return an expression as Grafana takes it."""
+    return text.replace("$n", 'namespace=~"$namespace"')
+
+
+def _quantiles(metric: str, label: str) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (
+            f"histogram_quantile({quantile}, sum by ({label}, le) (rate({metric}_bucket{{$n}}[5m])))",
+            f"{{{{{label}}}}} p{100 * quantile:g}",
+        )
+        for quantile in (0.5, 0.99)
+    )
+
+
+def _events(kind: str, by: str = "platform") -> tuple[str, str]:
+    return f'sum by ({by}) (rate(wakupush_events_total{{$n, kind="{kind}"}}[5m]))', f"{kind} {{{{{by}}}}}"
+
+
+OVERVIEW = Dashboard(
+    "wakupush-overview",
+    "wakupush: overview",
+    (
+        (
+            "Funnel: from the Waku node to the device",
+            (
+                Panel(
+                    "In: messages",
+                    "reqps",
+                    (
+                        ("sum(rate(wakupush_messages_read_total{$n}[5m]))", "read from the node"),
+                        ("sum by (queue) (rate(wakupush_messages_enqueued_total{$n}[5m]))", "enqueued {{queue}}"),
+                        ("sum(rate(wakupush_reconcile_messages_enqueued_total{$n}[5m]))", "enqueued by reconciliation"),
+                        ("sum by (reason) (rate(wakupush_messages_dropped_total{$n}[5m]))", "dropped: {{reason}}"),
+                    ),
+                    "Most of what is read is for others. What was dropped, reconciliation brings back.",
+                ),
+                Panel(
+                    "What came of the messages",
+                    "reqps",
+                    (
+                        (
+                            (
+                                "sum by (kind) (rate(wakupush_events_total{$n, kind=~"
+                                '"foreign|refused|registered|unregistered|queried|admitted|filtered|answered"}[5m]))'
+                            ),
+                            "{{kind}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    "Out: deliveries",
+                    "reqps",
+                    (
+                        _events("admitted", "kind"),
+                        _events("attempt"),
+                        _events("delivered"),
+                        _events("failed"),
+                        _events("unknown"),
+                    ),
+                    "An attempt ends as delivered, failed or unknown; what may pass is tried again.",
+                ),
+                Panel(
+                    "Refused messages",
+                    "reqps",
+                    (
+                        (
+                            'sum by (failure) (rate(wakupush_events_total{$n, kind="refused"}[5m]))',
+                            "{{failure}}",
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        (
+            "Latencies",
+            (
+                Panel(
+                    "Wait in the queue",
+                    "s",
+                    _quantiles("wakupush_queue_wait_seconds", "queue"),
+                    "From ingest to a worker. Clients wait for 3 s.",
+                ),
+                Panel(
+                    "gorush",
+                    "s",
+                    _quantiles("wakupush_gorush_post_seconds", "platform"),
+                    "A post of up to 50 notifications.",
+                ),
+                Panel(
+                    "Messages in a task",
+                    "short",
+                    (
+                        (
+                            (
+                                "sum by (queue) (rate(wakupush_batch_size_sum{$n}[5m]))"
+                                " / sum by (queue) (rate(wakupush_batch_size_count{$n}[5m]))"
+                            ),
+                            "{{queue}}",
+                        ),
+                    ),
+                    "One while there is little to do, up to 64 under load.",
+                ),
+                Panel(
+                    "Answers",
+                    "reqps",
+                    (
+                        ("sum(rate(wakupush_answers_published_total{$n}[5m]))", "published"),
+                        ("sum by (reason) (rate(wakupush_answers_failed_total{$n}[5m]))", "not taken: {{reason}}"),
+                        ("sum(rate(wakupush_answers_expired_total{$n}[5m]))", "expired"),
+                    ),
+                ),
+            ),
+        ),
+    ),
+)
+
+QUEUES = Dashboard(
+    "wakupush-queues",
+    "wakupush: queues and autoscaling",
+    (
+        (
+            "Queues",
+            (
+                Panel(
+                    "Messages that wait",
+                    "short",
+                    (("max by (queue) (wakupush_queue_messages{$n})", "{{queue}}"),),
+                    "Exact up to 64 tasks, then estimated from 64 of them.",
+                ),
+                Panel(
+                    "Age of the oldest",
+                    "s",
+                    (("max by (queue) (wakupush_queue_oldest_seconds{$n})", "{{queue}}"),),
+                    "Clients wait for 3 s. A task that came back from a dead worker is at least 2 minutes old.",
+                ),
+                Panel(
+                    "Tasks that wait",
+                    "short",
+                    (("max by (queue) (wakupush_queue_tasks{$n})", "{{queue}}"),),
+                    "ingest leaves new messages to reconciliation above WAKUPUSH_INGEST__QUEUE_LIMIT.",
+                ),
+                Panel(
+                    "Deliveries that are due",
+                    "short",
+                    (
+                        ("max by (platform) (wakupush_deliveries_due{$n})", "due {{platform}}"),
+                        ("max by (platform) (wakupush_deliveries_pending{$n})", "pending {{platform}}"),
+                        ("max by (platform) (wakupush_deliveries_posting{$n})", "being posted {{platform}}"),
+                    ),
+                    "100,000 is as far as is counted.",
+                ),
+            ),
+        ),
+        (
+            "Autoscaling",
+            (
+                Panel(
+                    "Workers",
+                    "short",
+                    (
+                        ("count by (queue) (wakupush_pool_processes{$n} > 0)", "{{queue}} pods"),
+                        ("sum by (queue) (wakupush_pool_processes{$n})", "{{queue}} processes"),
+                    ),
+                ),
+                Panel(
+                    "Busy share of the processes",
+                    "percentunit",
+                    (
+                        (
+                            (
+                                "max by (queue) (avg_over_time(wakupush_in_flight_tasks{$n}[1m]))"
+                                " / sum by (queue) (wakupush_pool_processes{$n})"
+                            ),
+                            "{{queue}}",
+                        ),
+                    ),
+                    "A process takes one task at a time.",
+                ),
+                Panel(
+                    "In flight",
+                    "short",
+                    (
+                        ("max by (queue) (wakupush_in_flight_messages{$n})", "messages {{queue}}"),
+                        ("max by (queue) (wakupush_in_flight_tasks{$n})", "tasks {{queue}}"),
+                    ),
+                    "Taken and not acknowledged; tasks of a dead worker count until they come back after 2 minutes.",
+                ),
+                Panel(
+                    "Messages handled",
+                    "reqps",
+                    (("sum by (queue) (rate(wakupush_batch_size_sum{$n}[5m]))", "{{queue}}"),),
+                ),
+                Panel(
+                    "Batches that went back",
+                    "reqps",
+                    (
+                        (
+                            "sum by (queue, reason) (rate(wakupush_tasks_returned_total{$n}[5m]))",
+                            "{{queue}}: {{reason}}",
+                        ),
+                    ),
+                    "outage: Postgres or Redis failed. message: one of the batch failed, and all are handled alone.",
+                ),
+                Panel(
+                    "What the exporter can read",
+                    "short",
+                    (("min by (source) (wakupush_exporter_up{$n})", "{{source}}"),),
+                ),
+            ),
+        ),
+    ),
+)
+
+DELIVERIES = Dashboard(
+    "wakupush-deliveries",
+    "wakupush: deliveries, dead letters, tokens",
+    (
+        (
+            "Retries and breakers",
+            (
+                Panel(
+                    "Share of attempts that are not delivered",
+                    "percentunit",
+                    (
+                        (
+                            (
+                                'sum by (platform) (rate(wakupush_events_total{$n, kind=~"failed|unknown"}[5m]))'
+                                ' / sum by (platform) (rate(wakupush_events_total{$n, kind="attempt"}[5m]))'
+                            ),
+                            "{{platform}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    "Failures",
+                    "reqps",
+                    (
+                        (
+                            'sum by (platform, failure) (rate(wakupush_events_total{$n, kind=~"failed|unknown"}[5m]))',
+                            "{{platform}} {{failure}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    "Retries",
+                    "reqps",
+                    (
+                        (
+                            "sum by (platform, failure) (rate(wakupush_delivery_retries_total{$n}[5m]))",
+                            "{{platform}} after {{failure}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    "Breakers",
+                    "short",
+                    (("max by (platform) (wakupush_breaker_state{$n})", "{{platform}}"),),
+                    "0 closed, 1 probing, 2 open; as workers read it last.",
+                ),
+                Panel(
+                    "Breakers: times opened, posts unchecked",
+                    "short",
+                    (
+                        ("sum by (platform) (increase(wakupush_breaker_opened_total{$n}[1h]))", "opened {{platform}}"),
+                        ("sum(increase(wakupush_breaker_failed_total{$n}[1h]))", "unchecked: Redis failed"),
+                    ),
+                    "In the last hour.",
+                ),
+                Panel(
+                    "Left to the schedule without an attempt",
+                    "reqps",
+                    (("sum by (platform) (rate(wakupush_deliveries_deferred_total{$n}[5m]))", "{{platform}}"),),
+                    "No slot was free, or the breaker is open.",
+                ),
+                Panel(
+                    "For how long deliveries are due",
+                    "s",
+                    (("max by (platform) (wakupush_deliveries_due_oldest_seconds{$n})", "{{platform}}"),),
+                ),
+            ),
+        ),
+        (
+            "Dead letters and quarantine",
+            (
+                Panel(
+                    "Dead letters that are kept",
+                    "short",
+                    (("max by (platform, reason) (wakupush_dead_letters{$n})", "{{platform}} {{reason}}"),),
+                ),
+                Panel("Given up", "reqps", (_events("dead_letter"), _events("expired"))),
+                Panel(
+                    "Messages put into quarantine",
+                    "short",
+                    (("sum by (queue) (increase(wakupush_messages_quarantined_total{$n}[1h]))", "{{queue}}"),),
+                    "In the last hour.",
+                ),
+            ),
+        ),
+        (
+            "Tokens",
+            (
+                Panel(
+                    "Device tokens that died",
+                    "reqps",
+                    (
+                        (
+                            'sum by (platform, failure) (rate(wakupush_events_total{$n, kind="token_died"}[5m]))',
+                            "{{platform}} {{failure}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    "Marking stopped",
+                    "short",
+                    (("max by (platform) (wakupush_token_marking_stopped{$n})", "{{platform}}"),),
+                    "1 while so many are bad that something else must be wrong.",
+                ),
+                Panel(
+                    "gorush's feedback",
+                    "reqps",
+                    (("sum by (result) (rate(wakupush_feedback_total{$n}[5m]))", "{{result}}"),),
+                ),
+                Panel(
+                    "Registrations",
+                    "reqps",
+                    (_events("registered", "kind"), _events("unregistered", "kind")),
+                ),
+            ),
+        ),
+    ),
+)
+
+NODE = Dashboard(
+    "wakupush-node",
+    "wakupush: Waku node, ingest, reconciliation, schedule",
+    (
+        (
+            "Waku node and ingest",
+            (
+                Panel(
+                    "Since a shard was read",
+                    "s",
+                    (
+                        (
+                            "time() - max by (pubsub_topic) (wakupush_last_poll_timestamp_seconds{$n})",
+                            "read {{pubsub_topic}}",
+                        ),
+                        (
+                            "time() - max by (pubsub_topic) (wakupush_last_message_timestamp_seconds{$n})",
+                            "message {{pubsub_topic}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    "Reads",
+                    "reqps",
+                    (
+                        ("sum by (pubsub_topic) (rate(wakupush_messages_read_total{$n}[5m]))", "{{pubsub_topic}}"),
+                        (
+                            "sum by (pubsub_topic) (rate(wakupush_messages_malformed_total{$n}[5m]))",
+                            "malformed {{pubsub_topic}}",
+                        ),
+                        ("sum by (queue) (rate(wakupush_messages_repeated_total{$n}[5m]))", "repeated {{queue}}"),
+                    ),
+                ),
+                Panel(
+                    "Reads that failed, subscriptions",
+                    "reqps",
+                    (
+                        ("sum by (reason) (rate(wakupush_polls_failed_total{$n}[5m]))", "{{reason}}"),
+                        ("sum(rate(wakupush_subscriptions_total{$n}[5m]))", "subscribed"),
+                    ),
+                ),
+                Panel(
+                    "Watched query topics",
+                    "short",
+                    (("max(wakupush_watched_complete{$n})", "complete"),),
+                    "0: the set is being filled again, and queries are overlooked until then.",
+                ),
+            ),
+        ),
+        (
+            "Reconciliation",
+            (
+                Panel(
+                    "Behind",
+                    "s",
+                    (
+                        (
+                            "max by (store, walk) (wakupush_reconcile_watermark_lag_seconds{$n})",
+                            "{{store}} {{walk}}",
+                        ),
+                    ),
+                    "Up to then the ledger has everything that a Store has.",
+                ),
+                Panel(
+                    "Messages of Stores",
+                    "reqps",
+                    (
+                        (
+                            "sum by (walk) (rate(wakupush_reconcile_messages_examined_total{$n}[5m]))",
+                            "examined {{walk}}",
+                        ),
+                        ("sum by (walk) (rate(wakupush_reconcile_messages_missing_total{$n}[5m]))", "missing {{walk}}"),
+                        (
+                            "sum by (walk) (rate(wakupush_reconcile_messages_enqueued_total{$n}[5m]))",
+                            "enqueued {{walk}}",
+                        ),
+                        (
+                            "sum by (walk) (rate(wakupush_reconcile_messages_malformed_total{$n}[5m]))",
+                            "malformed {{walk}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    "Walks",
+                    "short",
+                    (
+                        (
+                            "sum by (walk, result) (increase(wakupush_reconcile_walks_total{$n}[1h]))",
+                            "{{walk}} {{result}}",
+                        ),
+                    ),
+                    "In the last hour.",
+                ),
+                Panel(
+                    "Rests",
+                    "short",
+                    (
+                        ("max(wakupush_reconcile_resting{$n})", "resting"),
+                        ("sum(increase(wakupush_reconcile_rests_total{$n}[1h]))", "in the last hour"),
+                    ),
+                    "It rests while the queues have a backlog: that is no loss.",
+                ),
+            ),
+        ),
+        (
+            "Schedule and workers",
+            (
+                Panel(
+                    "Jobs that failed",
+                    "short",
+                    (("sum by (work) (increase(wakupush_jobs_failed_total{$n}[10m]))", "{{work}}"),),
+                    "In 10 minutes.",
+                ),
+                Panel(
+                    "Keys of query topics derived",
+                    "reqps",
+                    (("sum(rate(wakupush_query_keys_derived_total{$n}[5m]))", "derived"),),
+                    "Each costs 7 to 25 ms, once.",
+                ),
+                Panel(
+                    "Unchecked limits, lost events",
+                    "reqps",
+                    (
+                        ("sum(rate(wakupush_limiter_failed_total{$n}[5m]))", "limits not checked"),
+                        ("sum(rate(wakupush_task_events_lost_total{$n}[5m]))", "events that Flower lacks"),
+                    ),
+                ),
+            ),
+        ),
+    ),
+)
+
+DASHBOARDS = (OVERVIEW, QUEUES, DELIVERIES, NODE)

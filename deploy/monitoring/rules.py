@@ -1,0 +1,192 @@
+"""The alerts, as data: `generate.py` writes the file that Prometheus reads, and docs/runbook.md has a section for each.
+
+Rates and sums go by namespace, so that several installations can share a Prometheus.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """An alert; its name is the heading of its section in the runbook."""
+
+    name: str
+    expr: str
+    #: How long it must be so.
+    wait: str
+    severity: str
+    #: What is so, in one sentence.
+    summary: str
+
+
+CRITICAL = "critical"
+WARNING = "warning"
+
+ALERTS = (
+    # What clients feel.
+    Alert(
+        "WakupushQueueOld",
+        "max by (namespace, queue) (wakupush_queue_oldest_seconds) > 10",
+        "2m",
+        CRITICAL,
+        "Messages wait in the queue {{ $labels.queue }} for {{ $value | humanizeDuration }}; clients wait for 3 s.",
+    ),
+    Alert(
+        "WakupushMessagesDropped",
+        "sum by (namespace, reason) (increase(wakupush_messages_dropped_total[10m])) > 0",
+        "0m",
+        CRITICAL,
+        "ingest could not enqueue messages ({{ $labels.reason }}); they are left to reconciliation.",
+    ),
+    Alert(
+        "WakupushShardNotRead",
+        "time() - max by (namespace, pubsub_topic) (wakupush_last_poll_timestamp_seconds) > 60",
+        "1m",
+        CRITICAL,
+        "Nobody reads the shard {{ $labels.pubsub_topic }} at the Waku node.",
+    ),
+    Alert(
+        "WakupushShardSilent",
+        "time() - max by (namespace, pubsub_topic) (wakupush_last_message_timestamp_seconds) > 1800",
+        "5m",
+        WARNING,
+        "The node has had no message on the shard {{ $labels.pubsub_topic }} for half an hour.",
+    ),
+    Alert(
+        "WakupushWatchedTopicsIncomplete",
+        "max by (namespace) (wakupush_watched_complete) == 0",
+        "3m",
+        CRITICAL,
+        "The set of watched query topics is not complete: queries are overlooked.",
+    ),
+    Alert(
+        "WakupushReconcileBehind",
+        "max by (namespace, pubsub_topic, walk) (wakupush_reconcile_watermark_lag_seconds) > 3600",
+        "15m",
+        WARNING,
+        "No Store has been walked to its end for an hour (shard {{ $labels.pubsub_topic }}, {{ $labels.walk }}).",
+    ),
+    Alert(
+        "WakupushReconcileFindsLosses",
+        "sum by (namespace) (rate(wakupush_reconcile_messages_enqueued_total[30m]))"
+        " > 0.1 * sum by (namespace) (rate(wakupush_messages_enqueued_total[30m]))",
+        "15m",
+        WARNING,
+        "More than a tenth of the messages come by way of reconciliation: ingest live loses them.",
+    ),
+    # Infrastructure.
+    Alert(
+        "WakupushTasksReturned",
+        'sum by (namespace, queue) (rate(wakupush_tasks_returned_total{reason="outage"}[5m])) > 0',
+        "5m",
+        CRITICAL,
+        "Batches of {{ $labels.queue }} go back to their queue: Postgres or Redis fail.",
+    ),
+    Alert(
+        "WakupushExporterBlind",
+        "min by (namespace, source) (wakupush_exporter_up) == 0",
+        "3m",
+        CRITICAL,
+        "The exporter cannot read {{ $labels.source }}: nobody scales the pools.",
+    ),
+    Alert(
+        "WakupushExporterMissing",
+        "absent(wakupush_exporter_up)",
+        "5m",
+        CRITICAL,
+        "There is no exporter, so nobody scales the pools, and most alerts are blind.",
+    ),
+    Alert(
+        "WakupushRedisLimitsUnchecked",
+        "sum by (namespace) (rate(wakupush_limiter_failed_total[5m]) + rate(wakupush_breaker_failed_total[5m])) > 0",
+        "5m",
+        WARNING,
+        "Limits or breakers are not checked because Redis fails workers.",
+    ),
+    Alert(
+        "WakupushJobFailing",
+        "sum by (namespace, work) (increase(wakupush_jobs_failed_total[10m])) > 5",
+        "5m",
+        WARNING,
+        "The job {{ $labels.work }} of the schedule fails again and again.",
+    ),
+    # Deliveries.
+    Alert(
+        "WakupushDeliveriesOverdue",
+        "max by (namespace, platform) (wakupush_deliveries_due_oldest_seconds) > 300",
+        "5m",
+        WARNING,
+        "Deliveries to {{ $labels.platform }} are due for {{ $value | humanizeDuration }} and nobody posts them.",
+    ),
+    Alert(
+        "WakupushBreakerOpen",
+        # A worker that posts nothing keeps what it read last, so that alone proves nothing.
+        "max by (namespace, platform) (wakupush_breaker_state) > 0"
+        " and on (namespace, platform) max by (namespace, platform) (wakupush_deliveries_pending) > 0",
+        "5m",
+        CRITICAL,
+        "The breaker of {{ $labels.platform }} does not close: no notification gets through.",
+    ),
+    Alert(
+        "WakupushDeliveriesFailing",
+        'sum by (namespace, platform) (rate(wakupush_events_total{kind=~"failed|unknown"}[10m]))'
+        ' > 0.2 * sum by (namespace, platform) (rate(wakupush_events_total{kind="attempt"}[10m]))',
+        "10m",
+        WARNING,
+        "More than a fifth of the attempts at {{ $labels.platform }} fail.",
+    ),
+    Alert(
+        "WakupushGorushSlow",
+        "histogram_quantile(0.99,"
+        " sum by (namespace, platform, le) (rate(wakupush_gorush_post_seconds_bucket[10m]))) > 10",
+        "10m",
+        WARNING,
+        "gorush takes {{ $value | humanizeDuration }} for a post to {{ $labels.platform }} (p99).",
+    ),
+    Alert(
+        "WakupushDeadLetters",
+        'sum by (namespace, platform) (increase(wakupush_events_total{kind=~"dead_letter|expired"}[1h])) > 10',
+        "0m",
+        WARNING,
+        "Deliveries to {{ $labels.platform }} were given up: {{ $value | humanize }} in an hour.",
+    ),
+    Alert(
+        "WakupushTokenMarkingStopped",
+        "max by (namespace, platform) (wakupush_token_marking_stopped) == 1",
+        "0m",
+        CRITICAL,
+        "So many device tokens of {{ $labels.platform }} are bad that none is marked dead any more.",
+    ),
+    Alert(
+        "WakupushFeedbackRefused",
+        'sum by (namespace, result) (increase(wakupush_feedback_total{result!~"noted|known|unknown"}[15m])) > 5',
+        "0m",
+        WARNING,
+        "Calls of gorush's feedback webhook come to nothing ({{ $labels.result }}).",
+    ),
+    # Messages and answers.
+    Alert(
+        "WakupushMessagesQuarantined",
+        "sum by (namespace, queue) (increase(wakupush_messages_quarantined_total[1h])) > 0",
+        "0m",
+        WARNING,
+        "A message of {{ $labels.queue }} failed by itself and was put aside.",
+    ),
+    Alert(
+        "WakupushAnswersNotPublished",
+        "sum by (namespace) (rate(wakupush_answers_failed_total[5m]))"
+        " > 0.1 * sum by (namespace) (rate(wakupush_answers_published_total[5m]))",
+        "5m",
+        CRITICAL,
+        "The Waku node does not take answers.",
+    ),
+    Alert(
+        "WakupushAnswersExpired",
+        "sum by (namespace) (increase(wakupush_answers_expired_total[10m])) > 0",
+        "0m",
+        WARNING,
+        "Answers were dropped because nobody waits for them any more.",
+    ),
+)

@@ -1,0 +1,46 @@
+"""Flower's configuration: Python that `celery flower --conf=FILE` runs before it starts.
+
+Flower asks for a password everywhere but at /metrics, which names every worker, and /healthcheck. Here both ask, too;
+/healthcheck does not ask a caller in the same container, which is who probes it. Names below are Flower's options, and
+win over FLOWER_… variables.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from flower.views.monitor import Healthcheck, Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tornado.web import RequestHandler
+
+if not os.environ.get("FLOWER_BASIC_AUTH"):
+    sys.exit("FLOWER_BASIC_AUTH is missing: user:password, several with commas in between")
+
+#: What it keeps in memory, at most, and nothing on disk.
+max_tasks = 10_000
+max_workers = 200
+persistent = False
+#: Seconds after which a worker that is gone is forgotten.
+purge_offline_workers = 300
+
+
+def _asks(
+    get: Callable[[RequestHandler], Awaitable[None]], *, trusts_loopback: bool
+) -> Callable[[RequestHandler], Awaitable[None]]:
+    async def asks(handler: RequestHandler) -> None:
+        peer = ipaddress.ip_address(handler.request.connection.context.address[0])
+        if not (trusts_loopback and peer.is_loopback):
+            handler.get_current_user()  # raises 401
+        await get(handler)
+
+    return asks
+
+
+Metrics.get = _asks(Metrics.get, trusts_loopback=False)
+Healthcheck.get = _asks(Healthcheck.get, trusts_loopback=True)

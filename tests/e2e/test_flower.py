@@ -1,0 +1,78 @@
+"""Flower with the configuration of compose and chart: nothing without a password, and little that it keeps."""
+
+import os
+import socket
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import httpx2
+import psutil
+import pytest
+
+from wakupush.devnet.processes import Process, StartFailedError, answers_http, free_port
+from wakupush.devnet.redis import RedisServer
+
+CONFIG = Path(__file__).parents[2] / "docker" / "config" / "flower.py"
+USER = ("operator", "a-password")
+
+MISSING = None if find_spec("flower") else "Flower is not installed: pip install wakupush[flower]"
+if MISSING and os.environ.get("CI") != "true":
+    pytest.skip(MISSING, allow_module_level=True)
+
+
+def test_flower_is_installed():
+    assert not MISSING, MISSING  # on CI nothing is skipped in silence
+
+
+def flower(tmp_path, redis, port, **environment):
+    command = ["-m", "celery", "--broker", redis.url, "flower", f"--conf={CONFIG}", f"--port={port}"]
+    return Process(
+        "flower",
+        [sys.executable, *command],
+        log=tmp_path / "flower.log",
+        env=os.environ | environment,
+        cwd=tmp_path,
+        ready=lambda: answers_http(f"http://127.0.0.1:{port}/healthcheck"),
+    )
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("flower")
+    port = free_port()
+    with (
+        RedisServer(directory / "redis", appendonly=False) as redis,
+        flower(directory, redis, port, FLOWER_BASIC_AUTH=":".join(USER), FLOWER_MAX_TASKS="1000000"),
+    ):
+        yield port
+
+
+@pytest.mark.parametrize("path", ["/", "/tasks", "/metrics", "/api/workers", "/api/tasks", "/broker"])
+def test_a_password_is_asked_for(port, path):
+    url = f"http://127.0.0.1:{port}{path}"
+    assert httpx2.get(url, trust_env=False).status_code == 401
+    assert httpx2.get(url, auth=(USER[0], "another"), trust_env=False).status_code == 401
+    assert httpx2.get(url, auth=USER, trust_env=False).status_code == 200
+
+
+def test_probes_ask_from_inside(port):
+    assert httpx2.get(f"http://127.0.0.1:{port}/healthcheck", trust_env=False).text == "OK"
+    outside = [
+        address.address
+        for addresses in psutil.net_if_addrs().values()
+        for address in addresses
+        if address.family == socket.AF_INET and not address.address.startswith("127.")
+    ]
+    if not outside:
+        pytest.skip("this machine has no address but loopback")
+    url = f"http://{outside[0]}:{port}/healthcheck"
+    assert httpx2.get(url, trust_env=False).status_code == 401
+    assert httpx2.get(url, auth=USER, trust_env=False).text == "OK"
+
+
+def test_it_does_not_start_without_a_password(tmp_path):
+    with RedisServer(tmp_path / "redis", appendonly=False) as redis:
+        process = flower(tmp_path, redis, free_port(), FLOWER_BASIC_AUTH="")
+        with pytest.raises(StartFailedError, match="FLOWER_BASIC_AUTH is missing"):
+            process.start()

@@ -1,0 +1,87 @@
+"""A pool of several processes counts as one, whichever of them did the work, and whichever of them has died since."""
+
+import os
+import re
+import signal
+
+import httpx2
+import psutil
+import pytest
+
+from wakupush.devnet import messages
+from wakupush.devnet.processes import free_port, wait_until
+from wakupush.devnet.stack import SHARDS
+from wakupush.protocol.keys import PrivateKey
+from wakupush.waku.node import WakuNode
+
+PROCESSES = 3
+
+
+@pytest.fixture(scope="module")
+def stack(start_stack):
+    # One message a task, so that all processes get some.
+    return start_stack(settings={"WAKUPUSH_INGEST__BATCH_SIZE": "1"})
+
+
+@pytest.fixture
+def pool(stack):
+    stack.workers["registration"].stop()
+    port = str(free_port())
+    worker = stack.worker("registration", concurrency=PROCESSES, settings={"WAKUPUSH_WORKER__HTTP_PORT": port})
+    with worker:
+        yield Pool(stack, worker, f"http://127.0.0.1:{port}/metrics")
+
+
+class Pool:
+    def __init__(self, stack, worker, url):
+        self.stack, self.worker, self.url = stack, worker, url
+        self.sent = 0
+
+    def register(self, count):
+        """Send registrations, and wait until as many rows as were ever sent are there."""
+        server = self.stack.key.public_key
+        with WakuNode(self.stack.node_url) as node:
+            for _ in range(count):
+                client = PrivateKey.generate()
+                node.publish(SHARDS[0], messages.register(client, server, messages.registration(client, server)))
+        self.sent += count
+        wait_until(lambda: self.counted() >= self.sent, timeout=60, what=f"{self.sent} registrations are counted")
+
+    def text(self):
+        return httpx2.get(self.url, trust_env=False).text
+
+    def counted(self):
+        return self.sum(r'wakupush_events_total\{.*kind="registered".*\}')
+
+    def sum(self, series):
+        return sum(float(value) for value in re.findall(rf"^{series} (\S+)$", self.text(), re.MULTILINE))
+
+    def children(self):
+        return [each for each in psutil.Process(self.worker.pid).children() if "python" in each.name()]
+
+
+def test_all_processes_count_as_one_and_the_dead_ones_too(pool):
+    with pool.stack.connect() as connection:
+        pool.register(30)
+        workers = connection.execute("SELECT DISTINCT worker FROM delivery_events WHERE kind = 'registered'").fetchall()
+        assert len(workers) > 1  # one process alone would be counted right by accident
+        before = pool.children()
+        assert len(before) == PROCESSES
+        for child in before:
+            os.kill(child.pid, signal.SIGKILL)
+        wait_until(
+            lambda: len(found := pool.children()) == PROCESSES and not set(found) & set(before),
+            timeout=30,
+            what="the pool has new processes",
+        )
+        assert pool.counted() == 30  # a counter that fell would look like a restart
+        pool.register(30)
+        [stored] = connection.execute("SELECT count(*) FROM registrations").fetchone()
+    assert pool.counted() == stored == 60
+    assert pool.sum(r'wakupush_queue_wait_seconds_count\{queue="registration"\}') == 60
+    assert pool.sum(r'wakupush_batch_size_sum\{queue="registration"\}') == 60
+
+
+def test_no_series_names_a_process(pool):
+    pool.register(3)
+    assert "pid=" not in pool.text()

@@ -1,0 +1,149 @@
+"""Probes prove that a worker takes tasks and that beat turns; a broker that is down restarts no worker."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import httpx2
+import psutil
+import pytest
+
+from wakupush.devnet import messages
+from wakupush.devnet.processes import free_port, wait_until
+from wakupush.devnet.stack import SHARDS
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.waku_message import message_hash
+from wakupush.queues import DISPATCH, Entry, celery_app, send_entries
+from wakupush.server.schedule import JOBS
+from wakupush.settings import RedisSettings, Settings
+
+
+@pytest.fixture(scope="module")
+def stack(start_stack):
+    return start_stack(worker_module="stuck_worker", settings={"PYTHONPATH": str(Path(__file__).parent)})
+
+
+class Probed:
+    """A further worker with its probes."""
+
+    def __init__(self, stack, pool):
+        self.url = f"http://127.0.0.1:{(port := free_port())}"
+        self.process = stack.worker(pool, settings={"WAKUPUSH_WORKER__HTTP_PORT": str(port)})
+
+    @property
+    def main(self):
+        """The process that the watching shell became."""
+        return psutil.Process(self.process.pid)
+
+    def answers(self, path):
+        """Return the status and what was checked, or None if nobody answers."""
+        try:
+            answer = httpx2.get(self.url + path, timeout=2, trust_env=False)
+        except httpx2.TransportError:
+            return None
+        return answer.status_code, answer.json()
+
+    def healthy(self):
+        return (self.answers("/healthz") or (None,))[0] == 200
+
+    def ready(self):
+        return (self.answers("/readyz") or (None,))[0] == 200
+
+
+@pytest.fixture
+def probed(stack):
+    probed = Probed(stack, "dispatch")
+    with probed.process:
+        wait_until(probed.ready, timeout=20, what="the worker takes tasks")
+        yield probed
+        probed.process.kill()
+
+
+def entry():
+    message = messages.query(PrivateKey.generate(), b"")
+    return Entry(SHARDS[0], message_hash(SHARDS[0], message), time.time(), message)
+
+
+def stays(predicate, *, seconds):
+    """Say whether something is so, and goes on being so for a while."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not predicate():
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def test_an_idle_worker_is_healthy(probed):
+    assert probed.answers("/healthz") == (200, {"event loop": True, "consumer": True})
+    assert probed.answers("/readyz") == (200, {"connected": True, "event loop": True, "consumer": True})
+    # Longer than each of the limits of this test: what is noted is renewed.
+    assert stays(probed.healthy, seconds=10)
+
+
+def test_a_stopped_worker_does_not_answer(probed):
+    os.kill(probed.process.pid, signal.SIGSTOP)
+    assert probed.answers("/healthz") is None
+    os.kill(probed.process.pid, signal.SIGCONT)
+    wait_until(probed.ready, timeout=20, what="the worker takes tasks again")
+
+
+def test_a_worker_whose_loop_is_blocked_is_not_healthy(probed):
+    os.kill(probed.process.pid, signal.SIGUSR2)
+    wait_until(lambda: not probed.healthy(), timeout=20, what="the probe fails")
+    assert probed.answers("/healthz") == (503, {"event loop": False, "consumer": True})
+
+
+def test_a_worker_that_does_not_ask_for_tasks_is_not_healthy(probed):
+    os.kill(probed.process.pid, signal.SIGWINCH)
+    wait_until(lambda: not probed.healthy(), timeout=30, what="the probe fails")
+    assert probed.answers("/healthz") == (503, {"event loop": True, "consumer": False})
+
+
+def test_a_busy_worker_with_one_process_is_healthy(stack, probed):
+    stack.workers["dispatch"].stop()
+    app = celery_app(Settings(redis=RedisSettings(url=stack.redis_url)))
+    [child] = [each for each in probed.main.children() if "python" in each.name()]
+    try:
+        child.suspend()
+        # One that it takes, and one that waits: the task lasts longer than the loop may stand still.
+        for _ in range(2):
+            send_entries(app, DISPATCH, [entry()])
+        assert stays(probed.healthy, seconds=6)
+    finally:
+        child.resume()
+        app.close()
+        stack.workers["dispatch"].start()
+
+
+def test_a_worker_waits_for_redis_in_good_health(stack, probed):
+    stack.redis.kill()
+    try:
+        wait_until(lambda: not probed.ready(), timeout=20, what="the worker notices")
+        assert probed.answers("/readyz")[1]["connected"] is False
+        assert stays(probed.healthy, seconds=12)
+    finally:
+        stack.redis.start()
+    wait_until(probed.ready, timeout=60, what="the worker takes tasks again")
+    assert stays(probed.healthy, seconds=10)
+
+
+def test_beat_is_healthy_while_its_jobs_turn(stack):
+    port = free_port()
+    beat = stack._wakupush("beat 2", "beat", settings={"WAKUPUSH_WORKER__HTTP_PORT": str(port)})
+    probed = Probed(stack, "dispatch")
+    probed.url, probed.process = f"http://127.0.0.1:{port}", beat
+    names = {job.__name__ for job in JOBS}
+    with beat:
+        wait_until(probed.ready, timeout=20, what="every job has worked")
+        assert probed.answers("/healthz") == (200, dict.fromkeys(names, True))
+        stack.postgres.kill()
+        try:
+            wait_until(lambda: not probed.ready(), timeout=40, what="beat tells that its jobs fail")
+            assert probed.healthy()
+        finally:
+            stack.postgres.start()
+        text = httpx2.get(f"{probed.url}/metrics", trust_env=False).text
+        assert 'wakupush_jobs_failed_total{work="claim_due"}' in text
+        wait_until(probed.ready, timeout=60, what="every job works again")

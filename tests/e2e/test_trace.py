@@ -1,0 +1,86 @@
+"""One trace id follows a push through the logs of all processes, from ingest to gorush and back to the node."""
+
+import json
+from contextlib import closing
+
+import pytest
+
+from wakupush.devnet import messages
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import wait_until
+from wakupush.devnet.stack import SHARDS
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.waku_message import message_hash
+from wakupush.waku.node import WakuNode
+
+
+@pytest.fixture(scope="module")
+def stack(start_stack):
+    return start_stack(settings={"WAKUPUSH_LOG_LEVEL": "DEBUG", "WAKUPUSH_DELIVERY__FIRST_WAIT": "0.2"})
+
+
+@pytest.fixture
+def sent(stack):
+    """Register a device whose first push fails in passing, ask for a push; return the message and the pushes."""
+    client, server = PrivateKey.generate(), stack.key.public_key
+    registered = messages.registration(client, server, device_token="flaky-1")
+    request = messages.request(client, server, [messages.notification(client.public_key.key_hash, registered)])
+    pushes = []
+    with (
+        WakuNode(stack.node_url) as node,
+        stack.connect() as connection,
+        closing(Observer(stack.node_url, stack.gorush_url)) as observer,
+    ):
+        node.publish(SHARDS[0], messages.register(client, server, registered))
+        count = "SELECT count(*) FROM registrations"
+        wait_until(lambda: connection.execute(count).fetchone() == (1,), timeout=10, what="the device is registered")
+        node.publish(SHARDS[0], request)
+
+        def delivered():
+            pushes.extend(observer.pushes())
+            return [push.outcome for push in pushes][1:] == ["delivered"]
+
+        wait_until(delivered, timeout=20, what="the second attempt is delivered")
+        done = "SELECT count(*) FROM deliveries WHERE state = 'delivered'"
+        wait_until(lambda: connection.execute(done).fetchone() == (1,), timeout=10, what="that is stored")
+    return request, pushes
+
+
+def traced(stack, trace_id):
+    """Return the lines of all logs that have the id, by time."""
+    lines = []
+    for process in (stack.ingest, stack.reconcile, stack.feedback, stack.beat, *stack.workers.values()):
+        for line in process.log.read_text().splitlines():
+            fields = json.loads(line) if line.startswith("{") else {}
+            if fields.get("trace_id") == trace_id:
+                lines.append(fields)
+    return sorted(lines, key=lambda fields: fields["timestamp"])
+
+
+def test_a_push_can_be_followed(stack, sent):
+    request, pushes = sent
+    trace_id = message_hash(SHARDS[0], request)[:8].hex()
+    stack.stop()
+    lines = traced(stack, trace_id)
+    steps = [(line["process"], line.get("kind", line["event"])) for line in lines]
+    dispatch = "worker dispatch"
+    in_order = [
+        ("ingest live", "message_enqueued"),
+        (dispatch, "received"),
+        (dispatch, "opened"),
+        (dispatch, "admitted"),
+        (dispatch, "posting"),
+        (dispatch, "attempt"),
+        (dispatch, "failed"),
+        (dispatch, "posting"),
+        (dispatch, "attempt"),
+        (dispatch, "delivered"),
+    ]
+    rest = iter(steps)
+    assert all(step in rest for step in in_order), steps
+    assert {(dispatch, "answered"), (dispatch, "answer_published")} <= set(steps)
+    # gorush knows it by the id that the line of the post has.
+    [notif_id] = {push.notification["notif_id"] for push in pushes}
+    assert [line["notif_id"] for line in lines if line["event"] == "posting"] == [notif_id] * 2
+    assert [line["attempt"] for line in lines if line["event"] == "posting"] == [1, 2]
+    assert [line["failure"] for line in lines if line.get("kind") == "failed"] == ["platform_unavailable"]

@@ -1,0 +1,119 @@
+"""With an endpoint every step of a push is a span at a collector, which learns no secret."""
+
+import http.server
+import os
+import re
+import threading
+from contextlib import closing
+from importlib.util import find_spec
+
+import pytest
+
+from wakupush import tracing
+from wakupush.devnet import messages
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import wait_until
+from wakupush.devnet.stack import SHARDS
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.waku_message import message_hash
+from wakupush.settings import SettingsError, TracingSettings
+from wakupush.waku.node import WakuNode
+
+MISSING = None if find_spec("opentelemetry") else "OpenTelemetry is not installed: pip install wakupush[otel]"
+
+
+def test_an_endpoint_without_the_extra_is_refused(monkeypatch):
+    monkeypatch.setattr("wakupush.tracing.find_spec", lambda _: None)
+    tracing.check(TracingSettings())
+    with pytest.raises(SettingsError, match="otel"):
+        tracing.check(TracingSettings(endpoint="http://127.0.0.1:4318/v1/traces"))
+
+
+def test_opentelemetry_is_installed():
+    if MISSING and os.environ.get("CI") != "true":
+        pytest.skip(MISSING)
+    assert not MISSING, MISSING  # on CI nothing is skipped in silence
+
+
+class Collector(http.server.ThreadingHTTPServer):
+    """Takes what exporters post."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.bodies = []
+
+    @property
+    def spans(self):
+        """Each span as its trace id, name, process and attributes."""
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest  # noqa: PLC0415
+
+        return [
+            (
+                span.trace_id.hex(),
+                span.name,
+                {each.key: each.value.string_value for each in resource.resource.attributes}["wakupush.process"],
+                {each.key for each in span.attributes},
+                span.end_time_unix_nano - span.start_time_unix_nano,
+            )
+            for body in list(self.bodies)
+            for resource in ExportTraceServiceRequest.FromString(body).resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.bodies.append(body)
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def collector():
+    if MISSING:
+        pytest.skip(MISSING)
+    with Collector() as collector:
+        thread = threading.Thread(target=collector.serve_forever)
+        thread.start()
+        yield collector
+        collector.shutdown()
+        thread.join()
+
+
+def test_a_push_is_a_trace(collector, start_stack):
+    endpoint = f"http://127.0.0.1:{collector.server_port}/v1/traces"
+    stack = start_stack(settings={"WAKUPUSH_TRACING__ENDPOINT": endpoint})
+    client, server = PrivateKey.generate(), stack.key.public_key
+    registered = messages.registration(client, server)
+    request = messages.request(client, server, [messages.notification(client.public_key.key_hash, registered)])
+    pushes = []
+    with (
+        WakuNode(stack.node_url) as node,
+        stack.connect() as connection,
+        closing(Observer(stack.node_url, stack.gorush_url)) as observer,
+    ):
+        node.publish(SHARDS[0], messages.register(client, server, registered))
+        count = "SELECT count(*) FROM registrations"
+        wait_until(lambda: connection.execute(count).fetchone() == (1,), timeout=10, what="the device is registered")
+        node.publish(SHARDS[0], request)
+        wait_until(lambda: pushes.extend(observer.pushes()) or bool(pushes), timeout=20, what="the push arrives")
+    stack.stop()  # what is left is sent
+    trace_id = message_hash(SHARDS[0], request)[:8].hex()
+    spans = [span for span in collector.spans if span[0] == trace_id * 2]
+    assert {(name, process) for _, name, process, _, _ in spans} == {
+        ("enqueued", "ingest live"),
+        *((name, "worker dispatch") for name in ("received", "opened", "admitted", "answered")),
+        *((name, "worker dispatch") for name in ("post", "attempt", "delivered")),
+    }
+    assert all(0 <= nanoseconds < 60e9 for *_, nanoseconds in spans)
+    attributes = set().union(*(names for _, _, _, names, _ in spans))
+    assert attributes <= {f"wakupush.{name}" for name in ("queue", "platform", "failure", "reason", "attempt")}
+    everything = b"".join(collector.bodies)
+    for secret in (registered.device_token, registered.access_token, stack.key.secret.hex()):
+        assert secret.encode() not in everything
+    assert not re.search(rb"[0-9a-f]{64}", everything)

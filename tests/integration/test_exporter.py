@@ -1,0 +1,185 @@
+"""What waits, read from a real Redis and a real Postgres."""
+
+import json
+import time
+
+import pytest
+from prometheus_client import CollectorRegistry
+from redis import Redis
+
+from wakupush import backlog
+from wakupush.devnet import messages
+from wakupush.devnet.processes import wait_until
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.registration import TokenType
+from wakupush.protocol.waku_message import message_hash
+from wakupush.queues import DISPATCH, QUERY, REGISTRATION, Entry, celery_app, send_entries
+from wakupush.settings import PostgresSettings, RedisSettings, Settings
+from wakupush.state.backlog import waiting
+from workers.exporter import BacklogCollector
+
+SHARD = "/waku/2/rs/16/32"
+
+
+@pytest.fixture
+def redis(redis_server):
+    with Redis.from_url(redis_server.url) as client:
+        client.flushdb()
+        yield client
+        client.flushdb()
+
+
+@pytest.fixture
+def app(redis_server, redis):  # noqa: ARG001 - which is empty before and after
+    app = celery_app(Settings(redis=RedisSettings(url=redis_server.url)))
+    yield app
+    app.close()
+
+
+def entries(count, seen):
+    client = PrivateKey.generate()
+    message = messages.query(client, client.public_key.key_hash)
+    return [Entry(SHARD, message_hash(SHARD, message), seen + number, message) for number in range(count)]
+
+
+def test_messages_are_counted_not_tasks(redis, app):
+    now = time.time()
+    send_entries(app, QUERY, entries(64, now - 5))
+    send_entries(app, QUERY, entries(3, now - 60))
+    send_entries(app, REGISTRATION, entries(1, now))
+    found = backlog.look(redis)
+    assert {name: (each.tasks, each.messages) for name, each in found.items()} == {
+        REGISTRATION.name: (1, 1),
+        QUERY.name: (2, 67),
+        DISPATCH.name: (0, 0),
+    }
+    assert found[QUERY.name].oldest == pytest.approx(now - 60, abs=0.001)
+    assert found[DISPATCH.name].oldest is None
+
+
+def test_a_long_queue_is_estimated_from_a_sample_and_not_read(redis):
+    now = time.time()
+    # At first low load, then a growing backlog: the newest are at the head.
+    sizes = [1] * 5_000 + [64] * 5_000 + [number % 64 + 1 for number in range(10_000)]
+    body = "x" * 20_000
+    with redis.pipeline(transaction=False) as pipeline:
+        for number, size in enumerate(sizes):
+            task = {"body": body, "headers": {"messages": size, "seen": now - 1000 + number / 100}}
+            pipeline.lpush(DISPATCH.name, json.dumps(task))
+        pipeline.execute()
+    before = redis.info("stats")["total_net_output_bytes"]
+    begun = time.monotonic()
+    found = backlog.look(redis)[DISPATCH.name]
+    print(f"20,000 tasks of 20 kB: {1000 * (time.monotonic() - begun):.1f} ms")
+    assert found.tasks == len(sizes)
+    assert found.messages == pytest.approx(sum(sizes), rel=0.1)
+    # Both ends are in the sample.
+    assert found.oldest == pytest.approx(now - 1000, abs=0.001)
+    assert redis.info("stats")["total_net_output_bytes"] - before < 10_000
+
+
+def test_strange_tasks_do_no_harm(redis):
+    for text in ("", "{", "[]", '{"headers": null}', '{"headers": {"messages": "x", "seen": []}}'):
+        redis.lpush(QUERY.name, text)
+        redis.hset(backlog.UNACKED, text, text)
+        redis.zadd(backlog.UNACKED_INDEX, {text: 0})
+    found = backlog.look(redis)[QUERY.name]
+    assert (found.tasks, found.messages, found.oldest) == (5, 5, None)
+    assert (found.tasks_in_flight, found.messages_in_flight) == (0, 0)
+
+
+def test_tasks_in_flight_belong_to_their_pool(redis, app):
+    for queue, count in ((DISPATCH, 7), (DISPATCH, 2), (QUERY, 1)):
+        send_entries(app, queue, entries(count, time.time()))
+    with app.connection() as connection:
+        channel = connection.default_channel
+        taken = [channel.basic_get(name) for name in (DISPATCH.name, DISPATCH.name, QUERY.name)]
+        assert all(taken)
+        found = backlog.look(redis)
+        assert {name: (each.tasks_in_flight, each.messages_in_flight) for name, each in found.items()} == {
+            REGISTRATION.name: (0, 0),
+            QUERY.name: (1, 1),
+            DISPATCH.name: (2, 9),
+        }
+        for message in taken:
+            channel.basic_ack(message.delivery_tag)
+        assert all(each.tasks_in_flight == 0 for each in backlog.look(redis).values())
+
+
+def insert_deliveries(connection, platform, state, count, due_in="-1 minute"):
+    connection.execute(
+        "INSERT INTO deliveries (delivery_key, key_hash, installation_hash, platform, notification_type, state,"
+        " attempt, next_attempt_at, lease, lease_until, seen_at, expires_at, finished_at, task_id, trace_id)"
+        " SELECT uuid_send(gen_random_uuid()), '', '', %(platform)s, 1, %(state)s, 1,"
+        " CASE WHEN %(state)s = 'pending' THEN now() + %(due_in)s::interval END,"
+        " CASE WHEN %(state)s = 'posting' THEN gen_random_uuid() END,"
+        " CASE WHEN %(state)s = 'posting' THEN now() END, now(), now(),"
+        " CASE WHEN %(state)s NOT IN ('pending', 'posting') THEN now() END, '', ''"
+        " FROM generate_series(1, %(count)s)",
+        {"platform": platform.value, "state": state, "count": count, "due_in": due_in},
+    )
+
+
+def test_deliveries_by_platform(connection):
+    insert_deliveries(connection, TokenType.APN, "pending", 3)
+    insert_deliveries(connection, TokenType.APN, "pending", 4, due_in="1 hour")
+    insert_deliveries(connection, TokenType.FIREBASE, "posting", 2)
+    insert_deliveries(connection, TokenType.FIREBASE, "delivered", 9)
+    ios, android = waiting(connection)
+    assert (ios.platform, ios.pending, ios.due, ios.posting) == (TokenType.APN, 7, 3, 0)
+    assert ios.due_age == pytest.approx(60, abs=5)
+    assert (android.platform, android.pending, android.due, android.posting) == (TokenType.FIREBASE, 0, 0, 2)
+    assert android.due_age == 0
+
+
+def test_a_count_stops_at_its_limit(connection, monkeypatch):
+    monkeypatch.setattr("wakupush.state.backlog.MOST", 5)
+    insert_deliveries(connection, TokenType.APN, "pending", 9)
+    ios, _ = waiting(connection)
+    assert (ios.pending, ios.due) == (5, 5)
+
+
+def scrape(collector):
+    registry = CollectorRegistry()
+    registry.register(collector)
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for metric in registry.collect()
+        for sample in metric.samples
+    }
+
+
+def test_what_does_not_answer_has_no_figures(dsn, redis_server, app):
+    send_entries(app, DISPATCH, entries(5, time.time() - 7))
+    settings = Settings(redis=RedisSettings(url=redis_server.url), postgres=PostgresSettings(dsn=dsn))
+    whole = scrape(BacklogCollector(settings))
+    assert whole["wakupush_exporter_up", "redis"] == whole["wakupush_exporter_up", "postgres"] == 1
+    assert whole["wakupush_queue_messages", "dispatch"] == 5
+    assert 7 <= whole["wakupush_queue_oldest_seconds", "dispatch"] < 20
+    assert whole["wakupush_deliveries_due", "ios"] == 0
+    assert len({name for name, *_ in whole}) == 10
+    nowhere = "127.0.0.1:1"
+    no_redis = settings.model_copy(update={"redis": RedisSettings(url=f"redis://{nowhere}/0")})
+    found = scrape(BacklogCollector(no_redis))
+    assert found["wakupush_exporter_up", "redis"] == 0
+    assert {name for name, *_ in found} == {"wakupush_exporter_up"} | {
+        name for name, *_ in whole if "deliveries" in name
+    }
+    no_postgres = settings.model_copy(update={"postgres": PostgresSettings(dsn=f"postgresql://x@{nowhere}/x")})
+    found = scrape(BacklogCollector(no_postgres))
+    assert found["wakupush_exporter_up", "postgres"] == 0
+    assert {name for name, *_ in found} == {name for name, *_ in whole if "deliveries" not in name}
+
+
+def test_figures_vanish_when_their_source_does(dsn, redis_server, app):
+    send_entries(app, QUERY, entries(5, time.time()))
+    settings = Settings(redis=RedisSettings(url=redis_server.url), postgres=PostgresSettings(dsn=dsn))
+    collector = BacklogCollector(settings)
+    assert scrape(collector)["wakupush_queue_messages", "query"] == 5
+    redis_server.kill()
+    try:
+        assert ("wakupush_queue_messages", "query") not in scrape(collector)
+    finally:
+        redis_server.start()
+    wait_until(lambda: collector.check()["redis"], timeout=10, what="Redis answers again")
+    assert {name for name, *_ in scrape(collector)} >= {"wakupush_queue_messages"}

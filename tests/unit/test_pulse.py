@@ -1,0 +1,61 @@
+"""When a probe says that a process is to be restarted."""
+
+import time
+
+import pytest
+
+from wakupush.server import schedule
+from wakupush.server.schedule import JOBS, Turns
+from workers import pulse
+from workers.pulse import Pulse
+
+
+@pytest.fixture
+def now(monkeypatch):
+    now = [time.monotonic()]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_a_worker_without_redis_is_healthy_and_not_ready(now):
+    noted = Pulse()
+    now[0] += 1e6
+    assert all(noted.healthy().values())
+    assert not all(noted.ready().values())
+
+
+@pytest.mark.parametrize(
+    ("turned", "asked", "checks"),
+    [
+        (1, 1, (True, True)),
+        # Busy: it asks for no task until one of its processes is free.
+        (1, pulse.DEAF_SECONDS - 1, (True, True)),
+        (1, pulse.DEAF_SECONDS + 1, (True, False)),
+        (pulse.STUCK_SECONDS + 1, pulse.STUCK_SECONDS + 1, (False, True)),
+    ],
+)
+def test_a_connected_worker(now, turned, asked, checks):
+    noted = Pulse(connected=now[0] - 1e6, turned=now[0] - turned, asked=now[0] - asked)
+    assert tuple(noted.healthy().values()) == checks
+
+
+def test_a_worker_that_has_just_connected_gets_time(now):
+    assert all(Pulse(connected=now[0] - 1).ready().values())
+
+
+def test_beat(now):
+    turns = Turns()
+    jobs = list(JOBS)
+    assert all(turns.healthy().values())
+    assert not any(turns.ready().values())
+    for job in jobs:
+        turns.begin(job)
+        turns.end(job, worked=job is not jobs[0])
+    assert turns.ready() == {job.__name__: job is not jobs[0] for job in jobs}
+    now[0] += JOBS[jobs[0]] + schedule.STUCK_SECONDS + 1
+    healthy = turns.healthy()
+    assert healthy[jobs[0].__name__] is False
+    # What pauses for long may take long.
+    assert healthy["prune"] is True
+    turns.begin(jobs[0])
+    assert turns.healthy()[jobs[0].__name__] is True

@@ -1,0 +1,118 @@
+"""`wakupush exporter`: what waits, for Prometheus and for whoever scales the pools by it. It needs no key."""
+
+from __future__ import annotations
+
+import time
+from threading import Lock
+from typing import TYPE_CHECKING
+
+import psycopg
+import structlog
+from prometheus_client import CollectorRegistry
+from prometheus_client.registry import Collector
+from redis import RedisError
+
+from wakupush import backlog, http, metrics
+from wakupush.connections import open_redis
+from wakupush.state.backlog import waiting
+from wakupush.state.pool import check_dsn
+from wakupush.stopping import stop_on_signals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from prometheus_client import Metric
+
+    from wakupush.settings import Settings
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Seconds after which Redis or Postgres count as down: a scrape waits for 10 by default.
+PATIENCE = 3.0
+
+
+class BacklogCollector(Collector):
+    """Looks when it is asked, so that no figure is ever old; what cannot be read is left out, and the gauge up says so.
+
+    Raises:
+        SettingsError: an address is none.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._redis = open_redis(settings.redis.model_copy(update={"timeout": PATIENCE}))
+        self._dsn = check_dsn(settings.postgres)
+        self._sources: dict[str, Callable[[], None]] = {
+            "redis": self._look_at_redis,
+            "postgres": self._look_at_postgres,
+        }
+        self._lock = Lock()
+
+    def collect(self) -> Iterable[Metric]:
+        """Return all gauges of the exporter as they are now."""
+        with self._lock:
+            self.look()
+            return [metric for gauge in metrics.EXPORTER for metric in gauge.collect()]
+
+    def look(self) -> http.Checks:
+        """Set the gauges anew, and say which sources answered."""
+        for gauge in metrics.EXPORTER:
+            gauge.clear()
+        results = {source: _answers(source, read) for source, read in self._sources.items()}
+        for source, answered in results.items():
+            metrics.EXPORTER_UP.labels(source).set(answered)
+        return results
+
+    def check(self) -> http.Checks:
+        """Say which sources answer."""
+        with self._lock:
+            return self.look()
+
+    def _look_at_redis(self) -> None:
+        now = time.time()
+        for name, queue in backlog.look(self._redis).items():
+            metrics.QUEUE_TASKS.labels(name).set(queue.tasks)
+            metrics.QUEUE_MESSAGES.labels(name).set(queue.messages)
+            metrics.QUEUE_AGE.labels(name).set(0 if queue.oldest is None else max(0.0, now - queue.oldest))
+            metrics.TASKS_IN_FLIGHT.labels(name).set(queue.tasks_in_flight)
+            metrics.MESSAGES_IN_FLIGHT.labels(name).set(queue.messages_in_flight)
+
+    def _look_at_postgres(self) -> None:
+        with psycopg.connect(
+            self._dsn,
+            application_name="wakupush exporter",
+            connect_timeout=int(PATIENCE),
+            tcp_user_timeout=int(1000 * PATIENCE),
+            options=f"-c statement_timeout={1000 * PATIENCE:.0f}",
+        ) as connection:
+            found = waiting(connection)
+        for each in found:
+            platform = each.platform.platform
+            metrics.DELIVERIES_PENDING.labels(platform).set(each.pending)
+            metrics.DELIVERIES_DUE.labels(platform).set(each.due)
+            metrics.DELIVERIES_DUE_AGE.labels(platform).set(each.due_age)
+            metrics.DELIVERIES_POSTING.labels(platform).set(each.posting)
+
+
+def _answers(source: str, read: Callable[[], None]) -> bool:
+    try:
+        read()
+    except (RedisError, psycopg.Error) as error:
+        log.warning("source_failed", source=source, error=type(error).__name__)
+        return False
+    return True
+
+
+def run(settings: Settings) -> None:
+    """Serve until SIGTERM.
+
+    Raises:
+        SettingsError: an address is none.
+    """
+    collector = BacklogCollector(settings)
+    registry = CollectorRegistry()
+    registry.register(collector)
+    stop = stop_on_signals()
+    port = http.serve(settings.exporter.http_port, healthy=dict, ready=collector.check, registry=registry)
+    log.info("started", http_port=port)
+    stop.wait()
+    log.info("stopped")

@@ -1,0 +1,75 @@
+"""Whether a worker takes tasks: what its event loop does is noted, and a probe looks at the notes.
+
+A ping through the broker would not do: it fails with a broker that is down, which no restart of the worker heals.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from celery import bootsteps
+from celery.worker.consumer import Tasks
+
+from wakupush.queues import TIME_LIMIT_SECONDS
+
+if TYPE_CHECKING:
+    from wakupush import http
+
+#: Seconds between two notes.
+NOTE_SECONDS = 1.0
+#: Seconds without a turn of the loop after which it counts as stuck. It never waits for a task.
+STUCK_SECONDS = 60.0
+#: Seconds without asking Redis for a task after which the worker counts as deaf. A worker all of whose processes are
+#: busy does not ask; after the time limit one of them is free. kombu mends a connection that is lost within a minute.
+DEAF_SECONDS = TIME_LIMIT_SECONDS + 90.0
+
+
+@dataclass(slots=True)
+class Pulse:
+    """What was noted, in monotonic seconds."""
+
+    #: Since when there has been a connection to Redis; None while there is none.
+    connected: float | None = None
+    #: The last turn of the event loop, and the last time that Redis was asked for a task.
+    turned: float = 0.0
+    asked: float = 0.0
+
+    def healthy(self) -> http.Checks:
+        """Say whether the worker is better off than after a restart; it is, too, while it tries to reach Redis."""
+        if self.connected is None:
+            return {"event loop": True, "consumer": True}
+        now = time.monotonic()
+        return {
+            "event loop": now - max(self.turned, self.connected) < STUCK_SECONDS,
+            "consumer": now - max(self.asked, self.connected) < DEAF_SECONDS,
+        }
+
+    def ready(self) -> http.Checks:
+        """Say whether the worker takes tasks, or will when one of its processes is free."""
+        return {"connected": self.connected is not None, **self.healthy()}
+
+
+class Noting(bootsteps.StartStopStep):
+    """The part of Celery's consumer that notes; it lives as long as a connection does."""
+
+    requires = (Tasks,)
+    #: One in the process, as the worker is.
+    pulse: ClassVar[Pulse] = Pulse()
+
+    def start(self, parent: Any) -> None:
+        """Note from now on."""
+        self.pulse.connected = time.monotonic()
+        # Celery cancels it when the connection ends.
+        parent.timer.call_repeatedly(NOTE_SECONDS, self._note, (parent,))
+
+    def stop(self, parent: Any) -> None:  # noqa: ARG002 - the name and arguments are Celery's
+        """Note that the connection has ended."""
+        self.pulse.connected = None
+
+    def _note(self, parent: Any) -> None:
+        self.pulse.turned = time.monotonic()
+        # kombu tells it nowhere else; a test with a real worker notices if it does not tell it here any more.
+        sent_at: float | None = parent.task_consumer.channel._brpop_sent_at  # noqa: SLF001
+        self.pulse.asked = sent_at or 0.0
