@@ -19,6 +19,7 @@ from chart import (
     helm,
     need,
     objects,
+    pod_specs,
     render,
     tool,
     values_schema,
@@ -104,6 +105,67 @@ def test_names_are_unique_and_selectors_find_their_pods(name):
                 continue
         for labels in wanted:
             assert any(labels.items() <= pod.items() for pod in pods), each["metadata"]["name"]
+
+
+def hooks(name, hook):
+    return [
+        each
+        for each in objects(VALUES[name])
+        if hook in each["metadata"].get("annotations", {}).get("helm.sh/hook", "")
+    ]
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_what_runs_before_the_installation_needs_nothing_of_it(name):
+    for each in hooks(name, "pre-install"):
+        assert not re.search("configMap|serviceAccountName", str(each["spec"]))
+
+
+def test_migrations_run_before_and_after_the_code_and_secrets_come_first():
+    for name in ("minimal", "keda", "hpa"):
+        [before] = [each for each in hooks(name, "pre-upgrade") if each["kind"] == "Job"]
+        [after] = [each for each in hooks(name, "post-upgrade") if each["kind"] == "Job"]
+        assert before["spec"]["template"]["spec"]["containers"][0]["args"] == ["migrate", "--pre"]
+        assert after["spec"]["template"]["spec"]["containers"][0]["args"] == ["migrate"]
+    secrets = [each for each in hooks("keda", "pre-install") if each["kind"] == "ExternalSecret"]
+    assert {each["metadata"]["name"] for each in secrets} == {"wakupush", "wakupush-identity"}
+    [job] = [each for each in hooks("keda", "pre-install") if each["kind"] == "Job"]
+    for each in secrets:
+        assert int(_weight(each)) < int(_weight(job))
+        assert each["spec"]["target"]["creationPolicy"] == "Orphan"
+    # With the bundled Postgres, which a hook would not find: a Job of its own for each revision.
+    assert not hooks("trial", "pre-install")
+    [job] = [each for each in objects(VALUES["trial"]) if each["kind"] == "Job"]
+    assert (job["metadata"]["name"], "annotations" in job["metadata"]) == ("wakupush-migrate-1", False)
+
+
+def _weight(each):
+    return each["metadata"]["annotations"]["helm.sh/hook-weight"]
+
+
+@pytest.mark.parametrize("component", yaml.safe_load((CHART / "values.yaml").read_text())["components"])
+def test_what_is_switched_off_is_not_there(component):
+    rendered = objects(MINIMAL, "--set", f"components.{component}.enabled=false")
+    left = {each["metadata"]["labels"]["app.kubernetes.io/component"] for each in rendered}
+    assert component not in left
+    assert len(left) > 8
+
+
+def test_a_component_may_be_placed_by_itself():
+    options = [
+        "--set",
+        "pod.nodeSelector.pool=all,pod.nodeSelector.zone=a,components.query.pod.nodeSelector.pool=query",
+    ]
+    found = {each["metadata"]["name"]: spec["nodeSelector"] for each, spec in pod_specs(objects(MINIMAL, *options))}
+    assert found.pop("wakupush-query") == {"pool": "query"}
+    assert all(each == {"pool": "all", "zone": "a"} for each in found.values())
+
+
+def test_names_stay_short_with_the_longest_release():
+    result = helm("template", "r" * 53, CHART, "--kube-version", KUBERNETES, "--values", VALUES["trial"])
+    names = [each["metadata"]["name"] for each in yaml.safe_load_all(result.stdout) if each]
+    assert len(names) > 40
+    assert max(map(len, names)) <= 63
 
 
 def test_scaled_objects_name_deployments_and_leave_them_their_replicas():

@@ -1,5 +1,6 @@
 """Rules that every object of the chart keeps, whatever the values: who runs as what, and who reaches whom."""
 
+import json
 import re
 
 import pytest
@@ -96,6 +97,7 @@ def test_what_runs_for_ever_has_probes(name):
             # Our own processes prove by /healthz that they do their work; a broker that is down must not restart them.
             if container["image"].rpartition("/")[2].startswith(("wakupush:", "wakupush@")):
                 assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+                assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
 
 
 @SETS
@@ -219,6 +221,13 @@ def test_flower_metrics_and_the_webhook_are_closed_to_the_outside():
     assert flower["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}]
     callers = policies("trial")["feedback"]["ingress"][0]["from"]
     assert [peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in callers] == ["gorush"]
+
+
+def test_all_our_processes_may_be_let_out_besides():
+    rule = {"to": [{"namespaceSelector": {"matchLabels": {"name": "tracing"}}}], "ports": [{"port": 4318}]}
+    rendered = objects(VALUES["minimal"], "--set-json", f"networkPolicy.extraEgress=[{json.dumps(rule)}]")
+    let_out = {component(each) for each in rendered if rule in each.get("spec", {}).get("egress", [])}
+    assert let_out == REACHES.keys() - {"flower"}
 
 
 def test_what_speaks_to_the_world_does_not_reach_the_cluster():

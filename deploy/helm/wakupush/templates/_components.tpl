@@ -4,21 +4,19 @@ The processes, in one table: what a process is. What an operator chooses for it 
   args       of `wakupush`
   port       the variable that names the port of its probes and metrics
   key        whether it holds the private key
+  pool       whether it is a pool of workers, which has processes and is scaled
   feedback   whether it holds the secret that it shares with gorush
   reaches    the parts that its network policy lets it reach; the secrets of redis and postgres follow from them
-  ready      whether /readyz says more than /healthz
 */}}
 {{- define "wakupush.components" -}}
 ingest:
   args: [ingest, live]
   port: WAKUPUSH_INGEST__HTTP_PORT
   reaches: [redis, node]
-  ready: true
 reconcile:
   args: [ingest, reconcile]
   port: WAKUPUSH_RECONCILE__HTTP_PORT
   reaches: [redis, node, postgres]
-  ready: true
 registration:
   args: [worker, registration]
   port: WAKUPUSH_WORKER__HTTP_PORT
@@ -46,7 +44,6 @@ feedback:
   port: WAKUPUSH_FEEDBACK__HTTP_PORT
   feedback: true
   reaches: [postgres]
-  ready: true
 exporter:
   args: [exporter]
   port: WAKUPUSH_EXPORTER__HTTP_PORT

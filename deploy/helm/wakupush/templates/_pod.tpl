@@ -1,6 +1,9 @@
 {{/* Where a pod runs and beside whom: (dict "root" $ "component" NAME "own" VALUES). */}}
 {{- define "wakupush.scheduling" -}}
-{{- $pod := merge (dict) (.own.pod | default dict) .root.Values.pod -}}
+{{- $pod := dict -}}
+{{- range $name, $value := .root.Values.pod -}}
+{{- $_ := set $pod $name (index ($.own.pod | default dict) $name | default $value) -}}
+{{- end -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
 {{- include "wakupush.pullSecrets" .root }}
