@@ -16,7 +16,7 @@ def pids(output: str) -> list[int]:
     return [
         int(pid)
         for pid in re.findall(
-            r"^ (?:postgres|redis|waku|gorush|feedback|worker \w+|beat|ingest live) +(\d+)", output, re.MULTILINE
+            r"^ (?:postgres|redis|waku|gorush|feedback|worker \w+|beat|ingest \w+) +(\d+)", output, re.MULTILINE
         )
     ]
 

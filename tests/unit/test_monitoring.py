@@ -21,7 +21,7 @@ TARGET_LABELS = {"namespace", "pod", "job", "instance", "component"}
 #: Words of PromQL that these expressions use.
 WORDS = {
     *("sum", "max", "min", "count", "by", "rate", "increase", "avg_over_time", "histogram_quantile", "time", "absent"),
-    *("and", "on"),
+    *("and", "on", "or", "unless", "vector"),
 }
 #: Values that labels can have, as far as they are closed.
 VALUES = {
@@ -86,6 +86,13 @@ EXPRESSIONS = {alert.name: alert.expr for alert in ALERTS} | {
 }
 
 
+#: What the documents tell operators to ask.
+EXPRESSIONS |= {
+    f"scaling.md: {text}": text
+    for text in re.findall(r"`([^`\n]*wakupush_[^`\n]*)`", (ROOT / "docs/scaling.md").read_text())
+}
+
+
 @pytest.mark.parametrize("text", EXPRESSIONS.values(), ids=EXPRESSIONS)
 def test_names_exist(text):
     assert problems(text) == []
@@ -105,6 +112,13 @@ def test_names_exist(text):
 )
 def test_what_does_not_exist_is_found(text, problem):
     assert problems(text) == [problem]
+
+
+def test_names_in_the_chart_exist():
+    chart = [path for path in (ROOT / "deploy").rglob("*") if path.suffix in {".yaml", ".tpl", ".json"}]
+    named = {name for path in chart for name in re.findall(r"\bwakupush_\w+", path.read_text())}
+    assert len(named) > 30
+    assert named <= set(SERIES)
 
 
 def test_every_metric_is_in_a_dashboard():
