@@ -23,7 +23,12 @@ umask 077
 mkdir -p "$directory/secrets/gorush"
 chmod 711 "$directory/secrets"
 key="$directory/secrets/identity.key"
-public_key=$(${WAKUPUSH:-docker run --rm --network none --user 0:0 --volume "$directory/secrets:$directory/secrets" wakupush:0.1.0} keygen "$key")
+if [ -n "${WAKUPUSH:-}" ]; then
+    public_key=$($WAKUPUSH keygen "$key")
+else
+    public_key=$(docker run --rm --network none --user "$(id -u):$(id -g)" --volume "$directory/secrets:/run/secrets" \
+        "wakupush:${WAKUPUSH_VERSION:-0.1.0}" keygen /run/secrets/identity.key)
+fi
 chown -R "$user" "$key" "$directory/secrets/gorush"
 
 password() {

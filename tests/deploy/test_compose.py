@@ -14,6 +14,7 @@ from chart import ROOT, need, tool
 from compose import FILE, filled, needed
 from containers import DOCKERFILE, instructions
 
+from wakupush.protocol.keys import PrivateKey
 from wakupush.queues import QUEUES, TIME_LIMIT_SECONDS
 from wakupush.settings import Settings
 
@@ -80,7 +81,6 @@ def test_what_has_to_be_given_stops_compose_with_its_name():
 
 
 def prepare(directory, **env):
-    # The command of the image is tried in test_containers.py.
     command = f"{sys.executable} -m wakupush"
     return subprocess.run(
         [FILE.parent / "prepare.sh"],
@@ -110,6 +110,28 @@ def test_prepare_writes_all_that_is_needed_once(tmp_path):
     assert (tmp_path / ".env").read_text() == before
     assert "\ndocker/.env\n" in (ROOT / ".gitignore").read_text()
     assert "\ndocker/secrets/\n" in (ROOT / ".gitignore").read_text()
+
+
+def test_prepare_makes_the_key_with_the_image(tmp_path):
+    """A stand-in for docker runs the command here, with the folder that is mounted in the place of its mount point."""
+    (tmp_path / "bin").mkdir()
+    docker = tmp_path / "bin" / "docker"
+    docker.write_text(
+        f"""#!{sys.executable}
+import subprocess, sys
+words = sys.argv[1:]
+[mounted, inside] = words[words.index("--volume") + 1].split(":")
+image = next(index for index, word in enumerate(words) if word.startswith("wakupush:"))
+assert words[:4] == ["run", "--rm", "--network", "none"]
+arguments = [word.replace(inside, mounted) for word in words[image + 1:]]
+sys.exit(subprocess.run([sys.executable, "-m", "wakupush", *arguments]).returncode)
+"""
+    )
+    docker.chmod(0o755)
+    result = prepare(tmp_path, WAKUPUSH="", PATH=f"{docker.parent}:{os.environ['PATH']}")
+    assert result.returncode == 0, result.stderr
+    key = PrivateKey.from_hex((tmp_path / "secrets" / "identity.key").read_text())
+    assert f"WAKUPUSH_PUBLIC_KEY={key.public_key}\n" in (tmp_path / ".env").read_text()
 
 
 @pytest.mark.parametrize("name", SERVICES)
