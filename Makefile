@@ -3,7 +3,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-node setup-promtool monitoring demo test check unit fuzz bench autoscaling lock proto clean
+.PHONY: help setup setup-node setup-promtool setup-deploy monitoring golden demo test chaos check unit fuzz bench autoscaling lock proto clean
 
 help: ## Show this help
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -26,6 +26,23 @@ tests/interop/node_modules/.package-lock.json: tests/interop/package-lock.json
 	fi >/dev/null || true
 	@if command -v npm >/dev/null; then (cd tests/interop && npm ci) && touch $@ || true; fi
 
+# Only the tests in tests/deploy use them: Helm, and the loader of compose files that Docker Compose itself uses. Go builds
+# them; what is missing here is for the tests to report.
+GO := $(firstword $(shell command -v go) $(wildcard /usr/local/go/bin/go))
+
+setup-deploy: .tools/helm .tools/compose-spec
+
+.tools/helm:
+	@if test -n "$(GO)"; then GOBIN=$(CURDIR)/.tools $(GO) install helm.sh/helm/v3/cmd/helm@v3.22.0 || true; fi
+
+.tools/compose-spec:
+	@if test -n "$(GO)"; then \
+		GOBIN=$(CURDIR)/.tools $(GO) install github.com/compose-spec/compose-go/v2/cmd@v2.16.2 && mv .tools/cmd $@ || true; \
+	fi
+
+golden: setup setup-deploy ## Write anew what the chart renders, its schema of settings and its table of values
+	$(VENV)/bin/python tests/deploy/golden.py
+
 # Only the tests in tests/monitoring use promtool. Debian's package of Prometheus has it; nothing of it is installed.
 setup-promtool:
 	@if ! command -v promtool && ! test -x tests/monitoring/bin/promtool && command -v apt-get && test "$$(id -u)" = 0; then \
@@ -40,7 +57,7 @@ monitoring: setup ## Write the dashboards and alerts anew, out of deploy/monitor
 demo: setup ## Run the whole server on embedded parts, send it messages, and show what happens
 	@$(VENV)/bin/wakupush demo
 
-test: setup setup-node setup-promtool check ## Run everything: linters, types, all tests
+test: setup setup-node setup-promtool setup-deploy check ## Run everything: linters, types, all tests
 	$(RUN) pytest tests
 
 chaos: setup ## Kill parts of a loaded server for minutes and judge what came of it (SEED=, MINUTES=, MESSAGES=, JSON=)
@@ -70,9 +87,13 @@ lock: ## Resolve the dependencies anew (needs uv)
 		pyproject.toml --all-extras --group test -o requirements/dev.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \
 		-c requirements/dev.lock pyproject.toml -o requirements/runtime.lock
+	for name in build flower; do \
+		uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \
+			-c requirements/dev.lock requirements/$$name.in -o requirements/$$name.lock; \
+	done
 
 proto: setup ## Generate the protobuf modules anew
 	proto/generate.sh
 
 clean: ## Remove .venv and caches
-	rm -rf $(VENV) tests/interop/node_modules tests/monitoring/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .tools tests/interop/node_modules tests/monitoring/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

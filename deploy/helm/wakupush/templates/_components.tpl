@@ -1,0 +1,65 @@
+{{/*
+The processes, in one table: what a process is. What an operator chooses for it is in .Values.components.
+
+  args       of `wakupush`
+  port       the variable that names the port of its probes and metrics
+  key        whether it holds the private key
+  pool       whether it is a pool of workers, which has processes and is scaled
+  feedback   whether it holds the secret that it shares with gorush
+  reaches    the parts that its network policy lets it reach; the secrets of redis and postgres follow from them
+*/}}
+{{- define "wakupush.components" -}}
+ingest:
+  args: [ingest, live]
+  port: WAKUPUSH_INGEST__HTTP_PORT
+  reaches: [redis, node]
+reconcile:
+  args: [ingest, reconcile]
+  port: WAKUPUSH_RECONCILE__HTTP_PORT
+  reaches: [redis, node, postgres]
+registration:
+  args: [worker, registration]
+  port: WAKUPUSH_WORKER__HTTP_PORT
+  key: true
+  pool: true
+  reaches: [redis, node, postgres]
+query:
+  args: [worker, query]
+  port: WAKUPUSH_WORKER__HTTP_PORT
+  key: true
+  pool: true
+  reaches: [redis, node, postgres]
+dispatch:
+  args: [worker, dispatch]
+  port: WAKUPUSH_WORKER__HTTP_PORT
+  key: true
+  pool: true
+  reaches: [redis, node, postgres, gorush]
+beat:
+  args: [beat]
+  port: WAKUPUSH_WORKER__HTTP_PORT
+  reaches: [redis, node, postgres]
+feedback:
+  args: [feedback]
+  port: WAKUPUSH_FEEDBACK__HTTP_PORT
+  feedback: true
+  reaches: [postgres]
+exporter:
+  args: [exporter]
+  port: WAKUPUSH_EXPORTER__HTTP_PORT
+  reaches: [redis, postgres]
+flower:
+  reaches: [redis]
+{{- end }}
+
+{{/* What runs to its end: the migration, the test of `helm test` and the pipeline's jobs. */}}
+{{- define "wakupush.jobs" -}}
+migrate:
+  reaches: [postgres]
+doctor:
+  reaches: [redis, node, postgres, gorush]
+{{- if .Values.pipeline.jobs }}
+pipeline:
+  reaches: [postgres]
+{{- end }}
+{{- end }}

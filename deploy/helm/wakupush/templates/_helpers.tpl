@@ -1,0 +1,223 @@
+{{- define "wakupush.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{ .Values.fullnameOverride }}
+{{- else if contains .Chart.Name .Release.Name -}}
+{{ .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- else -}}
+{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 40 | trimSuffix "-" }}
+{{- end -}}
+{{- end }}
+
+{{/* Labels by which pods are selected: (dict "root" $ "component" NAME). */}}
+{{- define "wakupush.selector" -}}
+app.kubernetes.io/name: {{ .root.Chart.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "wakupush.labels" -}}
+{{ include "wakupush.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
+{{- end }}
+
+{{/* (dict "root" $ "image" VALUES) */}}
+{{- define "wakupush.image" -}}
+{{- if .image.digest -}}
+{{ .image.repository }}@{{ .image.digest }}
+{{- else -}}
+{{ .image.repository }}:{{ .image.tag | default .root.Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{- define "wakupush.pullSecrets" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The restricted pod security standard. Argument: the uid. */}}
+{{- define "wakupush.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: {{ . }}
+runAsGroup: {{ . }}
+fsGroup: {{ . }}
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "wakupush.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+privileged: false
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* An environment variable out of a Secret: (dict "name" VARIABLE "secret" VALUES). */}}
+{{- define "wakupush.fromSecret" -}}
+- name: {{ .name }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ .secret.name }}
+      key: {{ .secret.key }}
+{{- end }}
+
+{{/* The URL of Redis: (dict "root" $ "variable" VARIABLE). */}}
+{{- define "wakupush.redisEnvironment" -}}
+{{- with .root -}}
+{{- if .Values.redis.bundled.enabled -}}
+{{ include "wakupush.fromSecret" (dict "name" "REDIS_PASSWORD" "secret" .Values.secrets.bundledRedis) }}
+- name: {{ $.variable }}
+  value: redis://:$(REDIS_PASSWORD)@{{ include "wakupush.fullname" . }}-redis:6379/0
+{{- else -}}
+{{ include "wakupush.fromSecret" (dict "name" $.variable "secret" .Values.secrets.redis) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "wakupush.postgresEnvironment" -}}
+{{- if .Values.postgres.bundled.enabled -}}
+{{ include "wakupush.fromSecret" (dict "name" "POSTGRES_PASSWORD" "secret" .Values.secrets.bundledPostgres) }}
+- name: WAKUPUSH_POSTGRES__DSN
+  value: postgresql://wakupush:$(POSTGRES_PASSWORD)@{{ include "wakupush.fullname" . }}-postgres:5432/wakupush
+{{- else -}}
+{{ include "wakupush.fromSecret" (dict "name" "WAKUPUSH_POSTGRES__DSN" "secret" .Values.secrets.postgres) }}
+{{- end }}
+{{- end }}
+
+{{/* URLs of the nodes, as a JSON list. */}}
+{{- define "wakupush.nodeUrls" -}}
+{{- $urls := .Values.node.urls -}}
+{{- if .Values.node.bundled.enabled -}}
+{{- $urls = list -}}
+{{- range $i := until (int .Values.node.bundled.replicas) -}}
+{{- $name := include "wakupush.fullname" $ -}}
+{{- $urls = append $urls (printf "http://%s-node-%d.%s-node:8645" $name $i $name) -}}
+{{- end -}}
+{{- end -}}
+{{ toJson $urls }}
+{{- end }}
+
+{{- define "wakupush.gorushUrl" -}}
+{{- if .Values.gorush.bundled.enabled -}}
+http://{{ include "wakupush.fullname" . }}-gorush:8088
+{{- else -}}
+{{ .Values.gorush.url }}
+{{- end -}}
+{{- end }}
+
+{{/* The settings of all processes, as variables; no secret is among them. */}}
+{{- define "wakupush.settings" -}}
+{{- $variables := dict "WAKUPUSH_PUBLIC_KEY" .Values.publicKey "WAKUPUSH_GORUSH__URL" (include "wakupush.gorushUrl" .) -}}
+{{- $urls := include "wakupush.nodeUrls" . | fromJsonArray -}}
+{{- $_ := set $variables "WAKUPUSH_WAKU__URL" (.Values.node.publishUrl | default (first $urls)) -}}
+{{- if gt (len $urls) 1 -}}
+{{- $_ := set $variables "WAKUPUSH_RECONCILE__STORES" (toJson $urls) -}}
+{{- end -}}
+{{- range $group, $fields := .Values.settings -}}
+{{- if kindIs "map" $fields -}}
+{{- range $field, $value := $fields -}}
+{{- $_ := set $variables (printf "WAKUPUSH_%s__%s" (upper $group) (upper $field)) (include "wakupush.setting" $value) -}}
+{{- end -}}
+{{- else -}}
+{{- $_ := set $variables (printf "WAKUPUSH_%s" (upper $group)) (include "wakupush.setting" $fields) -}}
+{{- end -}}
+{{- end -}}
+{{ toYaml $variables }}
+{{- end }}
+
+{{/* Whole numbers are written as such: Helm reads every number as a float. */}}
+{{- define "wakupush.setting" -}}
+{{- if kindIs "slice" . -}}
+{{ toJson . }}
+{{- else if and (kindIs "float64" .) (eq . (floor .)) -}}
+{{ int64 . }}
+{{- else -}}
+{{ . }}
+{{- end -}}
+{{- end }}
+
+{{/* A setting, or the program's default: (dict "root" $ "group" G "field" F "default" D). */}}
+{{- define "wakupush.settingOr" -}}
+{{- $group := index .root.Values.settings .group | default dict -}}
+{{- index $group .field | default .default -}}
+{{- end }}
+
+{{/* What the schema cannot say, all at once and with what to do about it. */}}
+{{- define "wakupush.check" -}}
+{{- $problems := list -}}
+{{- if not .Values.publicKey -}}
+{{- $problems = append $problems "publicKey is missing: `wakupush keygen` prints it" -}}
+{{- end -}}
+{{- range $part, $given := dict "node" .Values.node.urls "gorush" .Values.gorush.url -}}
+{{- $bundled := (index $.Values $part).bundled.enabled -}}
+{{- if and (not $given) (not $bundled) -}}
+{{- $problems = append $problems (printf "%s.%s is missing: say where it is, or set %s.bundled.enabled" $part (ternary "urls" "url" (eq $part "node")) $part) -}}
+{{- end -}}
+{{- if and $given $bundled -}}
+{{- $problems = append $problems (printf "%s: an URL and bundled.enabled are both set; which one is meant?" $part) -}}
+{{- end -}}
+{{- end -}}
+{{- $table := include "wakupush.components" . | fromYaml -}}
+{{- $lease := include "wakupush.settingOr" (dict "root" . "group" "delivery" "field" "lease" "default" 120) | float64 -}}
+{{- range $name, $component := .Values.components -}}
+{{- if and (index $table $name).pool $component.enabled -}}
+{{- $needed := ternary (addf $lease 30) 100.0 (eq $name "dispatch") -}}
+{{- if lt (float64 $component.terminationGracePeriodSeconds) (float64 $needed) -}}
+{{- $problems = append $problems (printf "components.%s.terminationGracePeriodSeconds must be at least %v, or pods are killed in the middle of their work" $name $needed) -}}
+{{- end -}}
+{{- if ne $.Values.autoscaling.mode "none" -}}
+{{- if gt (int $component.autoscaling.minReplicas) (int $component.autoscaling.maxReplicas) -}}
+{{- $problems = append $problems (printf "components.%s.autoscaling: minReplicas is above maxReplicas" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $dispatch := .Values.components.dispatch -}}
+{{- $most := ternary $dispatch.replicas $dispatch.autoscaling.maxReplicas (eq .Values.autoscaling.mode "none") -}}
+{{- $posts := include "wakupush.settingOr" (dict "root" . "group" "gorush" "field" "concurrency" "default" 16) | int -}}
+{{- $batch := include "wakupush.settingOr" (dict "root" . "group" "gorush" "field" "batch_size" "default" 50) | int -}}
+{{- $atOnce := mul $most $dispatch.concurrency $posts $batch -}}
+{{- if and $dispatch.enabled (gt $atOnce (int64 .Values.gorush.queueNum)) -}}
+{{- $problems = append $problems (printf "components.dispatch: %v pods x %v processes x %d posts x %d notifications are %d, above gorush.queueNum (%v); gorush would never answer" $most $dispatch.concurrency $posts $batch $atOnce .Values.gorush.queueNum) -}}
+{{- end -}}
+{{- if and (eq .Values.autoscaling.mode "keda") (not .Values.autoscaling.prometheus.serverAddress) (not .Values.autoscaling.redis.address) (not .Values.redis.bundled.enabled) -}}
+{{- $problems = append $problems "autoscaling.mode is keda, which needs autoscaling.prometheus.serverAddress or autoscaling.redis.address" -}}
+{{- end -}}
+{{- if .Values.externalSecrets.enabled -}}
+{{- if not .Values.externalSecrets.store.name -}}
+{{- $problems = append $problems "externalSecrets.store.name is missing" -}}
+{{- end -}}
+{{- range $name := include "wakupush.neededSecrets" . | fromJsonArray -}}
+{{- if not (index $.Values.externalSecrets.remote $name) -}}
+{{- $problems = append $problems (printf "externalSecrets.remote.%s is missing" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.pipeline.jobs (not .Values.pipeline.image) -}}
+{{- $problems = append $problems "pipeline.image is missing: the jobs need Spark" -}}
+{{- end -}}
+{{- if $problems -}}
+{{- fail (printf "\n\nwakupush cannot be installed like this:\n  - %s\n" (join "\n  - " $problems)) -}}
+{{- end -}}
+{{- end }}
+
+{{/* Which of .Values.secrets are read, as a JSON list. */}}
+{{- define "wakupush.neededSecrets" -}}
+{{- $names := list "identity" -}}
+{{- $names = append $names (ternary "bundledPostgres" "postgres" .Values.postgres.bundled.enabled) -}}
+{{- $names = append $names (ternary "bundledRedis" "redis" .Values.redis.bundled.enabled) -}}
+{{- if .Values.components.feedback.enabled -}}
+{{- $names = append $names "feedback" -}}
+{{- end -}}
+{{- if .Values.components.flower.enabled -}}
+{{- $names = append $names "flower" -}}
+{{- end -}}
+{{ toJson $names }}
+{{- end }}

@@ -1,0 +1,28 @@
+{{/* The pod of what runs to its end: (dict "root" $ "component" NAME "args" LIST "env" YAML "resources" VALUES
+     "image" TEXT "settings" BOOLEAN). "settings" says whether the ConfigMap is read, which a hook before the installation
+     does not find. */}}
+{{- define "wakupush.jobPod" -}}
+restartPolicy: Never
+{{ include "wakupush.scheduling" (dict "root" .root "component" .component "own" dict) }}
+terminationGracePeriodSeconds: 30
+securityContext: {{- include "wakupush.podSecurity" 10001 | nindent 2 }}
+containers:
+  - name: {{ .component }}
+    image: {{ .image }}
+    imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+    args: {{ toJson .args }}
+    {{- if .settings }}
+    envFrom:
+      - configMapRef:
+          name: {{ include "wakupush.fullname" .root }}-settings
+    {{- end }}
+    env:
+      {{- .env | trim | nindent 6 }}
+    resources: {{- toYaml .resources | nindent 6 }}
+    securityContext: {{- include "wakupush.containerSecurity" .root | nindent 6 }}
+    volumeMounts:
+      - name: tmp
+        mountPath: /tmp
+volumes:
+  {{- include "wakupush.temporary" .root | nindent 2 }}
+{{- end }}

@@ -1,0 +1,46 @@
+{{/* Where a pod runs and beside whom: (dict "root" $ "component" NAME "own" VALUES). */}}
+{{- define "wakupush.scheduling" -}}
+{{- $pod := dict -}}
+{{- range $name, $value := .root.Values.pod -}}
+{{- $_ := set $pod $name (index ($.own.pod | default dict) $name | default $value) -}}
+{{- end -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- include "wakupush.pullSecrets" .root }}
+{{- with $pod.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $pod.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $pod.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $pod.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+topologySpreadConstraints:
+  {{- range list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
+  - maxSkew: 1
+    topologyKey: {{ . }}
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels: {{- include "wakupush.selector" $ | nindent 8 }}
+  {{- end }}
+{{- end }}
+
+{{/* The secrets of a process, by what it reaches: (dict "root" $ "reaches" PARTS). */}}
+{{- define "wakupush.secretEnvironment" -}}
+{{- if has "redis" .reaches }}
+{{ include "wakupush.redisEnvironment" (dict "root" .root "variable" "WAKUPUSH_REDIS__URL") }}
+{{- end }}
+{{- if has "postgres" .reaches }}
+{{ include "wakupush.postgresEnvironment" .root }}
+{{- end }}
+{{- end }}
+
+{{- define "wakupush.temporary" -}}
+- name: tmp
+  emptyDir:
+    sizeLimit: 64Mi
+{{- end }}

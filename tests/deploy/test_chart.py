@@ -1,0 +1,341 @@
+"""The chart renders what it should, Kubernetes and the operators would take it, and nonsense is refused."""
+
+import difflib
+import json
+import re
+import shutil
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from chart import (
+    CHART,
+    GOLDEN,
+    KUBERNETES,
+    VALUES,
+    NotRendered,
+    documented_values,
+    helm,
+    need,
+    objects,
+    pod_specs,
+    render,
+    tool,
+    values_schema,
+    values_table,
+)
+from prometheus_client import Counter, Gauge, Histogram
+from schemas import SPECS, schema
+
+from wakupush import metrics
+
+need("helm")
+
+MINIMAL = VALUES["minimal"]
+
+
+def test_helm_is_installed():
+    assert tool("helm")
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_lint_is_strict(name):
+    result = helm("lint", "--strict", "--kube-version", KUBERNETES, "--values", VALUES[name], CHART)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_rendered_as_the_golden_file(name):
+    golden, rendered = (GOLDEN / f"{name}.yaml").read_text(), render(VALUES[name])
+    if golden != rendered:
+        lines = difflib.unified_diff(golden.splitlines(), rendered.splitlines(), "golden", "rendered", lineterm="", n=2)
+        pytest.fail("\n".join(list(lines)[:80]) + "\n\nif this is meant: make golden", pytrace=False)
+
+
+def test_golden_files_are_those_of_values():
+    assert {path.stem for path in GOLDEN.iterdir()} == set(VALUES)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_objects_fit_their_schemas(name):
+    kinds = {(each["apiVersion"], each["kind"]) for each in objects(VALUES[name])}
+    assert len(kinds) > 5
+    for each in objects(VALUES[name]):
+        if (each["apiVersion"], each["kind"]) in SPECS:
+            jsonschema.validate(each, schema(each["apiVersion"], each["kind"]))
+        else:
+            kubernetes_validate.validate(each, KUBERNETES, strict=True)
+
+
+def test_every_custom_resource_is_rendered_by_some_values():
+    rendered = {(each["apiVersion"], each["kind"]) for values in VALUES.values() for each in objects(values)}
+    assert set(SPECS) <= rendered | {("monitoring.coreos.com/v1", "PrometheusRule")}
+    # There is a PrometheusRule and a dashboard for each file.
+    kinds = [each["kind"] for each in objects(VALUES["keda"])]
+    assert kinds.count("PrometheusRule") == len(list(CHART.glob("files/rules/*.yaml")))
+    dashboards = [each for each in objects(VALUES["keda"]) if "grafana_dashboard" in each["metadata"]["labels"]]
+    assert len(dashboards) == len(list(CHART.glob("files/dashboards/*.json")))
+    for each in dashboards:
+        [text] = each["data"].values()
+        assert json.loads(text)["title"]
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_names_are_unique_and_selectors_find_their_pods(name):
+    rendered = objects(VALUES[name])
+    names = [(each["kind"], each["metadata"]["name"]) for each in rendered]
+    assert len(names) == len(set(names))
+    pods = [each["spec"]["template"]["metadata"]["labels"] for each in rendered if "template" in each.get("spec", {})]
+    pods += [each["metadata"]["labels"] for each in rendered if each["kind"] == "Pod"]
+    pods += [
+        each["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"]
+        for each in rendered
+        if each["kind"] == "CronJob"
+    ]
+    for each in rendered:
+        match each["kind"]:
+            case "Service":
+                wanted = [each["spec"]["selector"]]
+            case "Deployment" | "StatefulSet" | "PodDisruptionBudget":
+                wanted = [each["spec"]["selector"]["matchLabels"]]
+            case "NetworkPolicy":
+                wanted = [each["spec"]["podSelector"]["matchLabels"]]
+            case _:
+                continue
+        for labels in wanted:
+            assert any(labels.items() <= pod.items() for pod in pods), each["metadata"]["name"]
+
+
+def hooks(name, hook):
+    return [
+        each
+        for each in objects(VALUES[name])
+        if hook in each["metadata"].get("annotations", {}).get("helm.sh/hook", "")
+    ]
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_what_runs_before_the_installation_needs_nothing_of_it(name):
+    for each in hooks(name, "pre-install"):
+        assert not re.search("configMap|serviceAccountName", str(each["spec"]))
+
+
+def test_migrations_run_before_and_after_the_code_and_secrets_come_first():
+    for name in ("minimal", "keda", "hpa"):
+        [before] = [each for each in hooks(name, "pre-upgrade") if each["kind"] == "Job"]
+        [after] = [each for each in hooks(name, "post-upgrade") if each["kind"] == "Job"]
+        assert before["spec"]["template"]["spec"]["containers"][0]["args"] == ["migrate", "--pre"]
+        assert after["spec"]["template"]["spec"]["containers"][0]["args"] == ["migrate"]
+    secrets = [each for each in hooks("keda", "pre-install") if each["kind"] == "ExternalSecret"]
+    assert {each["metadata"]["name"] for each in secrets} == {"wakupush", "wakupush-identity"}
+    [job] = [each for each in hooks("keda", "pre-install") if each["kind"] == "Job"]
+    for each in secrets:
+        assert int(_weight(each)) < int(_weight(job))
+        assert each["spec"]["target"]["creationPolicy"] == "Orphan"
+    # With the bundled Postgres, which a hook would not find: a Job of its own for each revision.
+    assert not hooks("trial", "pre-install")
+    [job] = [each for each in objects(VALUES["trial"]) if each["kind"] == "Job"]
+    assert (job["metadata"]["name"], "annotations" in job["metadata"]) == ("wakupush-migrate-1", False)
+
+
+def _weight(each):
+    return each["metadata"]["annotations"]["helm.sh/hook-weight"]
+
+
+@pytest.mark.parametrize("component", yaml.safe_load((CHART / "values.yaml").read_text())["components"])
+def test_what_is_switched_off_is_not_there(component):
+    rendered = objects(MINIMAL, "--set", f"components.{component}.enabled=false")
+    left = {each["metadata"]["labels"]["app.kubernetes.io/component"] for each in rendered}
+    assert component not in left
+    assert len(left) > 8
+
+
+def test_a_component_may_be_placed_by_itself():
+    options = [
+        "--set",
+        "pod.nodeSelector.pool=all,pod.nodeSelector.zone=a,components.query.pod.nodeSelector.pool=query",
+    ]
+    found = {each["metadata"]["name"]: spec["nodeSelector"] for each, spec in pod_specs(objects(MINIMAL, *options))}
+    assert found.pop("wakupush-query") == {"pool": "query"}
+    assert all(each == {"pool": "all", "zone": "a"} for each in found.values())
+
+
+def test_names_stay_short_with_the_longest_release():
+    result = helm("template", "r" * 53, CHART, "--kube-version", KUBERNETES, "--values", VALUES["trial"])
+    names = [each["metadata"]["name"] for each in yaml.safe_load_all(result.stdout) if each]
+    assert len(names) > 40
+    assert max(map(len, names)) <= 63
+
+
+def test_scaled_objects_name_deployments_and_leave_them_their_replicas():
+    for name, kind in (("keda", "ScaledObject"), ("hpa", "HorizontalPodAutoscaler")):
+        rendered = objects(VALUES[name])
+        deployments = {each["metadata"]["name"]: each["spec"] for each in rendered if each["kind"] == "Deployment"}
+        scaled = [each["spec"]["scaleTargetRef"]["name"] for each in rendered if each["kind"] == kind]
+        assert sorted(scaled) == ["wakupush-dispatch", "wakupush-query", "wakupush-registration"]
+        assert not any("replicas" in deployments[each] for each in scaled)
+        others = set(deployments) - set(scaled)
+        assert all(deployments[each]["replicas"] >= 1 for each in others)
+
+
+def test_autoscaling_asks_for_metrics_that_exist():
+    known = {
+        family.name
+        for metric in vars(metrics).values()
+        if isinstance(metric, Counter | Gauge | Histogram)
+        for family in metric.describe()
+    }
+    queries = [
+        trigger["metadata"]["query"]
+        for each in objects(VALUES["keda"])
+        if each["kind"] == "ScaledObject"
+        for trigger in each["spec"]["triggers"]
+        if trigger["type"] == "prometheus"
+    ]
+    asked = {name for query in queries for name in re.findall(r"wakupush_\w+", query)}
+    assert asked == {
+        *("wakupush_queue_messages", "wakupush_in_flight_messages"),
+        *("wakupush_deliveries_due", "wakupush_breaker_state"),
+    }
+    assert asked <= known
+
+
+def test_dispatch_is_capped_by_gorush():
+    spec = next(
+        each["spec"]
+        for each in objects(VALUES["keda"])
+        if (each["kind"], each["metadata"]["name"]) == ("ScaledObject", "wakupush-dispatch")
+    )
+    # Two processes in each pod, 8 posts (settings.gorush.concurrency) of 50 notifications in each.
+    assert spec["maxReplicaCount"] * 2 * 8 * 50 <= 8192
+
+
+REFUSED = {
+    "a value nobody knows": (["--set", "replicas=3"], "replicas"),
+    "a component nobody knows": (["--set", "components.spark.enabled=true"], "spark"),
+    "a setting nobody knows": (["--set", "settings.waku.tiemout=5"], "tiemout"),
+    "a setting that the chart sets": (["--set", "settings.redis.url=redis://x"], "url"),
+    "a setting of the wrong type": (["--set", "settings.waku.timeout=soon"], "/settings/waku/timeout"),
+    "a dialect nobody speaks": (["--set", "settings.gorush.dialect=french"], "/settings/gorush/dialect"),
+    "latest": (["--set", "image.tag=latest"], "/image/tag"),
+    "latest of a bundled part": (["--set", "redis.bundled.image=redis:latest"], "/redis/bundled/image"),
+    "an image without a version": (["--set", "postgres.bundled.image=postgres"], "/postgres/bundled/image"),
+    "a short digest": (["--set", "image.digest=sha256:abc"], "/image/digest"),
+    "no key": (["--set", "publicKey="], "publicKey is missing: `wakupush keygen` prints it"),
+    "a private key as public key": (["--set", "publicKey=" + "ab" * 32], "/publicKey"),
+    "no node": (["--set", "node.urls=null"], "node.urls is missing: say where it is, or set node.bundled.enabled"),
+    "no gorush": (["--set", "gorush.url="], "gorush.url is missing: say where it is, or set gorush.bundled.enabled"),
+    "a URL with a password": (["--set", "gorush.url=http://user:secret@gorush:8088"], "/gorush/url"),
+    "two gorushes": (["--set", "gorush.bundled.enabled=true"], "gorush: an URL and bundled.enabled are both set"),
+    "iOS without a team": (
+        ["--set", "gorush.url=,gorush.bundled.enabled=true,gorush.bundled.ios.enabled=true"],
+        "/gorush/bundled/ios",
+    ),
+    "no pods": (["--set", "components.query.replicas=0"], "/components/query/replicas"),
+    "scaling to nothing": (
+        ["--set", "autoscaling.mode=hpa,components.dispatch.autoscaling.minReplicas=0"],
+        "/components/dispatch/autoscaling/minReplicas",
+    ),
+    "more at least than at most": (
+        ["--set", "autoscaling.mode=hpa,components.query.autoscaling.minReplicas=20"],
+        "components.query.autoscaling: minReplicas is above maxReplicas",
+    ),
+    "a pod that is killed in its task": (
+        ["--set", "components.query.terminationGracePeriodSeconds=30"],
+        "/components/query/terminationGracePeriodSeconds",
+    ),
+    "a pod that is killed in its post": (
+        ["--set", "settings.delivery.lease=300"],
+        "components.dispatch.terminationGracePeriodSeconds must be at least 330",
+    ),
+    "more posts than gorush holds": (
+        ["--set", "components.dispatch.replicas=6"],
+        "6 pods x 2 processes x 16 posts x 50 notifications are 9600, above gorush.queueNum (8192)",
+    ),
+    "scaling past gorush": (
+        ["--set", "autoscaling.mode=hpa,components.dispatch.autoscaling.maxReplicas=50"],
+        "above gorush.queueNum",
+    ),
+    "KEDA without numbers": (["--set", "autoscaling.mode=keda"], "autoscaling.mode is keda, which needs"),
+    "an unknown way of scaling": (["--set", "autoscaling.mode=magic"], "/autoscaling/mode"),
+    "a store without a name": (["--set", "externalSecrets.enabled=true"], "externalSecrets.store.name is missing"),
+    "a secret that is nowhere": (
+        ["--set", "externalSecrets.enabled=true,externalSecrets.store.name=vault"],
+        "externalSecrets.remote.identity is missing",
+    ),
+    "no limits": (["--set", "components.beat.resources.limits=null"], "/components/beat/resources"),
+    "two Flowers": (["--set", "components.flower.replicas=2"], "/components/flower/replicas"),
+    "jobs without an image": (
+        ["--set", "pipeline.jobs.daily.schedule=15 2 * * *,pipeline.jobs.daily.args={pipeline,report}"],
+        "pipeline.image is missing",
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "words"), REFUSED.values(), ids=REFUSED.keys())
+def test_nonsense_is_refused_with_a_clear_message(options, words):
+    with pytest.raises(NotRendered) as refused:
+        render(MINIMAL, *options)
+    assert words in str(refused.value).replace("'", "")
+
+
+def test_all_problems_are_told_at_once():
+    with pytest.raises(NotRendered, match="cannot be installed like this") as refused:
+        render()
+    assert str(refused.value).count("\n  - ") == 3
+
+
+def test_schema_is_that_of_the_program():
+    assert (CHART / "values.schema.json").read_text() == values_schema(), "run: make golden"
+
+
+def test_every_value_is_documented():
+    assert values_table() in (CHART / "README.md").read_text(), "run: make golden"
+    assert set(_leaves(yaml.safe_load((CHART / "values.yaml").read_text()))) == documented_values()
+
+
+def _leaves(values, path=()):
+    """Names of values that are no groups of others: a group's values have comments of their own."""
+    documented = documented_values()
+    for name, value in values.items():
+        dotted = ".".join((*path, name))
+        if isinstance(value, dict) and value and dotted not in documented:
+            yield from _leaves(value, (*path, name))
+        else:
+            yield dotted
+
+
+def test_every_value_of_the_schema_has_a_default():
+    schema_ = json.loads((CHART / "values.schema.json").read_text())
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+
+    def compare(properties, values, path):
+        known = {name: each for name, each in properties.items() if name != "global"}
+        if path and path[-1] in {"pod", "peers", "remote"}:
+            return
+        missing = set(values) - set(known)
+        assert not missing, (path, missing)
+        absent = {name for name in set(known) - set(values) if name != "pod"}
+        assert not absent, (path, absent)
+        for name, each in known.items():
+            if "properties" in each and isinstance(values.get(name), dict):
+                compare(each["properties"], values[name], (*path, name))
+
+    compare(schema_["properties"], defaults, ())
+
+
+def test_notes_say_what_is_needed(tmp_path):
+    # Helm shows them when it installs, for which it wants a cluster: so they are put into an object.
+    chart = shutil.copytree(CHART, tmp_path / "wakupush")
+    (chart / "templates" / "notes.yaml").write_text(
+        'notes: {{ include (print .Template.BasePath "/NOTES.txt") . | quote }}\n'
+    )
+    options = ["--kube-version", KUBERNETES, "--values", VALUES["trial"], "--show-only", "templates/notes.yaml"]
+    result = helm("template", "wakupush", chart, *options)
+    assert result.returncode == 0, result.stderr
+    notes = yaml.safe_load(result.stdout)["notes"]
+    for words in ("helm test wakupush", "wakupush-identity, key identity.key", "wakupush-gorush", "postgres-password"):
+        assert words in notes
+    assert "WARNING: the bundled Redis and Postgres are for trials." in notes
+    assert "network.peers is empty" not in notes  # everything is bundled

@@ -1,0 +1,182 @@
+"""The settings of the chart and of compose against the program's: none unknown, none missing, all readable."""
+
+import os
+import re
+
+import pytest
+import typer
+import yaml
+from chart import ROOT, VALUES, need, objects, pod_specs
+from test_policy import PARTS, REACHES
+
+from wakupush.cli import app
+from wakupush.settings import load_settings
+
+need("helm")
+
+#: What a process cannot do without, and where its port is among the settings.
+NEEDS = {
+    "ingest": ({"WAKUPUSH_PUBLIC_KEY", "WAKUPUSH_WAKU__URL", "WAKUPUSH_REDIS__URL"}, "ingest"),
+    "reconcile": (
+        {"WAKUPUSH_PUBLIC_KEY", "WAKUPUSH_WAKU__URL", "WAKUPUSH_REDIS__URL", "WAKUPUSH_POSTGRES__DSN"},
+        "reconcile",
+    ),
+    "registration": (
+        {"WAKUPUSH_IDENTITY_KEY_FILE", "WAKUPUSH_WAKU__URL", "WAKUPUSH_REDIS__URL", "WAKUPUSH_POSTGRES__DSN"},
+        "worker",
+    ),
+    "beat": ({"WAKUPUSH_WAKU__URL", "WAKUPUSH_REDIS__URL", "WAKUPUSH_POSTGRES__DSN"}, "worker"),
+    "feedback": ({"WAKUPUSH_POSTGRES__DSN", "WAKUPUSH_GORUSH__FEEDBACK_SECRET"}, "feedback"),
+    "exporter": ({"WAKUPUSH_REDIS__URL", "WAKUPUSH_POSTGRES__DSN"}, "exporter"),
+    "migrate": ({"WAKUPUSH_POSTGRES__DSN"}, None),
+    "doctor": (
+        {"WAKUPUSH_PUBLIC_KEY", "WAKUPUSH_WAKU__URL", "WAKUPUSH_REDIS__URL", "WAKUPUSH_POSTGRES__DSN"}
+        | {"WAKUPUSH_GORUSH__URL"},
+        None,
+    ),
+    "pipeline": ({"WAKUPUSH_POSTGRES__DSN"}, None),
+}
+NEEDS["query"] = NEEDS["registration"]
+NEEDS["dispatch"] = (NEEDS["registration"][0] | {"WAKUPUSH_GORUSH__URL"}, "worker")
+#: Who may have which secret; the private key is in test_policy.py.
+HOLDERS = {
+    "WAKUPUSH_POSTGRES__DSN": NEEDS.keys() - {"ingest"},
+    "WAKUPUSH_REDIS__URL": NEEDS.keys() - {"migrate", "feedback", "pipeline"},
+    "WAKUPUSH_GORUSH__FEEDBACK_SECRET": {"feedback"},
+}
+SECRETS = {
+    "WAKUPUSH_REDIS__URL": "rediss://:secret@redis.example.org:6380/0",
+    "WAKUPUSH_POSTGRES__DSN": "postgresql://wakupush:secret@postgres.example.org/wakupush",
+    "WAKUPUSH_GORUSH__FEEDBACK_SECRET": "0123456789abcdef",
+}
+
+
+def environments(name):
+    """Component, arguments and variables of every process of ours, with secrets as a cluster would give them."""
+    rendered = objects(VALUES[name])
+    maps = {each["metadata"]["name"]: each["data"] for each in rendered if each["kind"] == "ConfigMap"}
+    for each, spec in pod_specs(rendered):
+        component = each["metadata"]["labels"]["app.kubernetes.io/component"]
+        [container] = spec["containers"]
+        if component not in NEEDS:
+            continue
+        env = {}
+        for source in container.get("envFrom", []):
+            env |= maps[source["configMapRef"]["name"]]
+        for entry in container["env"]:
+            env[entry["name"]] = entry["value"] if "value" in entry else SECRETS.get(entry["name"], "secret")
+        for variable, value in env.items():
+            env[variable] = re.sub(r"\$\((\w+)\)", lambda found, known=env: known[found[1]], value)
+        yield component, container["args"], env
+
+
+def settings_of(env, monkeypatch):
+    with monkeypatch.context() as patch:
+        for variable in list(os.environ):
+            if variable.startswith("WAKUPUSH_"):
+                patch.delenv(variable)
+        for variable, value in env.items():
+            patch.setenv(variable, value)
+        return load_settings()
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_the_program_reads_the_settings_of_the_chart(name, monkeypatch):
+    seen = set()
+    for component, _, env in environments(name):
+        settings = settings_of(env, monkeypatch)
+        needed, port = NEEDS[component]
+        assert needed <= env.keys(), component
+        if port:
+            assert getattr(settings, port).http_port == 9100
+        for secret, holders in HOLDERS.items():
+            assert secret not in env or component in holders, (component, secret)
+        seen.add(component)
+    assert seen >= NEEDS.keys() - {"feedback", "pipeline"}
+
+
+def test_values_arrive_as_they_are_meant(monkeypatch):
+    found = {component: settings_of(env, monkeypatch) for component, _, env in environments("keda")}
+    dispatch = found["dispatch"]
+    assert dispatch.log_level == "WARNING"
+    assert dispatch.waku.timeout == 5
+    assert dispatch.waku.shards == ("/waku/2/rs/16/32", "/waku/2/rs/16/64")
+    assert dispatch.gorush.dialect == "status"
+    assert dispatch.gorush.concurrency == 8
+    assert dispatch.limits.first_registrations_per_minute == 250_000
+    assert dispatch.retention.events == 1_209_600
+    # Ingest reads each node, reconcile the Stores of all, and answers go to the name before all of them.
+    nodes = sorted(env["WAKUPUSH_WAKU__URL"] for component, _, env in environments("keda") if component == "ingest")
+    assert nodes == ["http://nwaku-0.nwaku.waku.svc:8645", "http://nwaku-1.nwaku.waku.svc:8645"]
+    assert list(found["reconcile"].reconcile.stores) == nodes
+    assert dispatch.waku.url == "http://nwaku.waku.svc:8645"
+
+
+def commands():
+    """The words of every command of `wakupush`."""
+
+    def walk(command, words):
+        yield words
+        for name, each in getattr(command, "commands", {}).items():
+            yield from walk(each, (*words, name))
+
+    return set(walk(typer.main.get_command(app), ()))
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_arguments_are_commands_of_the_program(name):
+    known = commands()
+    for component, args, _ in environments(name):
+        if component == "pipeline":
+            continue  # its image and its command are not part of this repository yet
+        words = tuple(word for word in args if not word.startswith("-"))
+        assert words[:2] in known or words[:1] in known - {("ingest",)}, args
+
+
+def compose_services():
+    return yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())["services"]
+
+
+def test_compose_has_every_component_of_the_chart():
+    chart = {component for component, _, _ in environments("minimal")} - {"doctor"}
+    assert chart <= compose_services().keys()
+
+
+def test_compose_gives_each_service_the_settings_that_it_needs(monkeypatch):
+    for component, (needed, _) in NEEDS.items():
+        if component in {"doctor", "pipeline"}:
+            continue
+        env = {
+            variable: SECRETS.get(variable, re.sub(r"\$\{\w+:-(.*)\}", r"\1", value))
+            for variable, value in compose_services()[component]["environment"].items()
+        }
+        assert needed <= env.keys(), component
+        assert not {secret for secret, holders in HOLDERS.items() if secret in env and component not in holders}
+        settings_of(env | {"WAKUPUSH_PUBLIC_KEY": "0x04"}, monkeypatch)
+
+
+def test_compose_networks_are_the_policies_of_the_chart():
+    services = compose_services()
+    for component, parts in REACHES.items():
+        if component != "doctor":
+            assert set(services[component]["networks"]) & PARTS.keys() == parts, component
+    for part, service in {"redis": "redis", "postgres": "postgres", "node": "nwaku", "gorush": "gorush"}.items():
+        assert part in services[service]["networks"]
+
+
+def test_gorush_is_configured_alike():
+    """The bundled gorush of the chart and that of compose, but for names and what the environment says there."""
+    [text] = [
+        each["data"]["config.yml"]
+        for each in objects(VALUES["trial"])
+        if (each["kind"], each["metadata"]["name"]) == ("ConfigMap", "wakupush-gorush")
+    ]
+    chart, compose = yaml.safe_load(text), yaml.safe_load((ROOT / "docker/config/gorush.yml").read_text())
+    for config in (chart, compose):
+        config["core"].pop("feedback_hook_url")
+        for platform in ("ios", "android"):
+            for name in ("enabled", "production", "key_id", "team_id"):
+                config[platform].pop(name, None)
+    assert chart == compose
+    assert (chart["core"]["sync"], chart["queue"]["engine"]) == (True, "local")
+    assert (chart["ios"]["max_retry"], chart["android"]["max_retry"]) == (0, 0)

@@ -1,0 +1,235 @@
+"""compose.yaml is valid and hardened, and the Dockerfile passes its linter."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from chart import ROOT, need, tool
+from compose import FILE, filled, needed
+from containers import DOCKERFILE, instructions
+
+from wakupush.protocol.keys import PrivateKey
+from wakupush.queues import QUEUES, TIME_LIMIT_SECONDS
+from wakupush.settings import Settings
+
+need("compose-spec")
+
+VARIABLES = dict.fromkeys(needed(), "x" * 16) | {"WAKUPUSH_USER": "10001:10001"}
+SERVICES = filled(VARIABLES)["services"]
+#: What runs to its end.
+ONCE = {"migrate", "tools"}
+OURS = {name for name, service in SERVICES.items() if service["image"].startswith("wakupush")}
+
+
+def load(content, tmp_path):
+    """Read a file as Docker Compose does: by compose-go, with its schema and its checks."""
+    shutil.copytree(FILE.parent / "config", tmp_path / "config", dirs_exist_ok=True)
+    (tmp_path / "compose.yaml").write_text(json.dumps(content))
+    return subprocess.run(
+        [tool("compose-spec"), "-format", "json", "compose.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_compose_is_valid(tmp_path):
+    result = load(filled(VARIABLES), tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["services"].keys() == SERVICES.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("imagee", "x"), ("stop_grace_period", 5), ("read_only", [1]), ("networks", 3), ("environment", {"A": [1]})],
+)
+def test_an_invalid_compose_is_refused(name, value, tmp_path):
+    content = filled(VARIABLES)
+    content["services"]["ingest"][name] = value
+    result = load(content, tmp_path)
+    assert result.returncode == 1
+    assert "services.ingest" in result.stderr
+    assert name in result.stderr
+
+
+def test_everything_that_is_named_exists():
+    content = filled(VARIABLES)
+    used = {kind: set() for kind in ("networks", "volumes", "secrets")}
+    for service in content["services"].values():
+        used["networks"] |= set(service["networks"])
+        used["volumes"] |= {each["source"] for each in service.get("volumes", []) if each["type"] == "volume"}
+        used["secrets"] |= {each["source"] for each in service.get("secrets", [])}
+        assert service.get("depends_on", {}).keys() <= content["services"].keys()
+    for kind, names in used.items():
+        assert names == content[kind].keys(), kind
+
+
+def test_what_has_to_be_given_stops_compose_with_its_name():
+    assert needed() == {
+        *("WAKUPUSH_USER", "WAKUPUSH_PUBLIC_KEY", "POSTGRES_PASSWORD", "REDIS_PASSWORD"),
+        *("FEEDBACK_SECRET", "FLOWER_BASIC_AUTH", "GRAFANA_PASSWORD"),
+    }
+    with pytest.raises(KeyError, match="REDIS_PASSWORD"):
+        filled({name: value for name, value in VARIABLES.items() if name != "REDIS_PASSWORD"})
+
+
+def prepare(directory, **env):
+    command = f"{sys.executable} -m wakupush"
+    return subprocess.run(
+        [FILE.parent / "prepare.sh"],
+        env=os.environ | {"DIRECTORY": str(directory), "WAKUPUSH": command} | env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_prepare_writes_all_that_is_needed_once(tmp_path):
+    result = prepare(tmp_path)
+    assert result.returncode == 0, result.stderr
+    written = dict(line.split("=", 1) for line in (tmp_path / ".env").read_text().splitlines())
+    assert written.keys() == needed()
+    assert re.fullmatch("0x04[0-9a-f]{128}", written["WAKUPUSH_PUBLIC_KEY"])
+    assert not written["WAKUPUSH_USER"].startswith("0:")
+    secrets = [value for name, value in written.items() if re.search("PASSWORD|SECRET|AUTH", name)]
+    assert len(set(secrets)) == len(secrets) == 5
+    assert all(len(secret) >= 48 for secret in secrets)
+    for file in (tmp_path / ".env", tmp_path / "secrets" / "identity.key"):
+        assert file.stat().st_mode & 0o077 == 0
+    before = (tmp_path / ".env").read_text()
+    again = prepare(tmp_path)
+    assert again.returncode == 1
+    assert "nothing was changed" in again.stderr
+    assert (tmp_path / ".env").read_text() == before
+    assert "\ndocker/.env\n" in (ROOT / ".gitignore").read_text()
+    assert "\ndocker/secrets/\n" in (ROOT / ".gitignore").read_text()
+
+
+def test_prepare_makes_the_key_with_the_image(tmp_path):
+    """A stand-in for docker runs the command here, with the folder that is mounted in the place of its mount point."""
+    (tmp_path / "bin").mkdir()
+    docker = tmp_path / "bin" / "docker"
+    docker.write_text(
+        f"""#!{sys.executable}
+import subprocess, sys
+words = sys.argv[1:]
+[mounted, inside] = words[words.index("--volume") + 1].split(":")
+image = next(index for index, word in enumerate(words) if word.startswith("wakupush:"))
+assert words[:4] == ["run", "--rm", "--network", "none"]
+arguments = [word.replace(inside, mounted) for word in words[image + 1:]]
+sys.exit(subprocess.run([sys.executable, "-m", "wakupush", *arguments]).returncode)
+"""
+    )
+    docker.chmod(0o755)
+    result = prepare(tmp_path, WAKUPUSH="", PATH=f"{docker.parent}:{os.environ['PATH']}")
+    assert result.returncode == 0, result.stderr
+    key = PrivateKey.from_hex((tmp_path / "secrets" / "identity.key").read_text())
+    assert f"WAKUPUSH_PUBLIC_KEY={key.public_key}\n" in (tmp_path / ".env").read_text()
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_services_are_hardened(name):
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert {"cpus", "memory"} <= service["deploy"]["resources"]["limits"].keys()
+    assert re.search(r":v?\d[\w.-]+$", service["image"])
+    assert not service.get("privileged")
+    # Published on loopback, but for the node's peers.
+    for port in service.get("ports", []):
+        assert port.startswith("127.0.0.1:") or name == "nwaku"
+    if name in OURS - {"flower"}:
+        assert service["user"] == "10001:10001"
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_services_have_health_checks(name):
+    if name in ONCE:
+        assert SERVICES[name]["healthcheck"] == {"disable": True}
+    elif name in OURS:
+        assert "healthcheck" not in SERVICES[name]  # the image's
+    else:
+        assert SERVICES[name]["healthcheck"]["test"][0] in {"CMD", "CMD-SHELL"}
+
+
+def test_grace_periods_are_longer_than_the_longest_task():
+    def grace(name):
+        return int(SERVICES[name]["stop_grace_period"].removesuffix("s"))
+
+    assert all(grace(pool) > TIME_LIMIT_SECONDS for pool in QUEUES)
+    assert grace("dispatch") >= Settings.model_fields["delivery"].default.lease + 30
+
+
+def test_only_workers_hold_the_key():
+    assert {name for name, service in SERVICES.items() if service.get("secrets")} == {*QUEUES, "tools"}
+
+
+def test_redis_loses_nothing_by_its_settings():
+    command = SERVICES["redis"]["command"][-1]
+    for option in ("--appendonly yes", "--appendfsync everysec", "--maxmemory-policy noeviction", "--requirepass"):
+        assert option in command
+
+
+def test_networks_are_closed_but_two():
+    networks = filled(VARIABLES)["networks"]
+    assert {name for name, network in networks.items() if not network.get("internal")} == {"operators", "outside"}
+    assert {name for name, service in SERVICES.items() if "outside" in service["networks"]} == {"nwaku", "gorush"}
+
+
+def test_prometheus_asks_every_process():
+    config = yaml.safe_load((FILE.parent / "config" / "prometheus.yml").read_text())
+    [names] = [each["names"] for job in config["scrape_configs"] for each in job.get("dns_sd_configs", [])]
+    assert set(names) == OURS - ONCE - {"flower"}
+    assert all("metrics" in SERVICES[name]["networks"] for name in names)
+
+
+def test_mounted_files_exist():
+    for service in SERVICES.values():
+        for volume in service.get("volumes", []):
+            if volume["type"] == "bind" and not volume["source"].startswith("./secrets"):
+                assert (FILE.parent / volume["source"]).exists(), volume["source"]
+
+
+def lint(dockerfile):
+    hadolint = Path(sys.executable).parent / "hadolint"
+    return subprocess.run([hadolint, dockerfile], capture_output=True, text=True, check=False)
+
+
+def test_the_dockerfile_passes_its_linter():
+    result = lint(DOCKERFILE)
+    assert result.returncode == 0, result.stdout
+
+
+def test_the_linter_can_fail(tmp_path):
+    (tmp_path / "Dockerfile").write_text("FROM python:latest\nRUN pip install celery\n")
+    result = lint(tmp_path / "Dockerfile")
+    assert result.returncode == 1
+    assert {"DL3007", "DL3013"} <= set(re.findall(r"DL\d+", result.stdout))
+
+
+def test_images_are_pinned_small_and_not_root():
+    steps = instructions(DOCKERFILE.read_text())
+    base = next(text for instruction, text in steps if instruction == "ARG").removeprefix("PYTHON=")
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", base)
+    froms = [text.split(" AS ") for instruction, text in steps if instruction == "FROM"]
+    names = [name for _, name in froms]
+    assert all(parent == "${PYTHON}" or parent in names for parent, _ in froms)
+    for instruction, text in steps:
+        if instruction == "RUN" and "pip install" in text:
+            # By hash, or without dependencies from what was built before; never compiled.
+            assert "--only-binary :all:" in text
+            assert "--require-hashes" in text or "--no-deps --no-index" in text
+        assert "apt-get" not in text
+        assert instruction != "ADD"
+    assert ("USER", "10001:10001") in steps
+    # Nothing follows that could be done as root.
+    after = [instruction for instruction, _ in steps[steps.index(("USER", "10001:10001")) :]]
+    assert not {"RUN", "USER"} & set(after[1:])

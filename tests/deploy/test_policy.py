@@ -1,0 +1,238 @@
+"""Rules that every object of the chart keeps, whatever the values: who runs as what, and who reaches whom."""
+
+import json
+import re
+
+import pytest
+from chart import VALUES, need, objects, pod_specs
+
+from wakupush.queues import QUEUES, TIME_LIMIT_SECONDS, VISIBILITY_TIMEOUT_SECONDS
+from wakupush.settings import Settings
+
+need("helm")
+
+SETS = pytest.mark.parametrize("name", VALUES)
+#: What may reach which part; whatever is not named reaches none.
+REACHES = {
+    "ingest": {"redis", "node"},
+    "reconcile": {"redis", "node", "postgres"},
+    "registration": {"redis", "node", "postgres"},
+    "query": {"redis", "node", "postgres"},
+    "dispatch": {"redis", "node", "postgres", "gorush"},
+    "beat": {"redis", "node", "postgres"},
+    "feedback": {"postgres"},
+    "exporter": {"redis", "postgres"},
+    "flower": {"redis"},
+    "migrate": {"postgres"},
+    "doctor": {"redis", "node", "postgres", "gorush"},
+}
+PARTS = {"redis": 6379, "postgres": 5432, "node": 8645, "gorush": 8088}
+
+
+def component(each: dict) -> str:
+    return each["metadata"]["labels"]["app.kubernetes.io/component"]
+
+
+def containers(name: str):
+    for each, spec in pod_specs(objects(VALUES[name])):
+        for container in spec.get("initContainers", []) + spec["containers"]:
+            yield each, spec, container
+
+
+@SETS
+def test_nobody_is_root_or_can_become_it(name):
+    for _, spec, container in containers(name):
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["runAsUser"] > 0
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        security = container["securityContext"]
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["privileged"] is False
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert not {"runAsUser", "runAsNonRoot", "seccompProfile"} & security.keys()
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+
+
+@SETS
+def test_nothing_is_written_but_volumes_of_their_own(name):
+    for _, spec, container in containers(name):
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]  # noqa: S108 - inside the container
+        kinds = {kind for volume in spec.get("volumes", []) for kind in volume if kind != "name"}
+        assert kinds <= {"emptyDir", "secret", "configMap"}
+        assert all("sizeLimit" in volume["emptyDir"] for volume in spec["volumes"] if "emptyDir" in volume)
+
+
+@SETS
+def test_everything_has_requests_and_limits(name):
+    for _, _, container in containers(name):
+        assert {"cpu", "memory"} <= container["resources"]["limits"].keys()
+        assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
+
+
+@SETS
+def test_images_have_versions(name):
+    for _, _, container in containers(name):
+        assert re.search(r"(:[^:/@]+|@sha256:[0-9a-f]{64})$", container["image"])
+        assert not container["image"].endswith(":latest")
+
+
+@SETS
+def test_nobody_speaks_to_the_kubernetes_api(name):
+    rendered = objects(VALUES[name])
+    assert not {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"} & {each["kind"] for each in rendered}
+    for _, spec in pod_specs(rendered):
+        assert spec["automountServiceAccountToken"] is False
+        assert spec["enableServiceLinks"] is False
+
+
+@SETS
+def test_what_runs_for_ever_has_probes(name):
+    for each, _, container in containers(name):
+        if each["kind"] in {"Deployment", "StatefulSet"}:
+            assert {"startupProbe", "livenessProbe", "readinessProbe"} <= container.keys()
+            ports = {port["name"] for port in container["ports"]}
+            probes = [value for key, value in container.items() if key.endswith("Probe")]
+            assert all(probe["httpGet"]["port"] in ports for probe in probes if "httpGet" in probe)
+            # Our own processes prove by /healthz that they do their work; a broker that is down must not restart them.
+            if container["image"].rpartition("/")[2].startswith(("wakupush:", "wakupush@")):
+                assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+                assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+
+@SETS
+def test_pods_live_longer_than_their_longest_task(name):
+    lease = Settings.model_fields["delivery"].default.lease
+    graces = {component(each): spec["terminationGracePeriodSeconds"] for each, spec in pod_specs(objects(VALUES[name]))}
+    for pool in QUEUES:
+        assert graces[pool] > TIME_LIMIT_SECONDS
+    assert graces["dispatch"] >= lease + 30
+    assert graces["dispatch"] > VISIBILITY_TIMEOUT_SECONDS
+
+
+@SETS
+def test_pods_spread(name):
+    for each, spec in pod_specs(objects(VALUES[name])):
+        if each["kind"] == "Deployment":
+            keys = {constraint["topologyKey"] for constraint in spec["topologySpreadConstraints"]}
+            assert keys == {"topology.kubernetes.io/zone", "kubernetes.io/hostname"}
+
+
+@SETS
+def test_every_deployment_has_a_disruption_budget(name):
+    rendered = objects(VALUES[name])
+    budgets = {component(each) for each in rendered if each["kind"] == "PodDisruptionBudget"}
+    assert budgets == {component(each) for each in rendered if each["kind"] == "Deployment"}
+
+
+@SETS
+def test_only_workers_hold_the_key(name):
+    holders = {
+        component(each)
+        for each, spec in pod_specs(objects(VALUES[name]))
+        if any(volume.get("secret", {}).get("secretName") == "wakupush-identity" for volume in spec["volumes"])
+    }
+    assert holders == set(QUEUES)
+    for each, _, container in containers(name):
+        used = {entry["name"] for entry in container.get("env", [])}
+        assert ("WAKUPUSH_IDENTITY_KEY_FILE" in used) == (component(each) in QUEUES)
+        assert "WAKUPUSH_IDENTITY_KEY" not in used
+
+
+@SETS
+def test_no_secret_is_written_down(name):
+    for each in objects(VALUES[name]):
+        assert each["kind"] != "Secret"
+    for _, _, container in containers(name):
+        for entry in container.get("env", []):
+            if re.search("PASSWORD|SECRET|AUTH|__URL|__DSN|BROKER", entry["name"]):
+                value = entry.get("value", "$(")
+                assert "valueFrom" in entry or "$(" in value or entry["name"] == "WAKUPUSH_WAKU__URL"
+
+
+# Network policies.
+
+
+def policies(name: str) -> dict[str, dict]:
+    found = {}
+    for each in objects(VALUES[name]):
+        if each["kind"] == "NetworkPolicy":
+            assert each["spec"]["policyTypes"] == ["Ingress", "Egress"]
+            found[component(each)] = each["spec"]
+    return found
+
+
+def test_nobody_reaches_anybody_but_as_said():
+    for name in ("minimal", "trial", "keda"):
+        everything = policies(name)["all"]
+        assert "app.kubernetes.io/component" not in everything["podSelector"]["matchLabels"]
+        assert not {"ingress", "egress"} & everything.keys()
+        pods = {component(each) for each, _ in pod_specs(objects(VALUES[name]))}
+        assert pods <= policies(name).keys(), "a pod without a policy reaches nothing, not even the DNS"
+
+
+def test_each_process_reaches_the_parts_it_needs():
+    """With bundled parts, whose pods are named in the rules."""
+    found = policies("trial")
+    for process, parts in REACHES.items():
+        reached, ports = set(), set()
+        dns, *rules = found[process]["egress"]
+        assert {port["port"] for port in dns["ports"]} == {53}
+        for rule in rules:
+            [peer] = rule["to"]
+            reached.add(peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"])
+            ports |= {port["port"] for port in rule["ports"]}
+        assert reached == parts, process
+        assert ports == {PARTS[part] for part in parts}
+
+
+def test_each_part_is_reached_by_those_who_need_it():
+    found = policies("trial")
+    for part, port in PARTS.items():
+        rule = found[part]["ingress"][0]
+        callers = {peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in rule["from"]}
+        assert callers == {process for process, parts in REACHES.items() if part in parts}
+        assert [each["port"] for each in rule["ports"]] == [port]
+    assert "egress" not in found["redis"]
+    assert "egress" not in found["postgres"]
+
+
+def test_parts_outside_are_reached_by_their_ports_and_where_they_are():
+    for name, expected in (("minimal", {}), ("keda", {"redis": 6380})):
+        found = policies(name)
+        ports = {53, *(expected.get(part, port) for part, port in PARTS.items())}
+        for process, parts in REACHES.items():
+            rules = found[process]["egress"]
+            assert {port["port"] for rule in rules for port in rule["ports"]} <= ports
+            assert len(rules) == 1 + len(parts)
+            anywhere = [rule for rule in rules if "to" not in rule]
+            assert len(anywhere) == (len(parts) if name == "minimal" else 0)
+
+
+def test_flower_metrics_and_the_webhook_are_closed_to_the_outside():
+    closed, open_ = policies("minimal"), policies("keda")
+    for process in REACHES:
+        assert "ingress" not in closed[process]
+    monitoring = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    for process in set(REACHES) - {"flower", "migrate", "doctor"}:
+        assert monitoring in open_[process]["ingress"][0]["from"]
+    [flower] = open_["flower"]["ingress"]
+    assert flower["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}]
+    callers = policies("trial")["feedback"]["ingress"][0]["from"]
+    assert [peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in callers] == ["gorush"]
+
+
+def test_all_our_processes_may_be_let_out_besides():
+    rule = {"to": [{"namespaceSelector": {"matchLabels": {"name": "tracing"}}}], "ports": [{"port": 4318}]}
+    rendered = objects(VALUES["minimal"], "--set-json", f"networkPolicy.extraEgress=[{json.dumps(rule)}]")
+    let_out = {component(each) for each in rendered if rule in each.get("spec", {}).get("egress", [])}
+    assert let_out == REACHES.keys() - {"flower"}
+
+
+def test_what_speaks_to_the_world_does_not_reach_the_cluster():
+    found = policies("trial")
+    for part in ("gorush", "node"):
+        world = next(rule for rule in found[part]["egress"] if "ipBlock" in rule["to"][0])
+        assert {"10.0.0.0/8", "169.254.0.0/16"} <= set(world["to"][0]["ipBlock"]["except"])
+    world = next(rule for rule in found["gorush"]["egress"] if "ipBlock" in rule["to"][0])
+    assert [port["port"] for port in world["ports"]] == [443]

@@ -1,0 +1,94 @@
+"""Old code on the new schema, and new code before the last step: what an upgrade without downtime relies on.
+
+`frozen/` has the named SQL of earlier code, in a folder with the number of the last migration it knew. It is never
+edited: when a release is made, the files of `wakupush/state/sql/` are copied into a new one.
+"""
+
+import re
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from wakupush.state import queries
+from wakupush.state.migrations import runner
+
+FROZEN = sorted((Path(__file__).parent / "frozen").iterdir())
+SQL = Path(queries.__file__).parent / "sql"
+COLUMNS = """
+    SELECT table_name, column_name, is_nullable = 'YES' OR column_default IS NOT NULL
+    FROM information_schema.columns WHERE table_schema = 'public'
+"""
+
+
+def statements(folder):
+    """Every named query of a folder, with `$1` instead of psycopg's placeholders."""
+    for file in sorted(folder.glob("*.sql")):
+        _, *parts = queries._NAME.split(file.read_text())
+        for name, sql in zip(parts[::2], parts[1::2], strict=True):
+            # Conditions that are put into others are asked by themselves.
+            whole = f"SELECT FROM deliveries WHERE true {sql}" if sql.startswith("AND ") else sql
+            names = sorted(set(re.findall(r"%\((\w+)\)[sbt]", whole)))
+            for number, parameter in enumerate(names, start=1):
+                whole = re.sub(rf"%\({parameter}\)[sbt]", f"${number}", whole)
+            yield f"{file.stem}.{name}", whole.replace("{conditions}", "").replace("%%", "%")
+
+
+def refused(dsn, folder):
+    """The queries of a folder that Postgres does not understand, and what it says."""
+    found = {}
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for name, sql in statements(folder):
+            try:
+                connection.execute(f"PREPARE query AS {sql}")
+                connection.execute("DEALLOCATE query")
+            except psycopg.Error as error:
+                found[name] = str(error)
+    return found
+
+
+def migrated(dsn, last=None, *, pre_only=False):
+    """Bring a database to a migration, or to the newest."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        if last is None:
+            runner.migrate(connection, pre_only=pre_only)
+        else:
+            for migration in runner.migrations():
+                if migration.name.split("_")[0] <= last:
+                    connection.execute(migration.sql)
+    return dsn
+
+
+@pytest.mark.parametrize("frozen", FROZEN, ids=lambda path: path.name)
+def test_the_frozen_queries_fit_the_schema_that_they_were_written_for(empty_dsn, frozen):
+    assert len(list(statements(frozen))) > 30
+    assert refused(migrated(empty_dsn, frozen.name), frozen) == {}
+
+
+@pytest.mark.parametrize("frozen", FROZEN, ids=lambda path: path.name)
+def test_old_code_works_while_the_new_one_comes(empty_dsn, frozen):
+    assert refused(migrated(empty_dsn, pre_only=True), frozen) == {}
+
+
+@pytest.mark.parametrize("frozen", FROZEN, ids=lambda path: path.name)
+def test_rows_of_old_code_need_nothing_that_it_does_not_know(empty_dsn, frozen):
+    """A column that is new in an old table may stay empty, or fills itself."""
+    with psycopg.connect(migrated(empty_dsn, frozen.name), autocommit=True) as connection:
+        old = {(table, column) for table, column, _ in connection.execute(COLUMNS)}
+        tables = {table for table, _ in old}
+        for migration in runner.migrations():
+            if migration.name.split("_")[0] > frozen.name and not migration.is_post:
+                connection.execute(migration.sql)
+        new = {(table, column): optional for table, column, optional in connection.execute(COLUMNS)}
+    assert old <= new.keys(), "a pre migration takes something away"
+    assert all(optional for (table, column), optional in new.items() if table in tables and (table, column) not in old)
+
+
+@pytest.mark.parametrize("pre_only", [True, False], ids=["before the last step", "after it"])
+def test_new_code_works_before_and_after_the_last_step(empty_dsn, pre_only):
+    assert refused(migrated(empty_dsn, pre_only=pre_only), SQL) == {}
+
+
+def test_a_query_that_does_not_fit_is_found(empty_dsn, tmp_path):
+    (tmp_path / "wrong.sql").write_text("-- name: gone\nSELECT nothing FROM deliveries WHERE state = %(state)s\n")
+    assert "nothing" in refused(migrated(empty_dsn), tmp_path)["wrong.gone"]
