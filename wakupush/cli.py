@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from wakupush.cli_client import app as client_app
 from wakupush.cli_dead_letters import app as dead_letters_app
 from wakupush.usage import fail as _fail
 
@@ -27,6 +27,7 @@ app = typer.Typer(
 )
 ingest_app = typer.Typer(help="Pull messages from Waku onto the Redis queues.", no_args_is_help=True)
 app.add_typer(ingest_app, name="ingest")
+app.add_typer(client_app, name="client")
 app.add_typer(dead_letters_app, name="dead-letters")
 
 #: In a checkout.
@@ -43,17 +44,12 @@ def keygen(
     file: Annotated[Path, typer.Argument(help="Where the private key goes; only its owner may read it.")],
 ) -> None:
     """Make the server's private key, and print the public key that clients and ingest need."""
-    from wakupush.protocol.keys import PrivateKey
+    from wakupush import keyfile
 
-    key = PrivateKey.generate()
     try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        _fail(f"{file} exists already; a key that was replaced would lose every registration")
-    except OSError as error:
-        _fail(f"{file} cannot be written: {error.strerror}")
-    with os.fdopen(descriptor, "w") as stream:
-        stream.write(key.secret.hex() + "\n")
+        key = keyfile.make(file)
+    except keyfile.KeyFileError as error:
+        _fail(str(error))
     typer.echo(str(key.public_key))
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from wakupush.tracebacks import places
+
 if TYPE_CHECKING:
     from wakupush.settings import Settings
 
@@ -67,16 +69,5 @@ def _without_values(_logger: Any, _method: str, event: structlog.typing.EventDic
         error = error[1]
     if isinstance(error, BaseException):
         event["error"] = type(error).__name__
-        event["at"] = _places(error)
+        event["at"] = places(error)
     return event
-
-
-def _places(error: BaseException) -> list[str]:
-    """Return the innermost places of the traceback, as module:function:line."""
-    places = []
-    step = error.__traceback__
-    while step is not None:
-        code = step.tb_frame.f_code
-        places.append(f"{step.tb_frame.f_globals.get('__name__', '?')}:{code.co_name}:{step.tb_lineno}")
-        step = step.tb_next
-    return places[-5:]

@@ -130,6 +130,8 @@ class WorkerSettings(Group):
 
     answer_within: Seconds = 1.5
     """Seconds after ingest saw a push request within which its answer leaves."""
+    repeat_answers_after: Annotated[float, Field(ge=0)] = 0.0
+    """Seconds after which answers to queries and push requests are published once more, for light clients; 0: never."""
     max_attempts: Count = 3
     """Times that a message which fails by itself is handled before it is put into quarantine."""
     key_derivations_per_task: Count = 8

@@ -51,11 +51,11 @@ def publish_all(url: str, posts: Iterable[Post], plan: Path) -> None:
             future.result()
 
 
-def _steadily(fleet: Fleet, count: int, rate: float) -> Iterable[Post]:
+def _steadily(posts: Iterable[Post], rate: float) -> Iterable[Post]:
     begun = time.monotonic()
-    for number in range(count):
+    for number, post in enumerate(posts):
         time.sleep(max(0.0, begun + number / rate - time.monotonic()))
-        yield fleet.next()
+        yield post
 
 
 def main() -> None:
@@ -70,10 +70,11 @@ def main() -> None:
     options = parser.parse_args()
     fleet = Fleet(options.seed, PublicKey.from_hex(options.server), options.users)
     if options.count is None:
-        publish_all(options.node, fleet.register_all(), options.plan)
+        # The node's cache is small, and not every run has what would heal a loss.
+        publish_all(options.node, _steadily(fleet.register_all(), options.rate), options.plan)
     else:
         fleet.assume_registered()
-        publish_all(options.node, _steadily(fleet, options.count, options.rate), options.plan)
+        publish_all(options.node, _steadily((fleet.next() for _ in range(options.count)), options.rate), options.plan)
 
 
 if __name__ == "__main__":

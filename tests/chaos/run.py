@@ -42,6 +42,7 @@ SETTINGS = {
     "WAKUPUSH_GORUSH__CONNECT_TIMEOUT": "2",
     "WAKUPUSH_GORUSH__TIMEOUT": "8",
     "WAKUPUSH_DELIVERY__LEASE": "35",
+    "WAKUPUSH_BREAKER__PAUSE": "3",
     "WAKUPUSH_INGEST__CLAIM_TTL": "30",
 }
 #: Seconds around its own time that the node archives messages of: clients' clocks are wrong, and faults take time.

@@ -32,7 +32,12 @@ SERVERS = {
     "fence": Broken(
         Kind.PUSHED_TWICE,
         ("a child of dispatch stalls", "gorush answers 429"),
-        settings={"WAKUPUSH_DELIVERY__CLAIM": "1", "WAKUPUSH_DELIVERY__SLOW_FIRST_WAIT": "0.5"},
+        settings={
+            "WAKUPUSH_DELIVERY__CLAIM": "1",
+            "WAKUPUSH_DELIVERY__CLAIM_QUEUE": "1000",
+            "WAKUPUSH_DELIVERY__SLOW_FIRST_WAIT": "0.5",
+            "WAKUPUSH_BREAKER__FAULTS": "1000",
+        },
     ),
     "outbox": Broken(Kind.UNANSWERED, ("the node answers 500", "the node is killed")),
     "reconcile": Broken(

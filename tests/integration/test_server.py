@@ -145,7 +145,9 @@ def rewrapped(message, server) -> WakuMessage:
 
 def test_the_topics_are_watched_before_the_answer_leaves(server, client, monkeypatch):
     watching = []
-    monkeypatch.setattr(publishing, "publish", lambda context, _: watching.append(context.redis.scard(watched.KEY)))
+    monkeypatch.setattr(
+        publishing, "publish", lambda context, _, **__: watching.append(context.redis.scard(watched.KEY))
+    )
     content = messages.registration(client, server.key)
     server.handle(REGISTRATION, messages.register(client, server.key, content))
     assert watching == [2]
@@ -688,13 +690,30 @@ def test_an_answer_that_is_too_large_for_the_node_is_sent_in_segments(open_serve
 
 def test_answers_that_their_worker_did_not_publish_are_published_by_the_schedule(server, client, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(publishing, "publish", lambda *_: None)
+        patch.setattr(publishing, "publish", lambda *_, **__: None)
         content = messages.registration(client, server.key)
         server.handle(REGISTRATION, messages.register(client, server.key, content))
     assert publishing.publish_overdue(server.context) == 0  # still held for the worker
     server.rows("UPDATE answers SET publish_at = now() RETURNING 1")
     assert publishing.publish_overdue(server.context) == 1
     assert server.outcomes(client) == ["success"]
+    assert server.rows("SELECT count(*) FROM answers") == [(0,)]
+
+
+def test_answers_to_ephemeral_keys_are_published_once_more_where_that_is_set(open_server, client):
+    server = open_server(worker={"repeat_answers_after": 0.5})
+    asker = PrivateKey.generate()
+    server.register(client)
+    assert server.rows("SELECT count(*) FROM answers") == [(0,)]  # the key stays, so once
+    server.handle(QUERY, messages.query(asker, client.public_key.key_hash))
+    [first] = server.answers(asker)
+    published = []
+    wait_until(
+        lambda: published.append(publishing.publish_overdue(server.context)) or published[-1], timeout=5, what="again"
+    )
+    [again] = server.answers(asker)
+    assert again == first
+    assert sum(published) == 1
     assert server.rows("SELECT count(*) FROM answers") == [(0,)]
 
 

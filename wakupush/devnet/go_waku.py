@@ -1,7 +1,7 @@
 """A development Waku node with go-waku's REST manners, as one Starlette app.
 
-Implements relay, Store v1, what there is of Store v3, health, info, version and the list of peers, as go-waku v0.10.0
-has them; auto-sharding, filter and light push are not mounted. Store v1 is answered from the node's own archive, and no
+Implements relay, Store v1, what there is of Store v3, filter, light push, health, info, version and the list of peers,
+as go-waku v0.10.0 has them; auto-sharding is not mounted. Store v1 is answered from the node's own archive, and no
 peer offers Store v3, whatever ``peerAddr`` says. The node never hangs for good, which a go-waku may after many
 subscriptions. The controls are those of `waku_node`, whose sibling this is: how the node behaves is `go_waku_state`.
 """
@@ -26,6 +26,7 @@ from wakupush.devnet.go_values import (
     parse_uint,
 )
 from wakupush.devnet.go_waku_state import GoWakuNode, HistoryQuery, SparseMessage, cursor_of, history
+from wakupush.devnet.light import GoWakuLight
 from wakupush.devnet.waku_node import INFO, MESSAGES_PATH, PEER_ADDRESS, VERSION, node_app
 from wakupush.devnet.waku_state import PublishRefusedError, QueryRefusedError
 from wakupush.protocol.waku_message import INT64_MAX, INT64_MIN
@@ -78,7 +79,8 @@ _FIELDS = {
 def create_app(node: GoWakuNode | None = None) -> Starlette:
     """Return the app of a node; without one it gets a new node with default settings."""
     node = node or GoWakuNode()
-    return node_app(node, GoWakuRest(node).routes(), no_route=_no_route, no_method=_no_method)
+    routes = [*GoWakuRest(node).routes(), *GoWakuLight(node, _message_from, _relay_json).routes()]
+    return node_app(node, routes, no_route=_no_route, no_method=_no_method)
 
 
 class GoWakuRest:

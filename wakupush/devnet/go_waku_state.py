@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from wakupush.devnet.filter_state import GO_WAKU, FilterSettings
 from wakupush.devnet.waku_state import ArchivedMessage, NodeSettings, QueryRefusedError, Relay, WakuNode
 from wakupush.protocol.waku_message import WakuMessage
 
@@ -111,6 +112,7 @@ class GoWakuNode(WakuNode):
     """The state of a development node with go-waku's behaviour."""
 
     DEFAULTS: ClassVar[NodeSettings] = NodeSettings(cache_capacity=1000, archive_window=None, max_message_bytes=150_000)
+    FILTER: ClassVar[FilterSettings] = GO_WAKU
     _queues: RelayQueues
 
     @property

@@ -8,22 +8,22 @@ import uuid
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from wakupush.protocol import application, payload, topics
+from wakupush.protocol import application, envelopes, topics
 from wakupush.protocol.application import Type
 from wakupush.protocol.grants import grant
 from wakupush.protocol.pb.push_notification_pb2 import (
     PushNotification,
-    PushNotificationQuery,
     PushNotificationRegistration,
     PushNotificationRequest,
 )
+from wakupush.protocol.query import encode_query
 from wakupush.protocol.registration import seal_registration
-from wakupush.protocol.waku_message import WakuMessage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from wakupush.protocol.keys import PrivateKey, PublicKey
+    from wakupush.protocol.waku_message import WakuMessage
 
 
 def registration(client: PrivateKey, server: PublicKey, **fields: Any) -> PushNotificationRegistration:
@@ -57,9 +57,8 @@ query_key = lru_cache(maxsize=10_000)(topics.symmetric_key)
 def query(asker: PrivateKey, key_hash: bytes, *others: bytes) -> WakuMessage:
     """Return a query for users (hashes of 64 bytes), on the query topic of the first."""
     name, _ = topics.query_topics(key_hash)
-    inner = PushNotificationQuery(public_keys=[key_hash, *others]).SerializeToString()
-    metadata = application.wrap(Type.PUSH_NOTIFICATION_QUERY, inner, asker)
-    return _message(name, payload.seal_symmetric(metadata, query_key(name), asker))
+    metadata = application.wrap(Type.PUSH_NOTIFICATION_QUERY, encode_query([key_hash, *others]), asker)
+    return envelopes.to_topic(asker, name, query_key(name), metadata, timestamp=time.time_ns())
 
 
 def notification(key_hash: bytes, registered: PushNotificationRegistration, **fields: Any) -> PushNotification:
@@ -89,9 +88,5 @@ def request(
 
 def to_server(sender: PrivateKey, server: PublicKey, kind: Type.ValueType, inner: bytes) -> WakuMessage:
     """Return a message of any kind, signed at both layers, on the server's partitioned topic."""
-    metadata = application.wrap(kind, inner, sender)
-    return _message(topics.partitioned_topic(server), payload.seal_asymmetric(metadata, server, sender))
-
-
-def _message(topic_name: str, sealed: bytes) -> WakuMessage:
-    return WakuMessage(payload=sealed, content_topic=topics.content_topic(topic_name), timestamp=time.time_ns())
+    [message] = envelopes.to_key(sender, server, kind, inner, timestamp=time.time_ns())
+    return message

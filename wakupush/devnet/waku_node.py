@@ -1,9 +1,9 @@
 """A development Waku node with nwaku's REST manners, as one Starlette app.
 
-Implements relay, store v3, health, info, version and the list of peers, as nwaku of December 2025 has them; filter
-and light push are not mounted. Every store query is answered from the node's own archive, whatever ``peerAddr`` says.
-The REST contract is the app's only public part for processes; tests and the demo may also use the `controls`
-endpoints (``/dev/log``, ``/dev/counters``, ``/dev/faults``) and these:
+Implements relay, store v3, filter, light push, health, info, version and the list of peers, as nwaku of December 2025
+has them. Every store query is answered from the node's own archive, whatever ``peerAddr`` says, and the node is its own
+service node of filter and light push. The REST contract is the app's only public part for processes; tests and the
+demo may also use those of `controls` (``/dev/log``, ``/dev/counters``, ``/dev/faults``), of `peers`, and these:
 
 ======================  =====================================================================================
 ``POST /dev/restart``   what a restart does: REST subscriptions and unread messages are gone, the archive stays
@@ -33,6 +33,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from wakupush.devnet.controls import Fault, FaultInjection, control_routes
+from wakupush.devnet.light import NwakuLight
+from wakupush.devnet.peers import Peers
 from wakupush.devnet.waku_state import (
     ArchivedMessage,
     PublishRefusedError,
@@ -86,13 +88,12 @@ _BOOLEANS = {
     **dict.fromkeys(("", "false", "no", "n", "0", "off"), False),
 }
 
-_NOT_MOUNTED = ("filter", "lightpush")
-
 
 def create_app(node: WakuNode | None = None) -> Starlette:
     """Return the app of a node; without one it gets a new node with default settings."""
     node = node or WakuNode()
-    return node_app(node, NwakuRest(node).routes(), no_route=_no_route, no_method=_no_route)
+    routes = [*NwakuRest(node).routes(), *NwakuLight(node, _message_from, _relay_json).routes()]
+    return node_app(node, routes, no_route=_no_route, no_method=_no_route)
 
 
 def node_app(
@@ -125,6 +126,7 @@ def node_app(
     app = Starlette(
         routes=[
             *routes,
+            *Peers(node).routes(),
             *control_routes(faults, node.log, lambda: node.counters),
             Route("/dev/restart", restart, methods=["POST"]),
             Route("/dev/messages", relay, methods=["POST"]),
@@ -225,10 +227,7 @@ class NwakuRest:
         return PlainTextResponse(VERSION)
 
 
-async def _no_route(request: Request, _: Exception | None = None) -> Response:
-    area = request.url.path.split("/")[1]
-    if area in _NOT_MOUNTED:
-        return PlainTextResponse(f"/{area} endpoints are not available on this node", status_code=404)
+async def _no_route(_request: Request, _: Exception | None = None) -> Response:
     return _refused("Bad request initiated. Invalid path or method used.")
 
 

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from wakupush.devnet.controls import EventLog
+from wakupush.devnet.filter_state import NWAKU, Filter, FilterSettings
 from wakupush.protocol.waku_message import WakuMessage, message_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 _SEEN_CAPACITY = 100_000
@@ -280,11 +281,14 @@ class WakuNode:
     """The state of a development node with nwaku's behaviour; times are this machine's clock."""
 
     DEFAULTS: ClassVar[NodeSettings] = NodeSettings()
+    FILTER: ClassVar[FilterSettings] = NWAKU
 
     def __init__(self, settings: NodeSettings | None = None) -> None:
         self.settings = settings or self.DEFAULTS
         self.archive = Archive(self.settings.archive_capacity, self.settings.archive_file)
         self.log = EventLog(file=self.settings.log_file)
+        #: Hands each new message to other nodes.
+        self.forward: Callable[[str, WakuMessage], None] = lambda _topic, _message: None
         self.counters: Counter[str] = Counter(dict.fromkeys(_COUNTERS, 0))
         self._begin()
 
@@ -292,6 +296,7 @@ class WakuNode:
         self.topics: set[str] = set(self.settings.shards)
         self._seen: OrderedDict[bytes, None] = OrderedDict()
         self._relay = self._new_relay()
+        self.filter = Filter(self.FILTER)
 
     def _new_relay(self) -> Relay:
         cache = RelayCache(self.settings.cache_capacity)
@@ -348,6 +353,8 @@ class WakuNode:
                 "arrivedAt": time.time(),
             }
         )
+        self.forward(topic, message)
+        self.filter.deliver(topic, message)
         self._deliver(topic, digest, message)
 
     def _deliver(self, topic: str, digest: bytes, message: WakuMessage) -> None:

@@ -12,7 +12,7 @@ from wakupush.protocol import segments
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256
 from wakupush.protocol.keys import PrivateKey, PublicKey, recover
-from wakupush.protocol.pb.application_metadata_pb2 import ApplicationMetadataMessage
+from wakupush.protocol.pb.application_metadata_pb2 import ApplicationMetadataMessage, ProtocolMessage
 
 if TYPE_CHECKING:
     from wakupush.protocol.payload import Payload
@@ -79,6 +79,34 @@ def read(payload: Payload) -> Opened | segments.Segment:
     if segment is not None:
         return segment
     message = unwrap(payload.data)
+    signer = message.signer or payload.signer
+    if signer is None:
+        raise Refused(Failure.SIGNATURE_MISSING)
+    return Opened(message.type, message.inner, signer, message.message_id)
+
+
+def wrap_public(metadata: bytes, contact_code: bytes = b"") -> bytes:
+    """Return the ProtocolMessage around a public message, as clients of the reference expect advertisements.
+
+    Args:
+        metadata: an ApplicationMetadataMessage.
+        contact_code: a messenger's own ProtocolMessage, serialised, with the bundles of its contact code; one message
+            then carries both.
+    """
+    return contact_code + ProtocolMessage(public_message=metadata).SerializeToString()
+
+
+def read_public(payload: Payload) -> Opened:
+    """Return the public application message in a payload that holds a ProtocolMessage.
+
+    Raises:
+        Refused: METADATA_MALFORMED, SIGNATURE_INVALID, or SIGNATURE_MISSING where neither layer is signed.
+    """
+    try:
+        metadata = ProtocolMessage.FromString(payload.data).public_message
+    except DecodeError:
+        raise Refused(Failure.METADATA_MALFORMED) from None
+    message = unwrap(metadata)
     signer = message.signer or payload.signer
     if signer is None:
         raise Refused(Failure.SIGNATURE_MISSING)

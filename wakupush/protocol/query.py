@@ -14,9 +14,13 @@ from wakupush.protocol.pb.push_notification_pb2 import (
     PushNotificationQueryInfo,
     PushNotificationQueryResponse,
 )
+from wakupush.protocol.sealing import UnsealableError, unseal
+from wakupush.protocol.uuids import is_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from wakupush.protocol.keys import PrivateKey, PublicKey
 
 #: Bytes of the hash that names a user; other keys name nobody.
 KEY_HASH_BYTES = 64
@@ -35,6 +39,37 @@ class Device:
     grant: bytes = field(repr=False)
     allow_from_contacts_only: bool
     allowed_key_list: tuple[bytes, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Info:
+    """What the answer to a query, or an advertisement, says of a device. Nothing of it is checked yet."""
+
+    #: Names the user, 64 bytes where it names anybody.
+    key_hash: bytes
+    installation_id: str
+    version: int
+    #: Empty where `allowed_key_list` is to be used.
+    access_token: str = field(repr=False)
+    #: The access token, sealed once for each contact.
+    allowed_key_list: tuple[bytes, ...] = field(repr=False, default=())
+    grant: bytes = field(repr=False)
+    #: Compressed, 33 bytes; empty in answers to queries.
+    server_key: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResponse:
+    """A server's answer to a query."""
+
+    #: Of the query that it answers, see `application.Opened.message_id`.
+    message_id: bytes
+    infos: tuple[Info, ...]
+
+
+def encode_query(key_hashes: Iterable[bytes]) -> bytes:
+    """Return the PushNotificationQuery that asks for users (hashes of 64 bytes)."""
+    return PushNotificationQuery(public_keys=key_hashes).SerializeToString()
 
 
 def parse_query(inner: bytes, *, most_keys: int) -> tuple[bytes, ...]:
@@ -83,3 +118,68 @@ def encode_response(message_id: bytes, devices: Iterable[Device]) -> bytes:
     if not infos:
         raise Refused(Failure.NOTHING_KNOWN)
     return PushNotificationQueryResponse(info=infos, message_id=message_id, success=True).SerializeToString()
+
+
+def encode_info(info: Info) -> PushNotificationQueryInfo:
+    """Return the protobuf of a device."""
+    return PushNotificationQueryInfo(
+        access_token=info.access_token,
+        installation_id=info.installation_id,
+        public_key=info.key_hash,
+        allowed_key_list=info.allowed_key_list,
+        grant=info.grant,
+        version=info.version,
+        server_public_key=info.server_key,
+    )
+
+
+def decode_info(message: PushNotificationQueryInfo) -> Info:
+    """Return the device of a protobuf."""
+    return Info(
+        key_hash=message.public_key,
+        installation_id=message.installation_id,
+        version=message.version,
+        access_token=message.access_token,
+        allowed_key_list=tuple(message.allowed_key_list),
+        grant=message.grant,
+        server_key=message.server_public_key,
+    )
+
+
+def parse_response(inner: bytes) -> QueryResponse:
+    """Return a server's answer to a query.
+
+    Args:
+        inner: a PushNotificationQueryResponse.
+
+    Raises:
+        Refused: INNER_MALFORMED.
+    """
+    try:
+        message = PushNotificationQueryResponse.FromString(inner)
+    except DecodeError:
+        raise Refused(Failure.INNER_MALFORMED) from None
+    return QueryResponse(message.message_id, tuple(map(decode_info, message.info)))
+
+
+def find_token(info: Info, user: PublicKey, asker: PrivateKey) -> str | None:
+    """Return the access token of a device, out of the list sealed for its user's contacts if there is one.
+
+    Args:
+        info: as it came.
+        user: whose device it is.
+        asker: a contact of the user, or not.
+
+    Returns:
+        None if there is none for this asker.
+    """
+    if not info.allowed_key_list:
+        return info.access_token if is_uuid(info.access_token) else None
+    shared = asker.shared_key(user)
+    for sealed in info.allowed_key_list:
+        try:
+            token = unseal(shared, sealed).decode("ascii", "replace")
+        except UnsealableError:
+            continue
+        return token if is_uuid(token) else None
+    return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from wakupush.failures import Failure
+from wakupush.failures import Answer, Failure
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.grants import is_granted
 from wakupush.protocol.hashing import shake256_64
@@ -75,6 +75,16 @@ class Unregistration:
 
     installation_id: str
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationResponse:
+    """A server's answer to a registration."""
+
+    #: `request_id` of the registration that it answers, 64 bytes.
+    request_id: bytes
+    #: None for success.
+    error: Answer | None
 
 
 def request_id(sealed: bytes) -> bytes:
@@ -173,6 +183,26 @@ def encode_response(request_id: bytes, failure: Failure | None) -> bytes:
     if error is None:
         raise ValueError(f"{failure.label} is not answered")
     return PushNotificationRegistrationResponse(error=error, request_id=request_id).SerializeToString()
+
+
+def parse_response(inner: bytes) -> RegistrationResponse:
+    """Return a server's answer. An error that the specification does not know counts as INTERNAL_ERROR.
+
+    Args:
+        inner: a PushNotificationRegistrationResponse.
+
+    Raises:
+        Refused: INNER_MALFORMED.
+    """
+    try:
+        message = PushNotificationRegistrationResponse.FromString(inner)
+    except DecodeError:
+        raise Refused(Failure.INNER_MALFORMED) from None
+    error = None if message.success else _ERRORS.get(message.error, Answer.INTERNAL_ERROR)
+    return RegistrationResponse(message.request_id, error)
+
+
+_ERRORS = {answer.value.registration: answer for answer in Answer if answer.value.registration is not None}
 
 
 # gorush pastes the device token into the path of the request to APNs, unescaped, and the topic into a header.

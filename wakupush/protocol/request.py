@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from wakupush.failures import Failure
+from wakupush.failures import Answer, Failure
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.pb.push_notification_pb2 import (
     PushNotification,
@@ -71,6 +71,25 @@ class Request:
     too_many: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a server says of one notification."""
+
+    key_hash: bytes
+    installation_id: str
+    #: None for success.
+    error: Answer | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestResponse:
+    """A server's answer to a request."""
+
+    #: The request's.
+    message_id: bytes
+    reports: tuple[Report, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preferences:
     """What a registered device wants to be notified of."""
@@ -92,6 +111,25 @@ class Admitted(Enum):
 
 
 Decision = Admitted | Filtered | Failure
+
+
+def encode_request(request: Request) -> bytes:
+    """Return the PushNotificationRequest."""
+    return PushNotificationRequest(
+        requests=[
+            PushNotification(
+                access_token=item.access_token,
+                chat_id=item.chat_id,
+                public_key=item.key_hash,
+                installation_id=item.installation_id,
+                message=item.message,
+                type=PushNotification.PushNotificationType.ValueType(item.type),
+                author=item.author,
+            )
+            for item in request.items
+        ],
+        message_id=request.message_id,
+    ).SerializeToString()
 
 
 def parse_request(inner: bytes, *, most_items: int) -> Request:
@@ -196,3 +234,32 @@ def encode_response(request: Request, failures: Sequence[Failure | None]) -> byt
             report.error = failure.answer.value.report or PushNotificationReport.INTERNAL_ERROR
         reports.append(report)
     return PushNotificationResponse(message_id=request.message_id, reports=reports).SerializeToString()
+
+
+def parse_response(inner: bytes) -> RequestResponse:
+    """Return a server's answer. An error that the specification does not know counts as INTERNAL_ERROR.
+
+    Args:
+        inner: a PushNotificationResponse.
+
+    Raises:
+        Refused: INNER_MALFORMED.
+    """
+    try:
+        message = PushNotificationResponse.FromString(inner)
+    except DecodeError:
+        raise Refused(Failure.INNER_MALFORMED) from None
+    return RequestResponse(
+        message.message_id,
+        tuple(
+            Report(
+                report.public_key,
+                report.installation_id,
+                None if report.success else _ERRORS.get(report.error, Answer.INTERNAL_ERROR),
+            )
+            for report in message.reports
+        ),
+    )
+
+
+_ERRORS = {answer.value.report: answer for answer in Answer if answer.value.report is not None}

@@ -10,9 +10,9 @@ import structlog
 from wakupush import metrics, tracing
 from wakupush.events import Event, EventKind
 from wakupush.failures import Failure
-from wakupush.protocol import application, segments
+from wakupush.protocol import application
 from wakupush.protocol.application import Opened
-from wakupush.protocol.payload import seal_asymmetric
+from wakupush.protocol.envelopes import seal_parts
 from wakupush.protocol.topics import content_topic, partitioned_topic
 from wakupush.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.server.opening import Part, forget_parts, put_together
@@ -36,9 +36,6 @@ Type = application.Type
 
 #: Seconds for which the schedule leaves the answers to the worker that committed them.
 HOLD_SECONDS = 30.0
-#: What sealing and the envelope add to an answer at most: padding, two signatures, ECIES, segment, topics.
-ENVELOPE_BYTES = 1024
-
 #: Which queue handles which message, wherever it arrived.
 HOME: dict[int, Queue] = {
     Type.PUSH_NOTIFICATION_REGISTRATION: REGISTRATION,
@@ -208,13 +205,12 @@ def seal_answer(context: Context, entry: Entry, asker: PublicKey, kind: Type.Val
     """
     key = context.identity.private_key
     metadata = application.wrap(kind, inner, key)
-    most = context.settings.waku.max_message_bytes - ENVELOPE_BYTES
     return [
         Answer(
             pubsub_topic=entry.pubsub_topic,
             content_topic=content_topic(partitioned_topic(asker)),
-            payload=seal_asymmetric(part, asker, key),
+            payload=part,
             trace_id=entry.trace_id,
         )
-        for part in ([metadata] if len(metadata) <= most else segments.split(metadata, most))
+        for part in seal_parts(metadata, asker, key, most_bytes=context.settings.waku.max_message_bytes)
     ]

@@ -161,7 +161,10 @@ def _finish(batch: Batch, accepted: Accepted | None) -> None:
         send_entries(batch.context.app, queue, [entry for _, entry in group])
     if accepted and posts:
         _without_fail(_correct, batch, accepted, posts)
-    _without_fail(publishing.publish, batch.context, batch.outbox)
+    # Registrations are answered to keys that stay, and are sent again where the answer was lost.
+    is_ephemeral = batch.queue is not REGISTRATION
+    again_after = batch.context.settings.worker.repeat_answers_after if is_ephemeral else 0.0
+    _without_fail(publishing.publish, batch.context, batch.outbox, again_after=again_after)
 
 
 def _correct(batch: Batch, accepted: Accepted, posts: list[Future[deliveries.Failed]]) -> None:

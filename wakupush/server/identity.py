@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from wakupush import keyfile
 from wakupush.protocol.keys import InvalidKeyError, PrivateKey, PublicKey
 from wakupush.state.registrations import Installation
 
@@ -71,19 +72,16 @@ def load_identity(settings: Settings) -> Identity:
         NoIdentityError: no key, an unreadable file, or no key in it.
     """
     if settings.identity_key is not None:
-        text, source = settings.identity_key.get_secret_value(), "WAKUPUSH_IDENTITY_KEY"
-    elif settings.identity_key_file is not None:
-        source = str(settings.identity_key_file)
         try:
-            text = settings.identity_key_file.read_text()
-        except OSError as error:
-            raise NoIdentityError(f"the private key in {source} cannot be read: {error.strerror}") from None
-    else:
-        raise NoIdentityError("no private key: set WAKUPUSH_IDENTITY_KEY_FILE (`wakupush keygen FILE` makes one)")
-    try:
-        return Identity.of(PrivateKey.from_hex(text))
-    except InvalidKeyError as error:
-        raise NoIdentityError(f"{source} holds no private key: {error}") from None
+            return Identity.of(PrivateKey.from_hex(settings.identity_key.get_secret_value()))
+        except InvalidKeyError as error:
+            raise NoIdentityError(f"WAKUPUSH_IDENTITY_KEY holds no private key: {error}") from None
+    if settings.identity_key_file is not None:
+        try:
+            return Identity.of(keyfile.read(settings.identity_key_file))
+        except keyfile.KeyFileError as error:
+            raise NoIdentityError(str(error)) from None
+    raise NoIdentityError("no private key: set WAKUPUSH_IDENTITY_KEY_FILE (`wakupush keygen FILE` makes one)")
 
 
 def _derive(private_key: PrivateKey, name: str) -> bytes:

@@ -22,12 +22,21 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Answers that one run of the schedule publishes at most.
 SWEEP_LIMIT = 200
+#: Seconds until an answer that the node did not take is published again.
+RETRY_SECONDS = 1.0
 #: Seconds for which a run of the schedule holds them.
 SWEEP_HOLD = 60.0
 
 
-def publish(resources: Resources, outbox: Sequence[tuple[int, Answer]]) -> None:
-    """Publish committed answers; those that the node does not take stay for the schedule."""
+def publish(resources: Resources, outbox: Sequence[tuple[int, Answer]], *, again_after: float = 0.0) -> None:
+    """Publish committed answers; those that the node does not take stay for the schedule.
+
+    Args:
+        resources: of this process.
+        outbox: the answers, with their ids.
+        again_after: seconds after which the schedule publishes them once more; 0 is never. A light client may not be
+            subscribed yet when a fast answer leaves.
+    """
     if not outbox:
         return
     # Nodes do not archive messages that are older than seconds, so the time is that of publishing.
@@ -46,9 +55,12 @@ def publish(resources: Resources, outbox: Sequence[tuple[int, Answer]]) -> None:
         _note(answer, error)
         (left if isinstance(error, NodeUnreachable) else done).append(answer_id)
     with resources.pool.connection() as connection:
-        answers.remove(connection, done)
+        if again_after:
+            answers.postpone(connection, done, again_after)
+        else:
+            answers.remove(connection, done)
         if left:
-            answers.release(connection, left)
+            answers.postpone(connection, left, RETRY_SECONDS)
 
 
 def publish_overdue(resources: Resources) -> int:

@@ -55,9 +55,9 @@ def remove(connection: Connection, ids: Collection[int]) -> None:
     connection.execute(_SQL["remove"], {"ids": list(ids)})
 
 
-def release(connection: Connection, ids: Collection[int]) -> None:
-    """Leave answers that no node has taken to the schedule, from a second from now on."""
-    connection.execute(_SQL["release"], {"ids": list(ids)})
+def postpone(connection: Connection, ids: Collection[int], seconds: float) -> None:
+    """Leave answers to the schedule, from so many seconds from now on."""
+    connection.execute(_SQL["postpone"], {"ids": list(ids), "seconds": seconds})
 
 
 def claim(connection: Connection, limit: int, hold: float) -> list[tuple[int, Answer]]:

@@ -6,17 +6,13 @@ aiohttp, in one thread, costs a third of the CPU time of a synchronous client in
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from threading import Thread
 from typing import TYPE_CHECKING
 
-import aiohttp
-from yarl import URL
-
-from wakupush.waku.codec import encode_message
+from wakupush.waku.async_relay import AsyncRelay
+from wakupush.waku.async_rest import AsyncRest
 from wakupush.waku.errors import NodeError, NodeUnreachable
-from wakupush.waku.rest import check_published, messages_path
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -40,13 +36,12 @@ class Publisher:
     """
 
     def __init__(self, url: str, *, timeout: float, connections: int) -> None:
-        self._url = url.rstrip("/")
-        self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._connections = connections
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="publisher", daemon=True)
         self._thread.start()
-        self._session = self._run(self._open())
+        self._rest = self._run(self._open(url, timeout))
+        self._relay = AsyncRelay(self._rest)
 
     def publish(self, messages: Sequence[tuple[str, WakuMessage]]) -> list[NodeError | None]:
         """Publish messages side by side, and return for each what went wrong.
@@ -61,15 +56,13 @@ class Publisher:
 
     def close(self) -> None:
         """Close all connections and end the thread."""
-        self._run(self._session.close())
+        self._run(self._rest.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    async def _open(self) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._connections), timeout=self._timeout, raise_for_status=False
-        )
+    async def _open(self, url: str, seconds: float) -> AsyncRest:
+        return AsyncRest(url, timeout=seconds, connections=self._connections)
 
     async def _publish_all(self, messages: Sequence[tuple[str, WakuMessage]]) -> list[NodeError | None]:
         gate = asyncio.Semaphore(self._connections)
@@ -92,21 +85,11 @@ class Publisher:
 
     async def _publish_again(self, pubsub_topic: str, message: WakuMessage) -> None:
         try:
-            await self._publish(pubsub_topic, message)
+            await self._relay.publish(pubsub_topic, message)
         except NodeUnreachable:
             # Most often the node closed a connection that was idle.
             await asyncio.sleep(random.uniform(0, MOST_WAIT))
-            await self._publish(pubsub_topic, message)
-
-    async def _publish(self, pubsub_topic: str, message: WakuMessage) -> None:
-        # The topic is one segment of the path, percent-encoded, and must stay so.
-        url = URL(self._url + messages_path(pubsub_topic), encoded=True)
-        content = json.dumps(encode_message(message))
-        try:
-            async with self._session.post(url, data=content, headers={"Content-Type": "application/json"}) as answer:
-                check_published(answer.status, await answer.content.read(1024))
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise NodeUnreachable(f"POST: {type(error).__name__}") from error
+            await self._relay.publish(pubsub_topic, message)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

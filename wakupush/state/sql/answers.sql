@@ -9,8 +9,8 @@ RETURNING id
 -- name: remove
 DELETE FROM answers WHERE id = ANY (%(ids)s)
 
--- name: release
-UPDATE answers SET publish_at = now() + interval '1 second' WHERE id = ANY (%(ids)s)
+-- name: postpone
+UPDATE answers SET publish_at = now() + %(seconds)s * interval '1 second' WHERE id = ANY (%(ids)s)
 
 -- name: claim
 UPDATE answers SET publish_at = now() + %(hold)s * interval '1 second'

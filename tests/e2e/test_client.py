@@ -1,0 +1,507 @@
+"""The client SDK against the whole server: by relay and as a light client, on both kinds of nodes."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+
+import httpx2
+import pytest
+
+from wakupush.client.client import Client, SendingDisabledError
+from wakupush.client.context import Config
+from wakupush.client.events import Advertised, Enrolled
+from wakupush.client.history import History
+from wakupush.client.mailbox import Mailbox
+from wakupush.client.notifying import Recipient
+from wakupush.client.receiving import seal_message
+from wakupush.client.registering import Device, Options, Status
+from wakupush.client.sending import Result
+from wakupush.client.storage import SqliteFile
+from wakupush.client.transport import LightTransport, RelayTransport
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import Process, answers_http, free_port
+from wakupush.devnet.stack import SHARDS
+from wakupush.protocol import application, envelopes, payload, registration, request, segments, topics
+from wakupush.protocol.application import Type
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.grants import grant
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.pb.push_notification_pb2 import PushNotificationQueryInfo, PushNotificationQueryResponse
+from wakupush.protocol.registration import TokenType
+from wakupush.protocol.request import NotificationType
+
+SHARD = SHARDS[0]
+
+
+@pytest.fixture(scope="module", params=["nwaku", "go-waku"])
+def stack(request, start_stack):
+    return start_stack(manners=request.param, settings={"WAKUPUSH_GORUSH__DIALECT": "both"})
+
+
+@pytest.fixture(scope="module")
+def peer_url(stack, tmp_path_factory):
+    """A relay node of the clients' own: ingest is the only reader of the server's."""
+    manners = "nwaku" if answers_http(f"{stack.node_url}/health") else "go-waku"
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    command = [
+        *(sys.executable, "-m", "wakupush.devnet.serve", "waku", "--port", str(port)),
+        *("--manners", manners, "--shard", SHARD),
+    ]
+    log = tmp_path_factory.mktemp("peer") / "log"
+    with Process("peer", command, log=log, ready=lambda: answers_http(f"{url}/debug/v1/info")):
+        for one, other in ((url, stack.node_url), (stack.node_url, url)):
+            httpx2.post(f"{one}/dev/peers", json={"url": other}).raise_for_status()
+        yield url
+
+
+@pytest.fixture
+def kinds(stack, peer_url):
+    return {
+        "relay": lambda: RelayTransport(peer_url, [SHARD]),
+        "light": lambda: LightTransport(stack.node_url, [SHARD]),
+    }
+
+
+@pytest.fixture(params=["relay", "light"])
+def transport(request, kinds):
+    """Make a transport, inside an event loop: each kind on each node."""
+    return kinds[request.param]
+
+
+@pytest.fixture
+def either(request, kinds):
+    """The same, one kind on each node: for what depends on neither."""
+    return kinds[{"nwaku": "relay", "go-waku": "light"}[request.node.callspec.params["stack"]]]
+
+
+@pytest.fixture
+def pushes(stack):
+    """Return the pushes since the last call."""
+    observer = Observer(stack.node_url, stack.gorush_url)
+    yield observer.pushes
+    observer.close()
+
+
+def device(token):
+    return Device(token_type=TokenType.APN, device_token=token, apn_topic="im.status")
+
+
+class Recorder:
+    """A transport that remembers what leaves."""
+
+    def __init__(self, transport):
+        self._transport = transport
+        self.listening = transport.listening
+        self.published = []
+
+    async def publish(self, message):
+        self.published.append(message)
+        await self._transport.publish(message)
+
+
+@asynccontextmanager
+async def people(transport, *names, file=None, **options):
+    """Clients that share a transport and a file."""
+    async with AsyncExitStack() as exits:
+        running = await exits.enter_async_context(transport())
+        file = file or exits.enter_context(SqliteFile(":memory:"))
+        yield [
+            await exits.enter_async_context(
+                Client(PrivateKey.generate(), Recorder(running), file.account(name), **options)
+            )
+            for name in names
+        ]
+
+
+def key(client):
+    return client.account.key.public_key
+
+
+async def eventually(predicate, seconds=15.0):
+    deadline = time.monotonic() + seconds
+    while not (found := predicate()):
+        assert time.monotonic() < deadline, "waited in vain"
+        await asyncio.sleep(0.02)
+    return found
+
+
+async def notify(sender, *recipients, kind=NotificationType.MESSAGE, **fields):
+    targets = await sender.notify(
+        [Recipient(user=each if not isinstance(each, Client) else key(each), **fields) for each in recipients],
+        message_id=os.urandom(32),
+        chat_id="a chat",
+        kind=kind,
+    )
+    return [target.result for target in targets]
+
+
+def test_from_registration_to_push_and_back(stack, transport, pushes):
+    async def run():
+        async with people(transport, "alice", "bob", "carol") as (alice, bob, carol):
+            alice.enable_receiving(device("alice-phone"), [stack.key.public_key])
+            assert await alice.settled(20)
+            [enrolment] = alice.registration.enrolments
+            assert (enrolment.status, enrolment.version) == (Status.REGISTERED, 1)
+
+            with pytest.raises(SendingDisabledError):
+                await notify(bob, alice)
+            bob.enable_sending()
+            message, message_id = seal_message(bob.account.key, key(alice), 1, b"hello")
+            assert await notify(bob, alice, message=message) == [Result.ACCEPTED]
+            [push] = await eventually(pushes)
+            assert push.notification["tokens"] == ["alice-phone"]
+            received = alice.receive(push.notification["data"], ["another chat", "a chat"])
+            assert (received.message.inner, received.chat_id, received.repeated) == (b"hello", "a chat", False)
+            assert received.message.message_id == message_id
+            assert alice.receive(push.notification["data"]).repeated
+            assert carol.receive(push.notification["data"]) is None
+
+            # A new device token, and mentions that are not wanted.
+            alice.enable_receiving(device("alice-new"), [stack.key.public_key], Options(block_mentions=True))
+            assert await alice.settled(20)
+            assert await notify(bob, alice) == [Result.ACCEPTED]
+            [push] = await eventually(pushes)
+            assert push.notification["tokens"] == ["alice-new"]
+            assert await notify(bob, alice, kind=NotificationType.MENTION) == [Result.ACCEPTED]  # and not sent
+
+            # Contacts alone: bob's token is wrong, and nobody gives him another one.
+            alice.set_options(Options(contacts_only=True, contacts=(key(carol),)))
+            assert await alice.settled(20)
+            assert await notify(bob, alice) == [Result.WRONG_TOKEN]
+            carol.enable_sending()
+            assert await notify(carol, alice) == [Result.ACCEPTED]
+            # He becomes a contact: what he knows is still wrong, and he finds the new one by asking.
+            alice.set_options(Options(contacts_only=True, contacts=(key(carol), key(bob))))
+            assert await alice.settled(20)
+            assert await bob.query([key(alice)], force=True)
+            assert await notify(bob, alice) == [Result.ACCEPTED]
+
+            alice.disable_receiving()
+            assert await alice.settled(20)
+            assert await notify(bob, alice) == [Result.NOT_REGISTERED]
+
+    asyncio.run(run())
+
+
+def test_several_users_are_asked_about_at_once_and_what_was_learned_is_kept(stack, either):
+    async def run():
+        async with people(either, "alice", "bob", "dave", "nobody", "carol") as everybody:
+            *registered, nobody, carol = everybody
+            for each in registered:
+                each.enable_receiving(device("d"), [stack.key.public_key])
+            assert all(await asyncio.gather(*(each.settled(30) for each in registered)))
+            carol.enable_sending()
+            known = await carol.query([key(each) for each in (*registered, nobody)])
+            assert [len(each.ways) for each in known] == [1, 1, 1, 0]
+            queries = len(carol._context.transport.published)
+            assert queries == 4
+            # Kept for a day, and so is that nobody knows somebody.
+            await carol.query([key(each) for each in (*registered, nobody)])
+            assert len(carol._context.transport.published) == queries
+            # One query for all whose server is known, and one push request.
+            await carol.query([key(each) for each in registered], force=True)
+            assert len(carol._context.transport.published) == queries + 1
+            assert await notify(carol, *registered) == [Result.ACCEPTED] * 3
+            assert len(carol._context.transport.published) == queries + 2
+
+    asyncio.run(run())
+
+
+def test_advertisements_are_discovered_and_followed(stack, transport):
+    async def run():
+        events = []
+        async with people(transport, "alice", "bob", on_event=events.append) as (alice, bob):
+            discovery = asyncio.create_task(bob.discover(key(alice), 30))
+            alice.enable_receiving(device("d"), [stack.key.public_key])
+            assert await alice.settled(20)
+            [way] = (await discovery).ways
+            assert (way.server, way.installation_id) == (stack.key.public_key, alice.account.installation_id)
+            assert any(isinstance(event, Advertised) for event in events)
+            # Nobody was asked: what was advertised is enough.
+            assert bob._context.transport.published == []
+            bob.enable_sending()
+            assert await notify(bob, alice) == [Result.ACCEPTED]
+            assert len(bob._context.transport.published) == 1
+            # Whoever advertises a list that bob is not on leaves him with what he had.
+            alice.set_options(Options(contacts_only=True))
+            assert await alice.settled(20)
+            advertised = len([event for event in events if isinstance(event, Advertised)])
+            alice.advertise()
+            await eventually(lambda: len([event for event in events if isinstance(event, Advertised)]) > advertised)
+            assert bob.acquaintance(key(alice)).ways == (way,)
+
+    asyncio.run(run())
+
+
+def test_whoever_comes_later_finds_the_latest_advertisement_in_the_store(stack, either):
+    async def run():
+        events = []
+        async with people(either, "alice", on_event=events.append) as (alice,):
+            alice.enable_receiving(device("d"), [stack.key.public_key])
+            assert await alice.settled(20)
+            alice.enable_receiving(device("new"), [stack.key.public_key])
+            assert await alice.settled(20)
+            await eventually(lambda: events and isinstance(events[-1], Advertised))
+        with History(stack.node_url, SHARD) as history:
+            async with people(either, "bob", history=history) as (bob,):
+                [way] = (await bob.discover(key(alice), 10)).ways
+                assert way.version == 2
+                bob.enable_sending()
+                assert await notify(bob, alice) == [Result.ACCEPTED]
+
+    asyncio.run(run())
+
+
+def test_a_restarted_client_goes_on_where_it_was(stack, either, tmp_path):
+    async def run(events):
+        with SqliteFile(tmp_path / "state") as file:
+            async with (
+                either() as running,
+                Client(who, running, file.account("a"), on_event=events.append) as client,
+            ):
+                if not client.registration.enrolments:
+                    client.enable_receiving(device("d"), [stack.key.public_key])
+                assert await client.settled(20)
+                if len(seen) == 1:
+                    client.set_options(Options(muted_chats=("c",)))
+                    assert await client.settled(20)
+                seen.append((client.account.installation_id, client.registration.enrolments[0].version))
+
+    who, seen = PrivateKey.generate(), []
+    first, second = [], []
+    asyncio.run(run(first))
+    asyncio.run(run(second))
+    assert seen == [(seen[0][0], 1), (seen[0][0], 2)]
+    for events in (first, second):
+        assert [event.enrolment.status for event in events if isinstance(event, Enrolled)] == [Status.REGISTERED]
+
+
+def test_nothing_that_leaves_carries_the_senders_key(stack, transport):
+    """Neither a layer's signer, nor a byte of any layer that the network or the server can open."""
+
+    async def run():
+        async with people(transport, "alice", "bob") as (alice, bob):
+            alice.enable_receiving(device("d"), [stack.key.public_key])
+            assert await alice.settled(20)
+            bob.enable_sending()
+            message, _ = seal_message(bob.account.key, key(alice), 1, b"hello")
+            assert await notify(bob, alice, message=message) == [Result.ACCEPTED]
+            return key(alice), key(bob), bob._context.transport.published
+
+    alice, bob, published = asyncio.run(run())
+    assert len(published) == 2
+    query_topic, _ = topics.query_topics(alice.key_hash)
+    signers, layers = [], []
+    for message in published:
+        if message.content_topic == topics.content_topic(query_topic):
+            opened = payload.open_symmetric(message.payload, topics.symmetric_key(query_topic))
+        else:
+            opened = payload.open_asymmetric(message.payload, stack.key)
+        content = application.read(opened)
+        assert not isinstance(content, segments.Segment)
+        signers += [opened.signer, content.signer]
+        layers += [message.payload, message.content_topic.encode(), opened.data, opened.padding, content.inner]
+    assert bob not in signers
+    assert signers[0] == signers[1] != signers[2] == signers[3]  # a key for each, at both layers
+    traces = [
+        *(bob.uncompressed[1:33], bob.uncompressed[33:], bob.key_hash),
+        *(text.encode() for text in (bob.uncompressed.hex(), bob.compressed.hex(), str(bob))),
+    ]
+    assert not [trace for trace in traces for layer in layers if trace in layer]
+    # What the specification wants of the author is a hash.
+    parsed = request.parse_request(application.read(opened).inner, most_items=10)
+    assert [item.author for item in parsed.items] == [bob.author_hash]
+
+
+def test_in_anonymous_mode_the_server_knows_no_chat_key(stack, either):
+    async def run():
+        async with AsyncExitStack() as exits:
+            running = await exits.enter_async_context(either())
+            file = exits.enter_context(SqliteFile(":memory:"))
+            alice = Client(PrivateKey.generate(), running, file.account("a"), Config(anonymous=True))
+            bob = Client(PrivateKey.generate(), running, file.account("b"))
+            for each in (alice, bob):
+                await exits.enter_async_context(each)
+            assert alice.push_key != key(alice)
+            alice.enable_receiving(
+                device("d"), [stack.key.public_key], Options(contacts_only=True, contacts=(key(bob),))
+            )
+            assert await alice.settled(20)
+            bob.enable_sending()
+            assert await notify(bob, alice) == []
+            bob.learn_push_key(key(alice), alice.push_key)  # by a contact update
+            discovery = asyncio.create_task(bob.discover(key(alice), 20))
+            await asyncio.sleep(2)  # until he listens
+            alice.advertise()
+            assert len((await discovery).ways) == 1
+            assert await notify(bob, alice) == [Result.ACCEPTED]
+            return key(alice).key_hash, alice.push_key.key_hash
+
+    chat, push = asyncio.run(run())
+    with stack.connect() as connection:
+        registered = {bytes(row[0]) for row in connection.execute("SELECT key_hash FROM registrations")}
+    assert push in registered
+    assert chat not in registered
+
+
+def test_a_node_that_restarts_is_subscribed_to_again(stack, peer_url, either):
+    async def run():
+        async with people(either, "alice", "bob") as (alice, bob):
+            alice.enable_receiving(device("d"), [stack.key.public_key])
+            assert await alice.settled(20)
+            for url in {stack.node_url, peer_url}:
+                httpx2.post(f"{url}/dev/restart").raise_for_status()
+            bob.enable_sending()
+
+            async def accepted():
+                await bob.query([key(alice)], force=True)
+                return await notify(bob, alice) == [Result.ACCEPTED]
+
+            deadline = time.monotonic() + 60
+            while not await accepted():
+                assert time.monotonic() < deadline
+            alice.enable_receiving(device("new"), [stack.key.public_key])
+            assert await alice.settled(40)
+
+    asyncio.run(run())
+
+
+class Bot:
+    """A server that answers registrations, and later nothing, or lies."""
+
+    def __init__(self, transport):
+        self.key = PrivateKey.generate()
+        self._box = Mailbox(self.key)
+        self._transport = transport
+        self.behaviour = "honest"
+        self.lies = 0
+        self._tasks = set()
+
+    def listening(self):
+        return self._transport.listening(self._box.content_topic, self._receive)
+
+    def _receive(self, message):
+        opened = self._box.take(message)
+        if opened is None or self.behaviour == "down":
+            return
+        answers = {
+            Type.PUSH_NOTIFICATION_REGISTRATION: self._register,
+            Type.PUSH_NOTIFICATION_REQUEST: self._lie_about_request,
+        }[opened.type]
+        for signer, kind, inner in answers(opened):
+            self.send(signer, opened.signer, kind, inner)
+
+    def send(self, signer, recipient, kind, inner):
+        [message] = envelopes.to_key(signer, recipient, kind, inner, timestamp=time.time_ns())
+        task = asyncio.create_task(self._transport.publish(message))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _register(self, opened):
+        inner = registration.encode_response(registration.request_id(opened.inner), None)
+        # First somebody else says so: that must not count.
+        yield PrivateKey.generate(), Type.PUSH_NOTIFICATION_REGISTRATION_RESPONSE, inner
+        yield self.key, Type.PUSH_NOTIFICATION_REGISTRATION_RESPONSE, inner
+
+    def _lie_about_request(self, opened):
+        """Say success with another key's signature, about another message, and of another device."""
+        asked = request.parse_request(opened.inner, most_items=10)
+        kind = Type.PUSH_NOTIFICATION_RESPONSE
+        self.lies += 1
+        yield PrivateKey.generate(), kind, request.encode_response(asked, [None])
+        yield self.key, kind, request.encode_response(request.Request(b"another", asked.items), [None])
+        foreign = request.Item(
+            key_hash=bytes(64), installation_id="x", access_token="", type=1, chat_id=b"", author=b"", message=b""
+        )
+        yield self.key, kind, request.encode_response(request.Request(asked.message_id, (foreign,)), [None])
+
+
+@contextmanager
+def frozen(process):
+    """Stop a process and its children for a while, as a machine without time would."""
+    os.killpg(process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGCONT)
+
+
+def test_of_three_servers_one_is_down_one_slow_and_one_lies_and_there_is_one_push(stack, transport, pushes):
+    async def run():
+        async with people(transport, "alice", "bob") as (alice, bob):
+            running = alice._context.transport
+            down, liar = Bot(running), Bot(running)
+            async with down.listening(), liar.listening():
+                servers = [down.key.public_key, stack.key.public_key, liar.key.public_key]
+                discovery = asyncio.create_task(bob.discover(key(alice), 60))
+                alice.enable_receiving(device("one-push"), servers)
+                assert await alice.settled(40)
+                await discovery
+                await eventually(lambda: len(bob.acquaintance(key(alice)).ways) == 3, 30)
+                down.behaviour, liar.behaviour = "down", "lying"
+                bob.enable_sending()
+                with frozen(stack.workers["dispatch"]):
+                    notification = asyncio.create_task(notify(bob, alice))
+                    # Longer than anybody waits for one server.
+                    await eventually(lambda: len(bob._context.transport.published) >= 3, 40)
+                    assert not notification.done()
+                assert await notification == [Result.ACCEPTED]
+                assert liar.lies
+                return alice.push_key.key_hash
+
+    key_hash = asyncio.run(run())
+    with stack.connect() as connection:
+        query = "SELECT state FROM deliveries WHERE key_hash = %s"
+        deadline = time.monotonic() + 10
+        while connection.execute(query, [key_hash]).fetchall() != [("delivered",)]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert len([push for push in pushes() if push.notification["tokens"] == ["one-push"]]) == 1
+
+
+def test_what_a_lying_server_tells_of_a_user_is_not_learned(stack, either):
+    async def run():
+        async with people(either, "alice", "bob") as (alice, bob):
+            alice.enable_receiving(device("d"), [stack.key.public_key])
+            assert await alice.settled(20)
+            liar = Bot(alice._context.transport)
+            token = alice.registration.access_token
+            name, _ = topics.query_topics(key(alice).key_hash)
+            topic_key = topics.symmetric_key(name)
+
+            def info(signed_for):
+                return PushNotificationQueryInfo(
+                    access_token=token,
+                    installation_id=alice.account.installation_id,
+                    public_key=key(alice).key_hash,
+                    grant=grant(alice.account.key, signed_for, token) if signed_for else bytes(65),
+                    version=99,
+                )
+
+            def receive(message):
+                try:
+                    asked = application.read(payload.open_symmetric(message.payload, topic_key))
+                except Refused:
+                    return
+                kind = Type.PUSH_NOTIFICATION_QUERY_RESPONSE
+                lies = (
+                    (info(None), asked.message_id),  # no grant
+                    (info(stack.key.public_key), asked.message_id),  # another server's grant
+                    (info(liar.key.public_key), bytes(32)),  # an answer to another question
+                )
+                for lie, message_id in lies:
+                    inner = PushNotificationQueryResponse(info=[lie], message_id=message_id, success=True)
+                    liar.send(liar.key, asked.signer, kind, inner.SerializeToString())
+                    liar.lies += 1
+
+            async with alice._context.transport.listening(topics.content_topic(name), receive):
+                bob.enable_sending()
+                [known] = await bob.query([key(alice)])
+                await eventually(lambda: liar.lies == 3)
+                assert [(way.server, way.version) for way in known.ways] == [(stack.key.public_key, 1)]
+                assert await notify(bob, alice) == [Result.ACCEPTED]
+
+    asyncio.run(run())

@@ -1,0 +1,169 @@
+"""`wakupush client` as a person and a program use it, and the README's examples as they stand there."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import Process, wait_until
+from wakupush.protocol.keys import PrivateKey
+
+README = Path(__file__).parents[2] / "README.md"
+SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def stack(start_stack):
+    return start_stack()
+
+
+@pytest.fixture
+def observer(stack):
+    observer = Observer(stack.node_url, stack.gorush_url)
+    yield observer
+    observer.close()
+
+
+class Person:
+    """Somebody with a key, at a command line."""
+
+    def __init__(self, directory, stack, name):
+        self.directory, self.stack, self.name = directory, stack, name
+        [made] = self.run("keygen", str(directory / f"{name}.key"), keyless=True)
+        self.public_key = made["public_key"]
+
+    def command(self, *arguments, keyless=False, node=None):
+        common = ["--json", "--node", node or self.stack.node_url]
+        common += [] if keyless else ["--key", str(self.directory / f"{self.name}.key")]
+        return [sys.executable, "-m", "wakupush", "client", *common, *arguments]
+
+    def run(self, *arguments, code=0, **options):
+        """Run a command and return the rows that it prints."""
+        result = subprocess.run(
+            self.command(*arguments, **options), capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+        assert result.returncode == code, result.stdout + result.stderr
+        self.complaint = result.stderr
+        return json.loads(result.stdout) if result.stdout else []
+
+    def register(self, stack, *more, code=0):
+        server, token = str(stack.key.public_key), f"{self.name}-phone"
+        return self.run("register", "--server", server, "--device-token", token, *more, code=code)
+
+
+@pytest.fixture
+def person(stack, tmp_path):
+    return lambda name: Person(tmp_path, stack, name)
+
+
+def test_everything_in_turn(stack, person, observer):
+    alice, bob = person("alice"), person("bob")
+    assert alice.run("status") == []
+    server = str(stack.key.public_key)
+    registered = {"server": server, "status": "registered", "version": 1, "error": None}
+    assert alice.register(stack) == [registered]
+    assert alice.run("status") == [registered]
+    [way] = bob.run("query", alice.public_key)
+    assert (way["user"], way["server"], way["version"]) == (alice.public_key, server, 1)
+    [sent] = bob.run("send", alice.public_key, "--chat", "c", "--text", "hello", "--message-id", "ab" * 32)
+    assert sent == {"user": alice.public_key, "installation_id": way["installation_id"], "result": "accepted"}
+    pushes = []
+    wait_until(lambda: pushes.extend(observer.pushes()) or pushes, timeout=10, what="the push")
+    assert pushes[0].notification["tokens"] == ["alice-phone"]
+    # The same message again is the same notification.
+    bob.run("send", alice.public_key, "--chat", "c", "--message-id", "ab" * 32)
+    assert alice.run("unregister") == [{**registered, "status": "unregistered", "version": 2}]
+    assert bob.run("query", alice.public_key, code=3) == []
+    assert bob.run("send", alice.public_key, "--chat", "c", code=1)[0]["result"] == "not_registered"
+    assert alice.run("advertise", code=1) == []
+
+
+def test_advertised_discovered_and_listened_to(stack, person):
+    alice, bob = person("alice"), person("bob")
+    alice.register(stack, "--contacts-only", "--contact", bob.public_key)
+    log = alice.directory / "listen.log"
+    listening = Process("listen", bob.command("listen", alice.public_key, "--seconds", "30"), log=log)
+    with listening:
+        begun = time.monotonic()
+        while "learned" not in log.read_text():
+            assert time.monotonic() < begun + SECONDS
+            assert alice.run("advertise") == [{"advertised": 1}]
+    events = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    assert {"event": "learned", "user": alice.public_key}.items() <= events[0].items()
+    # Another process of bob's knows it too; a stranger could not have used it.
+    assert len(bob.run("discover", alice.public_key)) == 1
+    carol = person("carol")
+    assert carol.run("discover", alice.public_key, "--wait", "0.5", code=3) == []
+    assert carol.run("query", alice.public_key, code=3) == []
+
+
+def test_exit_codes(stack, person):
+    alice = person("alice")
+    assert alice.run("send", alice.public_key, "--chat", "c", code=1) == []  # nobody knows her
+    assert alice.run("query", "0x1234", code=2) == []
+    assert "a public key has" in alice.complaint
+    assert alice.run("keygen", str(alice.directory / "alice.key"), code=2, keyless=True) == []
+    assert alice.run("status", code=2, keyless=True) == []
+    assert alice.run("status", "--no-such-option", code=2) == []
+    silent = str(PrivateKey.generate().public_key)
+    [asked] = alice.run("register", "--server", silent, "--device-token", "t", "--wait", "3", code=3)
+    assert asked["status"] == "asked"
+    assert alice.run("query", alice.public_key, code=4, node="http://127.0.0.1:1") == []
+    refused = alice.register(stack, "--platform", "apn", "--apn-topic", "im status", code=1)
+    assert {each["error"] for each in refused} == {None, "MALFORMED_MESSAGE"}
+    (alice.directory / "alice.key.state").write_bytes(b"no database")
+    assert alice.run("status", code=2) == []
+
+
+def test_no_token_is_printed(stack, person):
+    alice, bob = person("alice"), person("bob")
+    alice.register(stack)
+    state = (alice.directory / "alice.key.state").read_bytes()
+    tokens = set(re.findall(rb'"access_token":"([0-9a-f-]{36})"', state))
+    printed = json.dumps([bob.run("query", alice.public_key), alice.run("status")]) + bob.complaint
+    assert tokens
+    assert not any(token.decode() in printed for token in tokens)
+    assert "alice-phone" not in printed
+
+
+def test_the_examples_of_the_readme(stack, tmp_path):
+    """The commands of the section run one after the other, in one shell, and each ends with 0."""
+    [section] = re.findall(r"^## The client\n(.*?)^## ", README.read_text(), re.MULTILINE | re.DOTALL)
+    [block] = re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    script = f"""
+    set -eu
+    wakupush() {{ "{sys.executable}" -m wakupush "$@"; }}
+    NODE={stack.node_url} SERVER={stack.key.public_key}
+    {block}
+    """
+    root = str(README.parent)
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": root}
+    result = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "registered" in result.stdout
+    assert "accepted" in result.stdout
+    for name in ("keygen", "register", "status", "advertise", "discover", "query", "send", "listen", "unregister"):
+        assert re.search(rf"(client|\$\w+) {name}\b", block), f"no example of {name}"
+
+
+def test_the_python_examples_of_the_guide_run(stack, tmp_path):
+    text = (README.parent / "docs" / "client.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert blocks
+    whole = "\n".join(blocks)
+    values = {"NODE": stack.node_url, "SERVER": str(stack.key.public_key), "STATE": str(tmp_path / "state")}
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(README.parent), **values}
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", whole], env=environment, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "accepted" in result.stdout

@@ -1,0 +1,214 @@
+"""What is learned of users: only what is granted, only what is newer, devices by their last activity."""
+
+import uuid
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wakupush.client.acquaintances import (
+    ABSENT_SECONDS,
+    KEEP_SECONDS,
+    MOST_INSTALLATIONS,
+    MOST_SERVERS,
+    Acquaintance,
+)
+from wakupush.client.querying import MOST_USERS, Query, group
+from wakupush.client.storage import ACQUAINTANCE
+from wakupush.protocol import application, payload, query
+from wakupush.protocol.advertisement import encode_advertisement, parse_advertisement
+from wakupush.protocol.application import Opened, Type
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.grants import grant
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.pb.push_notification_pb2 import PushNotificationQueryResponse
+from wakupush.protocol.query import Info, encode_info
+from wakupush.protocol.sealing import seal
+
+USER, SERVER, OTHER_SERVER, ME, EVE = (PrivateKey.generate() for _ in range(5))
+TOKEN, NEW_TOKEN = str(uuid.uuid4()), str(uuid.uuid4())
+
+
+def info(server=SERVER, token=TOKEN, installation="phone", version=1, user=USER, **fields):
+    values = {
+        "key_hash": user.public_key.key_hash,
+        "installation_id": installation,
+        "version": version,
+        "access_token": token,
+        "grant": grant(user, server.public_key, token),
+        "server_key": server.public_key.compressed,
+        **fields,
+    }
+    return Info(**values)
+
+
+def learn(*infos, known=None, server=None, now=0.0, asker=ME):
+    known = known or Acquaintance(user=USER.public_key)
+    return known.learn(infos, asker=asker, server=server and server.public_key, now=now)
+
+
+def tokens(known, now=0.0):
+    return [way.access_token for way in known.usable(now)]
+
+
+def test_learns_from_an_advertisement_and_from_an_answer():
+    assert tokens(learn(info())) == [TOKEN]
+    answered = learn(info(server_key=b""), server=SERVER)
+    assert [way.server for way in answered.usable(0)] == [SERVER.public_key]
+
+
+def test_a_token_sealed_for_contacts_opens_for_them_alone():
+    sealed = (bytes(40), seal(USER.shared_key(ME.public_key), TOKEN.encode()))
+    listed = info(access_token="", allowed_key_list=sealed)
+    assert tokens(learn(listed)) == [TOKEN]
+    assert tokens(learn(listed, asker=EVE)) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        info(grant=b""),
+        info(grant=grant(EVE, SERVER.public_key, TOKEN)),
+        info(grant=grant(USER, OTHER_SERVER.public_key, TOKEN)),
+        info(grant=grant(USER, SERVER.public_key, NEW_TOKEN)),
+        info(key_hash=EVE.public_key.key_hash),
+        info(user=EVE),
+        info(server_key=b"no key"),
+        info(installation=""),
+        info(token="no uuid"),
+        info(access_token="", allowed_key_list=(seal(USER.shared_key(ME.public_key), b"no uuid"),)),
+    ],
+)
+def test_what_is_not_granted_or_no_token_is_not_learned(wrong):
+    assert learn(wrong).ways == ()
+
+
+def test_an_answer_by_a_server_without_a_grant_is_not_learned():
+    assert learn(info(), server=OTHER_SERVER).ways == ()
+
+
+def test_the_newest_registration_counts_in_any_order():
+    old, new = info(version=1), info(version=2, token=NEW_TOKEN)
+    assert tokens(learn(old, new)) == tokens(learn(new, old)) == [NEW_TOKEN]
+
+
+def test_after_a_wrong_token_an_old_advertisement_does_not_bring_it_back_but_the_server_does():
+    known = learn(info()).wrong("phone", SERVER.public_key, TOKEN)
+    assert tokens(known) == []
+    assert known.is_to_be_asked(0)
+    assert tokens(learn(info(), known=known)) == []
+    assert tokens(learn(info(), known=known, server=SERVER)) == [TOKEN]
+    assert tokens(learn(info(version=2, token=NEW_TOKEN), known=known)) == [NEW_TOKEN]
+
+
+def test_another_token_is_not_wrong():
+    known = learn(info())
+    assert known.wrong("phone", SERVER.public_key, NEW_TOKEN).ways == known.ways
+    assert known.wrong("tablet", SERVER.public_key, TOKEN).ways == known.ways
+    assert known.wrong("phone", OTHER_SERVER.public_key, TOKEN).ways == known.ways
+
+
+def test_tokens_are_used_for_a_day_and_then_as_a_last_resort():
+    known = learn(info(), now=100)
+    assert not known.is_to_be_asked(100 + KEEP_SECONDS - 1)
+    later = 100 + KEEP_SECONDS + 1
+    assert known.is_to_be_asked(later)
+    assert known.usable(later) == []
+    assert list(known.devices(later, most=3)) == ["phone"]
+
+
+def test_nobody_is_asked_again_at_once_about_a_user_whom_nobody_knew():
+    known = Acquaintance(user=USER.public_key).asked(100)
+    assert not known.is_to_be_asked(100 + ABSENT_SECONDS - 1)
+    assert known.is_to_be_asked(100 + ABSENT_SECONDS)
+
+
+def test_devices_by_last_activity_capped_and_only_those_that_are_meant():
+    known = learn(*(info(installation=str(number)) for number in range(6)))
+    for number, at in ((4, 40.0), (2, 30.0), (0, 20.0), (1, 10.0)):
+        known = known.active(str(number), at)
+    known = known.active("2", 5.0)  # an old message says nothing new
+    assert list(known.devices(0, most=3)) == ["4", "2", "0"]
+    assert list(known.devices(0, most=3, only=("1", "0"))) == ["0", "1"]
+    assert known.devices(0, most=3, only=()) == {}
+
+
+def test_a_device_has_all_its_servers():
+    known = learn(info(), info(server=OTHER_SERVER))
+    assert {way.server for way in known.devices(0, most=3)["phone"]} == {SERVER.public_key, OTHER_SERVER.public_key}
+
+
+def test_what_strangers_send_is_bounded():
+    infos = [info(installation=str(number)) for number in range(MOST_INSTALLATIONS + 30)]
+    known = learn(*infos)
+    for number in range(100):
+        known = known.active(str(number), float(number))
+    assert len({way.installation_id for way in known.ways}) == MOST_INSTALLATIONS
+    assert len(known.activity) == MOST_INSTALLATIONS
+    many = learn(*(info(server=PrivateKey.generate()) for _ in range(MOST_SERVERS + 5)))
+    assert len(many.ways) == MOST_SERVERS
+
+
+def test_it_is_kept_as_it_is_and_shows_no_token():
+    known = replace(learn(info()).active("phone", 3.0).asked(5.0), push_key=EVE.public_key)
+    assert ACQUAINTANCE.load(ACQUAINTANCE.dump(known)) == known
+    assert TOKEN not in repr(known)
+
+
+def test_users_of_one_server_are_asked_about_together_and_strangers_alone():
+    others = [PrivateKey.generate() for _ in range(3)]
+    shared = [
+        Acquaintance(user=each.public_key).learn([info(user=each)], asker=ME, server=None, now=0) for each in others
+    ]
+    strangers = [Acquaintance(user=PrivateKey.generate().public_key) for _ in range(2)]
+    groups = group([*shared, *strangers])
+    assert sorted(map(len, groups)) == [1, 1, 3]
+    assert {each.public_key for each in others} in map(set, groups)
+    assert group([]) == []
+    crowd = [replace(shared[0], user=PrivateKey.generate().public_key) for _ in range(MOST_USERS + 1)]
+    assert sorted(map(len, group(crowd))) == [1, MOST_USERS]
+
+
+def response(message_id, *infos):
+    return PushNotificationQueryResponse(info=map(encode_info, infos), message_id=message_id).SerializeToString()
+
+
+def test_only_the_answer_to_the_very_query_is_read():
+    asked = Query([USER.public_key], PrivateKey.generate())
+    kind = Type.PUSH_NOTIFICATION_QUERY_RESPONSE
+    good = Opened(kind, response(asked.message_id, info()), SERVER.public_key, b"")
+    assert asked.answered(good) == (info(),)
+    assert asked.answered(replace(good, inner=response(bytes(32), info()))) == ()
+    assert asked.answered(replace(good, type=Type.PUSH_NOTIFICATION_RESPONSE)) == ()
+    assert asked.answered(replace(good, inner=b"\xff")) == ()
+
+
+def test_a_query_names_its_users_and_its_id_is_the_servers():
+    key = PrivateKey.generate()
+    asked = Query([USER.public_key, EVE.public_key], key)
+    message = asked.message(bytes(32), 5)
+    opened = application.read(query_payload(message))
+    assert query.parse_query(opened.inner, most_keys=10) == (USER.public_key.key_hash, EVE.public_key.key_hash)
+    assert (opened.message_id, opened.signer, message.timestamp) == (asked.message_id, key.public_key, 5)
+    assert asked.topic == USER.public_key.key_hash.hex()
+
+
+def query_payload(message):
+    return payload.open_symmetric(message.payload, bytes(32))
+
+
+@given(st.binary(max_size=200))
+def test_advertisements_of_strangers_are_read_or_refused(data):
+    try:
+        infos = parse_advertisement(data)
+    except Refused:
+        return
+    assert learn(*infos).ways == ()
+
+
+def test_an_advertisement_reads_back():
+    assert parse_advertisement(encode_advertisement([info(), info(server=OTHER_SERVER)])) == (
+        info(),
+        info(server=OTHER_SERVER),
+    )

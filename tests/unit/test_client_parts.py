@@ -1,0 +1,241 @@
+"""The smaller parts of the client: storage, mailbox, advertiser, what a push is about, pacing."""
+
+import json
+import os
+import uuid
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wakupush.client.accounts import Account
+from wakupush.client.advertising import SETTLE_SECONDS, Advertiser
+from wakupush.client.backoff import Backoff
+from wakupush.client.context import Config
+from wakupush.client.documents import UnreadableError
+from wakupush.client.kept import Seen, Settings
+from wakupush.client.mailbox import MOST_INCOMPLETE, Mailbox
+from wakupush.client.receiving import parse, receive, seal_message
+from wakupush.client.storage import SEEN, SETTINGS, SqliteFile
+from wakupush.client.transport import FILTER_PAUSE, FILTER_REQUESTS, Listeners, Pacer
+from wakupush.protocol import envelopes, notification, topics
+from wakupush.protocol.application import Type
+from wakupush.protocol.hashing import shake256_64
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.query import Info
+from wakupush.protocol.waku_message import WakuMessage
+
+ME, EVE = PrivateKey.generate(), PrivateKey.generate()
+
+
+# --- storage ---
+
+
+def test_what_is_put_survives_and_is_the_owners_alone(tmp_path):
+    path = tmp_path / "state"
+    kept = Settings(installation_id="i", push_key=b"secret", sending=True)
+    with SqliteFile(path) as file:
+        file.account("a").put(SETTINGS, "", Settings())
+        file.account("a").put(SETTINGS, "", kept)
+        assert file.account("b").get(SETTINGS, "") is None
+    assert path.stat().st_mode & 0o077 == 0
+    with SqliteFile(path) as file:
+        assert file.account("a").get(SETTINGS, "") == kept
+    assert b"secret" not in repr(kept).encode()
+
+
+def test_two_processes_may_use_a_file(tmp_path):
+    with SqliteFile(tmp_path / "state") as one, SqliteFile(tmp_path / "state") as other:
+        one.account("a").put(SEEN, "1", Seen())
+        other.account("a").put(SEEN, "2", Seen())
+        assert sorted(one.account("a").names(SEEN)) == ["1", "2"]
+
+
+def test_what_is_old_is_forgotten():
+    with SqliteFile(":memory:") as file:
+        storage = file.account("a")
+        storage.put(SEEN, "1", Seen())
+        storage.forget(SEEN, 1.0)
+        assert storage.names(SEEN) == ["1"]
+        storage.forget(SEEN, 1e12)
+        assert storage.names(SEEN) == []
+
+
+def test_what_cannot_be_read_says_so_without_its_content(tmp_path):
+    with SqliteFile(tmp_path / "state") as file:
+        storage = file.account("a")
+        storage.put(SETTINGS, "", Settings())
+        file.run("UPDATE documents SET value = ?", json.dumps({"push_key": "no hex but a secret"}))
+        with pytest.raises(UnreadableError, match="settings") as caught:
+            storage.get(SETTINGS, "")
+    assert "secret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+# --- mailbox ---
+
+
+def sent(inner, *, sender=EVE, most_bytes=envelopes.MOST_MESSAGE_BYTES):
+    return envelopes.to_key(
+        sender, ME.public_key, Type.PUSH_NOTIFICATION_RESPONSE, inner, timestamp=1, most_bytes=most_bytes
+    )
+
+
+def test_messages_come_out_as_they_went_in():
+    [message] = sent(b"hello")
+    opened = Mailbox(ME).take(message)
+    assert (opened.inner, opened.signer, opened.type) == (b"hello", EVE.public_key, Type.PUSH_NOTIFICATION_RESPONSE)
+    assert message.content_topic == topics.content_topic(topics.partitioned_topic(ME.public_key))
+    assert Mailbox(EVE).take(message) is None
+
+
+def test_segments_are_put_together_in_any_order_and_not_across_senders():
+    inner = os.urandom(5000)
+    box, parts = Mailbox(ME), sent(inner, most_bytes=2000)
+    foreign = sent(inner, most_bytes=2000, sender=PrivateKey.generate())
+    assert len(parts) > 3
+    Random(1).shuffle(parts)
+    taken = [box.take(part) for part in (foreign[0], *parts[:-1], parts[0])]
+    assert set(taken) == {None}
+    assert box.take(parts[-1]).inner == inner
+
+
+def test_segments_that_are_never_complete_are_bounded():
+    box = Mailbox(ME)
+    for _ in range(3 * MOST_INCOMPLETE):
+        assert box.take(sent(os.urandom(3000), most_bytes=2000)[0]) is None
+    assert len(box._parts) <= MOST_INCOMPLETE
+
+
+@given(st.binary(max_size=300))
+def test_what_strangers_send_is_nothing(data):
+    assert Mailbox(ME).take(WakuMessage(payload=data, content_topic="")) is None
+
+
+# --- advertising ---
+
+
+def info(installation):
+    return Info(key_hash=bytes(64), installation_id=installation, version=1, access_token="t", grant=b"g")
+
+
+def test_advertises_after_a_change_and_then_periodically():
+    advertiser = Advertiser(100)
+    assert advertiser.due([info("me")], 1e9) is None
+    advertiser.changed(10)
+    assert advertiser.due([info("me")], 10) is None
+    assert advertiser.due([info("me")], 10 + SETTLE_SECONDS) == [info("me")]
+    assert advertiser.due([info("me")], 110) is None
+    assert advertiser.due([info("me")], 111) == [info("me")]
+
+
+def test_that_nothing_is_registered_any_more_is_advertised_once():
+    advertiser = Advertiser(100)
+    advertiser.changed(0)
+    assert advertiser.due([], 1) == []
+    assert advertiser.next_at is None
+
+
+def test_other_installations_are_handed_on_while_they_are_heard_of_but_no_hearsay():
+    advertiser = Advertiser(100)
+    advertiser.heard([info("tablet"), info("desktop")], "me", 0)
+    advertiser.heard([info("me"), info("stale")], "me", 0)  # our own, as it comes back
+    advertiser.heard([], "me", 0)
+    advertiser.changed(0)
+    assert advertiser.due([info("me")], 1) == [info("me"), info("tablet")]
+    advertiser.changed(300)
+    assert advertiser.due([info("me")], 301) == [info("me")]
+
+
+# --- what a push is about ---
+
+
+def data(dialect, account, message=b"", chat="chat"):
+    return parse(
+        notification.data(
+            dialect,
+            key_hash=account.push_key.public_key.key_hash,
+            installation_id=account.installation_id,
+            chat_id=shake256_64(chat.encode()),
+            message=message,
+        )
+    )
+
+
+@pytest.mark.parametrize("dialect", ["spec", "status", "both"])
+def test_account_chat_and_message_are_found_in_every_dialect(dialect):
+    accounts = [Account.of(PrivateKey.generate(), str(uuid.uuid4())) for _ in range(3)]
+    message, message_id = seal_message(EVE, accounts[1].key.public_key, 1, b"hello")
+    known = set()
+    received = receive(data(dialect, accounts[1], message), accounts, ["other", "chat"], known.__contains__)
+    assert (received.account, received.chat_id, received.repeated) == (accounts[1], "chat", False)
+    assert (received.message.inner, received.message.signer) == (b"hello", EVE.public_key)
+    assert received.message.message_id == message_id
+    known.add(message_id)
+    assert receive(data(dialect, accounts[1], message), accounts, [], known.__contains__).repeated
+
+
+@pytest.mark.parametrize("dialect", ["spec", "status", "both"])
+@pytest.mark.parametrize("message", [b"", b"not for us", seal_message(EVE, EVE.public_key, 1, b"x")[0]])
+def test_what_cannot_be_opened_is_to_be_fetched(dialect, message):
+    account = Account.of(ME, str(uuid.uuid4()))
+    received = receive(data(dialect, account, message, chat="unknown"), [account], ["chat"], lambda _: True)
+    assert (received.message, received.chat_id, received.repeated) == (None, None, False)
+
+
+def test_a_push_for_somebody_else_is_none():
+    account, other = (Account.of(PrivateKey.generate(), str(uuid.uuid4())) for _ in range(2))
+    assert receive(data("both", other), [account], [], lambda _: False) is None
+
+
+def test_an_anonymous_account_is_found_by_its_push_key_and_opens_with_its_chat_key():
+    account = Account.of(ME, str(uuid.uuid4()), PrivateKey.generate())
+    assert account.is_anonymous
+    message, _ = seal_message(EVE, ME.public_key, 1, b"hello")
+    assert receive(data("status", account, message), [account], [], lambda _: False).message.inner == b"hello"
+
+
+JSON = st.recursive(st.none() | st.integers() | st.text(), st.lists, max_leaves=5)
+
+
+@given(st.dictionaries(st.sampled_from(["chat_id", "chatId", "message", "publicKey", "installation_ids"]), JSON))
+def test_any_data_can_be_parsed(values):
+    account = Account.of(ME, str(uuid.uuid4()))
+    assert receive(parse(values), [account], [], lambda _: False) is None
+
+
+# --- pacing ---
+
+
+def test_filter_requests_are_spread():
+    pacer, now, times = Pacer(FILTER_PAUSE, FILTER_REQUESTS), 1000.0, []
+    for _ in range(100):
+        now += pacer.wait(now)
+        times.append(now)
+    assert all(later - earlier >= FILTER_PAUSE - 1e-6 for earlier, later in pairwise(times))
+    assert all(later - first >= 60 - 1e-6 for first, later in zip(times, times[FILTER_REQUESTS:], strict=False))
+    assert Pacer(FILTER_PAUSE, FILTER_REQUESTS).wait(5.0) == 0
+
+
+def test_waits_double_up_to_the_most():
+    waits = [Backoff(first=2, most=20).wait(attempt, Random(1)) for attempt in range(1, 8)]
+    bounds = [2, 4, 8, 16, 20, 20, 20]
+    assert all(bound <= wait <= 1.2 * bound for bound, wait in zip(bounds, waits, strict=True))
+
+
+def test_a_listener_that_fails_does_not_hurt_the_others():
+    listeners, got = Listeners(), []
+    message = WakuMessage(payload=b"", content_topic="t")
+    for receiver in (lambda _: 1 / 0, got.append):
+        listeners.add("t", receiver)
+    listeners.deliver([message, WakuMessage(payload=b"", content_topic="other")])
+    assert got == [message]
+    listeners.remove("t", got.append)
+    assert "t" in listeners
+
+
+def test_fewer_than_three_devices_are_refused():
+    with pytest.raises(ValueError, match="at least 3"):
+        Config(most_devices=2)

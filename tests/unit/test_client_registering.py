@@ -1,0 +1,396 @@
+"""The registering client against a server of a few lines, whose messages and answers may get lost."""
+
+import uuid
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from wakupush.client.registering import MOST_VERSION, Device, Options, Registrar, State, Status
+from wakupush.client.storage import REGISTRATION
+from wakupush.failures import Answer
+from wakupush.protocol import registration
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.grants import is_granted
+from wakupush.protocol.keys import PrivateKey, PublicKey
+from wakupush.protocol.query import find_token
+from wakupush.protocol.registration import (
+    Limits,
+    RegistrationResponse,
+    TokenType,
+    Unregistration,
+    open_registration,
+    parse_response,
+    request_id,
+)
+
+KEY, CONTACT, OTHER = (PrivateKey.generate() for _ in range(3))
+PHONE = Device(token_type=TokenType.APN, device_token="phone", apn_topic="im.status")
+TABLET = Device(token_type=TokenType.FIREBASE, device_token="tablet")
+LIMITS = Limits(list_items=100, list_item_bytes=256, text_bytes=1000)
+INSTALLATION = str(uuid.uuid4())
+
+
+class Server:
+    """A server with the real rules."""
+
+    def __init__(self):
+        self.key = PrivateKey.generate()
+        self.stored = None
+        self.version = 0
+        self.asked = []
+
+    @property
+    def public_key(self):
+        return self.key.public_key
+
+    def take(self, sealed, client=KEY):
+        """Return the answer to a registration, opened again."""
+        message = open_registration(sealed, self.key, client.public_key)
+        self.asked.append(message)
+        failure = None
+        try:
+            taken = registration.check(
+                message, client=client.public_key, server=self.public_key, stored_version=self.version, limits=LIMITS
+            )
+            self.version = taken.version
+            self.stored = None if isinstance(taken, Unregistration) else taken
+        except Refused as refused:
+            failure = refused.failure
+        return parse_response(registration.encode_response(request_id(sealed), failure))
+
+
+def registrar(state=None, key=KEY):
+    return Registrar(key, INSTALLATION, state or State(), random=Random(1))
+
+
+def registered(server, options=None, device=PHONE):
+    """Return a registrar that is registered with a server."""
+    client = registrar()
+    client.set_options(options or Options())
+    client.enable(device)
+    client.set_servers([server.public_key])
+    exchange(client, server)
+    return client
+
+
+def exchange(client, server, now=0.0):
+    """Let a client and its only server talk until nothing is due, and return how often they did."""
+    count = 0
+    while asking := client.due(now):
+        [each] = asking
+        client.answered(server.public_key, server.take(each.sealed), now)
+        count += 1
+    return count
+
+
+def status(client):
+    [enrolment] = client.state.enrolments
+    return enrolment.status
+
+
+def refuse(client, server, error, now=0.0):
+    [asking] = client.due(now)
+    return client.answered(server.public_key, RegistrationResponse(request_id(asking.sealed), error), now)
+
+
+def test_nothing_happens_until_it_is_switched_on():
+    client = registrar()
+    client.set_options(Options(contacts_only=True))
+    client.set_servers([Server().public_key])
+    assert client.due(1e9) == []
+    assert client.next_at is None
+    assert client.infos() == []
+
+
+def test_registers_and_is_done():
+    server = Server()
+    client = registered(server)
+    assert status(client) is Status.REGISTERED
+    assert client.next_at is None
+    assert server.stored.device_token == "phone"
+    assert server.stored.access_token == client.state.access_token
+    assert client.due(1e9) == []
+
+
+def test_a_device_is_checked_at_once():
+    with pytest.raises(ValueError, match="APN topic"):
+        Device(token_type=TokenType.APN, device_token="x")
+    with pytest.raises(ValueError, match="no device token"):
+        Device(token_type=TokenType.FIREBASE, device_token="")
+
+
+@pytest.mark.parametrize("foreign", ["request_id", "signer"])
+def test_an_answer_to_something_else_is_none(foreign):
+    server = Server()
+    client = registrar()
+    client.enable(PHONE)
+    client.set_servers([server.public_key])
+    [asking] = client.due(0)
+    answer = server.take(asking.sealed)
+    signer = server.public_key
+    if foreign == "request_id":
+        answer = replace(answer, request_id=bytes(64))
+    else:
+        signer = OTHER.public_key
+    assert client.answered(signer, answer, 0) is None
+    assert status(client) is Status.ASKED
+
+
+def test_without_an_answer_the_same_bytes_go_again_after_growing_waits():
+    client = registrar()
+    client.enable(PHONE)
+    client.set_servers([Server().public_key])
+    now, waits, sent = 0.0, [], set()
+    for _ in range(14):
+        [asking] = client.due(now)
+        assert client.due(now) == []
+        sent.add(asking.sealed)
+        waits.append(client.next_at - now)
+        now = client.next_at
+    assert len(sent) == 1
+    assert all(5 * 2**index <= wait <= 6 * 2**index for index, wait in enumerate(waits[:9]))
+    assert all(wait <= 3600 * 1.2 for wait in waits)
+    assert waits[-1] >= 3600
+
+
+def test_an_internal_error_is_tried_again_later():
+    server = Server()
+    client = registrar()
+    client.enable(PHONE)
+    client.set_servers([server.public_key])
+    taken = refuse(client, server, Answer.INTERNAL_ERROR)
+    assert (taken.status, taken.error) == (Status.DUE, Answer.INTERNAL_ERROR)
+    assert client.due(4.9) == []
+    before = client.next_at
+    refuse(client, server, Answer.INTERNAL_ERROR, now=before)
+    assert client.next_at - before >= 10
+    exchange(client, server, now=client.next_at)
+    assert status(client) is Status.REGISTERED
+
+
+@pytest.mark.parametrize("error", [Answer.MALFORMED_MESSAGE, Answer.UNSUPPORTED_TOKEN_TYPE])
+def test_what_is_wrong_is_not_sent_again_until_it_is_changed(error):
+    server = Server()
+    client = registrar()
+    client.enable(PHONE)
+    client.set_servers([server.public_key])
+    taken = refuse(client, server, error)
+    assert (taken.status, taken.error) == (Status.REFUSED, error)
+    assert client.due(1e9) == []
+    client.set_options(Options(block_mentions=True))
+    assert exchange(client, server) == 1
+    assert status(client) is Status.REGISTERED
+
+
+@pytest.mark.parametrize("stored", [1, 2, 77, 2**40, MOST_VERSION - 1])
+def test_the_version_moves_beyond_the_servers(stored):
+    server = Server()
+    server.version = stored
+    client = registrar()
+    client.enable(PHONE)
+    client.set_servers([server.public_key])
+    now, count = 0.0, 0
+    while status(client) is not Status.REGISTERED:
+        count += exchange(client, server, now)
+        now = client.next_at or now
+    assert server.version > stored
+    assert count <= 66
+    assert [message.version for message in server.asked] == sorted({message.version for message in server.asked})
+
+
+def test_a_server_without_room_above_is_given_up():
+    server = Server()
+    server.version = MOST_VERSION
+    client = registrar()
+    client.enable(PHONE)
+    client.set_servers([server.public_key])
+    now = 0.0
+    while client.next_at is not None:
+        now = client.next_at
+        exchange(client, server, now)
+    assert status(client) is Status.REFUSED
+    assert len(server.asked) <= 66
+
+
+def test_a_new_device_token_is_registered_with_the_same_access_token():
+    server = Server()
+    client = registered(server)
+    before = client.state.access_token
+    client.enable(replace(PHONE, device_token="new"))
+    assert exchange(client, server) == 1
+    assert (server.stored.device_token, server.stored.version, server.stored.access_token) == ("new", 2, before)
+    client.enable(replace(PHONE, device_token="new"))
+    assert exchange(client, server) == 0
+
+
+BOTH = (CONTACT.public_key, OTHER.public_key)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "renewed"),
+    [
+        (Options(), Options(muted_chats=("c",)), False),
+        (Options(), Options(contacts_only=True, contacts=BOTH), True),
+        (Options(contacts_only=True, contacts=BOTH), Options(contacts_only=True, contacts=BOTH[:1]), True),
+        (Options(contacts_only=True, contacts=BOTH[:1]), Options(contacts_only=True, contacts=BOTH), False),
+        (Options(contacts_only=True, contacts=BOTH), Options(contacts=BOTH), False),
+        (Options(contacts=BOTH), Options(contacts=BOTH[:1]), False),
+    ],
+)
+def test_the_access_token_is_renewed_for_those_who_may_no_longer(before, after, renewed):
+    server = Server()
+    client = registered(server, before)
+    token = client.state.access_token
+    client.set_options(after)
+    assert exchange(client, server) == 1
+    assert (server.stored.access_token != token) == renewed
+    assert is_granted(server.stored.grant, KEY.public_key, server.public_key, server.stored.access_token)
+
+
+def test_contacts_alone_find_the_token_in_what_is_advertised():
+    server = Server()
+    client = registered(server, Options(contacts_only=True, contacts=(CONTACT.public_key,)))
+    [info] = client.infos()
+    assert info.access_token == ""
+    assert find_token(info, KEY.public_key, CONTACT) == client.state.access_token
+    assert find_token(info, KEY.public_key, OTHER) is None
+    assert is_granted(info.grant, KEY.public_key, server.public_key, client.state.access_token)
+
+
+def test_options_leave_as_hashes():
+    server = Server()
+    options = Options(
+        blocked_chats=("b",), blocked_users=(OTHER.public_key,), muted_chats=("m",), mention_chats=("w",), enabled=False
+    )
+    registered(server, options)
+    blocked = (registration.shake256_64(b"b"), OTHER.public_key.author_hash)
+    assert server.stored.blocked_chat_list == blocked
+    assert server.stored.muted_chat_list == (registration.shake256_64(b"m"),)
+    assert server.stored.allowed_mentions_chat_list == (registration.shake256_64(b"w"),)
+    assert not server.stored.enabled
+
+
+def test_disabling_unregisters_and_a_new_token_comes_with_the_next_time():
+    server = Server()
+    client = registered(server)
+    token = client.state.access_token
+    client.disable()
+    assert client.state.access_token == ""
+    assert exchange(client, server) == 1
+    assert server.asked[-1].unregister
+    assert (server.stored, server.version, status(client)) == (None, 2, Status.UNREGISTERED)
+    client.enable(PHONE)
+    client.set_servers([server.public_key])
+    exchange(client, server)
+    assert (server.version, server.stored.access_token == token) == (3, False)
+
+
+def test_a_server_that_is_left_is_told_and_one_never_asked_is_not():
+    first, second, never = Server(), Server(), Server()
+    client = registered(first)
+    client.set_servers([second.public_key, never.public_key])
+    client.set_servers([second.public_key])
+    servers = {each.public_key: each for each in (first, second, never)}
+    for asking in client.due(0):
+        client.answered(asking.server, servers[asking.server].take(asking.sealed), 0)
+    assert first.asked[-1].unregister
+    assert never.asked == []
+    assert {each.server: each.status for each in client.state.enrolments} == {
+        first.public_key: Status.UNREGISTERED,
+        second.public_key: Status.REGISTERED,
+        never.public_key: Status.UNREGISTERED,
+    }
+    assert [info.server_key for info in client.infos()] == [second.public_key.compressed]
+
+
+def test_no_secret_is_shown():
+    client = registered(Server())
+    shown = repr(client.state) + repr(client.infos()) + repr(client.due(0))
+    assert client.state.access_token not in shown
+    assert "phone" not in shown
+
+
+class Machine(RuleBasedStateMachine):
+    """Whatever is changed, lost and restarted: in the end all servers have the same, and it is the latest."""
+
+    @initialize(seed=st.integers(0, 2**32))
+    def begin(self, seed):
+        self.random = Random(seed)
+        self.servers = {server.public_key: server for server in (Server() for _ in range(3))}
+        self.client = registrar()
+        self.now = 0.0
+        self.answers = []
+
+    @rule(which=st.sets(st.integers(0, 2)), device=st.sampled_from([PHONE, TABLET]))
+    def enable(self, which, device):
+        self.client.enable(device)
+        self.client.set_servers([list(self.servers)[index] for index in which])
+
+    @rule(contacts_only=st.booleans(), contacts=st.sampled_from([(), BOTH, BOTH[:1]]), muted=st.booleans())
+    def change(self, contacts_only, contacts, muted):
+        self.client.set_options(
+            Options(contacts_only=contacts_only, contacts=contacts, muted_chats=("c",) if muted else ())
+        )
+
+    @rule()
+    def disable(self):
+        self.client.disable()
+
+    @rule(seconds=st.floats(0, 5000), lose=st.booleans(), lose_answer=st.booleans())
+    def send(self, seconds, lose, lose_answer):
+        self.now += seconds
+        for asking in self.client.due(self.now):
+            if not lose:
+                answer = asking.server, self.servers[asking.server].take(asking.sealed)
+                if not lose_answer:
+                    self.answers.append(answer)
+
+    @rule(fail=st.booleans())
+    def answer(self, fail):
+        self.random.shuffle(self.answers)
+        for signer, response in self.answers:
+            failed = replace(response, error=Answer.INTERNAL_ERROR) if fail else response
+            self.client.answered(signer, failed, self.now)
+        self.answers.clear()
+
+    @rule()
+    def restart(self):
+        state = REGISTRATION.load(REGISTRATION.dump(self.client.state))
+        assert state == self.client.state
+        self.client = registrar(state)
+
+    @invariant()
+    def what_is_new_has_a_greater_version(self):
+        for server in getattr(self, "servers", {}).values():
+            by_version = {}
+            for message in server.asked:
+                by_version.setdefault(message.version, message.SerializeToString())
+                assert by_version[message.version] == message.SerializeToString()
+
+    def teardown(self):
+        if not hasattr(self, "servers"):
+            return
+        while self.client.next_at is not None:
+            self.now = max(self.now, self.client.next_at)
+            for asking in self.client.due(self.now):
+                self.client.answered(asking.server, self.servers[asking.server].take(asking.sealed), self.now)
+        state = self.client.state
+        wanted = {each.server for each in state.enrolments if each.wanted} if state.device else set()
+        for key, server in self.servers.items():
+            if key in wanted:
+                assert server.stored.device_token == state.device.device_token
+                assert server.stored.access_token == state.access_token
+                assert server.stored.allow_from_contacts_only == state.options.contacts_only
+                assert len(server.stored.allowed_key_list) == len(state.options.contacts) * state.options.contacts_only
+                assert len(server.stored.muted_chat_list) == len(state.options.muted_chats)
+            else:
+                assert server.stored is None
+        assert {PublicKey(info.server_key) for info in self.client.infos()} == wanted
+
+
+TestMachine = Machine.TestCase
+TestMachine.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)

@@ -1,0 +1,509 @@
+"""The command line of the client: ``wakupush client``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+import sqlite3
+import sys
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from wakupush.usage import USAGE as _USAGE
+from wakupush.usage import fail as _fail
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from wakupush.client.acquaintances import Acquaintance
+    from wakupush.client.client import Client
+    from wakupush.client.events import Event
+    from wakupush.client.registering import Enrolment
+    from wakupush.client.transport import LightTransport, RelayTransport
+    from wakupush.protocol.keys import PrivateKey, PublicKey
+
+# Commands import what they need when they run: `wakupush --help` starts without aiohttp.
+# ruff: noqa: PLC0415
+
+app = typer.Typer(
+    help="Register, advertise, ask and send as a client of push notification servers.", no_args_is_help=True
+)
+
+
+class Exit(IntEnum):
+    """Exit codes; 2 is a wrong argument or file."""
+
+    DONE = 0
+    #: A server refused, or there is nobody to notify.
+    REFUSED = 1
+    USAGE = _USAGE
+    #: Nobody answered in time.
+    NO_ANSWER = 3
+    #: The Waku node cannot be reached, or did not take a message.
+    NODE = 4
+
+
+class Mode(StrEnum):
+    """How the node is used."""
+
+    LIGHT = "light"
+    RELAY = "relay"
+
+
+class Platform(StrEnum):
+    """Whose device token it is."""
+
+    APN = "apn"
+    FIREBASE = "firebase"
+
+
+class Kind(StrEnum):
+    """What a notification is about."""
+
+    MESSAGE = "message"
+    MENTION = "mention"
+    JOIN = "join"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Common:
+    """The options of every command."""
+
+    key: Path | None
+    node: str
+    mode: Mode
+    shard: str
+    state: Path | None
+    anonymous: bool
+    as_json: bool
+
+
+Seconds = Annotated[float, typer.Option("--wait", help="Seconds to wait for answers.", min=0.1)]
+Users = Annotated[list[str], typer.Argument(help="Public keys, 0x04… or compressed.", metavar="USER…")]
+
+
+@app.callback()
+def common(
+    context: typer.Context,
+    *,
+    key: Annotated[Path | None, typer.Option(help="File with the chat key; `keygen` makes one.")] = None,
+    node: Annotated[str, typer.Option(help="REST API of a Waku node.")] = "http://127.0.0.1:8645",
+    mode: Annotated[
+        Mode, typer.Option(help="light: filter and light push; relay: this must be its only reader.")
+    ] = Mode.LIGHT,
+    shard: Annotated[str, typer.Option(help="Pubsub topic of the server.")] = "/waku/2/rs/16/32",
+    state: Annotated[Path | None, typer.Option(help="SQLite file; beside the key unless given.")] = None,
+    anonymous: Annotated[
+        bool, typer.Option("--anonymous", help="Register with a key of its own; counts when a key is first used.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON for programs instead of text for people.")] = False,
+) -> None:
+    """Register, advertise, ask and send as a client of push notification servers.
+
+    Exits with 0 if all is done, 1 if a server refused or nobody can be notified, 2 for a wrong argument or file, 3 if
+    nobody answered in time, 4 if the node did not do its part.
+    """
+    context.obj = _Common(key=key, node=node, mode=mode, shard=shard, state=state, anonymous=anonymous, as_json=as_json)
+
+
+@app.command()
+def keygen(context: typer.Context, file: Annotated[Path, typer.Argument(help="Where the private key goes.")]) -> None:
+    """Make a chat key and print its public key."""
+    from wakupush import keyfile
+
+    try:
+        key = keyfile.make(file)
+    except keyfile.KeyFileError as error:
+        _fail(str(error))
+    if context.obj.as_json:
+        _show(context.obj, [{"public_key": str(key.public_key)}])
+    else:
+        typer.echo(str(key.public_key))
+
+
+@app.command()
+def whoami(context: typer.Context) -> None:
+    """Show the public key, the one that is registered, and the installation id."""
+
+    async def work(session: _Session) -> Exit:
+        client = session.client
+        keys = {"public_key": client.account.key.public_key, "push_key": client.push_key}
+        shown = {name: str(key) for name, key in keys.items()}
+        _show(context.obj, [{**shown, "installation_id": client.account.installation_id}])
+        return Exit.DONE
+
+    _run(context.obj, work, offline=True)
+
+
+@app.command()
+def register(
+    context: typer.Context,
+    *,
+    server: Annotated[list[str], typer.Option(help="Public key of a server; repeatable.")],
+    device_token: Annotated[str, typer.Option(help="What Apple or Google gave this device.")],
+    platform: Annotated[Platform, typer.Option(help="Whose token it is.")] = Platform.FIREBASE,
+    apn_topic: Annotated[str, typer.Option(help="Bundle id of the app; for apn.")] = "",
+    contacts_only: Annotated[bool, typer.Option("--contacts-only", help="Only contacts may notify.")] = False,
+    contact: Annotated[list[str] | None, typer.Option(help="Public key of a contact; repeatable.")] = None,
+    block_chat: Annotated[list[str] | None, typer.Option(help="Chat id; repeatable.")] = None,
+    block_user: Annotated[list[str] | None, typer.Option(help="Public key; repeatable.")] = None,
+    mute_chat: Annotated[list[str] | None, typer.Option(help="Chat id; repeatable.")] = None,
+    mention_chat: Annotated[list[str] | None, typer.Option(help="Chat whose mentions are wanted; repeatable.")] = None,
+    block_mentions: Annotated[bool, typer.Option("--block-mentions", help="No mentions at all.")] = False,
+    wait: Seconds = 15.0,
+) -> None:
+    """Register with servers and no others, wait for their answers, and advertise."""
+    from wakupush.client.registering import Device, Options
+    from wakupush.protocol.registration import TokenType
+
+    servers = _keys(server)
+    options = Options(
+        contacts_only=contacts_only,
+        contacts=_keys(contact or ()),
+        blocked_chats=tuple(block_chat or ()),
+        blocked_users=_keys(block_user or ()),
+        muted_chats=tuple(mute_chat or ()),
+        mention_chats=tuple(mention_chat or ()),
+        block_mentions=block_mentions,
+    )
+    token_type = {Platform.APN: TokenType.APN, Platform.FIREBASE: TokenType.FIREBASE}[platform]
+    try:
+        device = Device(token_type=token_type, device_token=device_token, apn_topic=apn_topic)
+    except ValueError as error:
+        _fail(str(error))
+
+    async def work(session: _Session) -> Exit:
+        session.client.enable_receiving(device, servers, options)
+        return await _settle(session, wait)
+
+    _run(context.obj, work)
+
+
+@app.command()
+def status(context: typer.Context) -> None:
+    """Show how it stands with the servers, without asking them."""
+
+    async def work(session: _Session) -> Exit:
+        _show(context.obj, [_enrolment(each) for each in session.client.registration.enrolments])
+        return Exit.DONE
+
+    _run(context.obj, work, offline=True)
+
+
+@app.command()
+def unregister(context: typer.Context, wait: Seconds = 15.0) -> None:
+    """Unregister everywhere, as on logout."""
+
+    async def work(session: _Session) -> Exit:
+        session.client.disable_receiving()
+        return await _settle(session, wait)
+
+    _run(context.obj, work)
+
+
+@app.command()
+def advertise(context: typer.Context, wait: Seconds = 15.0) -> None:
+    """Advertise the servers on the contact code topic."""
+
+    async def work(session: _Session) -> Exit:
+        if not any(each.status == "registered" for each in session.client.registration.enrolments):
+            _complain("nothing is registered")
+            return Exit.REFUSED
+        session.client.advertise()
+        infos = await session.advertised(wait)
+        _show(context.obj, [{"advertised": infos}] if infos is not None else [])
+        return Exit.NO_ANSWER if infos is None else Exit.DONE
+
+    _run(context.obj, work)
+
+
+@app.command()
+def discover(
+    context: typer.Context, user: Annotated[str, typer.Argument(help="Public key.")], wait: Seconds = 15.0
+) -> None:
+    """Listen to a user's contact code topic until a way to notify is advertised."""
+    [key] = _keys([user])
+
+    async def work(session: _Session) -> Exit:
+        known = await session.client.discover(key, wait)
+        _show(context.obj, _ways([known]))
+        return Exit.DONE if known.ways else Exit.NO_ANSWER
+
+    _run(context.obj, work)
+
+
+@app.command()
+def query(context: typer.Context, users: Users) -> None:
+    """Ask servers how users can be notified, each question under a key of its own."""
+    keys = _keys(users)
+
+    async def work(session: _Session) -> Exit:
+        session.client.enable_sending()
+        begun = time.time()
+        known = await session.client.query(keys, force=True)
+        ways = _ways(known, since=begun)
+        _show(context.obj, ways)
+        answered = {way["user"] for way in ways}
+        return Exit.DONE if all(str(each.user) in answered for each in known) else Exit.NO_ANSWER
+
+    _run(context.obj, work)
+
+
+@app.command()
+def send(
+    context: typer.Context,
+    *,
+    users: Users,
+    chat: Annotated[str, typer.Option(help="Id of the chat; it leaves as a hash.")],
+    kind: Annotated[Kind, typer.Option(help="What the notification is about.")] = Kind.MESSAGE,
+    text: Annotated[str, typer.Option(help="Goes with the push, encrypted to the user.")] = "",
+    message_id: Annotated[str, typer.Option(help="64 hex digits; random unless given.")] = "",
+) -> None:
+    """Ask for a push to the devices of users, under keys of their own."""
+    from wakupush.client.notifying import Recipient
+    from wakupush.client.receiving import seal_message
+    from wakupush.protocol.request import NotificationType
+
+    keys = _keys(users)
+    kinds = {
+        Kind.MESSAGE: NotificationType.MESSAGE,
+        Kind.MENTION: NotificationType.MENTION,
+        Kind.JOIN: NotificationType.REQUEST_TO_JOIN_COMMUNITY,
+    }
+    try:
+        message = bytes.fromhex(message_id) or secrets.token_bytes(32)
+    except ValueError:
+        _fail("the message id is written in hex digits")
+
+    async def work(session: _Session) -> Exit:
+        from wakupush.client.sending import Result
+
+        sender = session.client.account.key
+        recipients = [
+            Recipient(user=user, message=seal_message(sender, user, 0, text.encode())[0] if text else b"")
+            for user in keys
+        ]
+        session.client.enable_sending()
+        targets = await session.client.notify(recipients, message_id=message, chat_id=chat, kind=kinds[kind])
+        _show(
+            context.obj,
+            [
+                {"user": str(each.user), "installation_id": each.installation_id, "result": each.result.value}
+                for each in targets
+            ],
+        )
+        results = {each.result for each in targets}
+        if not targets:
+            _complain("no device of these users is known to any server")
+            return Exit.REFUSED
+        if results == {Result.ACCEPTED}:
+            return Exit.DONE
+        return Exit.NO_ANSWER if results <= {Result.ACCEPTED, Result.FAILED} else Exit.REFUSED
+
+    _run(context.obj, work)
+
+
+@app.command()
+def listen(
+    context: typer.Context,
+    users: Annotated[list[str] | None, typer.Argument(help="Users to follow.", metavar="[USER…]")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Stop after so many seconds.", min=0.1)] = None,
+) -> None:
+    """Stay registered and advertised, follow users, and print what happens, until Ctrl-C."""
+    keys = _keys(users or ())
+
+    async def work(session: _Session) -> Exit:
+        session.on_event = lambda event: _show_event(context.obj, event)
+        for key in keys:
+            await session.client.follow(key)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await asyncio.Event().wait()
+        return Exit.DONE
+
+    _run(context.obj, work)
+
+
+class _Session:
+    """A client for the length of a command."""
+
+    def __init__(self, common: _Common) -> None:
+        self.common = common
+        self.client: Client
+        self.on_event: Callable[[Event], None] = lambda _: None
+        self._advertised: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def happened(self, event: Event) -> None:
+        """Take note of an event."""
+        from wakupush.client.events import Advertised
+
+        if isinstance(event, Advertised) and not self._advertised.done():
+            self._advertised.set_result(event.infos)
+        self.on_event(event)
+
+    async def advertised(self, seconds: float) -> int | None:
+        """Wait for an advertisement, and return how many entries it had; None if there was none in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.shield(self._advertised)
+        except TimeoutError:
+            return None
+
+
+async def _settle(session: _Session, seconds: float) -> Exit:
+    """Wait for the answers of all servers, show them, and let the change be advertised."""
+    from wakupush.client.registering import Status
+
+    is_settled = await session.client.settled(seconds)
+    enrolments = session.client.registration.enrolments
+    if any(each.version and each.status in {Status.REGISTERED, Status.UNREGISTERED} for each in enrolments):
+        await session.advertised(seconds)
+    _show(session.common, [_enrolment(each) for each in enrolments])
+    if any(each.status is Status.REFUSED for each in enrolments):
+        return Exit.REFUSED
+    return Exit.DONE if is_settled else Exit.NO_ANSWER
+
+
+def _run(common: _Common, work: Callable[[_Session], Awaitable[Exit]], *, offline: bool = False) -> NoReturn:
+    """Do a command's work with a client, and exit."""
+    import structlog
+
+    from wakupush import keyfile
+    from wakupush.client.documents import UnreadableError
+    from wakupush.waku.errors import NodeError
+
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger("warning"),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    if common.key is None:
+        _fail("--key FILE says whose client it is; `wakupush client keygen FILE` makes a key")
+    try:
+        key = keyfile.read(common.key)
+        code = asyncio.run(_with_client(common, key, work, offline=offline))
+    except keyfile.KeyFileError as error:
+        _fail(str(error))
+    except (OSError, sqlite3.Error, UnreadableError) as error:
+        _fail(f"the state cannot be used: {error}")
+    except NodeError as error:
+        _complain(f"the node at {common.node} did not do its part: {error}")
+        code = Exit.NODE
+    except KeyboardInterrupt:
+        code = Exit.DONE
+    sys.exit(code)
+
+
+async def _with_client(
+    common: _Common, key: PrivateKey, work: Callable[[_Session], Awaitable[Exit]], *, offline: bool
+) -> Exit:
+    from wakupush.client.client import Client
+    from wakupush.client.context import Config
+    from wakupush.client.history import History
+    from wakupush.client.storage import SqliteFile
+
+    session = _Session(common)
+    path = common.state or Path(f"{common.key}.state")
+    async with AsyncExitStack() as exits:
+        file = exits.enter_context(SqliteFile(path))
+        transport = _transport(common)
+        session.client = Client(
+            key,
+            transport,
+            file.account(str(key.public_key)),
+            Config(anonymous=common.anonymous),
+            history=exits.enter_context(History(common.node, common.shard)),
+            on_event=session.happened,
+        )
+        if not offline:
+            await exits.enter_async_context(transport)
+            await exits.enter_async_context(session.client)
+        return await work(session)
+
+
+def _transport(common: _Common) -> RelayTransport | LightTransport:
+    from wakupush.client.transport import LightTransport, RelayTransport
+
+    kinds: dict[Mode, type[RelayTransport | LightTransport]] = {
+        Mode.LIGHT: LightTransport,
+        Mode.RELAY: RelayTransport,
+    }
+    return kinds[common.mode](common.node, [common.shard])
+
+
+def _enrolment(each: Enrolment) -> dict[str, Any]:
+    return {
+        "server": str(each.server),
+        "status": each.status.value,
+        "version": each.version,
+        "error": None if each.error is None else each.error.name,
+    }
+
+
+def _ways(known: Sequence[Acquaintance], since: float = 0.0) -> list[dict[str, Any]]:
+    """Return the ways to notify users that were learned since a time; the tokens stay where they are."""
+    return [
+        {
+            "user": str(each.user),
+            "installation_id": way.installation_id,
+            "server": str(way.server),
+            "version": way.version,
+        }
+        for each in known
+        for way in each.ways
+        if way.learned_at >= since
+    ]
+
+
+def _show_event(common: _Common, event: Event) -> None:
+    from wakupush.client.events import Advertised, Enrolled, Learned, Unsent
+
+    rows: list[dict[str, Any]]
+    match event:
+        case Enrolled(enrolment):
+            rows = [{"event": "enrolled", **_enrolment(enrolment)}]
+        case Advertised(infos):
+            rows = [{"event": "advertised", "infos": infos}]
+        case Learned(acquaintance):
+            rows = [{"event": "learned", **way} for way in _ways([acquaintance])]
+        case Unsent(error):
+            rows = [{"event": "unsent", "error": error}]
+    for row in rows:
+        text = json.dumps(row) if common.as_json else "  ".join(f"{name} {value}" for name, value in row.items())
+        print(text, flush=True)  # noqa: T201 - what the command is for
+
+
+def _show(common: _Common, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows: a JSON array, or a table each."""
+    if common.as_json:
+        typer.echo(json.dumps(rows))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    # One below the other: keys are long, and nobody is helped by half of one.
+    for row in rows:
+        table = Table.grid(padding=(0, 2))
+        for name, value in row.items():
+            table.add_row(name, "" if value is None else str(value))
+        Console(highlight=False, width=200).print(table)
+
+
+def _keys(texts: Sequence[str]) -> tuple[PublicKey, ...]:
+    from wakupush.protocol.keys import InvalidKeyError, PublicKey
+
+    try:
+        return tuple(PublicKey.from_hex(text) for text in texts)
+    except InvalidKeyError as error:
+        _fail(f"{error}")
+
+
+def _complain(text: str) -> None:
+    typer.echo(f"wakupush: {text}", err=True)

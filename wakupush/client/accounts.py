@@ -1,0 +1,41 @@
+"""Who a client is."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wakupush.protocol.keys import PrivateKey
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user on one device.
+
+    In anonymous mode `push_key` is not the chat key: servers learn it alone, and it is a secret between the user and
+    those who may notify.
+    """
+
+    #: The chat key.
+    key: PrivateKey
+    #: A uuid.
+    installation_id: str
+    #: Registers and is notified.
+    push_key: PrivateKey
+
+    @classmethod
+    def of(cls, key: PrivateKey, installation_id: str, push_key: PrivateKey | None = None) -> Account:
+        """Return an account that is anonymous if it has a push key of its own."""
+        return cls(key, installation_id, push_key or key)
+
+    @staticmethod
+    def new_installation_id() -> str:
+        """Return an id for a new installation."""
+        return str(uuid.uuid4())
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether servers do not learn the chat key."""
+        return self.push_key is not self.key

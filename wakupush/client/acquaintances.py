@@ -1,0 +1,161 @@
+"""What a client knows of the users that it may notify: their devices, servers and access tokens. Sans-IO."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from wakupush.client.documents import Key  # noqa: TC001 - pydantic reads the annotations
+from wakupush.protocol.grants import is_granted
+from wakupush.protocol.keys import InvalidKeyError, PublicKey
+from wakupush.protocol.query import find_token
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from wakupush.protocol.keys import PrivateKey
+    from wakupush.protocol.query import Info
+
+#: Seconds for which an access token is used without asking again.
+KEEP_SECONDS = 86_400.0
+#: Seconds for which a user of whom no server knew anything is not asked about again.
+ABSENT_SECONDS = 3600.0
+#: Installations of a user that are kept, and servers of an installation.
+MOST_INSTALLATIONS, MOST_SERVERS = 20, 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """A server through which a device can be notified."""
+
+    installation_id: str
+    server: Key
+    #: Empty if the server said that it is wrong: a newer one is to be asked for.
+    access_token: str = field(repr=False)
+    #: Of the registration that it comes from.
+    version: int
+    #: When it was learned, in seconds since the epoch.
+    learned_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acquaintance:
+    """What is known of a user."""
+
+    #: The key that is registered.
+    user: Key
+    ways: tuple[Way, ...] = ()
+    #: When each installation was last active, in seconds since the epoch.
+    activity: dict[str, float] = field(default_factory=dict)
+    #: When servers were last asked about the user.
+    asked_at: float | None = None
+    #: In anonymous mode: the key with which the user has registered instead of this one.
+    push_key: Key | None = None
+
+    def learn(self, infos: Iterable[Info], *, asker: PrivateKey, server: PublicKey | None, now: float) -> Acquaintance:
+        """Return what is known with these infos, as far as they are of this user and their grants are valid.
+
+        Args:
+            infos: from an advertisement, or from the answer to a query.
+            asker: our key, for tokens that are sealed for contacts.
+            server: who answered; None for an advertisement, which names its servers.
+            now: seconds since the epoch.
+        """
+        known = {(way.installation_id, way.server): way for way in self.ways}
+        for info in infos:
+            way = _way(info, self.user, asker, server, now)
+            if way is None:
+                continue
+            place = (way.installation_id, way.server)
+            before = known.get(place)
+            if (
+                before is None
+                or way.version > before.version
+                or (way.version == before.version and _may(before, server))
+            ):
+                known.pop(place, None)
+                known[place] = way
+        return replace(self, ways=_bounded(known.values()))
+
+    def active(self, installation_id: str, at: float) -> Acquaintance:
+        """Return what is known if the installation was active at this time."""
+        if at <= self.activity.get(installation_id, 0.0):
+            return self
+        activity = {**self.activity, installation_id: at}
+        latest = sorted(activity, key=activity.__getitem__, reverse=True)[:MOST_INSTALLATIONS]
+        return replace(self, activity={each: activity[each] for each in latest})
+
+    def wrong(self, installation_id: str, server: PublicKey, access_token: str) -> Acquaintance:
+        """Return what is known once a server has said that a token is wrong."""
+        is_wrong = (installation_id, server, access_token)
+        ways = (
+            replace(way, access_token="") if (way.installation_id, way.server, way.access_token) == is_wrong else way
+            for way in self.ways
+        )
+        return replace(self, ways=tuple(ways), asked_at=None)
+
+    def asked(self, now: float) -> Acquaintance:
+        """Return what is known once servers were asked."""
+        return replace(self, asked_at=now)
+
+    def usable(self, now: float) -> list[Way]:
+        """Return the ways whose tokens may be used."""
+        return [way for way in self.ways if way.access_token and way.learned_at > now - KEEP_SECONDS]
+
+    def last_resort(self) -> list[Way]:
+        """Return the ways whose tokens may be used if nobody answers: they are old, and may be good all the same."""
+        return [way for way in self.ways if way.access_token]
+
+    def is_to_be_asked(self, now: float) -> bool:
+        """Say whether servers are to be asked: there is no token to use, and they were not asked lately."""
+        return not self.usable(now) and (self.asked_at is None or self.asked_at <= now - ABSENT_SECONDS)
+
+    def devices(self, now: float, *, most: int, only: Sequence[str] | None = None) -> dict[str, list[Way]]:
+        """Return the devices to notify, the one that was active last first, each with its ways.
+
+        Args:
+            now: seconds since the epoch.
+            most: devices at most.
+            only: the installations that a message is for; None is all that are known.
+        """
+        found: dict[str, list[Way]] = {}
+        for way in self.usable(now) or self.last_resort():
+            if only is None or way.installation_id in only:
+                found.setdefault(way.installation_id, []).append(way)
+        latest = sorted(found, key=lambda each: self.activity.get(each, 0.0), reverse=True)
+        return {each: found[each] for each in latest[:most]}
+
+
+def _way(info: Info, user: PublicKey, asker: PrivateKey, server: PublicKey | None, now: float) -> Way | None:
+    """Return the way that an info tells, None if it is another user's, or not for us, or not granted."""
+    if info.key_hash != user.key_hash or not info.installation_id:
+        return None
+    try:
+        server = server or PublicKey(info.server_key)
+    except InvalidKeyError:
+        return None
+    token = find_token(info, user, asker)
+    if token is None or not is_granted(info.grant, user, server, token):
+        return None
+    return Way(
+        installation_id=info.installation_id, server=server, access_token=token, version=info.version, learned_at=now
+    )
+
+
+def _may(before: Way, server: PublicKey | None) -> bool:
+    """Say whether the same version may be learned again: an old advertisement must not bring a wrong token back."""
+    return bool(before.access_token) or server is not None
+
+
+def _bounded(ways: Iterable[Way]) -> tuple[Way, ...]:
+    """Return the ways learned last, as many as are kept."""
+    kept: dict[str, list[Way]] = {}
+    for way in sorted(ways, key=lambda way: way.learned_at, reverse=True):
+        of_device = (
+            kept.setdefault(way.installation_id, [])
+            if len(kept) < MOST_INSTALLATIONS
+            else kept.get(way.installation_id)
+        )
+        if of_device is not None and len(of_device) < MOST_SERVERS:
+            of_device.append(way)
+    return tuple(way for of_device in kept.values() for way in reversed(of_device))

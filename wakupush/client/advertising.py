@@ -1,0 +1,83 @@
+"""Advertising one's servers on the contact code topic (71, Advertising a Server). Sans-IO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wakupush.protocol import application, envelopes, topics
+from wakupush.protocol.advertisement import encode_advertisement
+from wakupush.protocol.application import Type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from wakupush.protocol.keys import PrivateKey
+    from wakupush.protocol.query import Info
+    from wakupush.protocol.waku_message import WakuMessage
+
+#: Seconds after a change until it is advertised: the answers of several servers come within moments.
+SETTLE_SECONDS = 0.5
+
+
+class Advertiser:
+    """Knows when to advertise: after each registration, and periodically while there is something to say.
+
+    Args:
+        period: seconds between two advertisements.
+        next_at: as it was kept.
+    """
+
+    def __init__(self, period: float, next_at: float | None = None) -> None:
+        self._period = period
+        #: In seconds since the epoch; None while there is nothing to advertise.
+        self.next_at = next_at
+        #: Other installations of the same user: what they advertised first of all themselves, and when.
+        self._others: dict[str, tuple[list[Info], float]] = {}
+
+    def changed(self, now: float) -> None:
+        """Advertise soon: a server has registered or unregistered this installation."""
+        self.next_at = now + SETTLE_SECONDS
+
+    def heard(self, infos: Sequence[Info], own_id: str, now: float) -> None:
+        """Take over what another installation of this user advertised.
+
+        An advertisement begins with its author's own servers. What stands behind them is hearsay, and not handed on:
+        nobody could ever take it back.
+
+        Args:
+            infos: of an advertisement signed by our own key, with grants that were checked.
+            own_id: this installation.
+            now: seconds since the epoch.
+        """
+        if infos and infos[0].installation_id != own_id:
+            author = infos[0].installation_id
+            self._others[author] = ([info for info in infos if info.installation_id == author], now)
+
+    def due(self, own: Sequence[Info], now: float) -> list[Info] | None:
+        """Return what is to be advertised now, own servers first; None if it is not time.
+
+        Installations that were not heard of for three periods are left out.
+        """
+        if self.next_at is None or self.next_at > now:
+            return None
+        fresh = [infos for infos, heard in self._others.values() if heard > now - 3 * self._period]
+        self.next_at = now + self._period if own else None
+        return [*own, *(info for infos in fresh for info in infos)]
+
+
+def advertisement(
+    key: PrivateKey, infos: Sequence[Info], *, topic_key: bytes, timestamp: int, contact_code: bytes = b""
+) -> WakuMessage:
+    """Return an advertisement, wrapped as clients of the reference read it.
+
+    Args:
+        key: whose contact code topic it is; it signs both layers.
+        infos: servers of its devices.
+        topic_key: of the contact code topic, 32 bytes.
+        timestamp: nanoseconds since the epoch.
+        contact_code: a messenger's own ProtocolMessage that is to go with it, see `application.wrap_public`.
+    """
+    metadata = application.wrap(Type.CONTACT_CODE_ADVERTISEMENT, encode_advertisement(infos), key)
+    name = topics.contact_code_topic(key.public_key)
+    data = application.wrap_public(metadata, contact_code)
+    return envelopes.to_topic(key, name, topic_key, data, timestamp=timestamp)

@@ -1,0 +1,25 @@
+"""Waits that double: tenacity's strategy, asked for one step without sleeping."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tenacity import RetryCallState, Retrying, wait_exponential
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Waits in seconds: `first`, then twice as long each time, up to `most`."""
+
+    first: float
+    most: float
+
+    def wait(self, attempt: int, random: Random) -> float:
+        """Return the seconds to wait after an attempt (from 1), up to a fifth more so that clients do not march."""
+        state = RetryCallState(Retrying(), fn=None, args=(), kwargs={})
+        state.attempt_number = attempt
+        return wait_exponential(multiplier=self.first, max=self.most)(state) * random.uniform(1.0, 1.2)

@@ -1,0 +1,269 @@
+"""The client: everything that one user does on one device."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, Self
+
+from wakupush.client import receiving
+from wakupush.client.accounts import Account
+from wakupush.client.asking import Asker
+from wakupush.client.book import Book
+from wakupush.client.context import Config, Context
+from wakupush.client.enrolling import Enroller
+from wakupush.client.kept import Seen, Settings
+from wakupush.client.notifying import Notifier, Recipient, targets
+from wakupush.client.sending import Sending, Target
+from wakupush.client.storage import SEEN, SETTINGS
+from wakupush.client.tasks import Tasks
+from wakupush.protocol.hashing import shake256_64
+from wakupush.protocol.keys import PrivateKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from types import TracebackType
+    from typing import Any
+
+    from wakupush.client.acquaintances import Acquaintance
+    from wakupush.client.events import Event
+    from wakupush.client.history import History
+    from wakupush.client.receiving import Received
+    from wakupush.client.registering import Device, Options, State
+    from wakupush.client.storage import Storage
+    from wakupush.client.transport import Transport
+    from wakupush.protocol.keys import PublicKey
+    from wakupush.protocol.request import NotificationType
+
+#: Seconds for which the id of a received message is remembered.
+SEEN_SECONDS = 30 * 86_400.0
+
+
+class SendingDisabledError(Exception):
+    """Asking for pushes was not switched on, see `Client.enable_sending`."""
+
+
+class Client:
+    """One user on one device. As an async context manager it runs inside the block.
+
+    Nothing is registered before `enable_receiving`, nobody asked before `enable_sending`; both outlast the process.
+
+    Args:
+        key: the chat key.
+        transport: that runs already, and may be shared.
+        storage: of this user alone.
+        config: how it behaves.
+        history: a Store, asked for the latest advertisements of users who are followed.
+        on_event: called in the event loop with whatever happens; it must not block.
+        now: the clock, in seconds since the epoch.
+        random: for jitter.
+    """
+
+    def __init__(
+        self,
+        key: PrivateKey,
+        transport: Transport,
+        storage: Storage,
+        config: Config | None = None,
+        *,
+        history: History | None = None,
+        on_event: Callable[[Event], None] = lambda _: None,
+        now: Callable[[], float] = time.time,
+        random: Random | None = None,
+    ) -> None:
+        config = config or Config()
+        self._storage = storage
+        self._settings = storage.get(SETTINGS, "") or self._first_settings(config)
+        secret = self._settings.push_key
+        self.account = Account.of(key, self._settings.installation_id, PrivateKey(secret) if secret else None)
+        self._context = Context(
+            account=self.account,
+            transport=transport,
+            storage=storage,
+            config=config,
+            tell=on_event,
+            now=now,
+            random=random or Random(secrets.randbits(64)),
+        )
+        self._tasks = Tasks()
+        self._enroller = Enroller(self._context)
+        self._book = Book(self._context, history)
+        self._asker = Asker(self._context, self._book, self._tasks)
+
+    # Registering and advertising.
+
+    def enable_receiving(self, device: Device, servers: Iterable[PublicKey], options: Options | None = None) -> None:
+        """Register with these servers and no others, and stay registered. Also for a new device token or server.
+
+        Args:
+            device: what Apple or Google gave.
+            servers: public keys of servers.
+            options: who may notify; None leaves them as they are.
+        """
+        registrar = self._enroller.registrar
+        if options is not None:
+            registrar.set_options(options)
+        registrar.enable(device)
+        registrar.set_servers(servers)
+        self._enroller.changed()
+
+    def set_options(self, options: Options) -> None:
+        """Change who may notify."""
+        self._enroller.registrar.set_options(options)
+        self._enroller.changed()
+
+    def disable_receiving(self) -> None:
+        """Unregister everywhere; also to be done on logout. Wait for `settled` before the client is closed."""
+        self._enroller.registrar.disable()
+        self._enroller.changed()
+
+    @property
+    def registration(self) -> State:
+        """How it stands with the servers."""
+        return self._enroller.registrar.state
+
+    async def settled(self, seconds: float) -> bool:
+        """Wait until every server has answered for good, and say whether all have within so many seconds."""
+        return await self._enroller.settled(seconds)
+
+    def advertise(self) -> None:
+        """Advertise soon, out of turn."""
+        self._enroller.advertise()
+
+    @property
+    def push_key(self) -> PublicKey:
+        """The key that is registered. In anonymous mode it is for contact updates to those who may notify, alone."""
+        return self.account.push_key.public_key
+
+    # Discovering and querying.
+
+    def acquaintance(self, user: PublicKey) -> Acquaintance:
+        """Return what is known of a user."""
+        return self._book.find(user)
+
+    async def follow(self, user: PublicKey) -> None:
+        """Listen to a user's advertisements from now on, and ask the Store for the latest ones.
+
+        Raises:
+            NodeError: the node does not let us listen.
+        """
+        await self._book.follow(user)
+
+    async def unfollow(self, user: PublicKey) -> None:
+        """Listen to a user's advertisements no longer."""
+        await self._book.unfollow(user)
+
+    async def discover(self, user: PublicKey, seconds: float) -> Acquaintance:
+        """Follow a user, and return what is known once there is a way to notify, or after so many seconds.
+
+        Raises:
+            NodeError: the node does not let us listen.
+        """
+        await self._book.follow(user)
+        await self._book.changed.wait_until(lambda: bool(self._book.find(user).usable(self._context.now())), seconds)
+        return self._book.find(user)
+
+    async def query(self, users: Sequence[PublicKey], *, force: bool = False) -> list[Acquaintance]:
+        """Ask servers about users of whom no access token is known, and return what is known then.
+
+        What was learned is used for a day. Servers that know nobody do not answer.
+
+        Args:
+            users: any number.
+            force: whether to ask although something is known, or was asked for lately.
+
+        Raises:
+            SendingDisabledError: to ask is part of sending.
+            NodeError: the node did not take a question.
+        """
+        self._check_sending()
+        await self._asker.query(users, force=force)
+        return [self._book.find(user) for user in users]
+
+    def active(self, user: PublicKey, installation_id: str) -> None:
+        """Note that an installation of a user is active: those that were active last are notified."""
+        self._book.active(user, installation_id, self._context.now())
+
+    def learn_push_key(self, user: PublicKey, push_key: PublicKey) -> None:
+        """Notify a user under the key that a contact update told us, see `push_key`. Follow the user again."""
+        self._book.learn_push_key(user, push_key)
+
+    # Sending.
+
+    def enable_sending(self, *, enabled: bool = True) -> None:
+        """Switch on, or off, that servers are asked about others, and for pushes to them."""
+        self._settings = replace(self._settings, sending=enabled)
+        self._storage.put(SETTINGS, "", self._settings)
+
+    async def notify(
+        self, recipients: Sequence[Recipient], *, message_id: bytes, chat_id: str, kind: NotificationType
+    ) -> list[Target]:
+        """Ask for pushes to the devices of users, and return each device with its result.
+
+        Every query and request has a key of its own at both layers. It may take minutes where servers do not answer.
+        Users of whom no device is known are not in the result.
+
+        Args:
+            recipients: of the message.
+            message_id: of the message, 32 bytes.
+            chat_id: of the chat; it leaves as a hash.
+            kind: of notification.
+
+        Raises:
+            SendingDisabledError: sending was not switched on.
+            NodeError: the node did not take a query.
+        """
+        await self.query([recipient.user for recipient in recipients])
+        found = targets(self._context, self._book, recipients, chat_id=shake256_64(chat_id.encode()), kind=kind)
+        sending = Sending(message_id, found, random=self._context.random)
+        await Notifier(self._context, self._book, self._asker, self._tasks, sending).run()
+        return sending.targets
+
+    # What a push is about.
+
+    def receive(self, data: Mapping[str, Any], chat_ids: Iterable[str] = ()) -> Received | None:
+        """Return what gorush's data mean; None if they are not for this account.
+
+        A message that comes with them counts as received from now on.
+
+        Args:
+            data: of the notification, in any dialect.
+            chat_ids: of the chats that are known.
+        """
+        received = receiving.receive(
+            receiving.parse(data),
+            [self.account],
+            chat_ids,
+            lambda message_id: self._storage.get(SEEN, message_id.hex()) is not None,
+        )
+        if received is not None and received.message is not None:
+            self.remember(received.message.message_id)
+        return received
+
+    def remember(self, message_id: bytes) -> None:
+        """Note that a message was received, 32 bytes: a push for it is told to be repeated."""
+        self._storage.put(SEEN, message_id.hex(), Seen())
+        self._storage.forget(SEEN, self._context.now() - SEEN_SECONDS)
+
+    async def __aenter__(self) -> Self:
+        self._tasks.start(self._enroller.run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._tasks.stop()
+        await self._book.close()
+
+    def _first_settings(self, config: Config) -> Settings:
+        """Return what is decided when an account is first used, and keep it."""
+        push_key = PrivateKey.generate().secret if config.anonymous else b""
+        settings = Settings(installation_id=Account.new_installation_id(), push_key=push_key)
+        self._storage.put(SETTINGS, "", settings)
+        return settings
+
+    def _check_sending(self) -> None:
+        if not self._settings.sending:
+            raise SendingDisabledError("sending is off")

@@ -1,0 +1,95 @@
+"""What the parts of a client share."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from wakupush.protocol import topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from wakupush.client.accounts import Account
+    from wakupush.client.events import Event
+    from wakupush.client.storage import Storage
+    from wakupush.client.transport import Transport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """How a client behaves."""
+
+    #: Devices of a user that are notified at most; the specification asks for at least 3.
+    most_devices: int = 3
+    #: Seconds between two advertisements.
+    advertise_every: float = 6 * 3600.0
+    #: True: registers with a key of its own instead of the chat key. Decided when an account is first used.
+    anonymous: bool = False
+    #: A messenger's own ProtocolMessage with the bundles of its contact code, which goes with each advertisement.
+    contact_code: bytes = field(repr=False, default=b"")
+
+    def __post_init__(self) -> None:
+        if self.most_devices < 3:  # noqa: PLR2004 - the specification's number
+            raise ValueError("at least 3 devices are to be notified")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Who a client is, what it reaches, and its clock."""
+
+    account: Account
+    transport: Transport
+    storage: Storage
+    config: Config
+    #: Tells the app what happens.
+    tell: Callable[[Event], None]
+    #: Seconds since the epoch.
+    now: Callable[[], float]
+    #: For jitter.
+    random: Random
+
+
+class Signal:
+    """Wakes everybody who waits for something to change."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        """Let everybody look again."""
+        event, self._event = self._event, asyncio.Event()
+        event.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for a change, at most so many seconds."""
+        event = self._event
+        try:
+            async with asyncio.timeout(None if seconds == math.inf else max(0.0, seconds)):
+                await event.wait()
+        except TimeoutError:
+            pass
+
+    async def wait_until(self, predicate: Callable[[], bool], seconds: float) -> bool:
+        """Wait until something is so, at most so many seconds, and say whether it is."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while not predicate():
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                return False
+            await self.wait(left)
+        return True
+
+
+@lru_cache(maxsize=10_000)
+def _derived(name: str) -> bytes:
+    return topics.symmetric_key(name)
+
+
+async def topic_key(name: str) -> bytes:
+    """Return the key of a topic, 32 bytes. Deriving it takes 12 to 25 ms, so not in the event loop, and once."""
+    return await asyncio.to_thread(_derived, name)

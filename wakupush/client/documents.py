@@ -1,0 +1,57 @@
+"""What a client keeps: frozen dataclasses as JSON, keys and bytes as hex."""
+
+from __future__ import annotations
+
+from typing import Annotated, Generic, TypeVar
+
+from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationError
+
+from wakupush.protocol.keys import PublicKey
+
+T = TypeVar("T")
+
+
+def _key(value: object) -> PublicKey:
+    return value if isinstance(value, PublicKey) else PublicKey.from_hex(str(value))
+
+
+def _bytes(value: object) -> bytes:
+    return value if isinstance(value, bytes) else bytes.fromhex(str(value))
+
+
+#: A public key, ``0x04…`` in JSON.
+Key = Annotated[PublicKey, PlainValidator(_key), PlainSerializer(str)]
+#: Bytes, hex in JSON.
+Hex = Annotated[bytes, PlainValidator(_bytes), PlainSerializer(bytes.hex)]
+
+
+class UnreadableError(Exception):
+    """A document was written by a later version, or changed since. The text holds nothing of it."""
+
+
+class Kind(Generic[T]):
+    """A kind of document.
+
+    Args:
+        name: for good; a document is found by it.
+        of: a frozen dataclass.
+    """
+
+    def __init__(self, name: str, of: type[T]) -> None:
+        self.name = name
+        self._adapter = TypeAdapter(of)
+
+    def dump(self, value: T) -> str:
+        """Return a value as JSON."""
+        return self._adapter.dump_json(value).decode()
+
+    def load(self, text: str) -> T:
+        """Return the value that `dump` wrote.
+
+        Raises:
+            UnreadableError: it was not written by this version or an earlier one.
+        """
+        try:
+            return self._adapter.validate_json(text)
+        except ValidationError:
+            raise UnreadableError(f"the stored {self.name} cannot be read") from None

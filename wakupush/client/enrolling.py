@@ -1,0 +1,160 @@
+"""Driving the registrar and the advertiser: what is due is sent, what is answered is kept."""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import structlog
+
+from wakupush.client.advertising import Advertiser, advertisement
+from wakupush.client.context import Signal, topic_key
+from wakupush.client.events import Advertised, Enrolled, Unsent
+from wakupush.client.kept import Advertising
+from wakupush.client.mailbox import Mailbox, open_advertisement
+from wakupush.client.registering import Registrar, State, Status
+from wakupush.client.storage import ADVERTISING, REGISTRATION
+from wakupush.protocol import envelopes, topics
+from wakupush.protocol.advertisement import parse_advertisement
+from wakupush.protocol.application import Type
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.registration import parse_response
+from wakupush.waku.errors import NodeError
+
+if TYPE_CHECKING:
+    from wakupush.client.context import Context
+    from wakupush.protocol.waku_message import WakuMessage
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Seconds until an advertisement that the node did not take is tried again.
+RETRY_SECONDS = 10.0
+
+
+class Enroller:
+    """Keeps one installation registered and advertised."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._account = context.account
+        state = context.storage.get(REGISTRATION, "") or State()
+        self.registrar = Registrar(self._account.push_key, self._account.installation_id, state, random=context.random)
+        kept = context.storage.get(ADVERTISING, "") or Advertising()
+        self._advertiser = Advertiser(context.config.advertise_every, kept.next_at)
+        self._mailbox = Mailbox(self._account.push_key)
+        self._topic = topics.contact_code_topic(self._account.push_key.public_key)
+        self._changed = Signal()
+
+    def changed(self) -> None:
+        """Keep what the registrar was told, and act on it."""
+        self._context.storage.put(REGISTRATION, "", self.registrar.state)
+        self._changed.set()
+
+    def advertise(self) -> None:
+        """Advertise soon, out of turn."""
+        self._advertise_at(self._context.now())
+        self._changed.set()
+
+    async def settled(self, seconds: float) -> bool:
+        """Wait until every server has answered, and say whether all have within so many seconds."""
+        return await self._changed.wait_until(lambda: self.registrar.next_at is None, seconds)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with AsyncExitStack() as exits:
+            is_listening = False
+            while True:
+                try:
+                    if not is_listening and self._next_at < math.inf:
+                        # Before anything leaves, or a fast answer is lost.
+                        await self._listen(exits)
+                        is_listening = True
+                    await self._register()
+                    await self._advertise()
+                except NodeError as error:
+                    log.warning("not_sent", error=str(error))
+                    self._context.tell(Unsent(str(error)))
+                    if not is_listening:
+                        await self._changed.wait(RETRY_SECONDS)
+                await self._changed.wait(self._next_at - self._context.now())
+
+    @property
+    def _next_at(self) -> float:
+        times = (self.registrar.next_at, self._advertiser.next_at)
+        return min((at for at in times if at is not None), default=math.inf)
+
+    async def _listen(self, exits: AsyncExitStack) -> None:
+        """Listen for answers, and for what other installations of this user advertise."""
+        listening = self._context.transport.listening
+        key = await topic_key(self._topic)
+        async with AsyncExitStack() as both:
+            await both.enter_async_context(listening(self._mailbox.content_topic, self._answered))
+            await both.enter_async_context(
+                listening(topics.content_topic(self._topic), lambda message: self._heard(message, key))
+            )
+            await exits.enter_async_context(both.pop_all())
+
+    async def _register(self) -> None:
+        asking = self.registrar.due(self._context.now())
+        if asking:
+            # Kept before it leaves, so that no version is ever used twice.
+            self._context.storage.put(REGISTRATION, "", self.registrar.state)
+        kind = Type.PUSH_NOTIFICATION_REGISTRATION
+        for each in asking:
+            key = self._account.push_key
+            for message in envelopes.to_key(key, each.server, kind, each.sealed, timestamp=time.time_ns()):
+                await self._context.transport.publish(message)
+
+    async def _advertise(self) -> None:
+        infos = self._advertiser.due(self.registrar.infos(), self._context.now())
+        if infos is None:
+            return
+        message = advertisement(
+            self._account.push_key,
+            infos,
+            topic_key=await topic_key(self._topic),
+            timestamp=time.time_ns(),
+            contact_code=self._context.config.contact_code,
+        )
+        try:
+            await self._context.transport.publish(message)
+        except NodeError:
+            self._advertise_at(self._context.now() + RETRY_SECONDS)
+            raise
+        self._keep_advertising()
+        self._context.tell(Advertised(len(infos)))
+
+    def _advertise_at(self, at: float) -> None:
+        self._advertiser.changed(at)
+        self._keep_advertising()
+
+    def _keep_advertising(self) -> None:
+        self._context.storage.put(ADVERTISING, "", Advertising(self._advertiser.next_at))
+
+    def _answered(self, message: WakuMessage) -> None:
+        opened = self._mailbox.take(message)
+        if opened is None or opened.type != Type.PUSH_NOTIFICATION_REGISTRATION_RESPONSE:
+            return
+        try:
+            response = parse_response(opened.inner)
+        except Refused:
+            return
+        enrolment = self.registrar.answered(opened.signer, response, self._context.now())
+        if enrolment is not None:
+            if enrolment.status in {Status.REGISTERED, Status.UNREGISTERED}:
+                self._advertise_at(self._context.now())
+            self.changed()
+            self._context.tell(Enrolled(enrolment))
+
+    def _heard(self, message: WakuMessage, key: bytes) -> None:
+        opened = open_advertisement(message, key)
+        is_ours = opened is not None and opened.signer == self._account.push_key.public_key
+        if opened is None or not is_ours or opened.type != Type.CONTACT_CODE_ADVERTISEMENT:
+            return
+        try:
+            infos = parse_advertisement(opened.inner)
+        except Refused:
+            return
+        self._advertiser.heard(infos, self._account.installation_id, self._context.now())

@@ -1,0 +1,41 @@
+"""What a client tells its app while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wakupush.client.acquaintances import Acquaintance
+    from wakupush.client.registering import Enrolment
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolled:
+    """A server has answered a registration: how it stands there now."""
+
+    enrolment: Enrolment
+
+
+@dataclass(frozen=True, slots=True)
+class Advertised:
+    """The contact code was advertised, with so many entries."""
+
+    infos: int
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """Something was learned of a user."""
+
+    acquaintance: Acquaintance
+
+
+@dataclass(frozen=True, slots=True)
+class Unsent:
+    """Something could not be handed to the node; it is tried again."""
+
+    error: str
+
+
+Event = Enrolled | Advertised | Learned | Unsent

@@ -1,0 +1,67 @@
+"""Opening what comes for a key: every layer, and messages in segments. Sans-IO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wakupush.protocol import application, payload, segments, topics
+from wakupush.protocol.application import Opened
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.payload import Payload
+
+if TYPE_CHECKING:
+    from wakupush.protocol.keys import PrivateKey, PublicKey
+    from wakupush.protocol.segments import Segment
+    from wakupush.protocol.waku_message import WakuMessage
+
+#: Messages in segments that are waited for at the same time, and segments of one.
+MOST_INCOMPLETE, MOST_SEGMENTS = 20, 100
+
+
+class Mailbox:
+    """What comes for a key on its partitioned topic.
+
+    Args:
+        key: that messages are sealed to.
+    """
+
+    def __init__(self, key: PrivateKey) -> None:
+        self._key = key
+        self.content_topic = topics.content_topic(topics.partitioned_topic(key.public_key))
+        self._parts: dict[tuple[PublicKey | None, bytes], dict[int, Segment]] = {}
+
+    def take(self, message: WakuMessage) -> Opened | None:
+        """Return what is in a message; None if it is another's, cannot be read, or is a part of something larger."""
+        try:
+            opened = payload.open_asymmetric(message.payload, self._key)
+            content = application.read(opened)
+            return content if isinstance(content, Opened) else self._join(content, opened.signer)
+        except Refused:
+            return None
+
+    def _join(self, part: Segment, signer: PublicKey | None) -> Opened | None:
+        place = (signer, part.entire_message_hash)
+        if part.count > MOST_SEGMENTS:
+            return None
+        if place not in self._parts and len(self._parts) >= MOST_INCOMPLETE:
+            del self._parts[next(iter(self._parts))]
+        parts = self._parts.setdefault(place, {})
+        parts[part.index] = part
+        if len(parts) < part.count:
+            return None
+        del self._parts[place]
+        whole = application.read(Payload(segments.join(list(parts.values())), signer))
+        return whole if isinstance(whole, Opened) else None
+
+
+def open_advertisement(message: WakuMessage, topic_key: bytes) -> Opened | None:
+    """Return what is in a message of a contact code topic; None if it cannot be read.
+
+    Args:
+        message: as it came.
+        topic_key: of the topic, 32 bytes.
+    """
+    try:
+        return application.read_public(payload.open_symmetric(message.payload, topic_key))
+    except Refused:
+        return None

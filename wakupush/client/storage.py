@@ -1,0 +1,120 @@
+"""Where a client keeps what it must not forget: an interface of four functions, and SQLite behind it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+
+from wakupush.client.acquaintances import Acquaintance
+from wakupush.client.documents import Kind
+from wakupush.client.kept import Advertising, Seen, Settings
+from wakupush.client.registering import State
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+T = TypeVar("T")
+
+#: Every kind of document.
+SETTINGS = Kind("settings", Settings)
+REGISTRATION = Kind("registration", State)
+ADVERTISING = Kind("advertising", Advertising)
+ACQUAINTANCE = Kind("acquaintance", Acquaintance)
+SEEN = Kind("seen", Seen)
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS documents (
+    account TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, put_at REAL NOT NULL,
+    PRIMARY KEY (account, kind, name)
+) WITHOUT ROWID
+"""
+
+
+class Storage(Protocol):
+    """Documents of one account by kind and name. What was put survives the process."""
+
+    def get(self, kind: Kind[T], name: str) -> T | None:
+        """Return a document, None if there is none.
+
+        Raises:
+            UnreadableError: it cannot be read.
+        """
+
+    def put(self, kind: Kind[T], name: str, value: T) -> None:
+        """Keep a document, instead of the one of this name if there is one."""
+
+    def names(self, kind: Kind[T]) -> list[str]:
+        """Return the names of all documents of a kind."""
+
+    def forget(self, kind: Kind[T], before: float) -> None:
+        """Delete the documents of a kind that were put before a time, in seconds since the epoch."""
+
+
+class SqliteFile:
+    """A SQLite file for any number of accounts. Only its owner may read it: it holds access tokens and keys.
+
+    Args:
+        path: made if need be; ``:memory:`` keeps nothing.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        if str(path) != ":memory:":
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        self._lock = threading.Lock()
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        for statement in ("PRAGMA busy_timeout = 5000", "PRAGMA journal_mode = WAL", _TABLE):
+            self._connection.execute(statement)
+
+    def account(self, name: str) -> Storage:
+        """Return the documents of an account."""
+        return _Account(self, name)
+
+    def run(self, statement: str, *values: str | float) -> list[Any]:
+        """Run a statement and return its rows."""
+        with self._lock:
+            return self._connection.execute(statement, values).fetchall()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Account:
+    """The documents of one account in a file."""
+
+    def __init__(self, file: SqliteFile, name: str) -> None:
+        self._file = file
+        self._name = name
+
+    def get(self, kind: Kind[T], name: str) -> T | None:
+        rows = self._file.run(
+            "SELECT value FROM documents WHERE account = ? AND kind = ? AND name = ?", self._name, kind.name, name
+        )
+        return kind.load(rows[0][0]) if rows else None
+
+    def put(self, kind: Kind[T], name: str, value: T) -> None:
+        text = kind.dump(value)
+        self._file.run(
+            "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?)", self._name, kind.name, name, text, time.time()
+        )
+
+    def names(self, kind: Kind[T]) -> list[str]:
+        rows = self._file.run("SELECT name FROM documents WHERE account = ? AND kind = ?", self._name, kind.name)
+        return [row[0] for row in rows]
+
+    def forget(self, kind: Kind[T], before: float) -> None:
+        self._file.run(
+            "DELETE FROM documents WHERE account = ? AND kind = ? AND put_at < ?", self._name, kind.name, before
+        )

@@ -1,0 +1,35 @@
+"""ContactCodeAdvertisement: the servers of a user's devices (71, Advertising a Server)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from wakupush.failures import Failure
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.pb.push_notification_pb2 import ContactCodeAdvertisement
+from wakupush.protocol.query import decode_info, encode_info
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from wakupush.protocol.query import Info
+
+
+def encode_advertisement(infos: Iterable[Info]) -> bytes:
+    """Return the ContactCodeAdvertisement of devices, one entry for each of its servers."""
+    return ContactCodeAdvertisement(push_notification_info=map(encode_info, infos)).SerializeToString()
+
+
+def parse_advertisement(inner: bytes) -> tuple[Info, ...]:
+    """Return the devices in a ContactCodeAdvertisement.
+
+    Raises:
+        Refused: INNER_MALFORMED.
+    """
+    try:
+        message = ContactCodeAdvertisement.FromString(inner)
+    except DecodeError:
+        raise Refused(Failure.INNER_MALFORMED) from None
+    return tuple(map(decode_info, message.push_notification_info))

@@ -1,0 +1,14 @@
+"""Where an exception comes from, without what it says: its text can hold rows, tokens or messages."""
+
+from __future__ import annotations
+
+
+def places(error: BaseException) -> list[str]:
+    """Return the innermost places of the traceback, as module:function:line."""
+    found = []
+    step = error.__traceback__
+    while step is not None:
+        code = step.tb_frame.f_code
+        found.append(f"{step.tb_frame.f_globals.get('__name__', '?')}:{code.co_name}:{step.tb_lineno}")
+        step = step.tb_next
+    return found[-5:]

@@ -1,0 +1,75 @@
+"""Requests to a node's REST API out of an event loop.
+
+aiohttp: a request costs a sixth of the CPU time of httpx2's asynchronous client, see docs/adr/0013 and 0018.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Self
+
+import aiohttp
+from yarl import URL
+
+from wakupush.waku.client import ANSWER_LIMIT
+from wakupush.waku.errors import NodeUnreachable, NodeUnreadable
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+class AsyncRest:
+    """Connections to one node, of one event loop.
+
+    Args:
+        url: of the REST API. Proxies of the environment are not used.
+        timeout: seconds for one request.
+        connections: requests at the same time at most.
+    """
+
+    def __init__(self, url: str, *, timeout: float = 10.0, connections: int = 8) -> None:
+        self._url = url.rstrip("/")
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=connections),
+            timeout=aiohttp.ClientTimeout(total=timeout),
+            raise_for_status=False,
+        )
+
+    async def send(self, method: str, path: str, value: object = None) -> tuple[int, bytes]:
+        """Send a request and return the status and body of the answer.
+
+        Args:
+            method: of HTTP.
+            path: percent-encoded.
+            value: of the body, as JSON; None sends none.
+
+        Raises:
+            NodeUnreachable: no answer.
+            NodeUnreadable: an answer that does not end.
+        """
+        content = None if value is None else json.dumps(value)
+        headers = {} if value is None else {"Content-Type": "application/json"}
+        try:
+            # A topic is one segment of the path, percent-encoded, and must stay so.
+            url = URL(self._url + path, encoded=True)
+            async with self._session.request(method, url, data=content, headers=headers) as answer:
+                body = bytearray()
+                async for chunk in answer.content.iter_any():
+                    body += chunk
+                    if len(body) > ANSWER_LIMIT:
+                        raise NodeUnreadable("the answer does not end")
+                return answer.status, bytes(body)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise NodeUnreachable(f"{method} {path}: {type(error).__name__}") from error
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,122 @@
+"""A node as a light client: filter and light push of nwaku and go-waku.
+
+Source: waku-rest contract, sections 3, 4 and 6. Success is the status and, for filter, a ``statusDesc`` of OK.
+"""
+
+from __future__ import annotations
+
+import uuid
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from wakupush.waku.codec import decode_messages, encode_message, parse
+from wakupush.waku.errors import NodeUnreachable, NodeUnreadable, NotSubscribed
+from wakupush.waku.rest import check, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from wakupush.protocol.waku_message import WakuMessage
+    from wakupush.waku.async_rest import AsyncRest
+
+#: Content topics of one subscription at most; go-waku refuses more.
+MOST_TOPICS = 100
+
+_SUBSCRIPTIONS = "/filter/v2/subscriptions"
+_OK = "OK"
+
+
+class LightNode:
+    """A node that has filter and light push peers, or is one itself.
+
+    Args:
+        rest: connections to the node.
+    """
+
+    def __init__(self, rest: AsyncRest) -> None:
+        self._rest = rest
+        #: nwaku reads by content topic alone; go-waku, on a static shard, only with the shard in front.
+        self._by_content_topic = False
+
+    async def subscribe(self, pubsub_topic: str, content_topics: Iterable[str]) -> None:
+        """Subscribe to content topics of a shard, in addition to what is subscribed.
+
+        Service nodes take one such request a second, and at most 100 topics in one.
+
+        Raises:
+            NodeUnreachable: try again: too many requests, no service node, or it does not serve the shard.
+        """
+        await self._filter("POST", _SUBSCRIPTIONS, pubsub_topic, content_topics)
+
+    async def unsubscribe(self, pubsub_topic: str, content_topics: Iterable[str]) -> None:
+        """Take a subscription back.
+
+        Raises:
+            NodeUnreachable: try again, or let it expire.
+        """
+        await self._filter("DELETE", _SUBSCRIPTIONS, pubsub_topic, content_topics)
+
+    async def ping(self) -> None:
+        """Keep the subscriptions alive; nwaku forgets them after five minutes.
+
+        Raises:
+            NotSubscribed: the service node has none of ours, or cannot be reached: subscribe again.
+            NodeUnreachable: our own node does not answer.
+        """
+        status, body = await self._rest.send("GET", f"{_SUBSCRIPTIONS}/{uuid.uuid4()}")
+        if status != HTTPStatus.OK or _description(body) != _OK:
+            raise NotSubscribed(f"{status}: {_description(body)}")
+
+    async def read(self, pubsub_topic: str, content_topic: str) -> tuple[WakuMessage, ...]:
+        """Take the waiting messages of a content topic out of the node.
+
+        nwaku does not tell the shards apart here. Both nodes keep few unread messages: read often.
+
+        Raises:
+            NotSubscribed: our node was restarted: subscribe again.
+            NodeUnreachable: try again.
+            NodeUnreadable: what was read is lost.
+        """
+        if not self._by_content_topic:
+            status, body = await self._read(f"{quote(pubsub_topic, safe='')}/{quote(content_topic, safe='')}")
+            if status != HTTPStatus.BAD_REQUEST:
+                return _messages(status, body)
+            self._by_content_topic = True  # nwaku has no such path
+        return _messages(*await self._read(quote(content_topic, safe="")))
+
+    async def publish(self, pubsub_topic: str, message: WakuMessage) -> None:
+        """Have a message pushed into the network. A go-waku takes about one a second.
+
+        Raises:
+            NodeUnreachable: try again. go-waku says so too of a message that is too large.
+            NodeRefused: this message will never be taken.
+        """
+        value = {"pubsubTopic": pubsub_topic, "message": encode_message(message)}
+        check(*await self._rest.send("POST", "/lightpush/v1/message", value))
+
+    async def _read(self, path: str) -> tuple[int, bytes]:
+        return await self._rest.send("GET", f"/filter/v2/messages/{path}")
+
+    async def _filter(self, method: str, path: str, pubsub_topic: str, content_topics: Iterable[str]) -> None:
+        value = {"requestId": str(uuid.uuid4()), "contentFilters": list(content_topics), "pubsubTopic": pubsub_topic}
+        status, body = await self._rest.send(method, path, value)
+        if status != HTTPStatus.OK or _description(body) != _OK:
+            # Whatever the status: both nodes refuse in passing what they take a second later.
+            raise NodeUnreachable(f"{status}: {_description(body)}")
+
+
+def _messages(status: int, body: bytes) -> tuple[WakuMessage, ...]:
+    if status in {HTTPStatus.NOT_FOUND, HTTPStatus.BAD_REQUEST}:
+        raise NotSubscribed(printable(body.decode("utf-8", "replace")))
+    check(status, body)
+    return decode_messages(body)[0]
+
+
+def _description(body: bytes) -> str:
+    try:
+        value: Any = parse(body)
+    except NodeUnreadable:
+        return ""
+    text = value.get("statusDesc") if isinstance(value, dict) else None
+    return printable(text) if isinstance(text, str) else ""
