@@ -85,3 +85,4 @@ def test_all_processes_count_as_one_and_the_dead_ones_too(pool):
 def test_no_series_names_a_process(pool):
     pool.register(3)
     assert "pid=" not in pool.text()
+    assert pool.sum(r'wakupush_pool_processes\{queue="registration"\}') == PROCESSES

@@ -17,6 +17,7 @@ from wakupush.protocol.waku_message import message_hash
 from wakupush.queues import DISPATCH, Entry, celery_app, send_entries
 from wakupush.server.schedule import JOBS
 from wakupush.settings import RedisSettings, Settings
+from wakupush.waku.node import WakuNode
 
 
 @pytest.fixture(scope="module")
@@ -147,3 +148,42 @@ def test_beat_is_healthy_while_its_jobs_turn(stack):
         text = httpx2.get(f"{probed.url}/metrics", trust_env=False).text
         assert 'wakupush_jobs_failed_total{work="claim_due"}' in text
         wait_until(probed.ready, timeout=60, what="every job works again")
+
+
+def get(url):
+    return httpx2.get(url, trust_env=False)
+
+
+def test_the_exporter_tells_what_waits_and_that_redis_is_down(stack):
+    server = stack.key.public_key
+    with stack.exporter() as exporter, WakuNode(stack.node_url) as node:
+        assert get(f"{stack.exporter_url}/readyz").json() == {"redis": True, "postgres": True}
+
+        def shows(line):
+            return line in get(f"{stack.exporter_url}/metrics").text.splitlines()
+
+        stack.workers["query"].stop()
+        stack.workers["dispatch"].stop()
+        for _ in range(5):
+            client = PrivateKey.generate()
+            node.publish(SHARDS[0], messages.request(client, server, []))
+        wait_until(
+            lambda: shows('wakupush_queue_messages{queue="dispatch"} 5.0'), timeout=20, what="five messages wait"
+        )
+        assert shows('wakupush_in_flight_tasks{queue="dispatch"} 0.0')
+        stack.workers["dispatch"].start()
+        stack.workers["query"].start()
+        wait_until(
+            lambda: shows('wakupush_queue_messages{queue="dispatch"} 0.0'), timeout=20, what="they are worked off"
+        )
+        stack.redis.kill()
+        try:
+            assert get(f"{stack.exporter_url}/readyz").json() == {"redis": False, "postgres": True}
+            assert shows('wakupush_exporter_up{source="redis"} 0.0')
+            assert "wakupush_queue_messages{" not in get(f"{stack.exporter_url}/metrics").text
+            assert get(f"{stack.exporter_url}/healthz").status_code == 200
+        finally:
+            stack.redis.start()
+        wait_until(lambda: get(f"{stack.exporter_url}/readyz").status_code == 200, timeout=20, what="Redis is there")
+        exporter.stop()
+        assert exporter.wait() == 0
