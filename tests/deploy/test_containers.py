@@ -35,6 +35,9 @@ MISSING = missing()
 if MISSING and os.environ.get("CI") != "true":
     pytest.skip(MISSING, allow_module_level=True)
 
+# The first test that needs the images builds them, downloads and all.
+pytestmark = pytest.mark.timeout(600)
+
 #: Services that are started, besides the migration; the others are not ours.
 SERVICES = (
     *("ingest", "reconcile", "registration", "query", "dispatch", "beat", "feedback", "exporter"),
@@ -68,7 +71,6 @@ def run(builder, stage, *command, env=None, **options):
     return subprocess.run(command, env=outside, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("stage", ["wakupush", "flower"])
 def test_the_image_is_read_only_and_its_user_has_no_rights(builder, stage):
     assert run(builder, stage, "id", "-u").stdout == "10001\n"
@@ -193,7 +195,6 @@ def composed(builder, directory, parts):
         yield composed
 
 
-@pytest.mark.timeout(600)
 def test_every_service_becomes_healthy(composed):
     for name, process in composed.processes.items():
         wait_until(lambda name=name: composed.healthy(name), timeout=90, interval=0.5, what=f"{name} is healthy")
