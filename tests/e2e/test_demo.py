@@ -46,5 +46,5 @@ def test_ctrl_c_leaves_nothing_behind():
                 demo.send_signal(signal.SIGINT)
         assert demo.wait(timeout=60) == 130
     assert "everything that was started has been stopped" in output
-    assert len(pids(output)) == 10
+    assert len(pids(output)) == 11
     wait_until(lambda: not any(map(is_alive, pids(output))), timeout=5, what="all processes have ended")

@@ -1,6 +1,7 @@
 """Workers that are busy when they are scaled down lose nothing: every push goes out once, no lease is lost."""
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 
 import httpx2
@@ -10,7 +11,7 @@ from redis import Redis
 from wakupush import backlog
 from wakupush.devnet import messages
 from wakupush.devnet.observer import Observer
-from wakupush.devnet.processes import wait_until
+from wakupush.devnet.processes import Process, wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
@@ -85,11 +86,11 @@ def test_busy_workers_are_stopped(stack, answer_within, workers, stopped):
         def posting():
             return connection.execute("SELECT count(*) FROM deliveries WHERE state = 'posting'").fetchone()[0]
 
-        def all_are_busy(count):
+        def all_are_busy():
             """Say whether there is more under way than all workers but one can have."""
             if answer_within == "30":
-                return in_flight() == count
-            return posting() > (count - 1) * SLOTS * BATCH
+                return in_flight() == workers
+            return posting() > (workers - 1) * SLOTS * BATCH
 
         def all_pushed():
             pushed.update(push.notification["notif_id"] for push in observer.pushes())
@@ -98,13 +99,11 @@ def test_busy_workers_are_stopped(stack, answer_within, workers, stopped):
         for pool in pools:
             running.enter_context(pool)
         stack.ingest.start()
-        for number in range(stopped):
-            wait_until(
-                lambda count=workers - number: all_are_busy(count), timeout=20, what="all are busy", interval=0.005
-            )
-            pools[number].stop()
-            assert pools[number].wait() == 0, pools[number].log_tail()
-            assert not all_pushed()
+        wait_until(all_are_busy, timeout=60, what="all are busy", interval=0.005)
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(Process.stop, pools[:stopped]))
+        for pool in pools[:stopped]:
+            assert pool.wait() == 0, pool.log_tail()
         wait_until(all_pushed, timeout=90, what="every push has arrived")
         wait_until(lambda: in_flight() == posting() == 0, timeout=20, what="every outcome is stored")
         all_pushed()
