@@ -160,6 +160,13 @@ def _connect_signals(settings: Settings, log_context: dict[str, Any]) -> None:
             time.sleep(SLOW_DOWN_SECONDS[0])
             os._exit(1)
 
+    @signals.task_postrun.connect(weak=False)
+    def forget_traceback(retval: object, **_: Any) -> None:
+        # An exception that ends a task and Celery's frame that caught it hold each other, and 100 kB of positions in
+        # code: thousands of retries would pile up before the garbage collector looks at them.
+        if isinstance(retval, BaseException):
+            retval.__traceback__ = None
+
     @signals.worker_process_shutdown.connect(weak=False)
     def close_context(pid: int, **_: Any) -> None:
         _Process.context.close()

@@ -42,7 +42,9 @@ SETTINGS = {
     "WAKUPUSH_GORUSH__CONNECT_TIMEOUT": "2",
     "WAKUPUSH_GORUSH__TIMEOUT": "8",
     "WAKUPUSH_DELIVERY__LEASE": "35",
-    "WAKUPUSH_BREAKER__PAUSE": "3",
+    # A quarter of the devices always fails as if the whole platform did: probes have to get past them in time.
+    "WAKUPUSH_BREAKER__PAUSE": "1",
+    "WAKUPUSH_BREAKER__PROBES": "20",
     "WAKUPUSH_INGEST__CLAIM_TTL": "30",
 }
 #: Seconds around its own time that the node archives messages of: clients' clocks are wrong, and faults take time.
