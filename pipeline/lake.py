@@ -175,10 +175,10 @@ class Lake:
             return ()
         stored = frame.sparkSession.read.schema(schema.COLUMNS[version]).parquet(*map(str, paths))
         counted = stored.groupBy(F.col("_metadata.file_path").alias("path")).count().collect()
-        rows = {row["path"].rsplit("/", 1)[1]: row["count"] for row in counted}
+        rows = {unquote(row["path"]).split(f"/batch={batch}/")[1]: row["count"] for row in counted}
         for path in {folder, *(path.parent for path in paths), *(path.parent.parent for path in paths)}:
             _sync(path)
-        return tuple(self._file(path, rows.get(path.name, 0), version) for path in paths)
+        return tuple(self._file(path, rows.get(unquote(str(path.relative_to(folder))), 0), version) for path in paths)
 
     def _file(self, path: Path, rows: int, version: int) -> File:
         folders = dict(part.split("=", 1) for part in path.parent.relative_to(self._events).parts)

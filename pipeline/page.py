@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.lake import days_between
-from pipeline.plots import bars, heat_map, lines, number
+from pipeline.plots import NOTHING, bars, heat_map, lines, number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -76,14 +76,18 @@ def render(report: Report) -> str:
         _damaged(report),
         _section("From message to delivery", "Events of each stage, all days.", bars(_funnel(report))),
         _section("Day by day", "Notifications admitted and delivered.", _daily(report, days)),
-        _section("How long a delivery takes", "From ingest seeing the message to gorush taking it.", _delivery(report, days)),
+        _section(
+            "How long a delivery takes", "From ingest seeing the message to gorush taking it.", _delivery(report, days)
+        ),
         _section("How long messages wait in a queue", "p99 by queue.", _waits(report, days)),
         _section("What retries won", "Deliveries that went through on each attempt.", _retries(report)),
         _section("What fails", "Failures by class, all days and platforms.", _failures(report)),
         _section("Load by hour of the week", "Messages a day in each hour, all queues.", _week(report)),
         _section("Device tokens", "Devices that registered, left, or whose token died.", _tokens(report, days)),
         _section("Registrations that nobody writes to", "In each period of pseudonyms.", _used(report)),
-        _section("Unusual load", "Pseudonyms that were sent or asked for far more than others in a day.", _unusual(report)),
+        _section(
+            "Unusual load", "Pseudonyms that were sent or asked for far more than others in a day.", _unusual(report)
+        ),
         "<footer>Rows about too few people have no values, and so does the next smallest row beside them.</footer>",
     ]
     return (
@@ -105,7 +109,7 @@ def _sum(rows: Iterable[Row], name: str) -> int | None:
 
 def _funnel(report: Report) -> dict[str, int | None]:
     rows = report.rows["funnel_daily"]
-    found = {stage for row in rows for stage in [row["stage"]]}
+    found = {row["stage"] for row in rows}
     return {
         called: _sum((row for row in rows if row["stage"] == stage), "events")
         for stage, called in _STAGES.items()
@@ -118,16 +122,18 @@ def _facts(report: Report) -> str:
     admitted = funnel.get(_STAGES["admitted"])
     won = funnel.get(_STAGES["delivered_by_retry"])
     delivered = (funnel.get(_STAGES["delivered_at_once"]) or 0) + (won or 0)
-    share = f"{100 * delivered / admitted:.2f} %" if admitted else "–"
+    share = f"{100 * delivered / admitted:.2f} %" if admitted else NOTHING
     facts = {
         "notifications admitted": number(admitted),
         "delivered": share,
         "won by retries": number(won),
         "dead letters": number(funnel.get(_STAGES["dead_letter"])),
     }
-    return '<div class="facts">' + "".join(
-        f'<div class="fact"><b>{value}</b><span>{escape(name)}</span></div>' for name, value in facts.items()
-    ) + "</div>"
+    return (
+        '<div class="facts">'
+        + "".join(f'<div class="fact"><b>{value}</b><span>{escape(name)}</span></div>' for name, value in facts.items())
+        + "</div>"
+    )
 
 
 def _damaged(report: Report) -> str:
@@ -141,9 +147,7 @@ def _damaged(report: Report) -> str:
     )
 
 
-def _by_day(
-    days: list[date], rows: Iterable[Row], value: str, wanted: Callable[[Row], bool]
-) -> list[float | None]:
+def _by_day(days: list[date], rows: Iterable[Row], value: str, wanted: Callable[[Row], bool]) -> list[float | None]:
     """Return a value for each day: 0 where there is no row, None where it is not told."""
     found: dict[date, list[Row]] = {}
     for row in rows:
@@ -189,12 +193,14 @@ def _waits(report: Report, days: list[date]) -> str:
 
 def _retries(report: Report) -> str:
     rows = report.rows["retries_daily"]
-    attempts = sorted({row["attempt"] for row in rows if row["attempt"] is not None})
+    attempts = sorted({row["attempt"] for row in rows})
     body = []
     for attempt in attempts:
-        of_attempt = [row for row in rows if row["attempt"] == attempt]
-        tried, went = _sum(of_attempt, "attempts"), _sum(of_attempt, "delivered")
-        share = f"{100 * went / tried:.1f} %" if tried and went is not None else "–"
+        tried, went = (
+            _sum((row for row in rows if (row["attempt"], row["kind"]) == (attempt, kind)), "events")
+            for kind in ("attempt", "delivered")
+        )
+        share = f"{100 * went / tried:.1f} %" if tried and went is not None else NOTHING
         body.append((str(attempt), number(tried), number(went), share))
     return _table(("attempt", "tried", "delivered", "share"), body)
 
@@ -223,17 +229,19 @@ def _week(report: Report) -> str:
 def _tokens(report: Report, days: list[date]) -> str:
     rows = report.rows["tokens_daily"]
     names = {"registered": "registered", "unregistered": "unregistered", "token_died": "token died"}
-    series = {called: _by_day(days, rows, name, lambda _: True) for name, called in names.items()}
+    series = {
+        called: _by_day(days, rows, "devices", lambda row, kind=kind: row["kind"] == kind)  # type: ignore[misc]
+        for kind, called in names.items()
+    }
     return lines(_days(days), series, "devices")
 
 
 def _used(report: Report) -> str:
-    rows = report.rows["registrations_used"]
-    body = [
-        (f"{row['period']} {row['platform']}", *(number(row[name]) for name in ("registered", "notified", "unused")))
-        for row in rows
-    ]
-    return _table(("from", "registered", "notified", "unused"), body)
+    told: dict[str, dict[str, int | None]] = {}
+    for row in report.rows["registrations_used"]:
+        told.setdefault(f"{row['period']} {row['platform']}", {})[row["use"]] = row["devices"]
+    body = [(name, number(uses.get("notified", 0)), number(uses.get("unused", 0))) for name, uses in told.items()]
+    return _table(("from", "notified", "unused"), body)
 
 
 def _unusual(report: Report) -> str:

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 WIDTH: Final = 860
+#: What stands for a number that is not told.
+NOTHING: Final = "\N{EN DASH}"
 _HEIGHT: Final = 240
 _LEFT: Final = 64
 _BOTTOM: Final = 28
@@ -20,7 +22,7 @@ _THOUSAND: Final = 1000
 def number(value: float | None) -> str:
     """Return a number as people read it; a dash for none."""
     if value is None:
-        return "–"
+        return NOTHING
     if value >= _THOUSAND or float(value).is_integer():
         return f"{value:,.0f}"
     return f"{value:.3g}"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
 from dataclasses import dataclass
-from datetime import date
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +18,7 @@ from pipeline.tables import TABLES, anonymous
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import date
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -121,7 +120,7 @@ def _write_files(spark: SparkSession, report: Report) -> None:
         (partial / report.page.name).write_text(page.render(report))
         if folder.exists():
             shutil.rmtree(folder)
-        os.rename(partial, folder)
+        partial.rename(folder)
     except OSError as error:
         raise PipelineError(f"{folder} cannot be written: {error.strerror}") from None
     finally:
@@ -165,7 +164,8 @@ def _replace(connection: psycopg.Connection, table: Table, report: Report) -> No
     else:
         begin = min([report.first, *(row[time] for row in rows)])
         connection.execute(
-            sql.SQL("DELETE FROM {} WHERE {} BETWEEN %s AND %s").format(name, sql.Identifier(time)), [begin, report.last]
+            sql.SQL("DELETE FROM {} WHERE {} BETWEEN %s AND %s").format(name, sql.Identifier(time)),
+            [begin, report.last],
         )
     names = sql.SQL(", ").join(map(sql.Identifier, types))
     with connection.cursor() as cursor, cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(name, names)) as copy:
@@ -175,4 +175,4 @@ def _replace(connection: psycopg.Connection, table: Table, report: Report) -> No
 
 @cache
 def _type(name: str) -> sql.SQL:
-    return sql.SQL(name)  # type: ignore[arg-type]  # of our own tables, above
+    return sql.SQL(name)

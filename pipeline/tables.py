@@ -67,10 +67,6 @@ def _kind(*kinds: str) -> Column:
     return F.col("kind").isin(*kinds)
 
 
-def _count(*kinds: str) -> Column:
-    return F.count_if(_kind(*kinds))
-
-
 def _stage() -> Column:
     kind = F.col("kind")
     of_delivered = F.when(F.col("attempt") == 1, "delivered_at_once").otherwise("delivered_by_retry")
@@ -88,15 +84,8 @@ def _funnel(events: DataFrame, _: int) -> DataFrame:
 def _hourly(events: DataFrame, _: int) -> DataFrame:
     return (
         events.withColumn("hour", F.hour("time"))
-        .groupBy("day", "hour", "queue")
-        .agg(
-            _count("received").alias("messages"),
-            _count("foreign").alias("not_for_us"),
-            _count("admitted").alias("notifications"),
-            _count("attempt").alias("attempts"),
-            _count("delivered").alias("delivered"),
-            F.count_distinct(_person()).alias("people"),
-        )
+        .groupBy("day", "hour", "queue", "kind")
+        .agg(F.count("*").alias("events"), F.count_distinct(_person()).alias("people"))
     )
 
 
@@ -118,7 +107,7 @@ def _latency(events: DataFrame, _: int) -> DataFrame:
         .groupBy("day", "what", "queue", "platform")
         .agg(
             F.count("*").alias("events"),
-            *(_percentile(share / 100, "value").alias(f"p{share}_ms") for share in (50, 95, 99)),
+            *(_percentile(share / 100, "value").cast("long").alias(f"p{share}_ms") for share in (50, 95, 99)),
             F.count_distinct(_person()).alias("people"),
         )
     )
@@ -127,14 +116,9 @@ def _latency(events: DataFrame, _: int) -> DataFrame:
 def _retries(events: DataFrame, _: int) -> DataFrame:
     return (
         events.where(_kind("attempt", "delivered", "failed", "unknown"))
-        .groupBy("day", "platform", "attempt")
-        .agg(
-            _count("attempt").alias("attempts"),
-            _count("delivered").alias("delivered"),
-            _count("failed").alias("failed"),
-            _count("unknown").alias("unknown"),
-            F.count_distinct(_person()).alias("people"),
-        )
+        .where("attempt IS NOT NULL AND platform IS NOT NULL")
+        .groupBy("day", "platform", "attempt", "kind")
+        .agg(F.count("*").alias("events"), F.count_distinct(_person()).alias("people"))
     )
 
 
@@ -156,18 +140,11 @@ def _filtered(events: DataFrame, _: int) -> DataFrame:
 
 
 def _tokens(events: DataFrame, _: int) -> DataFrame:
-    def devices(kind: str) -> Column:
-        return F.count_distinct(F.when(_kind(kind), F.col("installation"))).alias(kind)
-
     return (
-        events.where(_kind("registered", "unregistered", "token_died"))
-        .groupBy("day", "platform")
-        .agg(
-            devices("registered"),
-            devices("unregistered"),
-            devices("token_died"),
-            F.count_distinct(_person()).alias("people"),
-        )
+        events.where(_kind("registered", "unregistered", "token_died") & F.col("installation").isNotNull())
+        .withColumn("platform", F.coalesce("platform", F.lit("")))
+        .groupBy("day", "platform", "kind")
+        .agg(F.count_distinct("installation").alias("devices"), F.count_distinct(_person()).alias("people"))
     )
 
 
@@ -199,13 +176,8 @@ def _used(events: DataFrame, days: int) -> DataFrame:
         .groupBy("period", "platform", "installation")
         .agg(F.max(_kind("registered")).alias("registered"), F.max(_kind("admitted")).alias("notified"))
         .where("registered")
-        .groupBy("period", "platform")
-        .agg(
-            F.count("*").alias("registered"),
-            F.count_if("notified").alias("notified"),
-            F.count_if(~F.col("notified")).alias("unused"),
-            F.count("*").alias("people"),
-        )
+        .groupBy("period", "platform", F.when(F.col("notified"), "notified").otherwise("unused").alias("use"))
+        .agg(F.count("*").alias("devices"), F.count("*").alias("people"))
     )
 
 
@@ -254,10 +226,10 @@ TABLES: Final = (
     ),
     Table(
         name="load_hourly",
-        meaning="Load by hour and queue.",
-        keys={"day": "date", "hour": "integer", "queue": "text"},
-        values=dict.fromkeys(("messages", "not_for_us", "notifications", "attempts", "delivered"), COUNT),
-        whole=("day",),
+        meaning="Events by hour, queue and kind.",
+        keys={"day": "date", "hour": "integer", "queue": "text", "kind": "text"},
+        values={"events": COUNT},
+        whole=("day", "kind"),
         build=_hourly,
     ),
     Table(
@@ -272,9 +244,9 @@ TABLES: Final = (
     Table(
         name="retries_daily",
         meaning="What each attempt of deliveries came to: what retries won.",
-        keys={"day": "date", "platform": "text", "attempt": "integer"},
-        values=dict.fromkeys(("attempts", "delivered", "failed", "unknown"), COUNT),
-        whole=("day",),
+        keys={"day": "date", "platform": "text", "attempt": "integer", "kind": "text"},
+        values={"events": COUNT},
+        whole=("day", "platform", "attempt"),
         build=_retries,
     ),
     Table(
@@ -296,9 +268,9 @@ TABLES: Final = (
     Table(
         name="tokens_daily",
         meaning="Devices that registered, unregistered, or whose token died.",
-        keys={"day": "date", "platform": "text"},
-        values=dict.fromkeys(("registered", "unregistered", "token_died"), COUNT),
-        whole=("day",),
+        keys={"day": "date", "platform": "text", "kind": "text"},
+        values={"devices": COUNT},
+        whole=("day", "kind"),
         build=_tokens,
     ),
     Table(
@@ -311,10 +283,10 @@ TABLES: Final = (
     ),
     Table(
         name="registrations_used",
-        meaning="Devices that registered in a period of pseudonyms, and whether anything was to be pushed to them.",
-        keys={"period": "date", "platform": "text"},
-        values=dict.fromkeys(("registered", "notified", "unused"), COUNT),
-        whole=("period",),
+        meaning="Devices that registered in a period of pseudonyms, and whether they were notified or unused.",
+        keys={"period": "date", "platform": "text", "use": "text"},
+        values={"devices": COUNT},
+        whole=("period", "platform"),
         build=_used,
     ),
     Table(

@@ -96,7 +96,7 @@ def capacity(
             costs=planning.costs(cost or []),
             connections=settings.gorush.concurrency,
         )
-        plan = planning.run(spark, settings, *days, question, progress)
+        plan = planning.run(spark, settings, days, question, progress)
     _warn_of_damaged([f"{file.path} ({file.rows} events)" for file in plan.damaged])
     typer.echo(planning.describe(plan))
 
