@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.lake import days_between
-from pipeline.plots import NOTHING, bars, heat_map, lines, number
+from pipeline.plots import NOTHING, bars, durations, heat_map, lines, number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,6 +33,11 @@ _STAGES: Final = {
 _WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _HOURS: Final = tuple(f"{hour:02}" for hour in range(24))
 _MOST_ROWS: Final = 15
+
+_FOOTER: Final = (
+    "Rows about too few people have no values, and neither has the next smallest row beside them. Sums here leave"
+    " them out; a dash is what is too few to tell."
+)
 
 _STYLE: Final = """
 :root{--ink:#1d2733;--soft:#66758a;--line:#e3e8ef;--card:#fff;--page:#f4f6fa;
@@ -75,7 +80,7 @@ def render(report: Report) -> str:
         _facts(report),
         _damaged(report),
         _section("From message to delivery", "Events of each stage, all days.", bars(_funnel(report))),
-        _section("Day by day", "Notifications admitted and delivered.", _daily(report, days)),
+        _section("Day by day", "Notifications admitted and delivered, a day.", _daily(report, days)),
         _section(
             "How long a delivery takes", "From ingest seeing the message to gorush taking it.", _delivery(report, days)
         ),
@@ -88,7 +93,7 @@ def render(report: Report) -> str:
         _section(
             "Unusual load", "Pseudonyms that were sent or asked for far more than others in a day.", _unusual(report)
         ),
-        "<footer>Rows about too few people have no values, and so does the next smallest row beside them.</footer>",
+        f"<footer>{_FOOTER}</footer>",
     ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
@@ -167,7 +172,7 @@ def _daily(report: Report, days: list[date]) -> str:
         _STAGES[stage]: _by_day(days, rows, "events", lambda row, stage=stage: row["stage"] == stage)  # type: ignore[misc]
         for stage in wanted
     }
-    return lines(_days(days), series, "a day")
+    return lines(_days(days), series)
 
 
 def _latencies(report: Report, days: list[date], what: str, value: str, key: str) -> dict[str, list[float | None]]:
@@ -184,11 +189,11 @@ def _delivery(report: Report, days: list[date]) -> str:
         for value in ("p50_ms", "p95_ms", "p99_ms")
         for platform, points in _latencies(report, days, "delivery", value, "platform").items()
     }
-    return lines(_days(days), dict(sorted(series.items())), "ms")
+    return lines(_days(days), dict(sorted(series.items())), durations)
 
 
 def _waits(report: Report, days: list[date]) -> str:
-    return lines(_days(days), _latencies(report, days, "queue_wait", "p99_ms", "queue"), "ms")
+    return lines(_days(days), _latencies(report, days, "queue_wait", "p99_ms", "queue"), durations)
 
 
 def _retries(report: Report) -> str:
@@ -233,7 +238,7 @@ def _tokens(report: Report, days: list[date]) -> str:
         called: _by_day(days, rows, "devices", lambda row, kind=kind: row["kind"] == kind)  # type: ignore[misc]
         for kind, called in names.items()
     }
-    return lines(_days(days), series, "devices")
+    return lines(_days(days), series)
 
 
 def _used(report: Report) -> str:

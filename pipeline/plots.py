@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Final
 
@@ -13,10 +15,12 @@ WIDTH: Final = 860
 NOTHING: Final = "\N{EN DASH}"
 _HEIGHT: Final = 240
 _LEFT: Final = 64
+_RIGHT: Final = 24
 _BOTTOM: Final = 28
 _TOP: Final = 14
 _TICKS: Final = 4
 _THOUSAND: Final = 1000
+_UNITS: Final = ((3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
 def number(value: float | None) -> str:
@@ -47,25 +51,63 @@ def bars(values: Mapping[str, float | None]) -> str:
     return _svg(height, "".join(parts))
 
 
-def lines(names: Sequence[str], series: Mapping[str, Sequence[float | None]], unit: str) -> str:
+def duration(milliseconds: float) -> str:
+    """Return a time in the unit that people would say it in."""
+    for size, unit in _UNITS:
+        if milliseconds >= size:
+            return f"{milliseconds / size:.3g} {unit}"
+    return f"{milliseconds:g} ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The axis of values."""
+
+    top: float
+    ticks: tuple[float, ...]
+    #: Where a value is, from 0 to 1.
+    place: Callable[[float], float]
+    #: How a value is written.
+    name: Callable[[float], str]
+
+
+def counts(values: list[float]) -> Scale:
+    """Return an axis from 0 for numbers."""
+    top = _nice(max(values, default=0) or 1)
+    ticks = tuple(top * tick / _TICKS for tick in range(_TICKS + 1))
+    return Scale(top, ticks, lambda value: value / top, number)
+
+
+def durations(values: list[float]) -> Scale:
+    """Return an axis by powers of ten from 1 ms, so that an outage of hours does not hide milliseconds."""
+    decades = max(1, math.ceil(math.log10(max([*values, 1.0]))))
+    ticks = tuple(10.0**power for power in range(decades + 1))
+    return Scale(ticks[-1], ticks, lambda value: math.log10(max(1.0, value)) / decades, duration)
+
+
+def lines(
+    names: Sequence[str],
+    series: Mapping[str, Sequence[float | None]],
+    scale: Callable[[list[float]], Scale] = counts,
+) -> str:
     """Return one line for each series over the same points; where a value is missing the line has a gap.
 
     Args:
         names: of the points.
         series: as many values each.
-        unit: of the values, for the axis.
+        scale: makes the axis of all values.
     """
-    top = _nice(max([value for values in series.values() for value in values if value is not None], default=0) or 1)
+    axis = scale([value for values in series.values() for value in values if value is not None])
     inner = _HEIGHT - _TOP - _BOTTOM
-    step = (WIDTH - _LEFT - 12) / max(1, len(names) - 1)
+    step = (WIDTH - _LEFT - _RIGHT) / max(1, len(names) - 1)
 
     def x(index: int) -> float:
         return _LEFT + step * index if len(names) > 1 else (WIDTH + _LEFT) / 2
 
     def y(value: float) -> float:
-        return _TOP + inner * (1 - value / top)
+        return _TOP + inner * (1 - axis.place(value))
 
-    parts = [_grid(top, unit, y)]
+    parts = [_grid(axis, y)]
     every = max(1, -(-len(names) // 10))
     parts += [
         f'<text class="tick" x="{x(index):.1f}" y="{_HEIGHT - 8}" text-anchor="middle">{escape(name)}</text>'
@@ -81,7 +123,7 @@ def lines(names: Sequence[str], series: Mapping[str, Sequence[float | None]], un
         parts.append(f'<path class="line c{colour}" d="{path}"/>')
         parts += [
             f'<circle class="dot c{colour}" cx="{x(index):.1f}" cy="{y(value):.1f}" r="3">'
-            f"<title>{escape(title)}, {escape(names[index])}: {number(value)} {escape(unit)}</title></circle>"
+            f"<title>{escape(title)}, {escape(names[index])}: {axis.name(value)}</title></circle>"
             for index, value in points
         ]
     return _svg(_HEIGHT, "".join(parts)) + _legend(list(series))
@@ -111,15 +153,12 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], values: Mapping[tuple[
     return _svg(24 + tall * len(rows), "".join(parts))
 
 
-def _grid(top: float, unit: str, y: Callable[[float], float]) -> str:
-    parts = []
-    for tick in range(_TICKS + 1):
-        value = top * tick / _TICKS
-        parts.append(
-            f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - 12}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
-            f'<text class="tick" x="{_LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{number(value)}</text>'
-        )
-    return "".join(parts) + f'<text class="tick" x="{_LEFT + 4}" y="{_TOP - 2}">{escape(unit)}</text>'
+def _grid(axis: Scale, y: Callable[[float], float]) -> str:
+    return "".join(
+        f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
+        f'<text class="tick" x="{_LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{axis.name(value)}</text>'
+        for value in axis.ticks
+    )
 
 
 def _nice(value: float) -> float:

@@ -1,0 +1,82 @@
+"""One Spark session and one Postgres for all tests of the pipeline; a fresh lake and a fresh database for each."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+
+from pipeline.session import missing_parts
+from wakupush.devnet.postgres import PostgresServer, temporary_postgres
+from wakupush.settings import PipelineSettings, PostgresSettings, Settings
+from wakupush.state.migrations import runner
+
+#: What to install before these tests can run; test_spark_is_installed.py says so.
+MISSING = missing_parts()
+collect_ignore_glob = ["test_pipeline_*.py"] if MISSING else []
+
+#: One period of pseudonyms from the epoch to long after the tests.
+FOR_EVER = 100_000
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory) -> Iterator[object]:
+    from pipeline.session import spark_session  # noqa: PLC0415 - pyspark may be missing
+
+    settings = PipelineSettings(master="local[1]", memory="1g", shuffle_partitions=2)
+    with spark_session(settings, postgres=True) as session:
+        session.sparkContext.setCheckpointDir(str(tmp_path_factory.mktemp("spark")))
+        yield session
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    with temporary_postgres() as server:
+        with psycopg.connect(server.dsn, autocommit=True) as connection:
+            connection.execute("CREATE DATABASE wakupush_template")
+        with psycopg.connect(_dsn(server, "wakupush_template"), autocommit=True) as connection:
+            runner.migrate(connection)
+        yield server
+
+
+@pytest.fixture
+def dsn(postgres) -> str:
+    """A database with the schema, and nothing in it."""
+    name = f"test_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres.dsn, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE wakupush_template")
+    return _dsn(postgres, name)
+
+
+@pytest.fixture
+def connection(dsn) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        yield connection
+
+
+def _dsn(server: PostgresServer, database: str) -> str:
+    return server.dsn.rsplit("/", 1)[0] + f"/{database}"
+
+
+@pytest.fixture
+def make_settings(tmp_path) -> Callable[..., Settings]:
+    """Return the settings of a lake in the test's folder."""
+
+    def make(dsn: str = "postgresql://nobody@127.0.0.1:1/nothing", retention=None, **options: object) -> Settings:
+        own = {
+            "lake": tmp_path / "lake",
+            "keys": tmp_path / "keys",
+            "reports": tmp_path / "reports",
+            "pseudonym_days": FOR_EVER,
+            "shuffle_partitions": 2,
+            "slices": 2,
+        }
+        return Settings(
+            postgres=PostgresSettings(dsn=dsn, timeout=2),
+            pipeline=PipelineSettings(**(own | options)),
+            retention=retention or {},
+        )
+
+    return make
