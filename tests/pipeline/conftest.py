@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -41,13 +42,22 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def new_database(postgres) -> Callable[[], str]:
+    """Make a database with the schema, and nothing in it."""
+
+    def make() -> str:
+        name = f"test_{uuid.uuid4().hex}"
+        with psycopg.connect(postgres.dsn, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE wakupush_template")
+        return _dsn(postgres, name)
+
+    return make
+
+
 @pytest.fixture
-def dsn(postgres) -> str:
-    """A database with the schema, and nothing in it."""
-    name = f"test_{uuid.uuid4().hex}"
-    with psycopg.connect(postgres.dsn, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE wakupush_template")
-    return _dsn(postgres, name)
+def dsn(new_database) -> str:
+    return new_database()
 
 
 @pytest.fixture
@@ -60,15 +70,17 @@ def _dsn(server: PostgresServer, database: str) -> str:
     return server.dsn.rsplit("/", 1)[0] + f"/{database}"
 
 
-@pytest.fixture
-def make_settings(tmp_path) -> Callable[..., Settings]:
-    """Return the settings of a lake in the test's folder."""
+@pytest.fixture(scope="session")
+def settings_in() -> Callable[..., Settings]:
+    """Make the settings of a lake in a folder."""
 
-    def make(dsn: str = "postgresql://nobody@127.0.0.1:1/nothing", retention=None, **options: object) -> Settings:
+    def make(
+        folder: Path, dsn: str = "postgresql://nobody@127.0.0.1:1/nothing", retention=None, **options: object
+    ) -> Settings:
         own = {
-            "lake": tmp_path / "lake",
-            "keys": tmp_path / "keys",
-            "reports": tmp_path / "reports",
+            "lake": folder / "lake",
+            "keys": folder / "keys",
+            "reports": folder / "reports",
             "pseudonym_days": FOR_EVER,
             "shuffle_partitions": 2,
             "slices": 2,
@@ -80,3 +92,9 @@ def make_settings(tmp_path) -> Callable[..., Settings]:
         )
 
     return make
+
+
+@pytest.fixture
+def make_settings(settings_in, tmp_path) -> Callable[..., Settings]:
+    """Make the settings of a lake in the test's folder."""
+    return lambda *dsn, **options: settings_in(tmp_path, *dsn, **options)

@@ -1,11 +1,13 @@
 """Every number of the report is that of a plain count of the same events; none is about too few people."""
 
 import re
+import shutil
 from datetime import date, timedelta
 from xml.etree import ElementTree as ET
 
 import counting
 import happenings
+import psycopg
 import pytest
 from happenings import EMPTY, FIRST, LAST
 
@@ -28,24 +30,30 @@ def events():
     return found
 
 
-@pytest.fixture
-def exported(spark, connection, dsn, make_settings, events):
-    happenings.write(connection, events)
-    settings = make_settings(dsn, report_dsn=dsn, smallest_cell=K)
-    export.run(spark, settings, lambda *_: None)
-    return settings
-
-
 def ignore(*_):
     pass
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def database(new_database):
+    return new_database()
+
+
+@pytest.fixture(scope="module")
+def exported(spark, database, settings_in, tmp_path_factory, events):
+    with psycopg.connect(database, autocommit=True) as connection:
+        happenings.write(connection, events)
+    settings = settings_in(tmp_path_factory.mktemp("report"), database, report_dsn=database, smallest_cell=K)
+    export.run(spark, settings, ignore)
+    return settings
+
+
+@pytest.fixture(scope="module")
 def written(spark, exported):
     return report.run(spark, exported, FIRST, LAST, ignore)
 
 
-def test_every_number_is_that_of_a_plain_count(written, events, connection):
+def test_every_number_is_that_of_a_plain_count(written, events, database):
     expected = counting.every(events, date(1970, 1, 1))
     told = hidden = 0
     for table in TABLES:
@@ -73,7 +81,8 @@ def test_every_number_is_that_of_a_plain_count(written, events, connection):
     for table in TABLES:
         columns = list(report.columns(table))
         query = f"SELECT {', '.join(columns)} FROM wakupush_reports.{table.name}"
-        stored = {tuple(row) for row in connection.execute(query)}
+        with psycopg.connect(database) as connection:
+            stored = set(connection.execute(query))
         assert stored == {tuple(row[name] for name in columns) for row in written.rows[table.name]}
 
 
@@ -91,13 +100,17 @@ def test_files_have_the_rows(spark, written):
         assert stored.columns == list(report.columns(table))
 
 
-def test_a_second_report_replaces_the_first_and_has_what_came_late(spark, connection, exported, written, events):
-    late = happenings.make(20, seed=2)
-    happenings.write(connection, late)
-    export.run(spark, exported, ignore)
-    again = report.run(spark, exported, FIRST, LAST, ignore)
-    assert again.page == written.page
-    assert again.events == len(events) + len(late)
+def test_a_second_report_replaces_the_first_and_has_what_came_late(spark, connection, dsn, make_settings):
+    settings = make_settings(dsn, report_dsn=dsn, smallest_cell=2)
+    events, late = happenings.make(60), happenings.make(60, seed=2)
+    pages = []
+    for new in (events, late):
+        happenings.write(connection, new)
+        export.run(spark, settings, ignore)
+        written = report.run(spark, settings, FIRST, LAST, ignore)
+        pages.append(written.page)
+    assert pages[0] == pages[1]
+    assert written.events == len(events) + len(late)
     expected = counting.every(events + late, date(1970, 1, 1))["funnel_daily"]
     query = "SELECT day, stage, events FROM wakupush_reports.funnel_daily WHERE NOT suppressed"
     stored = connection.execute(query).fetchall()
@@ -126,8 +139,9 @@ def test_an_empty_lake_and_empty_days_are_told(spark, make_settings, exported):
     assert {row["day"] for row in one.rows["funnel_daily"]} == {EMPTY + timedelta(days=1)}
 
 
-def test_damaged_files_are_named_left_out_and_counted(spark, exported, events):
-    lake = Lake(exported.pipeline.lake)
+def test_damaged_files_are_named_left_out_and_counted(spark, exported, make_settings, events, tmp_path):
+    shutil.copytree(exported.pipeline.lake, tmp_path / "lake")
+    lake = Lake(tmp_path / "lake")
     files = lake.latest().files
     truncated = next(file for file in files if (file.day, file.kind) == (FIRST, "delivered"))
     flipped = next(file for file in files if (file.day, file.kind) == (LAST, "admitted"))
@@ -139,25 +153,19 @@ def test_damaged_files_are_named_left_out_and_counted(spark, exported, events):
     (lake.folder / flipped.path).write_bytes(content)
     for path in (lake.folder / "events").rglob(".*.crc"):
         path.unlink()
-    written = report.run(spark, exported, FIRST, LAST, ignore)
+    written = report.run(spark, make_settings(), FIRST, LAST, ignore)
     assert set(written.damaged) == {truncated, flipped}
     assert written.events == len(events) - truncated.rows - flipped.rows
     assert truncated.path in written.page.read_text()
     assert ("admitted", LAST) not in {(row["stage"], row["day"]) for row in written.rows["funnel_daily"]}
 
 
-def test_a_database_that_refuses_is_told(spark, exported, connection, dsn):
-    connection.execute("DROP ROLE IF EXISTS reader")
+def test_a_database_that_refuses_is_told(connection, dsn, written):
     connection.execute("CREATE ROLE reader LOGIN")
-    settings = exported.model_copy(
-        update={
-            "pipeline": exported.pipeline.model_copy(
-                update={"report_dsn": type(exported.pipeline.report_dsn)(dsn.replace("postgres@", "reader@"))}
-            )
-        }
-    )
     with pytest.raises(PipelineError, match="database of reports refuses"):
-        report.run(spark, settings, FIRST, LAST, ignore)
+        report._write_postgres(dsn.replace("postgres@", "reader@"), written)
+    with pytest.raises(PipelineError, match=r"REPORT_DSN cannot be used \(OperationalError\)"):
+        report._write_postgres("postgresql://x:secret@127.0.0.1:1/x", written)
 
 
 def test_texts_cannot_break_the_page():
