@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ FOR_EVER = 100_000
 def spark(tmp_path_factory) -> Iterator[object]:
     from pipeline.session import spark_session  # noqa: PLC0415 - pyspark may be missing
 
+    # Jobs of seconds: compiling them well would take longer than they do.
+    os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     settings = PipelineSettings(master="local[1]", memory="1g", shuffle_partitions=2)
     with spark_session(settings, postgres=True) as session:
         session.sparkContext.setCheckpointDir(str(tmp_path_factory.mktemp("spark")))
