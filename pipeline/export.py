@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from pipeline import schema
 from pipeline.errors import PipelineError
-from pipeline.lake import Lake, Snapshot
+from pipeline.lake import SPARK_ERRORS, Lake, Snapshot
 from pipeline.postgres import connected, jdbc_options, read_slices
 from pipeline.pseudonyms import Keys, keep_from, rehash, today
 from wakupush.state import exporting
@@ -170,7 +169,7 @@ def for_lake(events: DataFrame, keys: dict[int, bytes], days: int) -> DataFrame:
 def _write(lake: Lake, events: DataFrame) -> tuple[File, ...]:
     try:
         return lake.write(events)
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         text = str(error).lower()
         if "permission denied" in text:
             raise PipelineError("Spark may not read the events, or not write the lake: permission denied") from error

@@ -21,6 +21,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import unquote
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: How a job of Spark fails, depending on where.
+SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
 #: Seconds for which files that no longer count are left to those who still read them.
 GRACE_SECONDS: Final = 86_400
 #: Old snapshots that are kept.
@@ -204,7 +207,7 @@ class Lake:
             schema.upgrade(reader.schema(schema.written(version)).parquet(*paths), version)
             for version, paths in sorted(by_version.items())
         ]
-        return reduce(DataFrame.unionByName, frames, spark.createDataFrame([], schema.written(schema.VERSION)))
+        return reduce(DataFrame.unionByName, frames or [spark.createDataFrame([], schema.written(schema.VERSION))])
 
     def over(
         self, spark: SparkSession, files: Iterable[File], work: Callable[[DataFrame], T]
@@ -219,7 +222,7 @@ class Lake:
         while True:
             try:
                 result = work(self.read(spark, [file for file in every if file.path not in damaged]))
-            except PySparkException as error:
+            except SPARK_ERRORS as error:
                 found = {unquote(path) for path in _DAMAGED.findall(str(error))} & {file.path for file in every}
                 if not found - damaged:
                     raise

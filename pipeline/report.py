@@ -98,11 +98,15 @@ def tables(events: DataFrame, settings: Settings, progress: Callable[[int, int],
     made: dict[str, list[Row]] = {}
     progress(0, len(TABLES))
     for table in TABLES:
-        built = table.build(events, settings.pipeline.pseudonym_days)
-        rows = anonymous(built, table, settings.pipeline.smallest_cell).select(*columns(table))
-        made[table.name] = [row.asDict() for row in rows.orderBy(*table.keys).collect()]
+        built = table.build(events, settings.pipeline.pseudonym_days).fillna("", _texts(table))
+        rows = anonymous(built, table, settings.pipeline.smallest_cell).select(*columns(table)).collect()
+        made[table.name] = sorted((row.asDict() for row in rows), key=lambda row: [row[name] for name in table.keys])
         progress(len(made), len(TABLES))
     return made
+
+
+def _texts(table: Table) -> list[str]:
+    return [name for name, kind in table.keys.items() if kind == "text"]
 
 
 def _folder(settings: Settings, first: date, last: date) -> Path:

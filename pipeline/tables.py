@@ -103,7 +103,6 @@ def _latency(events: DataFrame, _: int) -> DataFrame:
         .withColumn("what", what)
         .withColumn("value", F.when(_kind("received"), F.col("queue_wait_ms")).otherwise(F.col("latency_ms")))
         .where("value IS NOT NULL")
-        .withColumn("platform", F.coalesce("platform", F.lit("")))
         .groupBy("day", "what", "queue", "platform")
         .agg(
             F.count("*").alias("events"),
@@ -125,7 +124,6 @@ def _retries(events: DataFrame, _: int) -> DataFrame:
 def _failures(events: DataFrame, _: int) -> DataFrame:
     return (
         events.where("failure IS NOT NULL")
-        .withColumn("platform", F.coalesce("platform", F.lit("")))
         .groupBy("day", "kind", "failure", "platform")
         .agg(F.count("*").alias("events"), F.count_distinct(_person()).alias("people"))
     )
@@ -142,7 +140,6 @@ def _filtered(events: DataFrame, _: int) -> DataFrame:
 def _tokens(events: DataFrame, _: int) -> DataFrame:
     return (
         events.where(_kind("registered", "unregistered", "token_died") & F.col("installation").isNotNull())
-        .withColumn("platform", F.coalesce("platform", F.lit("")))
         .groupBy("day", "platform", "kind")
         .agg(F.count_distinct("installation").alias("devices"), F.count_distinct(_person()).alias("people"))
     )
