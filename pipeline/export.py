@@ -96,6 +96,7 @@ def _take_over(
     """Take over step by step; return how many events and steps that were."""
     keys = keys_of(settings, lake)
     snapshot = lake.latest()
+    known = keys.periods(snapshot.files)
     mark = exporting.mark(connection)
     _check_source(snapshot, mark)
     options = jdbc_options(connection)
@@ -117,7 +118,7 @@ def _take_over(
                 " update it; nothing was taken over of this step"
             )
         events = for_lake(
-            read_slices(spark, options, slices), keys.of(extent.days, today()), settings.pipeline.pseudonym_days
+            read_slices(spark, options, slices), keys.of(extent.days, today(), known), settings.pipeline.pseudonym_days
         )
         files = _write(lake, events)
         _check_rows(files, extent.rows)

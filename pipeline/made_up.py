@@ -10,6 +10,7 @@ from pipeline.errors import PipelineError
 from pipeline.export import for_lake, keys_of
 from pipeline.lake import Lake
 from pipeline.postgres import connected, jdbc_options
+from pipeline.pseudonyms import today
 from wakupush.state import exporting, maintenance
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ def into_lake(spark: SparkSession, settings: Settings, plan: Plan) -> int:
             raise PipelineError(f"{lake.folder} has events of a server: made-up ones do not belong there")
         days = [plan.first_day + timedelta(days=offset) for offset in range(plan.days + 2)]
         events = for_lake(
-            synthesize.events(spark, plan), keys.of(days, plan.first_day), settings.pipeline.pseudonym_days
+            synthesize.events(spark, plan),
+            keys.of(days, today(), keys.periods(snapshot.files)),
+            settings.pipeline.pseudonym_days,
         )
         files = lake.write(events)
         lake.commit(

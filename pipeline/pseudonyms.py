@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame
+
+    from pipeline.lake import File
 
 #: Bytes of a pseudonym, and of a key.
 PSEUDONYM_BYTES: Final = 16
@@ -44,16 +46,25 @@ class Keys:
 
     folder: Path
     days: int
+    _passing: dict[int, bytes] = field(default_factory=dict, repr=False)
 
-    def of(self, days: Iterable[date], today: date) -> dict[int, bytes]:
-        """Return the keys of the periods that days are in; what has none yet gets one, unless it is over.
+    def of(self, days: Iterable[date], today: date, known: frozenset[int] = frozenset()) -> dict[int, bytes]:
+        """Return the keys of the periods that days are in.
+
+        A period gets a key when it is first asked for. One that is over has none any more, unless the lake has nothing
+        of it: then it gets one for as long as this object lives, which is stored nowhere.
+
+        Args:
+            days: of events.
+            today: by which periods are over.
+            known: periods that the lake had events of before.
 
         Raises:
             PipelineError: the folder cannot be read or written.
         """
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = {period: self._key(period, today) for period in sorted({self.period(day) for day in days})}
+            found = {period: self._key(period, today, known) for period in sorted({self.period(day) for day in days})}
         except OSError as error:
             raise PipelineError(f"the keys in {self.folder} cannot be used: {error.strerror}") from None
         return {period: key for period, key in found.items() if key is not None}
@@ -67,6 +78,10 @@ class Keys:
             path.unlink()
         return len(over)
 
+    def periods(self, files: Iterable[File]) -> frozenset[int]:
+        """Return the periods that files have events of."""
+        return frozenset(self.period(file.day) for file in files)
+
     def period(self, day: date) -> int:
         """Return the number of the period that a day is in."""
         return (day - _EPOCH).days // self.days
@@ -74,9 +89,11 @@ class Keys:
     def _is_over(self, period: int, today: date) -> bool:
         return (today - _EPOCH).days >= (period + 1) * self.days + GRACE_DAYS
 
-    def _key(self, period: int, today: date) -> bytes | None:
+    def _key(self, period: int, today: date, known: frozenset[int]) -> bytes | None:
         if self._is_over(period, today):
-            return None
+            if period in known:
+                return None
+            return self._passing.setdefault(period, secrets.token_bytes(KEY_BYTES))
         path = self.folder / f"{period}.key"
         if not path.exists():
             partial = path.with_suffix(f".{secrets.token_hex(4)}")

@@ -155,7 +155,12 @@ def test_keys_last_for_their_period_and_are_gone_after_it(tmp_path):
     assert keys.forget(over - timedelta(days=1)) == 0
     assert keys.forget(over) == 1
     # What comes later still gets no key again, so nothing can be joined to what is in the lake.
-    assert keys.of([begin], over) == {}
+    assert keys.of([begin], over, known=frozenset({2900})) == {}
+    # Unless the lake has nothing of it: a key for this run alone, the same in each of its steps.
+    passing = keys.of([begin], over)
+    assert passing == keys.of([begin], over)
+    assert passing[2900] not in made.values()
+    assert Keys(tmp_path / "keys", 7).of([begin], over) != passing
     assert [path.name for path in (tmp_path / "keys").iterdir()] == ["2901.key"]
 
 
