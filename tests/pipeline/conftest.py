@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from happenings import FOR_EVER
 
 from pipeline.session import missing_parts
 from wakupush.devnet.postgres import PostgresServer, temporary_postgres
@@ -18,9 +19,6 @@ from wakupush.state.migrations import runner
 #: What to install before these tests can run; test_spark_is_installed.py says so.
 MISSING = missing_parts()
 collect_ignore_glob = ["test_pipeline_*.py"] if MISSING else []
-
-#: One period of pseudonyms from the epoch to long after the tests.
-FOR_EVER = 100_000
 
 
 @pytest.fixture(scope="session")

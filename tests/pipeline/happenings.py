@@ -10,6 +10,8 @@ from wakupush.events import Event, EventKind
 from wakupush.failures import Failure
 from wakupush.state import events
 
+#: Days of a period of pseudonyms that began at the epoch and ends long after the tests.
+FOR_EVER = 100_000
 QUEUES = ("registration", "query", "dispatch")
 TODAY = datetime.now(UTC).date()
 #: The first of the days that events are made for; the third has none.

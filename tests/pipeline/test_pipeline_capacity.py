@@ -33,13 +33,11 @@ def test_waits_are_the_work_before_over_the_speed():
     waits = play([second(0, 700)], lambda _: 1, question(), 1)
     assert waits == pytest.approx({0.125: 175, 0.375: 175, 0.625: 175, 0.875: 175})
     # Twice as much in the same second: the next one's messages wait for what is left.
-    waits = play([second(0, 1400), second(1, 70)], lambda _: 1, question(), 1)
+    waits = play([second(0, 1400), second(1, 80)], lambda _: 1, question(), 1)
     assert max(waits) == pytest.approx(1.75)
-    assert min(wait for wait, count in waits.items() if count == pytest.approx(70 / 4)) == pytest.approx(
-        1.012, abs=1e-3
-    )
+    assert min(wait for wait, count in waits.items() if count == pytest.approx(20)) == pytest.approx(1.014, abs=1e-3)
     # A pause works it off.
-    assert play([second(0, 1400), second(10, 70)], lambda _: 1, question(), 1)[0.012] == pytest.approx(70 / 4)
+    assert play([second(0, 1400), second(10, 80)], lambda _: 1, question(), 1)[0.014] == pytest.approx(20)
 
 
 def test_a_slow_gorush_counts_where_there_are_too_few_connections():

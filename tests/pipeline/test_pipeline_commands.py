@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import FOR_EVER
+from happenings import FOR_EVER
 from typer.testing import CliRunner
 
 from pipeline import session

@@ -3,7 +3,10 @@
 import os
 
 import pytest
-from conftest import MISSING
+
+from pipeline.session import missing_parts
+
+MISSING = missing_parts()
 
 
 def test_spark_is_installed():
