@@ -42,9 +42,9 @@ def test_waits_are_the_work_before_over_the_speed():
 
 def test_a_slow_gorush_counts_where_there_are_too_few_connections():
     seconds = [second(0, 100, posts=400)]
-    fast, slow = (play(seconds, lambda _: 2, question(gorush=gorush), 1) for gorush in (0.01, 2.0))
+    fast, slow = (play(seconds, lambda _: 2, question(gorush=gorush), 1) for gorush in (0.001, 2.0))
     assert max(slow) > 10 * max(fast)
-    assert max(play(seconds, lambda _: 2, question(gorush=2.0, connections=4000), 1)) == max(fast)
+    assert max(play(seconds, lambda _: 2, question(gorush=2.0, connections=40000), 1)) == max(fast)
     assert max(play(seconds, lambda _: 2, question(gorush=2.0), 400)) == max(fast)
 
 
@@ -119,8 +119,8 @@ def made(spark, tmp_path_factory):
 def test_a_plan_holds_on_the_half_that_it_did_not_see(spark, made):
     settings, synthetic, _ = made
     days = (synthetic.first_day, synthetic.first_day + timedelta(days=13))
-    # So dear that a few messages a second need several processes.
-    asked = question(costs={name: 200 * cost for name, cost in capacity.COSTS.items()}, wait=2.0)
+    # So dear that a few messages an hour need several processes.
+    asked = question(costs={name: 20_000 * cost for name, cost in capacity.COSTS.items()}, wait=30.0)
     plan = capacity.run(spark, settings, days, asked, ignore)
     assert [pool.queue for pool in plan.pools] == ["registration", "query", "dispatch"]
     for pool in plan.pools:
@@ -128,7 +128,7 @@ def test_a_plan_holds_on_the_half_that_it_did_not_see(spark, made):
         assert pool.late < 0.03, pool
     dispatch = plan.pools[-1]
     assert max(dispatch.processes.values()) > min(dispatch.processes.values())
-    twice = capacity.run(spark, settings, days, question(costs=asked.costs, wait=2.0, users=3.0), ignore)
+    twice = capacity.run(spark, settings, days, question(costs=asked.costs, wait=30.0, users=3.0), ignore)
     assert sum(twice.pools[-1].processes.values()) > sum(dispatch.processes.values())
     with pytest.raises(PipelineError, match="two or more"):
         capacity.run(spark, settings, (days[0], days[0]), asked, ignore)
