@@ -33,7 +33,7 @@ from wakupush.state.migrations import runner
 FIRST, DAYS = date(2026, 10, 1), 28
 LAST = date(2026, 10, 28)
 #: Events that a made-up message makes.
-EVENTS_PER_MESSAGE = 5.6
+EVENTS_PER_MESSAGE = 7.2
 COMPARED = ("funnel_daily", "load_hourly", "latency_daily", "retries_daily", "failures_daily")
 
 #: The same tables in DuckDB's SQL, with PEOPLE for the last column.
