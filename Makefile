@@ -3,7 +3,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-node setup-promtool setup-deploy monitoring golden demo test chaos check unit fuzz bench autoscaling lock proto clean
+.PHONY: help setup setup-node setup-promtool setup-deploy setup-java monitoring golden demo test chaos check unit fuzz bench autoscaling lock proto clean
 
 help: ## Show this help
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -25,6 +25,12 @@ tests/interop/node_modules/.package-lock.json: tests/interop/package-lock.json
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends nodejs npm; \
 	fi >/dev/null || true
 	@if command -v npm >/dev/null; then (cd tests/interop && npm ci) && touch $@ || true; fi
+
+# Only the pipeline uses Java: what is missing here is for its tests to report.
+setup-java:
+	@if ! command -v java && command -v apt-get && test "$$(id -u)" = 0; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends openjdk-17-jre-headless; \
+	fi >/dev/null || true
 
 # Only the tests in tests/deploy use them: Helm, and the loader of compose files that Docker Compose itself uses. Go builds
 # them; what is missing here is for the tests to report.
@@ -57,7 +63,7 @@ monitoring: setup ## Write the dashboards and alerts anew, out of deploy/monitor
 demo: setup ## Run the whole server on embedded parts, send it messages, and show what happens
 	@$(VENV)/bin/wakupush demo
 
-test: setup setup-node setup-promtool setup-deploy check ## Run everything: linters, types, all tests
+test: setup setup-node setup-promtool setup-deploy setup-java check ## Run everything: linters, types, all tests
 	$(RUN) pytest tests
 
 chaos: setup ## Kill parts of a loaded server for minutes and judge what came of it (SEED=, MINUTES=, MESSAGES=, JSON=)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path  # noqa: TC003 - pydantic reads the annotations
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
@@ -262,6 +262,37 @@ class RetentionSettings(Group):
     """Delivery events."""
     answers: Seconds = 600.0
     """Answers that could not be published."""
+    lake: Seconds = 400 * 86_400.0
+    """Days of the event lake."""
+
+
+class PipelineSettings(Group):
+    """`wakupush pipeline`, which needs the extra `pipeline` and Java 17."""
+
+    lake: Path = Path("lake")
+    """Folder of the event lake, which every Spark process reaches under this path."""
+    keys: Path = Path("lake-keys")
+    """Folder of the keys of the lake's pseudonyms, apart from it."""
+    pseudonym_days: Count = 28
+    """Days after which the lake's pseudonyms begin anew."""
+    reports: Path = Path("reports")
+    """Folder that reports are written to."""
+    report_dsn: SecretStr | None = None
+    """Connection string of a Postgres database that reports are written to, in the schema `wakupush_reports`."""
+    smallest_cell: Annotated[int, Field(ge=2)] = 5
+    """People that a row of a report is about at least; rows about fewer lose their values."""
+    master: str = "local[*]"
+    """Where Spark runs: `local[*]`, or the URL of a cluster."""
+    memory: str = "2g"
+    """Memory of Spark's driver, as Java writes it."""
+    jdbc_jar: Path | None = None
+    """Jar of Postgres's JDBC driver; unless given, Spark resolves `org.postgresql:postgresql` by itself."""
+    slices: Count = 4
+    """Connections to Postgres that an export reads over at the same time."""
+    step_rows: Count = 1_000_000
+    """Events that an export commits at once, about."""
+    shuffle_partitions: Count = 8
+    """Parts that Spark shuffles in; four for each core of a large cluster."""
 
 
 class Settings(BaseSettings):
@@ -300,6 +331,7 @@ class Settings(BaseSettings):
     feedback: FeedbackSettings = FeedbackSettings()
     limits: LimitSettings = LimitSettings()
     retention: RetentionSettings = RetentionSettings()
+    pipeline: PipelineSettings = PipelineSettings()
 
     @model_validator(mode="after")
     def _lease_covers_a_post(self) -> Self:

@@ -164,6 +164,8 @@ def _default(field) -> str:
         return ""
     if isinstance(value, SecretStr):
         value = value.get_secret_value()
+    if isinstance(value, Path):
+        value = str(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     shown = _code(value if isinstance(value, str) else json.dumps(value))

@@ -49,7 +49,8 @@ def handle(batch: Batch, connection: Connection, entries: list[Entry]) -> None:
         except Refused as refused:
             batch.record(entry, EventKind.REFUSED, failure=refused.failure)
             continue
-        batch.record(entry, EventKind.QUERIED)
+        # Of one user, as clients ask: who is asked for unusually often can be told by pseudonym.
+        batch.record(entry, EventKind.QUERIED, key_hash=wanted[0] if len(wanted) == 1 else None)
         batch.answer(entry, message.signer, Type.PUSH_NOTIFICATION_QUERY_RESPONSE, inner)
 
 

@@ -1,0 +1,346 @@
+"""``wakupush pipeline capacity``: how many replicas each pool needs, checked on the later half of the days.
+
+The model is a queue that is played second by second. What arrived in a second (the time of `received` less its wait)
+brings work: the CPU time that its messages cost. A pool works off as much as its processes can. The wait of a message
+is the work before it over the speed. No distribution is assumed: bursts are those that there were. A pool's plan is
+the least number of processes for each hour of the week with which the wanted p99 holds in the earlier half of the
+days; the later half is then played with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
+
+from pipeline.errors import PipelineError
+from pipeline.lake import Lake, days_between
+from wakupush.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from datetime import date
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pipeline.lake import File
+    from wakupush.settings import Settings
+
+#: Seconds of CPU time that a worker spends on a message, by queue; on one that is not for us; on an attempt made again.
+#: Measured by `make bench`, see docs/performance.md.
+COSTS: Final = {
+    REGISTRATION.name: 0.001171,
+    QUERY.name: 0.000893,
+    DISPATCH.name: 0.000885,
+    "foreign": 0.000137,
+    "again": 0.000160,
+}
+#: Processes of a replica, as the chart has them.
+CONCURRENCY: Final = 2
+#: Replicas that a pool has at least: clients wait 3 s, and a pod may be moved.
+LEAST_REPLICAS: Final = 2
+#: The share of the time that a process may work: the rest is for what the model does not know.
+USE: Final = 0.7
+_MOST_PROCESSES: Final = 4096
+_HOUR: Final = 3600
+_P99: Final = 0.99
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked."""
+
+    #: Wanted p99 of the wait in a queue, seconds.
+    wait: float
+    #: How many times the users.
+    users: float
+    #: Seconds that gorush takes to answer a post.
+    gorush: float
+    #: As `COSTS`.
+    costs: Mapping[str, float]
+    #: Posts that a dispatch process keeps open at the same time.
+    connections: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Second:
+    """What arrived within a second."""
+
+    #: Seconds since the epoch.
+    time: int
+    messages: float
+    #: Seconds of CPU time.
+    work: float
+    #: Attempts to push.
+    posts: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """The plan of a pool."""
+
+    queue: str
+    messages: int
+    #: Messages of a task, on average.
+    batch: float
+    #: Seconds of CPU time of a message, on average.
+    cost: float
+    #: Processes by hour of the week, 0 is Monday's first; hours without a message are not in it.
+    processes: Mapping[int, int]
+    #: p99 of the wait in the later half, played with the plan, in seconds; None if nothing came.
+    tested: float | None
+    #: Share of the later half's messages that waited longer than wanted.
+    late: float
+
+    @property
+    def replicas(self) -> dict[int, int]:
+        """Replicas by hour of the week."""
+        return {hour: max(LEAST_REPLICAS, -(-count // CONCURRENCY)) for hour, count in self.processes.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The answer."""
+
+    question: Question
+    pools: tuple[Pool, ...]
+    damaged: tuple[File, ...]
+
+
+def costs(given: Iterable[str]) -> dict[str, float]:
+    """Return the costs with those that an operator measured, written as ``dispatch=0.9`` in milliseconds.
+
+    Raises:
+        PipelineError: one is not written so.
+    """
+    found = dict(COSTS)
+    for each in given:
+        name, _, value = each.partition("=")
+        try:
+            seconds = float(value) / 1000
+        except ValueError:
+            seconds = math.nan
+        if name not in COSTS or not (seconds > 0 and math.isfinite(seconds)):
+            raise PipelineError(f"--cost is NAME=MILLISECONDS, with a name of {', '.join(COSTS)}")
+        found[name] = seconds
+    return found
+
+
+def run(
+    spark: SparkSession,
+    settings: Settings,
+    days: tuple[date, date],
+    question: Question,
+    progress: Callable[[int, int], None],
+) -> Plan:
+    """Plan every pool by the load of some days, the first and the last included.
+
+    Raises:
+        PipelineError: there are fewer than two days with events.
+    """
+    lake = Lake(settings.pipeline.lake.resolve())
+    files = lake.latest().of(days_between(*days))
+    with_events = sorted({file.day for file in files})
+    if len(with_events) < 2:  # noqa: PLR2004 - one to learn from, one to check on
+        raise PipelineError(f"{days[0]} to {days[1]}: {len(with_events)} days have events; a plan needs two or more")
+    middle = with_events[len(with_events) // 2]
+    pools: list[Pool] = []
+    damaged: tuple[File, ...] = ()
+    progress(0, len(QUEUES))
+    for queue in QUEUES:
+        seconds, damaged = lake.over(spark, files, lambda events, queue=queue: _seconds(events, queue, question))  # type: ignore[misc]
+        if seconds[0]:
+            pools.append(_plan(queue, seconds, _epoch(middle), question))
+        progress(len(pools), len(QUEUES))
+    return Plan(question=question, pools=tuple(pools), damaged=damaged)
+
+
+def _epoch(day: date) -> int:
+    return day.toordinal() * 86_400 - 719_163 * 86_400
+
+
+def load(events: DataFrame, queue: str) -> DataFrame:
+    """Return for each second that something arrived in: messages, those not for us, attempts, and attempts made again.
+
+    A message arrives when ingest saw it; an attempt made again arrives when it is made.
+    """
+    wait = F.coalesce(F.when(F.col("kind") == "received", F.col("queue_wait_ms")), "latency_ms", F.lit(0))
+    again = (F.col("kind") == "attempt") & (F.col("attempt") > 1)
+    delay = F.when(again, 0).otherwise(F.round(wait / 1000).cast("long"))
+    return (
+        events.where((F.col("queue") == queue) & F.col("kind").isin("received", "foreign", "attempt"))
+        .withColumn("second", F.unix_timestamp("time") - delay)
+        .groupBy("second")
+        .agg(
+            F.count_if(F.col("kind") == "received").alias("messages"),
+            F.count_if(F.col("kind") == "foreign").alias("foreign"),
+            F.count_if(F.col("kind") == "attempt").alias("attempts"),
+            F.count_if(again).alias("again"),
+            F.sum(F.when(F.col("kind") == "received", F.col("batch_size"))).alias("batches"),
+        )
+    )
+
+
+def _seconds(events: DataFrame, queue: str, question: Question) -> tuple[list[Second], float]:
+    """Return what arrived, in order, and the mean size of a batch."""
+    found = []
+    batches = messages = 0
+    cost = question.costs
+    for row in load(events, queue).orderBy("second").toLocalIterator():
+        own = row["messages"] - row["foreign"]
+        work = max(0, own) * cost[queue] + row["foreign"] * cost["foreign"] + row["again"] * cost["again"]
+        found.append(
+            Second(
+                time=row["second"],
+                messages=row["messages"] * question.users,
+                work=work * question.users,
+                posts=row["attempts"] * question.users,
+            )
+        )
+        batches += row["batches"] or 0
+        messages += row["messages"]
+    return found, batches / max(1, messages)
+
+
+def _plan(queue: str, loaded: tuple[list[Second], float], middle: int, question: Question) -> Pool:
+    seconds, batch = loaded
+    earlier: dict[int, dict[int, list[Second]]] = defaultdict(lambda: defaultdict(list))
+    later = [each for each in seconds if each.time >= middle]
+    for each in seconds:
+        if each.time < middle:
+            earlier[hour_of_week(each.time)][each.time // _HOUR].append(each)
+    processes = {
+        hour: max(enough(played, question, batch) for played in hours.values()) for hour, hours in earlier.items()
+    }
+    usual = max(processes.values(), default=CONCURRENCY * LEAST_REPLICAS)
+    running = {hour: max(CONCURRENCY * LEAST_REPLICAS, count) for hour, count in processes.items()}
+    waits = play(later, lambda time: running.get(hour_of_week(time), usual), question, batch)
+    counted = sum(waits.values())
+    messages = sum(each.messages for each in seconds)
+    return Pool(
+        queue=queue,
+        messages=round(messages),
+        batch=batch,
+        cost=sum(each.work for each in seconds) / max(1.0, messages),
+        processes=processes,
+        tested=percentile(waits, _P99) if counted else None,
+        late=sum(count for wait, count in waits.items() if wait > question.wait) / counted if counted else 0.0,
+    )
+
+
+def hour_of_week(time: int) -> int:
+    """Return the hour of the week of a time (seconds since the epoch, a Thursday), 0 is Monday's first."""
+    return (time // _HOUR + 3 * 24) % 168
+
+
+def enough(seconds: list[Second], question: Question, batch: float) -> int:
+    """Return the least number of processes with which the wanted p99 holds over some seconds."""
+    low, high = 1, 1
+    while percentile(play(seconds, lambda _: high, question, batch), _P99) > question.wait:  # noqa: B023 - used at once
+        if high >= _MOST_PROCESSES:
+            raise PipelineError(
+                f"more than {_MOST_PROCESSES} processes would be needed: look at --wait, --cost, --gorush"
+            )
+        low, high = high + 1, high * 2
+    while low < high:
+        middle = (low + high) // 2
+        if percentile(play(seconds, lambda _: middle, question, batch), _P99) > question.wait:  # noqa: B023 - the same
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def play(
+    seconds: Iterable[Second], processes: Callable[[int], int], question: Question, batch: float
+) -> dict[float, float]:
+    """Play seconds, and return how many messages waited how long (seconds, to the millisecond).
+
+    A second's messages come at its beginning: the worst that it can have been. Posts hold one of a process's
+    connections each, so a slow gorush makes dispatch slower only where there are too few of them.
+    """
+    waits: dict[float, float] = defaultdict(float)
+    backlog = posting = 0.0
+    before: int | None = None
+    for each in seconds:
+        speed = USE * processes(each.time)
+        if before is not None:
+            backlog = max(0.0, backlog - speed * (each.time - before))
+            posting = max(0.0, posting - speed * question.connections / USE * (each.time - before))
+        before = each.time
+        held = each.posts / max(1.0, batch) * question.gorush
+        for part in range(_PARTS):
+            share = (part + 0.5) / _PARTS
+            of_work = (backlog + share * each.work) / speed
+            of_posts = (posting + share * held) / (speed * question.connections / USE)
+            waits[round(max(of_work, of_posts), 3)] += each.messages / _PARTS
+        backlog += each.work
+        posting += held
+    return waits
+
+
+#: Into how many parts the messages of a second are cut, each with a wait of its own.
+_PARTS: Final = 4
+
+
+def percentile(counted: Mapping[float, float], share: float) -> float:
+    """Return the least value that at least a share does not exceed; 0 if there is none."""
+    left = share * sum(counted.values())
+    for value in sorted(counted):
+        left -= counted[value]
+        if left <= 1e-9:  # noqa: PLR2004 - sums of floats
+            return value
+    return 0.0
+
+
+def describe(plan: Plan) -> str:
+    """Return a plan for people, and as values of the chart."""
+    question = plan.question
+    lines = [
+        f"# wanted p99 of the wait in a queue: {question.wait:g} s; {question.users:g} times the users;",
+        f"# gorush answers in {1000 * question.gorush:g} ms",
+        "#",
+        "# pool          messages  ms each  busiest hour  quietest  checked on the later half",
+    ]
+    for pool in plan.pools:
+        replicas = pool.replicas or {0: LEAST_REPLICAS}
+        busiest = max(replicas, key=lambda hour: (replicas[hour], -hour))
+        tested = "nothing came" if pool.tested is None else f"p99 {pool.tested:g} s, {100 * pool.late:.2f} % later"
+        lines.append(
+            f"# {pool.queue:<13}{pool.messages:>9,}{1000 * pool.cost:>9.2f}"
+            f"{replicas[busiest]:>8} ({_hour_name(busiest)}){min(replicas.values()):>7}  {tested}"
+        )
+    lines += ["components:"]
+    for pool in plan.pools:
+        lines += [f"  {pool.queue}:", f"    concurrency: {CONCURRENCY}", "    autoscaling:"]
+        lines += [f"      {name}: {value}" for name, value in values(pool, question).items()]
+    return "\n".join(lines)
+
+
+def values(pool: Pool, question: Question) -> dict[str, int]:
+    """Return what the chart wants to know of a pool's scaling.
+
+    A replica works off its threshold of messages within the wanted wait; the age that adds a replica is no shorter than
+    a second, because KEDA looks every few.
+    """
+    replicas = pool.replicas.values()
+    most = max(replicas, default=LEAST_REPLICAS)
+    least = min(replicas, default=LEAST_REPLICAS)
+    messages = max(1, math.floor(question.wait * CONCURRENCY * USE / pool.cost)) if pool.cost else 1
+    return {
+        "minReplicas": least,
+        # What comes once in a while is more than what came in these days.
+        "maxReplicas": max(least + 1, math.ceil(1.5 * most)),
+        "fallbackReplicas": most,
+        "messages": messages,
+        "oldestSeconds": max(1, math.ceil(question.wait)),
+        "tasks": max(1, math.floor(messages / max(1.0, pool.batch))),
+    }
+
+
+def _hour_name(hour: int) -> str:
+    day = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")[hour // 24]
+    return f"{day} {hour % 24:02}h"

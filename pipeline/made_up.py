@@ -1,0 +1,66 @@
+"""Where made-up events go: into a lake or a database that has no others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pipeline import synthesize
+from pipeline.errors import PipelineError
+from pipeline.export import for_lake, keys_of
+from pipeline.lake import Lake
+from pipeline.postgres import connected, jdbc_options
+from pipeline.pseudonyms import today
+from wakupush.state import exporting, maintenance
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipeline.synthesize import Plan
+    from wakupush.settings import Settings
+
+from datetime import timedelta
+
+
+def into_lake(spark: SparkSession, settings: Settings, plan: Plan) -> int:
+    """Write made-up events into the lake, as one commit; return how many.
+
+    Raises:
+        PipelineError: the lake has events of a server.
+    """
+    lake = Lake(settings.pipeline.lake.resolve())
+    keys = keys_of(settings, lake)
+    with lake.writing():
+        snapshot = lake.latest()
+        if snapshot.source not in {None, synthesize.WORKER}:
+            raise PipelineError(f"{lake.folder} has events of a server: made-up ones do not belong there")
+        days = [plan.first_day + timedelta(days=offset) for offset in range(plan.days + 2)]
+        events = for_lake(
+            synthesize.events(spark, plan),
+            keys.of(days, today(), keys.periods(snapshot.files)),
+            settings.pipeline.pseudonym_days,
+        )
+        files = lake.write(events)
+        lake.commit(
+            replace(snapshot, number=snapshot.number + 1, source=synthesize.WORKER, files=snapshot.files + files)
+        )
+        return sum(file.rows for file in files)
+
+
+def into_postgres(spark: SparkSession, settings: Settings, plan: Plan) -> int:
+    """Write made-up events into the table that workers write to; return how many it has then.
+
+    Raises:
+        PipelineError: it has events of a server, or the text says what else to do.
+    """
+    with connected(settings.postgres) as connection:
+        if exporting.has_others_than(connection, synthesize.WORKER):
+            raise PipelineError("the database has events of a server: made-up ones do not belong there")
+        with connection.transaction():
+            for offset in range(0, plan.days + 1, maintenance.DAYS_AHEAD):
+                maintenance.create_partitions(connection, plan.first_day + timedelta(days=offset))
+        events = synthesize.events(spark, plan)
+        events.write.format("jdbc").options(**jdbc_options(connection)).option("dbtable", "delivery_events").option(
+            "batchsize", "5000"
+        ).mode("append").save()
+        return exporting.count(connection, 0, (1 << 63) - 1)

@@ -1,0 +1,88 @@
+"""Postgres as Spark sees it: a JDBC URL of libpq's connection string, and one reader for each slice."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, urlencode
+
+import psycopg
+from pyspark.sql import DataFrame
+
+from pipeline.errors import PipelineError
+from wakupush.settings import SettingsError
+from wakupush.state.pool import check_dsn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from psycopg import Connection
+    from pyspark.sql import SparkSession
+
+    from wakupush.settings import PostgresSettings
+
+#: Rows that the driver holds in memory of each slice.
+FETCH_ROWS: Final = 10_000
+_TLS: Final = ("sslmode", "sslrootcert", "sslcert", "sslkey")
+_COLUMNS: Final = (
+    "time, kind, queue, queue_wait, latency, platform, failure, reason, attempt, batch_size, worker, trace_id,"
+    " key_pseudonym, installation_pseudonym"
+)
+
+
+@contextmanager
+def connected(settings: PostgresSettings) -> Iterator[Connection]:
+    """Open a connection in autocommit mode, and turn what goes wrong into words.
+
+    Raises:
+        PipelineError: there is no database, no schema in it, or no permission.
+    """
+    try:
+        timeout = max(2, int(settings.timeout))
+        with psycopg.connect(check_dsn(settings), autocommit=True, connect_timeout=timeout) as connection:
+            yield connection
+    except SettingsError as error:
+        raise PipelineError(str(error)) from None
+    except psycopg.errors.UndefinedTable:
+        raise PipelineError("the database has no schema yet, or an old one: run `wakupush migrate`") from None
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise PipelineError(f"the database refuses: {error.diag.message_primary}; see docs/pipeline.md") from None
+    except psycopg.OperationalError as error:
+        raise PipelineError(
+            f"the database at WAKUPUSH_POSTGRES__DSN does not answer ({type(error).__name__}); see `wakupush doctor`"
+        ) from None
+
+
+def jdbc_options(connection: Connection) -> dict[str, str]:
+    """Return what Spark's JDBC source needs to reach the database that a connection is to.
+
+    Raises:
+        PipelineError: it is reached through a Unix socket, which the driver does not know.
+    """
+    info = connection.info
+    if not info.hostaddr and info.host.startswith("/"):
+        raise PipelineError("WAKUPUSH_POSTGRES__DSN names a Unix socket; Spark needs a host and a port")
+    given = info.get_parameters()
+    parameters: dict[str, str] = {name: given[name] for name in _TLS if name in given}
+    parameters |= {"ApplicationName": "wakupush pipeline", "reWriteBatchedInserts": "true"}
+    host = f"[{info.host}]" if ":" in info.host else info.host
+    url = f"jdbc:postgresql://{host}:{info.port}/{quote(info.dbname, safe='')}?{urlencode(parameters)}"
+    options = {"url": url, "user": info.user, "driver": "org.postgresql.Driver", "fetchsize": str(FETCH_ROWS)}
+    return options | ({"password": info.password} if info.password else {})
+
+
+def read_slices(spark: SparkSession, options: dict[str, str], slices: Sequence[tuple[int, int]]) -> DataFrame:
+    """Return the events of ranges of transactions; each range is a partition that reads over its own connection."""
+    readers = [
+        spark.read.format("jdbc")
+        .options(**options)
+        .option(
+            "query",
+            f"SELECT {_COLUMNS} FROM delivery_events"  # noqa: S608 - numbers of our own
+            f" WHERE transaction_id >= '{start:d}'::xid8 AND transaction_id < '{end:d}'::xid8",
+        )
+        .load()
+        for start, end in slices
+    ]
+    return reduce(DataFrame.unionByName, readers)

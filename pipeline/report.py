@@ -1,0 +1,182 @@
+"""``wakupush pipeline report``: the tables of some days, as Parquet, in Postgres, and as a page."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+from psycopg import sql
+
+from pipeline import page
+from pipeline.errors import PipelineError
+from pipeline.lake import Lake, days_between
+from pipeline.tables import TABLES, anonymous
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import date
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pipeline.lake import File
+    from pipeline.tables import Table
+    from wakupush.settings import Settings
+
+#: Where the tables are in Postgres.
+SCHEMA: Final = "wakupush_reports"
+_SPARK_TYPES: Final = {"date": "date", "text": "string", "integer": "int", "bigint": "bigint"}
+#: What names the rows that a report of some days replaces.
+_TIMES: Final = ("day", "period")
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What was written."""
+
+    first: date
+    last: date
+    #: Events that the report is of.
+    events: int
+    #: By table, in the order of their keys.
+    rows: Mapping[str, list[Row]]
+    #: The page.
+    page: Path
+    damaged: tuple[File, ...]
+
+
+def columns(table: Table) -> dict[str, str]:
+    """Return the columns of a table with their types in Postgres."""
+    return {**table.keys, "people": "bigint", **table.values, "suppressed": "boolean"}
+
+
+def run(
+    spark: SparkSession, settings: Settings, first: date, last: date, progress: Callable[[int, int], None]
+) -> Report:
+    """Make the report of some days and write it everywhere that the settings name.
+
+    The report of the same days is replaced, so events that came late are in the next one.
+
+    Args:
+        spark: any.
+        settings: of everything.
+        first: day.
+        last: day, included.
+        progress: is told the tables made so far, and of how many.
+
+    Raises:
+        PipelineError: the lake has nothing of these days, or the text says what to do.
+    """
+    lake = Lake(settings.pipeline.lake.resolve())
+    files = lake.latest().of(days_between(first, last))
+    if not files:
+        raise PipelineError(f"the lake {lake.folder} has no event of {first} to {last}: run `wakupush pipeline export`")
+    rows, damaged = lake.over(spark, files, lambda events: tables(events, settings, progress))
+    events = sum(file.rows for file in files) - sum(file.rows for file in damaged)
+    report = Report(
+        first=first,
+        last=last,
+        events=events,
+        rows=rows,
+        page=_folder(settings, first, last) / "report.html",
+        damaged=damaged,
+    )
+    _write_files(spark, report)
+    if settings.pipeline.report_dsn is not None:
+        _write_postgres(settings.pipeline.report_dsn.get_secret_value(), report)
+    return report
+
+
+def tables(events: DataFrame, settings: Settings, progress: Callable[[int, int], None]) -> dict[str, list[Row]]:
+    """Return the rows of every table of some events, in the order of their keys."""
+    made: dict[str, list[Row]] = {}
+    progress(0, len(TABLES))
+    for table in TABLES:
+        built = table.build(events, settings.pipeline.pseudonym_days).fillna("", _texts(table))
+        rows = anonymous(built, table, settings.pipeline.smallest_cell).select(*columns(table)).collect()
+        made[table.name] = sorted((row.asDict() for row in rows), key=lambda row: [row[name] for name in table.keys])
+        progress(len(made), len(TABLES))
+    return made
+
+
+def _texts(table: Table) -> list[str]:
+    return [name for name, kind in table.keys.items() if kind == "text"]
+
+
+def _folder(settings: Settings, first: date, last: date) -> Path:
+    return settings.pipeline.reports.resolve() / f"{first}_{last}"
+
+
+def _write_files(spark: SparkSession, report: Report) -> None:
+    """Put a folder with the tables and the page in the place of the last one of these days."""
+    folder = report.page.parent
+    partial = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
+    try:
+        partial.mkdir(parents=True)
+        for table in TABLES:
+            _frame(spark, table, report.rows[table.name]).coalesce(1).write.parquet(str(partial / table.name))
+        (partial / report.page.name).write_text(page.render(report))
+        if folder.exists():
+            shutil.rmtree(folder)
+        partial.rename(folder)
+    except OSError as error:
+        raise PipelineError(f"{folder} cannot be written: {error.strerror}") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _frame(spark: SparkSession, table: Table, rows: list[Row]) -> DataFrame:
+    types = columns(table)
+    schema = ", ".join(f"`{name}` {_SPARK_TYPES.get(kind, kind.split()[0])}" for name, kind in types.items())
+    return spark.createDataFrame([tuple(row[name] for name in types) for row in rows], schema)
+
+
+def _write_postgres(dsn: str, report: Report) -> None:
+    """Replace the rows of the report's days in every table, in one transaction; make the tables first."""
+    try:
+        with psycopg.connect(dsn, connect_timeout=10) as connection:
+            connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
+            for table in TABLES:
+                _replace(connection, table, report)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise PipelineError(f"the database of reports refuses: {error.diag.message_primary}") from None
+    except psycopg.Error as error:
+        raise PipelineError(
+            f"the database at WAKUPUSH_PIPELINE__REPORT_DSN cannot be used ({type(error).__name__})"
+        ) from None
+
+
+def _replace(connection: psycopg.Connection, table: Table, report: Report) -> None:
+    types = columns(table)
+    name = sql.Identifier(SCHEMA, table.name)
+    definitions = (sql.SQL("{} {}").format(sql.Identifier(each), _type(types[each])) for each in types)
+    connection.execute(
+        sql.SQL("CREATE TABLE IF NOT EXISTS {} ({}, PRIMARY KEY ({}))").format(
+            name, sql.SQL(", ").join(definitions), sql.SQL(", ").join(map(sql.Identifier, table.keys))
+        )
+    )
+    rows = report.rows[table.name]
+    time = next((each for each in _TIMES if each in table.keys), None)
+    if time is None:
+        connection.execute(sql.SQL("DELETE FROM {}").format(name))
+    else:
+        begin = min([report.first, *(row[time] for row in rows)])
+        connection.execute(
+            sql.SQL("DELETE FROM {} WHERE {} BETWEEN %s AND %s").format(name, sql.Identifier(time)),
+            [begin, report.last],
+        )
+    names = sql.SQL(", ").join(map(sql.Identifier, types))
+    with connection.cursor() as cursor, cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(name, names)) as copy:
+        for row in rows:
+            copy.write_row([row[each] for each in types])
+
+
+@cache
+def _type(name: str) -> sql.SQL:
+    return sql.SQL(name)

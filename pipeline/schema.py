@@ -1,0 +1,105 @@
+"""The schema of the lake: its versions, and how what an old one wrote is read today.
+
+A file's version is in the lake's log. Under one version no column is renamed or given another meaning.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
+from pyspark.sql.types import (
+    BinaryType,
+    DateType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+#: What is written now.
+VERSION: Final = 2
+#: The schema version of the events in Postgres that `pipeline.export` understands.
+EVENT_VERSION: Final = 1
+
+#: Columns that are folders, outermost first.
+PARTITIONS: Final = StructType(
+    [StructField("batch", StringType()), StructField("day", DateType()), StructField("kind", StringType())]
+)
+
+_PLAIN: Final = [
+    StructField("time", TimestampType()),
+    StructField("queue", StringType()),
+    StructField("platform", StringType()),
+    StructField("failure", StringType()),
+    StructField("reason", StringType()),
+    StructField("attempt", IntegerType()),
+    StructField("batch_size", IntegerType()),
+    StructField("worker", StringType()),
+    StructField("trace", BinaryType()),
+    StructField("user", BinaryType()),
+    StructField("installation", BinaryType()),
+]
+
+#: The columns of each version. Version 1 had seconds as floats, whose sums depend on the order of the rows.
+COLUMNS: Final[dict[int, StructType]] = {
+    1: StructType([*_PLAIN, StructField("queue_wait", FloatType()), StructField("latency", FloatType())]),
+    2: StructType([*_PLAIN, StructField("queue_wait_ms", LongType()), StructField("latency_ms", LongType())]),
+}
+
+#: What each column of the present version means, for docs/pipeline.md.
+MEANINGS: Final = {
+    "batch": "Which step of which run wrote the row; a folder.",
+    "day": "The day of `time`, UTC; a folder.",
+    "kind": "The event's kind; a folder.",
+    "time": "When it happened, to the second.",
+    "queue": "The queue that the message came through.",
+    "platform": "ios or android.",
+    "failure": "The label of a failure.",
+    "reason": "Why a notification was filtered.",
+    "attempt": "Which attempt of a delivery, from 1.",
+    "batch_size": "Messages in the task, or notifications in the post.",
+    "worker": "Which worker process.",
+    "trace": "Pseudonym of the message, 16 bytes; the same in all its events of a period.",
+    "user": "Pseudonym of the user, 16 bytes, of this period.",
+    "installation": "Pseudonym of the installation, 16 bytes, of this period.",
+    "queue_wait_ms": "Milliseconds between ingest seeing the message and a worker taking it.",
+    "latency_ms": "Milliseconds between ingest seeing the message and this event.",
+}
+
+
+def milliseconds(seconds: str) -> str:
+    """Return the SQL that makes whole milliseconds of a column of seconds."""
+    return f"CAST(round(CAST({seconds} AS DOUBLE) * 1000) AS BIGINT)"
+
+
+def _from_1(frame: DataFrame) -> DataFrame:
+    return (
+        frame.withColumn("queue_wait_ms", F.expr(milliseconds("queue_wait")))
+        .withColumn("latency_ms", F.expr(milliseconds("latency")))
+        .drop("queue_wait", "latency")
+    )
+
+
+#: What turns a version into the next one.
+UPGRADES: Final[dict[int, Callable[[DataFrame], DataFrame]]] = {1: _from_1}
+
+
+def written(version: int) -> StructType:
+    """Return the schema to read files of a version with, folders included."""
+    return StructType([*COLUMNS[version].fields, *PARTITIONS.fields])
+
+
+def upgrade(frame: DataFrame, version: int) -> DataFrame:
+    """Return what a version wrote, in the columns of the present one."""
+    for step in range(version, VERSION):
+        frame = UPGRADES[step](frame)
+    return frame.select(*written(VERSION).fieldNames())

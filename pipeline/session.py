@@ -1,0 +1,103 @@
+"""Spark: where Java is, and one session for a command."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from contextlib import contextmanager
+from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from wakupush.settings import PipelineSettings
+
+#: Spark 4 runs on nothing older.
+OLDEST_JAVA: Final = 17
+#: Postgres's JDBC driver, which Spark resolves by itself unless a jar is given.
+JDBC_DRIVER: Final = "org.postgresql:postgresql:42.7.7"
+
+
+def missing_parts() -> str | None:
+    """Return what to install before Spark can run here; None if nothing is missing."""
+    if find_spec("pyspark") is None:
+        return "pyspark is not installed: install wakupush[pipeline]"
+    java = shutil.which("java", path=_java_path())
+    if java is None:
+        return f"there is no Java: install Java {OLDEST_JAVA}, or name its folder in JAVA_HOME"
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 - found above
+    found = re.search(r'version "(\d+)', told.stderr)
+    if found is None or int(found[1]) < OLDEST_JAVA:
+        return f"{java} is not Java {OLDEST_JAVA} or newer: install it, or name its folder in JAVA_HOME"
+    return None
+
+
+def _java_path() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin") if home else None
+
+
+@contextmanager
+def spark_session(settings: PipelineSettings, *, postgres: bool = False) -> Iterator[SparkSession]:
+    """Run a Spark session until the end of the block.
+
+    Args:
+        settings: where it runs, and with how much memory.
+        postgres: whether it needs Postgres's JDBC driver.
+
+    Raises:
+        PipelineError: Spark or Java is missing, or the session does not start.
+    """
+    if missing := missing_parts():
+        raise PipelineError(missing)
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
+
+    logging = resources.files("pipeline") / "log4j2.properties"
+    options = {
+        "spark.driver.memory": settings.memory,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{logging}",
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.parquet.compression.codec": "zstd",
+        # Damage inside of a file is an error that names it, never other numbers.
+        "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if settings.master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if postgres:
+        options |= _driver(settings)
+    builder = SparkSession.builder.master(settings.master).appName("wakupush pipeline")
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:
+        raise PipelineError(
+            f"Spark does not start on {settings.master} ({type(error).__name__}): what it said is above"
+        ) from error
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _driver(settings: PipelineSettings) -> dict[str, str]:
+    if settings.jdbc_jar is None:
+        return {"spark.jars.packages": JDBC_DRIVER}
+    if not settings.jdbc_jar.is_file():
+        raise PipelineError(f"WAKUPUSH_PIPELINE__JDBC_JAR: there is no file {settings.jdbc_jar}")
+    return {"spark.jars": str(settings.jdbc_jar), "spark.driver.extraClassPath": str(settings.jdbc_jar)}

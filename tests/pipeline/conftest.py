@@ -1,0 +1,101 @@
+"""One Spark session and one Postgres for all tests of the pipeline; a fresh lake and a fresh database for each."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from happenings import FOR_EVER
+
+from pipeline.session import missing_parts
+from wakupush.devnet.postgres import PostgresServer, temporary_postgres
+from wakupush.settings import PipelineSettings, PostgresSettings, Settings
+from wakupush.state.migrations import runner
+
+#: What to install before these tests can run; test_spark_is_installed.py says so.
+MISSING = missing_parts()
+collect_ignore_glob = ["test_pipeline_*.py"] if MISSING else []
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory) -> Iterator[object]:
+    from pipeline.session import spark_session  # noqa: PLC0415 - pyspark may be missing
+
+    # Jobs of seconds: compiling them well would take longer than they do.
+    os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    settings = PipelineSettings(master="local[1]", memory="1g", shuffle_partitions=2)
+    with spark_session(settings, postgres=True) as session:
+        session.sparkContext.setCheckpointDir(str(tmp_path_factory.mktemp("spark")))
+        yield session
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    with temporary_postgres() as server:
+        with psycopg.connect(server.dsn, autocommit=True) as connection:
+            connection.execute("CREATE DATABASE wakupush_template")
+        with psycopg.connect(_dsn(server, "wakupush_template"), autocommit=True) as connection:
+            runner.migrate(connection)
+        yield server
+
+
+@pytest.fixture(scope="session")
+def new_database(postgres) -> Callable[[], str]:
+    """Make a database with the schema, and nothing in it."""
+
+    def make() -> str:
+        name = f"test_{uuid.uuid4().hex}"
+        with psycopg.connect(postgres.dsn, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE wakupush_template")
+        return _dsn(postgres, name)
+
+    return make
+
+
+@pytest.fixture
+def dsn(new_database) -> str:
+    return new_database()
+
+
+@pytest.fixture
+def connection(dsn) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        yield connection
+
+
+def _dsn(server: PostgresServer, database: str) -> str:
+    return server.dsn.rsplit("/", 1)[0] + f"/{database}"
+
+
+@pytest.fixture(scope="session")
+def settings_in() -> Callable[..., Settings]:
+    """Make the settings of a lake in a folder."""
+
+    def make(
+        folder: Path, dsn: str = "postgresql://nobody@127.0.0.1:1/nothing", retention=None, **options: object
+    ) -> Settings:
+        own = {
+            "lake": folder / "lake",
+            "keys": folder / "keys",
+            "reports": folder / "reports",
+            "pseudonym_days": FOR_EVER,
+            "shuffle_partitions": 2,
+            "slices": 2,
+        }
+        return Settings(
+            postgres=PostgresSettings(dsn=dsn, timeout=2),
+            pipeline=PipelineSettings(**(own | options)),
+            retention=retention or {},
+        )
+
+    return make
+
+
+@pytest.fixture
+def make_settings(settings_in, tmp_path) -> Callable[..., Settings]:
+    """Make the settings of a lake in the test's folder."""
+    return lambda *dsn, **options: settings_in(tmp_path, *dsn, **options)

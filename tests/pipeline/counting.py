@@ -1,0 +1,147 @@
+"""The tables of the report, counted by plain Python from the events as the server wrote them."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from happenings import day_of
+
+from wakupush.events import Event
+
+Key = tuple[Any, ...]
+
+
+def person(event: Event) -> bytes | str:
+    return event.key_pseudonym or event.trace_id
+
+
+def cells(found: Iterable[Event], key: Callable[[Event], Key | None]) -> dict[Key, list[Event]]:
+    groups = defaultdict(list)
+    for event in found:
+        if (name := key(event)) is not None:
+            groups[name].append(event)
+    return groups
+
+
+def hour(event: Event) -> int:
+    return datetime.fromtimestamp(event.time, UTC).hour
+
+
+def stage(event: Event) -> str:
+    if event.kind != "delivered":
+        return str(event.kind)
+    return "delivered_at_once" if event.attempt == 1 else "delivered_by_retry"
+
+
+WHAT = {"received": "queue_wait", "answered": "answer", "delivered": "delivery"}
+KEYS = {
+    "funnel_daily": lambda e: (day_of(e), stage(e)),
+    "load_hourly": lambda e: (day_of(e), hour(e), e.queue, str(e.kind)),
+    "retries_daily": lambda e: (
+        (day_of(e), e.platform, e.attempt, str(e.kind))
+        if e.kind in {"attempt", "delivered", "failed", "unknown"}
+        else None
+    ),
+    "failures_daily": lambda e: (day_of(e), str(e.kind), e.failure, e.platform or "") if e.failure else None,
+    "filtered_daily": lambda e: (day_of(e), e.reason) if e.kind == "filtered" else None,
+}
+
+
+def percentile(values: list[int], share: float) -> int:
+    return sorted(values)[math.ceil(share * len(values)) - 1]
+
+
+def latency(found: list[Event]) -> dict[Key, tuple[Any, ...]]:
+    groups = cells(found, lambda e: (day_of(e), WHAT[e.kind], e.queue, e.platform or "") if e.kind in WHAT else None)
+    rows = {}
+    for key, group in groups.items():
+        values = [round(1000 * (e.queue_wait if e.kind == "received" else e.latency)) for e in group]
+        told = (len(values), *(percentile(values, share) for share in (0.5, 0.95, 0.99)))
+        rows[key] = (len({person(e) for e in group}), *told)
+    return rows
+
+
+def tokens(found: list[Event]) -> dict[Key, tuple[Any, ...]]:
+    kinds = {"registered", "unregistered", "token_died"}
+    groups = cells(found, lambda e: (day_of(e), e.platform, str(e.kind)) if e.kind in kinds else None)
+    return {
+        key: (len({person(e) for e in group}), len({e.installation_pseudonym for e in group}))
+        for key, group in groups.items()
+    }
+
+
+def lives(found: list[Event], period: date) -> dict[Key, tuple[Any, ...]]:
+    rows: dict[Key, int] = defaultdict(int)
+    for (platform, _), group in cells(found, lambda e: (e.platform, e.installation_pseudonym)).items():
+        began = min((day_of(e) for e in group if e.kind == "registered"), default=None)
+        ended = max((day_of(e) for e in group if e.kind == "token_died"), default=None)
+        if began and ended and ended >= began:
+            rows[period, platform, (ended - began).days] += 1
+    return {key: (count, count) for key, count in rows.items()}
+
+
+def used(found: list[Event], period: date) -> dict[Key, tuple[Any, ...]]:
+    rows: dict[Key, int] = defaultdict(int)
+    for (platform, _), group in cells(found, lambda e: (e.platform, e.installation_pseudonym)).items():
+        kinds = {e.kind for e in group}
+        if "registered" in kinds:
+            rows[period, platform, "notified" if "admitted" in kinds else "unused"] += 1
+    return {key: (count, count) for key, count in rows.items()}
+
+
+def week(found: list[Event]) -> dict[Key, tuple[Any, ...]]:
+    groups = cells(found, lambda e: (day_of(e).weekday(), hour(e), e.queue) if e.kind == "received" else None)
+    rows = {}
+    for key, group in groups.items():
+        minutes = cells(group, lambda e: (int(e.time) // 60,))
+        days = {day_of(e) for e in group}
+        rows[key] = (len(group), len(group), len(days), max(map(len, minutes.values())))
+    return rows
+
+
+def unusual(found: list[Event]) -> list[tuple[Any, ...]]:
+    """Return day, kind and events, without the pseudonym, which is another one in the lake."""
+    rows = []
+    for (day, kind), group in cells(
+        found, lambda e: (day_of(e), str(e.kind)) if e.kind in {"admitted", "queried"} else None
+    ).items():
+        of_users = [len(each) for each in cells(group, lambda e: (e.key_pseudonym,)).values()]
+        mean = sum(of_users) / len(of_users)
+        rows += [(day, kind, count) for count in of_users if count >= 100 and count >= 20 * mean]
+    return sorted(rows)
+
+
+def every(found: list[Event], period: date) -> dict[str, dict[Key, tuple[Any, ...]]]:
+    """Return the rows of every table that may tell of too few: by key, the people and the values."""
+    simple = {
+        name: {
+            group_key: (len({person(e) for e in group}), len(group)) for group_key, group in cells(found, key).items()
+        }
+        for name, key in KEYS.items()
+    }
+    return simple | {
+        "latency_daily": latency(found),
+        "tokens_daily": tokens(found),
+        "token_lives": lives(found, period),
+        "registrations_used": used(found, period),
+        "load_weekly": week(found),
+    }
+
+
+def hidden(rows: dict[Key, tuple[Any, ...]], whole: Callable[[Key], Key], k: int) -> set[Key]:
+    """Return the rows that would tell of fewer than k people, alone or less from their total."""
+    found = set()
+    for of_whole in {whole(key) for key in rows}:
+        people = {key: rows[key][0] for key in rows if whole(key) == of_whole}
+        few = {key for key, count in people.items() if count < k}
+        others = sorted((count, key) for key, count in people.items() if key not in few)
+        found |= few | ({others[0][1]} if few and others else set())
+    return found
+
+
+def days(first: date, last: date) -> list[date]:
+    return [first + timedelta(days=offset) for offset in range((last - first).days + 1)]

@@ -1,0 +1,112 @@
+"""Events as a server would have written them, made at random, and written as the workers write them."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from datetime import UTC, date, datetime, time, timedelta
+
+from wakupush.events import Event, EventKind
+from wakupush.failures import Failure
+from wakupush.state import events
+
+#: Days of a period of pseudonyms that began at the epoch and ends long after the tests.
+FOR_EVER = 100_000
+QUEUES = ("registration", "query", "dispatch")
+TODAY = datetime.now(UTC).date()
+#: The first of the days that events are made for; the third has none.
+FIRST = TODAY - timedelta(days=5)
+EMPTY = FIRST + timedelta(days=2)
+LAST = FIRST + timedelta(days=4)
+
+
+def seconds(day: date) -> float:
+    return datetime.combine(day, time.min, UTC).timestamp()
+
+
+def day_of(event: Event) -> date:
+    return datetime.fromtimestamp(event.time, UTC).date()
+
+
+def pseudonym(*of: object) -> bytes:
+    return hashlib.sha256(repr(of).encode()).digest()[:16]
+
+
+def make(messages: int, seed: int = 1, users: int = 60) -> list[Event]:
+    """Return the events of some messages, of which some users get far more than others."""
+    chance = random.Random(seed)
+    days = [FIRST + timedelta(days=offset) for offset in range(5) if FIRST + timedelta(days=offset) != EMPTY]
+    found = []
+    for number in range(messages):
+        begin = seconds(chance.choice(days)) + chance.randrange(86_000_000) / 1000
+        found += _of_message(chance, begin, hashlib.sha256(f"{seed} {number}".encode()).hexdigest()[:16], users)
+    return found
+
+
+def _of_message(chance: random.Random, begin: float, trace_id: str, users: int) -> list[Event]:
+    found: list[Event] = []
+
+    def happened(kind: EventKind, after: int, **values: object) -> None:
+        found.append(
+            Event(
+                kind=kind, time=begin + after / 1000, worker="one:1", trace_id=trace_id, latency=after / 1000, **values
+            )
+        )
+
+    def person(number: int) -> dict[str, object]:
+        platform = ("ios", "android")[number % 2]
+        return {
+            "platform": platform,
+            "key_pseudonym": pseudonym("user", number),
+            "installation_pseudonym": pseudonym("device", number),
+        }
+
+    queue = chance.choices(QUEUES, (2, 3, 10))[0]
+    wait = chance.randrange(1, 400)
+    common = {"queue": queue, "batch_size": chance.randint(1, 4)}
+    happened(EventKind.RECEIVED, wait, queue_wait=wait / 1000, **common)
+    if queue == "dispatch" and chance.random() < 0.3:
+        happened(EventKind.FOREIGN, wait + 1, failure=Failure.NOT_FOR_US.label, **common)
+        return found
+    happened(EventKind.OPENED, wait + 1, **common)
+    member = chance.randrange(users)
+    if queue == "registration":
+        kind = EventKind.UNREGISTERED if chance.random() < 0.2 else EventKind.REGISTERED
+        happened(kind, wait + 2, **common, **person(member))
+    elif queue == "query":
+        happened(EventKind.QUERIED, wait + 2, **common, key_pseudonym=pseudonym("user", member))
+    else:
+        for _ in range(chance.choice((1, 1, 1, 2, 7))):
+            # User 0 gets a third of all.
+            _notify(chance, happened, person(0 if chance.random() < 0.33 else chance.randrange(users)), wait + 3)
+    happened(EventKind.ANSWERED, wait + 9, **common)
+    return found
+
+
+def _notify(chance, happened, who, after) -> None:
+    fate = chance.random()
+    if fate < 0.1:
+        reason = chance.choice(("disabled", "muted_chat"))
+        happened(EventKind.FILTERED, after, queue="dispatch", reason=reason, **(who | {"platform": None}))
+        return
+    happened(EventKind.ADMITTED, after, queue="dispatch", **who)
+    attempts = chance.choices((1, 2, 3, 4), (20, 2, 1, 1))[0]
+    for attempt in range(1, attempts + 1):
+        common = {"queue": "dispatch", "attempt": attempt, **who}
+        happened(EventKind.ATTEMPT, after + 5 * attempt, **common)
+        if attempt < attempts:
+            happened(EventKind.FAILED, after + 5 * attempt + 2, failure=Failure.PLATFORM_UNAVAILABLE.label, **common)
+        elif fate < 0.15:
+            happened(EventKind.FAILED, after + 5 * attempt + 2, failure=Failure.TOKEN_UNREGISTERED.label, **common)
+            happened(EventKind.TOKEN_DIED, after + 5 * attempt + 2, failure=Failure.TOKEN_UNREGISTERED.label, **common)
+        elif fate < 0.17:
+            happened(EventKind.UNKNOWN, after + 5 * attempt + 2, failure=Failure.GORUSH_TIMED_OUT.label, **common)
+        else:
+            happened(EventKind.DELIVERED, after + 5 * attempt + chance.randrange(2, 300), **common)
+
+
+def write(connection, found: list[Event], size: int = 97) -> None:
+    """Write events in many transactions, in an order that is not that of their times."""
+    for start in range(0, len(found), size):
+        with connection.transaction():
+            events.add(connection, found[start : start + size])

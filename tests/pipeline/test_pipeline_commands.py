@@ -1,0 +1,82 @@
+"""The commands, as an operator calls them; what is missing is told in one line."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from happenings import FOR_EVER
+from typer.testing import CliRunner
+
+from pipeline import session
+from wakupush.cli import app
+
+
+@pytest.fixture
+def call(monkeypatch, tmp_path, spark):
+    """Call a command in this process and Spark session; return its exit code and what it printed."""
+    for name in ("lake", "keys", "reports"):
+        monkeypatch.setenv(f"WAKUPUSH_PIPELINE__{name.upper()}", str(tmp_path / name))
+    monkeypatch.setenv("WAKUPUSH_PIPELINE__PSEUDONYM_DAYS", str(FOR_EVER))
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)
+
+    def call(*arguments, expect=0):
+        result = CliRunner().invoke(app, ["pipeline", *arguments])
+        assert result.exit_code == expect, result.output
+        return result.output
+
+    return call
+
+
+def test_make_up_export_report_and_plan(call, monkeypatch, dsn, tmp_path):
+    monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", dsn)
+    told = call("synthesize", "--messages", "300", "--days", "4", "--into", "postgres")
+    count = int(told.split("events made up")[0].split()[-1])
+    told = call("export")
+    assert f"{count} of {count} events" in told
+    assert f"{count} events taken over in 1 steps" in told
+    told = call("report")
+    assert "11 of 11 tables" in told
+    [page] = (tmp_path / "reports").glob("*/report.html")
+    assert str(page) in told
+    told = call("capacity", "--users", "2", "--gorush", "200")
+    assert "2 times the users" in told
+    assert "components:" in told
+
+
+def test_what_is_wrong_is_told(call):
+    assert "--from is after --to" in call("report", "--from", "2026-11-02", "--to", "2026-11-01", expect=2)
+    assert "is no day" in call("report", "--from", "yesterday", expect=2)
+    assert "has no event of" in call("report", expect=2)
+    assert "--cost is NAME=MILLISECONDS" in call("capacity", "--cost", "all=1", expect=2)
+    assert "does not answer" in call("export", expect=2)
+
+
+def test_without_java_and_without_pyspark(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert "there is no Java: install Java 17" in session.missing_parts()
+    old = tmp_path / "bin" / "java"
+    old.parent.mkdir()
+    old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
+    old.chmod(0o755)
+    assert "is not Java 17 or newer" in session.missing_parts()
+    monkeypatch.setattr(session, "find_spec", lambda _: None)
+    assert session.missing_parts() == "pyspark is not installed: install wakupush[pipeline]"
+
+
+def test_a_jar_that_is_not_there_is_told(make_settings, tmp_path):
+    settings = make_settings(jdbc_jar=tmp_path / "driver.jar")
+    with pytest.raises(session.PipelineError, match="WAKUPUSH_PIPELINE__JDBC_JAR"):
+        session._driver(settings.pipeline)
+
+
+def test_help_does_not_need_spark():
+    code = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "from typer.testing import CliRunner\n"
+        "from wakupush.cli import app\n"
+        "result = CliRunner().invoke(app, ['pipeline', '--help'])\n"
+        "assert 'synthesize' in result.output, result.output\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WAKUPUSH_")}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)

@@ -1,0 +1,175 @@
+"""Every number of the report is that of a plain count of the same events; none is about too few people."""
+
+import re
+import shutil
+from datetime import date, timedelta
+from xml.etree import ElementTree as ET
+
+import counting
+import happenings
+import psycopg
+import pytest
+from happenings import EMPTY, FIRST, LAST
+
+from pipeline import export, page, report
+from pipeline.errors import PipelineError
+from pipeline.lake import Lake
+from pipeline.tables import TABLES
+from wakupush.events import EventKind
+
+MESSAGES = 1500
+K = 5
+
+
+@pytest.fixture(scope="module")
+def events():
+    found = happenings.make(MESSAGES)
+    assert {event.kind for event in found} >= set(EventKind) - {
+        EventKind.SEGMENT, EventKind.REFUSED, EventKind.EXPIRED, EventKind.DEAD_LETTER
+    }  # fmt: skip
+    return found
+
+
+def ignore(*_):
+    pass
+
+
+@pytest.fixture(scope="module")
+def database(new_database):
+    return new_database()
+
+
+@pytest.fixture(scope="module")
+def exported(spark, database, settings_in, tmp_path_factory, events):
+    with psycopg.connect(database, autocommit=True) as connection:
+        happenings.write(connection, events)
+    settings = settings_in(tmp_path_factory.mktemp("report"), database, report_dsn=database, smallest_cell=K)
+    export.run(spark, settings, ignore)
+    return settings
+
+
+@pytest.fixture(scope="module")
+def written(spark, exported):
+    return report.run(spark, exported, FIRST, LAST, ignore)
+
+
+def test_every_number_is_that_of_a_plain_count(written, events, database):
+    expected = counting.every(events, date(1970, 1, 1))
+    told = hidden = 0
+    for table in TABLES:
+        if not table.anonymous:
+            continue
+        names = list(table.keys)
+        places = [names.index(name) for name in table.whole]
+        of_table = expected[table.name]
+        secret = counting.hidden(of_table, lambda key: tuple(key[place] for place in places), K)  # noqa: B023
+        rows = {tuple(row[name] for name in names): row for row in written.rows[table.name]}
+        assert rows.keys() == of_table.keys(), table.name
+        for key, row in rows.items():
+            values = tuple(row[name] for name in ("people", *table.values))
+            assert row["suppressed"] == (key in secret), (table.name, key)
+            assert values == ((None,) * len(values) if key in secret else of_table[key]), (table.name, key)
+        told += len(rows) - len(secret)
+        hidden += len(secret)
+    assert told > 300
+    assert hidden > 30
+    unusual = sorted((row["day"], row["kind"], row["events"]) for row in written.rows["unusual_daily"])
+    assert unusual == counting.unusual(events)
+    assert unusual, "the user who gets a third of everything is unusual"
+    assert written.events == len(events)
+    # What is in Postgres and in the files is the same.
+    for table in TABLES:
+        columns = list(report.columns(table))
+        query = f"SELECT {', '.join(columns)} FROM wakupush_reports.{table.name}"
+        with psycopg.connect(database) as connection:
+            stored = set(connection.execute(query))
+        assert stored == {tuple(row[name] for name in columns) for row in written.rows[table.name]}
+
+
+def test_no_value_is_about_too_few(written):
+    for table in TABLES:
+        for row in written.rows[table.name]:
+            if table.anonymous and not row["suppressed"]:
+                assert row["people"] >= K
+
+
+def test_files_have_the_rows(spark, written):
+    for table in TABLES:
+        stored = spark.read.parquet(str(written.page.parent / table.name))
+        assert stored.count() == len(written.rows[table.name])
+        assert stored.columns == list(report.columns(table))
+
+
+def test_a_second_report_replaces_the_first_and_has_what_came_late(spark, connection, dsn, make_settings):
+    settings = make_settings(dsn, report_dsn=dsn, smallest_cell=2)
+    events, late = happenings.make(60), happenings.make(60, seed=2)
+    pages = []
+    for new in (events, late):
+        happenings.write(connection, new)
+        export.run(spark, settings, ignore)
+        written = report.run(spark, settings, FIRST, LAST, ignore)
+        pages.append(written.page)
+    assert pages[0] == pages[1]
+    assert written.events == len(events) + len(late)
+    expected = counting.every(events + late, date(1970, 1, 1))["funnel_daily"]
+    query = "SELECT day, stage, events FROM wakupush_reports.funnel_daily WHERE NOT suppressed"
+    stored = connection.execute(query).fetchall()
+    assert stored
+    assert all(expected[day, stage][1] == count for day, stage, count in stored)
+
+
+def test_the_page_needs_nothing_and_shows_the_numbers(written):
+    text = written.page.read_text()
+    assert not re.search(r"<script|https?://|src=|@import|url\(", text)
+    for drawing in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
+        ET.fromstring(drawing)  # noqa: S314 - our own
+    assert text.count("<svg") >= 6
+    admitted = sum(row["events"] for row in written.rows["funnel_daily"] if row["stage"] == "admitted")
+    assert f"{admitted:,}" in text
+    # The day without events is 0, not missing.
+    assert f"notifications admitted, {EMPTY:%d %b}: 0<" in text
+
+
+def test_an_empty_lake_and_empty_days_are_told(spark, make_settings, exported):
+    with pytest.raises(PipelineError, match="has no event of"):
+        report.run(spark, exported, EMPTY, EMPTY, ignore)
+    with pytest.raises(PipelineError, match="run `wakupush pipeline export`"):
+        report.run(spark, make_settings(lake=exported.pipeline.lake / "none"), FIRST, LAST, ignore)
+    one = report.run(spark, exported, EMPTY, EMPTY + timedelta(days=1), ignore)
+    assert {row["day"] for row in one.rows["funnel_daily"]} == {EMPTY + timedelta(days=1)}
+
+
+def test_damaged_files_are_named_left_out_and_counted(spark, exported, make_settings, events, tmp_path):
+    shutil.copytree(exported.pipeline.lake, tmp_path / "lake")
+    lake = Lake(tmp_path / "lake")
+    files = lake.latest().files
+    truncated = next(file for file in files if (file.day, file.kind) == (FIRST, "delivered"))
+    flipped = next(file for file in files if (file.day, file.kind) == (LAST, "admitted"))
+    content = (lake.folder / truncated.path).read_bytes()
+    (lake.folder / truncated.path).write_bytes(content[: len(content) // 2])
+    # Inside of the pages: size and footer are as they were.
+    content = bytearray((lake.folder / flipped.path).read_bytes())
+    content[60:400:7] = bytes(byte ^ 0x55 for byte in content[60:400:7])
+    (lake.folder / flipped.path).write_bytes(content)
+    for path in (lake.folder / "events").rglob(".*.crc"):
+        path.unlink()
+    written = report.run(spark, make_settings(), FIRST, LAST, ignore)
+    assert set(written.damaged) == {truncated, flipped}
+    assert written.events == len(events) - truncated.rows - flipped.rows
+    assert truncated.path in written.page.read_text()
+    assert ("admitted", LAST) not in {(row["stage"], row["day"]) for row in written.rows["funnel_daily"]}
+
+
+def test_a_database_that_refuses_is_told(connection, dsn, written):
+    connection.execute("CREATE ROLE reader LOGIN")
+    with pytest.raises(PipelineError, match="database of reports refuses"):
+        report._write_postgres(dsn.replace("postgres@", "reader@"), written)
+    with pytest.raises(PipelineError, match=r"REPORT_DSN cannot be used \(OperationalError\)"):
+        report._write_postgres("postgresql://x:secret@127.0.0.1:1/x", written)
+
+
+def test_texts_cannot_break_the_page():
+    evil = '<script>alert(1)</script>&"'
+    assert "<script" not in page.bars({evil: 3})
+    assert "<script" not in page.lines([evil], {evil: [1.0]})
+    assert "<script" not in page.heat_map([evil], [evil], {(0, 0): 2})

@@ -1,0 +1,67 @@
+"""What a real run of the server left in Postgres is in the lake, and in the report."""
+
+import shutil
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from pipeline import export, report
+from pipeline.lake import Lake
+from wakupush.devnet import messages
+from wakupush.devnet.processes import wait_until
+from wakupush.devnet.stack import SHARDS, Stack
+from wakupush.protocol.keys import PrivateKey
+from wakupush.waku.node import WakuNode
+
+CLIENTS = 7
+
+
+@pytest.fixture(scope="module")
+def stack():
+    directory = Path(tempfile.mkdtemp(prefix="wakupush-pipeline-"))
+    directory.chmod(0o755)
+    try:
+        with Stack(directory, fsync=False) as stack:
+            yield stack
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def test_a_real_run(stack, spark, make_settings):
+    server = stack.key.public_key
+    keys = [PrivateKey.generate() for _ in range(CLIENTS)]
+    contents = [messages.registration(key, server) for key in keys]
+    with WakuNode(stack.node_url) as node, stack.connect() as connection:
+
+        def happened(kind):
+            row = connection.execute("SELECT count(*) FROM delivery_events WHERE kind = %s", [kind]).fetchone()
+            connection.commit()
+            return row[0]
+
+        for key, content in zip(keys, contents, strict=True):
+            node.publish(SHARDS[0], messages.register(key, server, content))
+        wait_until(lambda: happened("registered") == CLIENTS, timeout=90, what="all are registered")
+        for key, content in zip(keys, contents, strict=True):
+            item = messages.notification(key.public_key.key_hash, content)
+            node.publish(SHARDS[0], messages.request(key, server, [item]))
+        wait_until(lambda: happened("delivered") == CLIENTS, timeout=90, what="all is delivered")
+        settings = make_settings(stack.postgres_dsn, smallest_cell=2)
+        export.run(spark, settings, lambda *_: None)
+        counted = dict(connection.execute("SELECT kind, count(*) FROM delivery_events GROUP BY kind").fetchall())
+    lake = Lake(settings.pipeline.lake)
+    frame = lake.read(spark, lake.latest().files)
+    assert {row.kind: row["count"] for row in frame.groupBy("kind").count().collect()} == counted
+    assert frame.where("latency_ms IS NULL OR latency_ms > 600000").count() == 0
+    today = datetime.now(UTC).date()
+    written = report.run(spark, settings, today - timedelta(days=1), today, lambda *_: None)
+    told = {row["stage"]: row["people"] for row in written.rows["funnel_daily"] if not row["suppressed"]}
+    assert told["admitted"] == CLIENTS
+    # No pseudonym of the events is in the lake.
+    query = "SELECT DISTINCT key_pseudonym FROM delivery_events WHERE key_pseudonym IS NOT NULL"
+    with stack.connect() as connection:
+        theirs = {bytes(pseudonym) for (pseudonym,) in connection.execute(query)}
+    ours = {bytes(row.user) for row in frame.select("user").where("user IS NOT NULL").distinct().collect()}
+    assert len(ours) == len(theirs) == CLIENTS
+    assert not ours & theirs

@@ -1,0 +1,172 @@
+"""``wakupush pipeline``: jobs on Spark over the delivery events."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from wakupush.usage import fail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from wakupush.settings import Settings
+
+# Commands import what they need when they run: pyspark is an extra.
+# ruff: noqa: PLC0415
+
+app = typer.Typer(
+    help="Jobs on Spark over the delivery events. They need the extra `pipeline` and Java 17.", no_args_is_help=True
+)
+
+
+class Target(StrEnum):
+    """Where made-up events go."""
+
+    LAKE = "lake"
+    POSTGRES = "postgres"
+
+
+FirstDay = Annotated[str | None, typer.Option("--from", help="First day (UTC), as 2026-11-01.", metavar="DAY")]
+LastDay = Annotated[str | None, typer.Option("--to", help="Last day; yesterday unless given.", metavar="DAY")]
+
+
+@app.command()
+def export() -> None:
+    """Take over new delivery events from Postgres into the lake, each exactly once; tidy the lake up.
+
+    It may be killed at any time: the next run goes on where the last commit ended.
+    """
+    from pipeline import export as exporting
+    from pipeline.session import spark_session
+
+    with _settings() as settings, spark_session(settings.pipeline, postgres=True) as spark, _bar("events") as progress:
+        done = exporting.run(spark, settings, progress)
+    _warn_of_damaged([f"{file.path} ({file.rows} events)" for file in done.damaged])
+    typer.echo(f"{done.rows} events taken over in {done.steps} steps; the lake has {done.files} files")
+    if done.forgotten_rows:
+        typer.echo(f"{done.forgotten_rows} events were older than WAKUPUSH_RETENTION__LAKE and are forgotten")
+    if done.forgotten_keys:
+        typer.echo(f"{done.forgotten_keys} keys of pseudonyms are deleted: their periods are over")
+
+
+@app.command()
+def report(
+    first: FirstDay = None,
+    last: LastDay = None,
+) -> None:
+    """Write the tables and the page of some days, the last four weeks unless told otherwise."""
+    from pipeline import report as reporting
+    from pipeline.session import spark_session
+
+    days = _days(first, last, 28)
+    with _settings() as settings, spark_session(settings.pipeline) as spark, _bar("tables") as progress:
+        written = reporting.run(spark, settings, *days, progress)
+    _warn_of_damaged([f"{file.path} ({file.rows} events)" for file in written.damaged])
+    typer.echo(f"{written.events} events of {written.first} to {written.last}: {written.page}")
+
+
+@app.command()
+def capacity(
+    *,
+    first: FirstDay = None,
+    last: LastDay = None,
+    wait: Annotated[float, typer.Option(help="Wanted p99 of the wait in a queue, seconds.", min=0.01)] = 0.25,
+    users: Annotated[float, typer.Option(help="What if there were so many times the users.", min=0.01)] = 1.0,
+    gorush: Annotated[float, typer.Option(help="What if gorush took so many milliseconds a post.", min=0)] = 50.0,
+    cost: Annotated[
+        list[str] | None,
+        typer.Option(help="Milliseconds of CPU time of a message, as dispatch=0.9; `make bench` measures them."),
+    ] = None,
+) -> None:
+    """Say how many replicas each pool needs, check it on the later half of the days, print values for the chart."""
+    from pipeline import capacity as planning
+    from pipeline.session import spark_session
+
+    days = _days(first, last, 28)
+    with _settings() as settings, spark_session(settings.pipeline) as spark, _bar("queues") as progress:
+        question = planning.Question(
+            wait=wait,
+            users=users,
+            gorush=gorush / 1000,
+            costs=planning.costs(cost or []),
+            connections=settings.gorush.concurrency,
+        )
+        plan = planning.run(spark, settings, days, question, progress)
+    _warn_of_damaged([f"{file.path} ({file.rows} events)" for file in plan.damaged])
+    typer.echo(planning.describe(plan))
+
+
+@app.command()
+def synthesize(
+    messages: Annotated[int, typer.Option(help="Messages; each makes about four events.", min=1)] = 100_000,
+    days: Annotated[int, typer.Option(help="Days that they spread over, up to yesterday.", min=1, max=3660)] = 28,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same events.")] = 1,
+    first: FirstDay = None,
+    into: Annotated[Target, typer.Option(help="Where they go; never where real ones are.")] = Target.LAKE,
+) -> None:
+    """Make up events of a server: daily and weekly load, group chats, outages, dead tokens."""
+    from pipeline import made_up
+    from pipeline.session import spark_session
+    from pipeline.synthesize import Plan
+
+    begin = _day(first) or datetime.now(UTC).date() - timedelta(days=days)
+    plan = Plan(seed=seed, messages=messages, first_day=begin, days=days)
+    with _settings() as settings, spark_session(settings.pipeline, postgres=into is Target.POSTGRES) as spark:
+        write = made_up.into_lake if into is Target.LAKE else made_up.into_postgres
+        typer.echo(f"{write(spark, settings, plan)} events made up, into {into.value}")
+
+
+@contextmanager
+def _settings() -> Iterator[Settings]:
+    """Read the settings, and end in words where a job cannot run."""
+    from pipeline.errors import PipelineError
+    from wakupush.settings import SettingsError, load_settings
+
+    try:
+        yield load_settings()
+    except (SettingsError, PipelineError) as error:
+        fail(str(error))
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Show progress on a terminal, and a line for each step elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True, highlight=False)
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=None)
+
+        def show(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+            if not console.is_terminal:
+                console.print(f"{done} of {total} {what}")
+
+        yield show
+
+
+def _warn_of_damaged(files: list[str]) -> None:
+    for file in files:
+        typer.echo(f"wakupush: damaged and left out: {file}", err=True)
+
+
+def _days(first: str | None, last: str | None, most: int) -> tuple[date, date]:
+    end = _day(last) or datetime.now(UTC).date() - timedelta(days=1)
+    begin = _day(first) or end - timedelta(days=most - 1)
+    if begin > end:
+        fail("--from is after --to")
+    return begin, end
+
+
+def _day(text: str | None) -> date | None:
+    try:
+        return date.fromisoformat(text) if text else None
+    except ValueError:
+        fail(f"{text} is no day; write it as 2026-11-01")
