@@ -307,6 +307,18 @@ def test_a_server_that_is_left_is_told_and_one_never_asked_is_not():
     assert [info.server_key for info in client.infos()] == [second.public_key.compressed]
 
 
+@pytest.mark.parametrize("error", Answer)
+def test_a_server_s_error_survives_a_restart(error):
+    server = Server()
+    client = registrar()
+    client.set_servers([server.public_key])
+    client.enable(PHONE)
+    [asking] = client.due(0)
+    client.answered(server.public_key, replace(server.take(asking.sealed), error=error), 0)
+    assert client.state.enrolments[0].error is error
+    assert REGISTRATION.load(REGISTRATION.dump(client.state)) == client.state
+
+
 def test_no_secret_is_shown():
     client = registered(Server())
     shown = repr(client.state) + repr(client.infos()) + repr(client.due(0))

@@ -6,6 +6,7 @@ from typing import Annotated, Generic, TypeVar
 
 from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
+from wakupush.failures import Answer
 from wakupush.protocol.keys import PublicKey
 
 T = TypeVar("T")
@@ -19,10 +20,21 @@ def _bytes(value: object) -> bytes:
     return value if isinstance(value, bytes) else bytes.fromhex(str(value))
 
 
+def _answer(value: object) -> Answer:
+    return value if isinstance(value, Answer) else Answer[str(value)]
+
+
+def _name(answer: Answer) -> str:
+    return answer.name
+
+
 #: A public key, ``0x04…`` in JSON.
 Key = Annotated[PublicKey, PlainValidator(_key), PlainSerializer(str)]
 #: Bytes, hex in JSON.
 Hex = Annotated[bytes, PlainValidator(_bytes), PlainSerializer(bytes.hex)]
+
+#: What a server answered, by its name in JSON.
+Told = Annotated[Answer, PlainValidator(_answer), PlainSerializer(_name)]
 
 
 class UnreadableError(Exception):
@@ -53,5 +65,5 @@ class Kind(Generic[T]):
         """
         try:
             return self._adapter.validate_json(text)
-        except ValidationError:
+        except (ValidationError, KeyError):
             raise UnreadableError(f"the stored {self.name} cannot be read") from None

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from wakupush.client.backoff import Backoff
-from wakupush.client.documents import Hex, Key  # noqa: TC001 - pydantic reads the annotations
+from wakupush.client.documents import Hex, Key, Told  # noqa: TC001 - pydantic reads the annotations
 from wakupush.failures import Answer
 from wakupush.protocol.grants import grant
 from wakupush.protocol.hashing import shake256_64
@@ -94,7 +94,7 @@ class Enrolment:
     #: When it is sent, or sent again, in seconds since the epoch.
     next_at: float = 0.0
     #: The server's last error.
-    error: Answer | None = None
+    error: Told | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
