@@ -55,7 +55,7 @@ MANNERS = (
     Manner("leaving", "", (SUCCESS, GONE), Fate.MAY, 6, leaves=True),
     Manner("dead", "dead-", (SUCCESS, GONE), Fate.NEVER, 4),
     Manner("bad", "bad-", (SUCCESS, GONE, "INTERNAL_ERROR"), Fate.NEVER, 4),
-    Manner("unavailable", "unavailable-", (SUCCESS,), Fate.KEPT, 2),
+    Manner("throttled", "throttled-", (SUCCESS,), Fate.KEPT, 2),
 )
 #: Seconds by which the clocks of clients are wrong; most are right.
 CLOCKS = (0.0, 0.0, 0.0, 0.0, -15.0, -6.0, 6.0, 15.0)

@@ -49,23 +49,31 @@ SERVERS = {
 }
 
 
-@pytest.mark.timeout(180)
+#: Runs in which a server may be lucky: what meets what is the machine's.
+RUNS = 3
+
+
+@pytest.mark.timeout(180 * RUNS)
 @pytest.mark.parametrize("name", SERVERS)
 def test_a_server_without_one_of_its_nets_is_found_guilty(name: str) -> None:
     broken = SERVERS[name]
-    options = Options(
-        seed=f"broken {name}",
-        messages=300,
-        seconds=12,
-        pause=1.0,
-        patience=10,
-        users=12,
-        concurrency=1,
-        faults=tuple(fault for fault in FAULTS if fault.name.startswith(broken.faults)),
-        settings={"CHAOS_BREAK": name, **broken.settings},
-        worker_module=broken.worker,
-    )
-    with open_directory() as directory:
-        outcome = run(options, directory)
-    found = {violation.kind for violation in outcome.violations}
-    assert broken.finds in found, sorted(found)
+    found: set[Kind] = set()
+    for number in range(RUNS):
+        options = Options(
+            seed=f"broken {name} {number}",
+            messages=300,
+            seconds=12,
+            pause=1.0,
+            patience=10,
+            users=12,
+            concurrency=1,
+            faults=tuple(fault for fault in FAULTS if fault.name.startswith(broken.faults)),
+            settings={"CHAOS_BREAK": name, **broken.settings},
+            worker_module=broken.worker,
+        )
+        with open_directory() as directory:
+            outcome = run(options, directory)
+        found |= {violation.kind for violation in outcome.violations}
+        if broken.finds in found:
+            return
+    pytest.fail(f"not found in {RUNS} runs, but {sorted(found)}")
