@@ -169,15 +169,13 @@ def _database() -> Iterator[tuple[Settings, Connection]]:
     import psycopg
 
     from wakupush.settings import SettingsError, load_settings
-    from wakupush.state.pool import check_dsn
+    from wakupush.state.pool import check_dsn, timeouts
 
     try:
         settings = load_settings()
-        timeouts = f"-c statement_timeout={1000 * settings.postgres.statement_timeout:.0f}"
-        connect_timeout = max(2, int(settings.postgres.timeout))
-        with psycopg.connect(
-            check_dsn(settings.postgres), autocommit=True, connect_timeout=connect_timeout, options=timeouts
-        ) as connection:
+        postgres = settings.postgres
+        patience = timeouts(connect=postgres.timeout, statement=postgres.statement_timeout)
+        with psycopg.connect(check_dsn(postgres), autocommit=True, **patience) as connection:
             yield settings, connection
     except SettingsError as error:
         fail(str(error))

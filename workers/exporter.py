@@ -15,7 +15,7 @@ from redis import RedisError
 from wakupush import backlog, http, metrics
 from wakupush.connections import open_redis
 from wakupush.state.backlog import waiting
-from wakupush.state.pool import check_dsn
+from wakupush.state.pool import check_dsn, timeouts
 from wakupush.stopping import stop_on_signals
 
 if TYPE_CHECKING:
@@ -80,9 +80,7 @@ class BacklogCollector(Collector):
         with psycopg.connect(
             self._dsn,
             application_name="wakupush exporter",
-            connect_timeout=int(PATIENCE),
-            tcp_user_timeout=int(1000 * PATIENCE),
-            options=f"-c statement_timeout={1000 * PATIENCE:.0f}",
+            **timeouts(connect=PATIENCE, statement=PATIENCE),
         ) as connection:
             found = waiting(connection)
         for each in found:

@@ -98,7 +98,9 @@ class Stack:
         self._worker_module = worker_module
         self.concurrency = concurrency
         self.workers = {name: self.worker(name, concurrency=concurrency) for name in QUEUES}
-        self.feedback = self._wakupush("feedback", "feedback", ready=self._feedback_is_ready)
+        self.feedback = self._wakupush(
+            "feedback", "feedback", ready=lambda: answers_http(f"http://127.0.0.1:{self._ports['feedback']}/readyz")
+        )
         self.beat = self._wakupush("beat", "beat")
 
     @property
@@ -285,9 +287,6 @@ class Stack:
     def exporter(self) -> Process:
         """Return the exporter, which is not started yet: nothing of the server needs it."""
         return self._wakupush("exporter", "exporter", ready=lambda: answers_http(f"{self.exporter_url}/readyz"))
-
-    def _feedback_is_ready(self) -> bool:
-        return answers_http(f"http://127.0.0.1:{self._ports['feedback']}/readyz")
 
 
 def _all(processes: Iterable[Process], verb: Literal["start", "stop"]) -> None:

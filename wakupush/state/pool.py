@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import select
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
@@ -42,6 +42,20 @@ def _check(connection: Connection) -> None:
         ConnectionPool.check_connection(connection)
 
 
+def timeouts(*, connect: float, statement: float) -> dict[str, Any]:
+    """Return the options of a connection with which a Postgres that is locked or stuck looks like one that is down.
+
+    Args:
+        connect: seconds to wait for a connection; libpq takes 2 at least.
+        statement: seconds that a statement may take, and that sent bytes may stay unacknowledged.
+    """
+    return {
+        "connect_timeout": max(2, int(connect)),
+        "tcp_user_timeout": int(1000 * statement),
+        "options": f"-c statement_timeout={1000 * statement:.0f}",
+    }
+
+
 def open_pool(settings: PostgresSettings) -> ConnectionPool:
     """Return an open pool of Postgres connections; it connects when it can."""
     return ConnectionPool(
@@ -52,10 +66,7 @@ def open_pool(settings: PostgresSettings) -> ConnectionPool:
         check=_check,
         kwargs={
             "application_name": "wakupush",
-            "connect_timeout": max(2, int(settings.timeout)),
-            "tcp_user_timeout": int(1000 * settings.statement_timeout),
-            # A Postgres that is locked or stuck must look like one that is down, before the task's time is over.
-            "options": f"-c statement_timeout={1000 * settings.statement_timeout:.0f}",
+            **timeouts(connect=settings.timeout, statement=settings.statement_timeout),
         },
         open=True,
     )
