@@ -63,6 +63,11 @@ def _person() -> Column:
     return F.coalesce("user", "trace")
 
 
+def _counted() -> tuple[Column, Column]:
+    """Return the columns of most tables: how many events, and of how many people."""
+    return F.count("*").alias("events"), F.count_distinct(_person()).alias("people")
+
+
 def _kind(*kinds: str) -> Column:
     return F.col("kind").isin(*kinds)
 
@@ -74,19 +79,11 @@ def _stage() -> Column:
 
 
 def _funnel(events: DataFrame, _: int) -> DataFrame:
-    return (
-        events.withColumn("stage", _stage())
-        .groupBy("day", "stage")
-        .agg(F.count("*").alias("events"), F.count_distinct(_person()).alias("people"))
-    )
+    return events.withColumn("stage", _stage()).groupBy("day", "stage").agg(*_counted())
 
 
 def _hourly(events: DataFrame, _: int) -> DataFrame:
-    return (
-        events.withColumn("hour", F.hour("time"))
-        .groupBy("day", "hour", "queue", "kind")
-        .agg(F.count("*").alias("events"), F.count_distinct(_person()).alias("people"))
-    )
+    return events.withColumn("hour", F.hour("time")).groupBy("day", "hour", "queue", "kind").agg(*_counted())
 
 
 def _percentile(share: float, column: str) -> Column:
@@ -117,24 +114,16 @@ def _retries(events: DataFrame, _: int) -> DataFrame:
         events.where(_kind("attempt", "delivered", "failed", "unknown"))
         .where("attempt IS NOT NULL AND platform IS NOT NULL")
         .groupBy("day", "platform", "attempt", "kind")
-        .agg(F.count("*").alias("events"), F.count_distinct(_person()).alias("people"))
+        .agg(*_counted())
     )
 
 
 def _failures(events: DataFrame, _: int) -> DataFrame:
-    return (
-        events.where("failure IS NOT NULL")
-        .groupBy("day", "kind", "failure", "platform")
-        .agg(F.count("*").alias("events"), F.count_distinct(_person()).alias("people"))
-    )
+    return events.where("failure IS NOT NULL").groupBy("day", "kind", "failure", "platform").agg(*_counted())
 
 
 def _filtered(events: DataFrame, _: int) -> DataFrame:
-    return (
-        events.where(_kind("filtered"))
-        .groupBy("day", "reason")
-        .agg(F.count("*").alias("events"), F.count_distinct(_person()).alias("people"))
-    )
+    return events.where(_kind("filtered")).groupBy("day", "reason").agg(*_counted())
 
 
 def _tokens(events: DataFrame, _: int) -> DataFrame:
