@@ -4,7 +4,8 @@ import base64
 import json
 import os
 import time
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import pytest
 from redis import Redis
@@ -28,6 +29,7 @@ from wakupush.queues import (
     send_entries,
 )
 from wakupush.settings import IngestSettings, RedisSettings, Settings
+from wakupush.waku.node import Read
 
 SHARD = "/waku/2/rs/16/32"
 SERVER = PrivateKey.generate().public_key
@@ -116,7 +118,7 @@ def test_large_polls_become_several_tasks(enqueuer, redis):
 def test_a_claimed_message_is_enqueued_once(enqueuer, redis):
     one, two = entry(), entry()
     assert enqueuer.enqueue([one]) == Enqueued(sent=1)
-    assert enqueuer.enqueue([one, two, one]) == Enqueued(sent=1)
+    assert enqueuer.enqueue([one, two, one]) == Enqueued(sent=1, behind=True)
     assert queued(redis)["registration"] == [[one], [two]]
     assert 0 < redis.ttl(b"wakupush:claim:" + one.hash) <= 120
 
@@ -125,7 +127,7 @@ def test_a_full_queue_is_left_to_reconcile_and_the_others_are_not(enqueuer, redi
     for _ in range(3):
         enqueuer.enqueue([entry()])
     late = entry()
-    assert enqueuer.enqueue([late, entry(PARTITIONED)]) == Enqueued(sent=1, dropped=1)
+    assert enqueuer.enqueue([late, entry(PARTITIONED)]) == Enqueued(sent=1, dropped=1, behind=True)
     assert len(queued(redis)["registration"]) == 3
     assert len(queued(redis)["dispatch"]) == 1
     assert not redis.exists(b"wakupush:claim:" + late.hash)
@@ -146,11 +148,29 @@ def test_without_redis_messages_are_counted_and_the_gap_is_logged():
     assert (logs[1]["since"], logs[1]["until"]) == (100.0, 102.0)
 
 
+@dataclass
+class Relay:
+    """A node that has so many messages for us at each read."""
+
+    counts: Iterator[int]
+
+    def read(self, _: str) -> Read:
+        return Read([entry().message for _ in range(next(self.counts))], 0)
+
+
+def test_polls_bring_more_at_a_time_while_tasks_wait(enqueuer, redis):
+    poller = Poller(Relay(iter([0, 3, 3, 10, 3])), enqueuer, SHARD, 0.05, None)
+    # Nothing new; new; new and behind; as much as a task takes.
+    assert [poller._turn() for _ in range(4)] == [0.05, 0.0, 0.05, 0.0]
+    redis.flushall()
+    assert poller._turn() == 0.0
+
+
 def test_enqueuing_works_again_after_redis_was_restarted(enqueuer, redis_server):
     assert enqueuer.enqueue([entry()]) == Enqueued(sent=1)
     redis_server.restart()
     assert enqueuer.enqueue([entry()]).dropped + enqueuer.enqueue([entry()]).dropped <= 1
-    assert enqueuer.enqueue([entry()]) == Enqueued(sent=1)
+    assert enqueuer.enqueue([entry()]).sent == 1
 
 
 # Watched topics
