@@ -22,6 +22,7 @@ from wakupush.server.context import Context
 from wakupush.server.faults import is_outage
 from wakupush.server.task_events import AttemptFailed
 from wakupush.state.deliveries import State
+from workers import transport
 from workers.pulse import Noting
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def create_app(settings: Settings, **log_context: Any) -> Celery:
         settings: of this worker.
         log_context: facts that every log line of the worker carries.
     """
+    transport.install()
     app = celery_app(settings)
     app.steps["consumer"].add(Noting)
     for queue in QUEUES.values():

@@ -4,7 +4,9 @@ import time
 
 import httpx2
 import pytest
+from redis import Redis
 
+from wakupush import backlog
 from wakupush.devnet import messages
 from wakupush.devnet.conversation import open_reply
 from wakupush.devnet.observer import Observer
@@ -28,6 +30,7 @@ def stack(start_stack):
             "WAKUPUSH_DELIVERY__MAX_WAIT": "1",
             "WAKUPUSH_DELIVERY__MAX_ATTEMPTS": "100",  # a slow start of gorush must not end them
             "WAKUPUSH_GORUSH__CONCURRENCY": "4",
+            "WAKUPUSH_INGEST__CLAIM_TTL": "5",  # what a dying Redis swallows, reconcile may enqueue soon
         }
     )
 
@@ -102,6 +105,28 @@ def test_redis_is_restarted(stack, client):
     wait_until(lambda: answers_http(f"{stack.ingest_url}/readyz"), timeout=90, what="ingest is ready again")
     client.register()
     client.wait(replies=1, timeout=60)
+
+
+def test_redis_is_killed_while_tasks_are_under_way(stack, client):
+    """The workers' main processes outlive it, again and again."""
+    worker = stack.workers["dispatch"]
+    pid = worker.pid
+    client.register()
+    client.wait(replies=1, timeout=60)
+    fault(stack, kind="delay", seconds=1.0)
+    for number in range(3):
+        with Redis.from_url(stack.redis_url) as redis:
+            client.ask_for_push()
+            wait_until(lambda: backlog.look(redis)["dispatch"].tasks_in_flight, timeout=60, what="a task is under way")
+        stack.redis.kill()
+        client.wait(delivered=2 * number + 1, timeout=60)
+        stack.redis.start()
+        # It asks for tasks again, and gets them.
+        client.ask_for_push()
+        client.wait(replies=2 * number + 3, delivered=2 * number + 2, timeout=60)
+    httpx2.delete(f"{stack.gorush_url}/dev/faults").raise_for_status()
+    assert worker.running
+    assert worker.pid == pid
 
 
 def test_the_node_is_restarted(stack, client):

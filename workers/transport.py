@@ -1,0 +1,35 @@
+"""kombu's transport over Redis, whose worker outlives a Redis that is killed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kombu.transport import TRANSPORT_ALIASES, redis
+from redis.exceptions import ConnectionError as LostConnection
+
+
+class Channel(redis.Channel):
+    """A channel that says so when its connection was given up.
+
+    What was under way when a connection was lost is acknowledged, or put back, on a channel that has none any more.
+    kombu 5.7 looks for the address there and finds None: an `AttributeError`, which ends the worker. Celery treats this
+    error as what it is. The task comes back by the visibility time-out; what it did is in the ledger, or under a lease.
+    """
+
+    def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
+        connection: Any = self.connection
+        if connection is None or connection.client is None:
+            raise LostConnection("the connection was given up")
+        parameters: dict[str, Any] = super()._connparams(asynchronous=asynchronous)  # type: ignore[misc]  # not in its stubs
+        return parameters
+
+
+class Transport(redis.Transport):
+    """The transport of the workers."""
+
+    Channel = Channel
+
+
+def install() -> None:
+    """Use it for URLs of Redis in this process."""
+    TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), f"{__name__}:{Transport.__name__}"))
