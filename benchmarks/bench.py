@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import httpx2
@@ -21,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import made
-from benchmarks.latency import FLOODS, latencies, percentiles
+from benchmarks.latency import FLOODS, QUIET_RATE, latencies, percentiles
 from benchmarks.running import Bench, Run, running
 from benchmarks.scale import show_keys, show_pending
 
@@ -86,7 +87,7 @@ ROWS = (
 
 
 def show_rows(console: Console, options: argparse.Namespace) -> dict[str, list[Run]]:
-    """Measure the rows, and the latencies at half of what the push requests came to."""
+    """Measure the rows, and the latencies at a low rate and at half of what the push requests came to."""
     results = {}
     for concurrency in options.concurrency:
         with running(concurrency) as bench:
@@ -98,8 +99,8 @@ def show_rows(console: Console, options: argparse.Namespace) -> dict[str, list[R
                     console.print(f"{concurrency} processes a pool: {row.name}: {spread(runs)}")
             if "latency" in options.sections:
                 most = results.get(f"{REQUESTS.name}, {concurrency}") or [REQUESTS.measure(bench, REQUESTS.count)]
-                rate = options.rate or statistics.median(run.per_second for run in most) / 2
-                for name, times in FLOODS.items():
+                half = statistics.median(run.per_second for run in most) / 2
+                for rate, (name, times) in product((QUIET_RATE, half), FLOODS.items()):
                     found = percentiles(latencies(bench, rate, times * rate))
                     console.print(f"{concurrency} processes a pool: node to gorush at {rate:.0f}/s {name}: {found}")
     return results
@@ -133,7 +134,6 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, nargs="*", default=[1, 2], help="worker processes of each pool")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--rows", default="", help="only rows whose name contains this")
-    parser.add_argument("--rate", type=float, help="requests a second for the latencies; half of the most unless given")
     parser.add_argument("--keys", type=int, default=1_000_000, help="registered keys, beside a server with 1,000")
     parser.add_argument("--pending", type=int, default=1_000_000, help="deliveries that are due at once")
     parser.add_argument("--json", type=Path, help="write the figures of the rows there too")

@@ -12,6 +12,8 @@ from wakupush.devnet.processes import WaitTimeoutError
 SECONDS = 15
 #: Seconds after which a push counts as lost.
 TIMEOUT = 600
+#: Push requests a second that are far below what one process can do.
+QUIET_RATE = 100.0
 #: Messages of garbage for each push request.
 FLOODS = {"alone": 0, "with as much garbage": 1, "with five times as much garbage": 5}
 
@@ -27,19 +29,21 @@ def latencies(bench: Bench, rate: float, garbage: float, seconds: float = SECOND
     futures = [bench.pool.submit(relay_at, stack.node_url, sent, rate)]
     if noise:
         futures.append(bench.pool.submit(relay_at, stack.node_url, noise, garbage))
-    for future in futures:
-        future.result()
-    wanted = {each.delivery_key for each in sent}
+    hashes, delivery_keys = {f"0x{each.hash}" for each in sent}, {each.delivery_key for each in sent}
+    arrived: dict[str, float] = {}
     pushed: dict[str, float] = {}
     deadline = time.monotonic() + TIMEOUT
     while len(pushed) < count:
         if time.monotonic() > deadline:
             raise WaitTimeoutError(f"{count} pushes did not come in {TIMEOUT} s")
+        # Both logs are bounded: what is not read while it happens may be gone.
+        new, node_log = log_after(stack.node_url, node_log)
+        arrived |= {each["hash"]: each["arrivedAt"] for each in new if each["hash"] in hashes}
         new, gorush_log = log_after(stack.gorush_url, gorush_log)
-        pushed |= {key: each["at"] for each in new if (key := each["notification"]["notif_id"]) in wanted}
-        time.sleep(0.2)
-    arrivals, _ = log_after(stack.node_url, node_log)
-    arrived = {each["hash"]: each["arrivedAt"] for each in arrivals}
+        pushed |= {key: each["at"] for each in new if (key := each["notification"]["notif_id"]) in delivery_keys}
+        time.sleep(0.5)
+    for future in futures:
+        future.result()
     return sorted(pushed[each.delivery_key] - arrived[f"0x{each.hash}"] for each in sent)
 
 

@@ -37,6 +37,8 @@ class Enqueued:
     sent: int = 0
     #: Not enqueued: Redis failed, or a queue is full.
     dropped: int = 0
+    #: Whether tasks waited in one of their queues already.
+    behind: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ class Enqueuer:
         """
         try:
             routed = self.ours(entries)
-            full = self._full_queues() if routed else set()
+            lengths = self._lengths({queue.name for queue, _ in routed})
+            full = {name for name, length in lengths.items() if length >= self.settings.queue_limit}
             claimed = self._claim([(queue, entry) for queue, entry in routed if queue.name not in full])
         except REDIS_ERRORS as error:
             log.warning("redis_failed", messages=len(entries), error=type(error).__name__)
@@ -73,14 +76,14 @@ class Enqueuer:
         if dropped:
             metrics.MESSAGES_DROPPED.labels("queue_full").inc(dropped)
         unsent = self._send(claimed)
-        return Enqueued(sent=len(claimed) - unsent, dropped=dropped + unsent)
+        return Enqueued(len(claimed) - unsent, dropped + unsent, behind=any(lengths.values()))
 
-    def _full_queues(self) -> set[str]:
+    def _lengths(self, names: set[str]) -> dict[str, int]:
+        """Return how many tasks wait in each of these queues."""
         with self.redis.pipeline(transaction=False) as pipeline:
-            for name in QUEUES:
+            for name in names:
                 pipeline.llen(name)
-            lengths = pipeline.execute()
-        return {name for name, length in zip(QUEUES, lengths, strict=True) if length >= self.settings.queue_limit}
+            return dict(zip(names, pipeline.execute(), strict=True))
 
     def _claim(self, routed: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
         """Return the messages that neither another replica nor reconcile has enqueued a moment ago."""

@@ -97,7 +97,9 @@ class Poller:
             ]
         )
         self._note_gap(enqueued.dropped, now)
-        return 0.0
+        # A task costs as much as several messages: while the workers are behind, the next one had better be full.
+        fill = enqueued.behind and len(found.messages) < self.enqueuer.settings.batch_size
+        return self.poll_interval if fill else 0.0
 
     def _subscribe(self, not_subscribed: NotSubscribed) -> float:
         """Subscribe at a node that is new or was restarted; what it had meanwhile is left to reconcile."""

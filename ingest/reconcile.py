@@ -19,9 +19,9 @@ import structlog
 
 from ingest.enqueue import Enqueuer
 from ingest.routing import Routes
-from wakupush import http, metrics, tracing, watched
+from wakupush import backlog, http, metrics, tracing, watched
 from wakupush.connections import open_redis
-from wakupush.queues import QUERY, Entry, celery_app, oldest_seen
+from wakupush.queues import QUERY, Entry, celery_app
 from wakupush.server.faults import is_outage
 from wakupush.settings import SettingsError
 from wakupush.state import reconciliation
@@ -101,8 +101,8 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Backlog:
-    """Whether the queues are behind: claims lapse then, and what still waits would be enqueued once more."""
+class Rest:
+    """Whether walks rest: while the queues are behind, claims lapse, and what still waits would be enqueued again."""
 
     redis: Redis
     #: Seconds.
@@ -111,15 +111,15 @@ class Backlog:
     _looked: float = -math.inf
     _since: float | None = None
 
-    def is_late(self) -> bool:
-        """Say whether the oldest queued task is too old.
+    def is_due(self) -> bool:
+        """Say whether the oldest queued message has waited too long.
 
         Raises:
             RedisError: nobody knows.
         """
         with self._lock:
             if time.monotonic() - self._looked >= LOOK_SECONDS:
-                oldest = oldest_seen(self.redis)
+                oldest = backlog.oldest(self.redis)
                 self._looked = time.monotonic()
                 self._note(is_late=oldest is not None and time.time() - oldest > self.most_age)
             return self._since is not None
@@ -147,7 +147,7 @@ class Walker:
     enqueuer: Enqueuer
     pool: ConnectionPool
     settings: ReconcileSettings
-    backlog: Backlog
+    rest: Rest
     stop: Event
     #: Called after each page.
     report: Callable[[Tally], None] = lambda _: None
@@ -284,7 +284,7 @@ class Walker:
         pages = self.store.walk(query, with_messages=not self.kind.content_topics)
         while True:
             self.turned = time.monotonic()
-            while self.backlog.is_late() and not self.stop.wait(LOOK_SECONDS):
+            while self.rest.is_due() and not self.stop.wait(LOOK_SECONDS):
                 self.turned = time.monotonic()
             if self.stop.is_set():
                 raise Stopped
@@ -422,7 +422,7 @@ class Reconciliation:
         redis = open_redis(settings.redis)
         pool = open_pool(settings.postgres)
         enqueuer = Enqueuer(celery_app(settings), redis, routes, settings.ingest)
-        backlog = Backlog(redis, chosen.backlog_age)
+        rest = Rest(redis, chosen.backlog_age)
         walkers = [
             Walker(
                 name=name,
@@ -432,7 +432,7 @@ class Reconciliation:
                 enqueuer=enqueuer,
                 pool=pool,
                 settings=chosen,
-                backlog=backlog,
+                rest=rest,
                 stop=stop,
             )
             for name, url in stores.items()

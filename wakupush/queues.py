@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,8 +13,6 @@ from wakupush.protocol.waku_message import WakuMessage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from redis import Redis
 
     from wakupush.settings import Settings
 
@@ -134,18 +131,6 @@ def celery_app(settings: Settings) -> Celery:
         },
     )
     return app
-
-
-def oldest_seen(redis: Redis) -> float | None:
-    """Return since when the task has waited that is longest in any queue, in seconds since the epoch.
-
-    That is the header ``seen`` of the tasks at the consuming ends; None if the queues are empty, or none there has it.
-    """
-    with redis.pipeline(transaction=False) as pipeline:
-        for name in QUEUES:
-            pipeline.lindex(name, -1)
-        headers = [json.loads(task)["headers"] for task in pipeline.execute() if task is not None]
-    return min((float(each["seen"]) for each in headers if "seen" in each), default=None)
 
 
 def send_entries(

@@ -93,7 +93,7 @@ class IngestSettings(Group):
     """`wakupush ingest live`."""
 
     poll_interval: Seconds = 0.05
-    """Seconds between polls of a shard that had nothing new."""
+    """Seconds between polls of a shard that had nothing new, or little while tasks wait."""
     batch_size: Annotated[int, Field(ge=1, le=1000)] = 64
     """Messages in one task at most."""
     queue_limit: Count = 20_000

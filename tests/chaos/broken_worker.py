@@ -1,6 +1,8 @@
 """`python -m chaos.broken_worker`: wakupush without one of its nets, as CHAOS_BREAK says. The checker has to notice."""
 
 import os
+from collections.abc import Callable
+from types import ModuleType
 
 from wakupush.cli import main
 from wakupush.state import answers, deliveries, ledger
@@ -16,7 +18,7 @@ def no_ledger() -> None:
         _add_to_ledger(connection, entries)
         return {entry.hash for entry in entries}
 
-    ledger.add = add
+    _replace(ledger, "add", add)
 
 
 def no_lease() -> None:
@@ -25,7 +27,7 @@ def no_lease() -> None:
     def add(connection, wanted, *, seconds, time_to_live):
         return _add_deliveries(connection, wanted, seconds=0 * seconds, time_to_live=time_to_live)
 
-    deliveries.add = add
+    _replace(deliveries, "add", add)
 
 
 def no_fence() -> None:
@@ -41,9 +43,15 @@ def _change(query: str, text: str, other: str) -> None:
     deliveries._SQL[query] = deliveries._SQL[query].replace(text, other)
 
 
+def _replace(module: ModuleType, name: str, function: Callable[..., object]) -> None:
+    if not hasattr(module, name):
+        raise RuntimeError(f"{module.__name__}.{name} is gone: this fault is none any more")
+    setattr(module, name, function)
+
+
 def no_outbox() -> None:
     """Answers that the node does not take are forgotten."""
-    answers.release = answers.remove
+    _replace(answers, "postpone", lambda connection, ids, _: answers.remove(connection, ids))
 
 
 BREAKS = {"ledger": no_ledger, "lease": no_lease, "fence": no_fence, "outbox": no_outbox}

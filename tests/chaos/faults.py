@@ -213,6 +213,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("the node forgets its subscriptions", "node", _node_forgets, (0.5, 1)),
     _node("the node is slow", (2, 6), kind="delay", seconds=0.4),
     _node("the node answers 500", (2, 6), kind="status", status=500),
+    _node("the node refuses every other message", (2, 6), kind="status", status=500, method="POST", every=2),
     _node("the node takes messages and answers 500", (1, 4), kind="status", status=500, method="POST", handled=True),
     _node("the node cuts what it hands out", (0.5, 2), kind="close", method="GET", times=4),
     Fault("gorush is killed", "gorush", partial(_killed, "gorush"), (0, 5), kills=1, weight=3),

@@ -39,7 +39,7 @@ SERVERS = {
             "WAKUPUSH_BREAKER__FAULTS": "1000",
         },
     ),
-    "outbox": Broken(Kind.UNANSWERED, ("the node answers 500", "the node is killed")),
+    "outbox": Broken(Kind.UNANSWERED, ("the node refuses every other",)),
     "reconcile": Broken(
         Kind.LOST,
         ("Redis is wiped", "ingest is killed", "the node cuts", "ingest stalls"),

@@ -7,17 +7,23 @@ import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+import httpx2
 import psycopg
 import pytest
+from redis import Redis
+from served import SHARD, Server
 
+from wakupush.devnet.observer import Observer
 from wakupush.devnet.postgres import PostgresServer, temporary_postgres
 from wakupush.devnet.processes import Process, answers_http, free_port
 from wakupush.devnet.redis import RedisServer
+from wakupush.protocol.keys import PrivateKey
+from wakupush.server.context import Context
+from wakupush.settings import Settings
 from wakupush.state import maintenance
 from wakupush.state.migrations import runner
 
 TEMPLATE = "wakupush_template"
-SHARD = "/waku/2/rs/16/32"
 
 
 @pytest.fixture(scope="session")
@@ -85,3 +91,45 @@ def _create(server: PostgresServer, template: str) -> str:
 
 def _dsn(server: PostgresServer, database: str) -> str:
     return server.dsn.rsplit("/", 1)[0] + f"/{database}"
+
+
+@pytest.fixture
+def open_server(dsn, redis_server, node, gorush):
+    opened = []
+
+    def open_it(**settings):
+        base = {
+            "identity_key": PrivateKey.generate().secret.hex(),
+            "waku": {"url": node, "timeout": 2},
+            "redis": {"url": redis_server.url, "timeout": 2},
+            "postgres": {"dsn": dsn},
+            "gorush": {"url": gorush, "timeout": 3, "concurrency": 2},
+        }
+        context = Context.open(
+            Settings(
+                **{name: {**base.get(name, {}), **value} for name, value in settings.items()}
+                | {name: value for name, value in base.items() if name not in settings}
+            )
+        )
+        observer = Observer(node, gorush)
+        opened.append((context, observer))
+        return Server(context, observer)
+
+    with Redis.from_url(redis_server.url) as redis:
+        redis.flushall()
+    httpx2.delete(f"{gorush}/dev/faults")
+    yield open_it
+    for context, observer in opened:
+        observer.close()
+        context.close()
+        context.app.close()
+
+
+@pytest.fixture
+def server(open_server):
+    return open_server()
+
+
+@pytest.fixture
+def client():
+    return PrivateKey.generate()

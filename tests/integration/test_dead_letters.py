@@ -5,7 +5,7 @@ import re
 from datetime import timedelta
 
 import pytest
-from test_server import Server, client, open_server, request, server  # noqa: F401 - fixtures, and what they need
+from served import request
 from typer.testing import CliRunner
 
 from wakupush import metrics
@@ -18,8 +18,6 @@ from wakupush.server import deliveries, schedule
 from wakupush.settings import RetentionSettings
 from wakupush.state import dead_letters, maintenance
 from wakupush.state.dead_letters import CHUNK_ROWS, Selection
-
-# ruff: noqa: F811 - the fixtures again
 
 NOTHING, USAGE = 1, 2
 

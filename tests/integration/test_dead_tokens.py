@@ -1,7 +1,7 @@
 """Which device tokens die of what, and when so many are bad that none does."""
 
 import pytest
-from test_server import Server, client, open_server, request, server  # noqa: F401 - fixtures, and what they need
+from served import request
 
 from wakupush import metrics
 from wakupush.devnet import messages
@@ -11,8 +11,6 @@ from wakupush.protocol.registration import TokenType
 from wakupush.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.server import tokens
 from wakupush.state import token_trials
-
-# ruff: noqa: F811 - the fixtures again
 
 IOS, ANDROID = TokenType.APN, TokenType.FIREBASE
 

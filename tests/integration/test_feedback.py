@@ -16,15 +16,13 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_server import Server, client, open_server, request, server  # noqa: F401 - fixtures, and what they need
+from served import request
 
 from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
 from wakupush.failures import Failure
 from wakupush.queues import DISPATCH
 from wakupush.server import deliveries, feedback
 from wakupush.server.feedback import Result
-
-# ruff: noqa: F811 - the fixtures again
 
 SECRET = "0123456789abcdef"
 DEAD, BUSY = "Unregistered", "ServiceUnavailable"

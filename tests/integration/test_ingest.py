@@ -4,7 +4,8 @@ import base64
 import json
 import os
 import time
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import pytest
 from redis import Redis
@@ -13,7 +14,7 @@ from structlog.testing import capture_logs
 from ingest.enqueue import Enqueued, Enqueuer
 from ingest.live import Poller
 from ingest.routing import Routes
-from wakupush import watched
+from wakupush import backlog, watched
 from wakupush.protocol import topics
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.waku_message import INT64_MAX, INT64_MIN, WakuMessage, message_hash
@@ -24,10 +25,10 @@ from wakupush.queues import (
     celery_app,
     decode_entry,
     encode_entry,
-    oldest_seen,
     send_entries,
 )
 from wakupush.settings import IngestSettings, RedisSettings, Settings
+from wakupush.waku.node import Read
 
 SHARD = "/waku/2/rs/16/32"
 SERVER = PrivateKey.generate().public_key
@@ -93,18 +94,18 @@ def test_headers_tell_how_many_and_how_old(enqueuer, redis):
     send_entries(enqueuer.app, REGISTRATION, entries)
     headers = json.loads(redis.lindex("registration", 0))["headers"]
     assert (headers["messages"], headers["seen"], headers["argsrepr"]) == (2, 5.0, "(2 messages)")
-    assert oldest_seen(redis) == 5.0
+    assert backlog.oldest(redis) == 5.0
 
 
 def test_what_was_seen_long_ago_in_a_store_has_not_waited_in_the_queue(enqueuer, redis):
     before = time.time()
     enqueuer.enqueue([replace(entry(), seen=5.0)])
     enqueuer.enqueue([entry(PARTITIONED)])
-    assert before <= oldest_seen(redis) <= time.time()
+    assert before <= backlog.oldest(redis) <= time.time()
     assert queued(redis)["registration"][0][0].seen == 5.0
     redis.flushall()
     enqueuer.app.send_task("another", queue="query")
-    assert oldest_seen(redis) is None
+    assert backlog.oldest(redis) is None
 
 
 def test_large_polls_become_several_tasks(enqueuer, redis):
@@ -116,7 +117,7 @@ def test_large_polls_become_several_tasks(enqueuer, redis):
 def test_a_claimed_message_is_enqueued_once(enqueuer, redis):
     one, two = entry(), entry()
     assert enqueuer.enqueue([one]) == Enqueued(sent=1)
-    assert enqueuer.enqueue([one, two, one]) == Enqueued(sent=1)
+    assert enqueuer.enqueue([one, two, one]) == Enqueued(sent=1, behind=True)
     assert queued(redis)["registration"] == [[one], [two]]
     assert 0 < redis.ttl(b"wakupush:claim:" + one.hash) <= 120
 
@@ -125,7 +126,7 @@ def test_a_full_queue_is_left_to_reconcile_and_the_others_are_not(enqueuer, redi
     for _ in range(3):
         enqueuer.enqueue([entry()])
     late = entry()
-    assert enqueuer.enqueue([late, entry(PARTITIONED)]) == Enqueued(sent=1, dropped=1)
+    assert enqueuer.enqueue([late, entry(PARTITIONED)]) == Enqueued(sent=1, dropped=1, behind=True)
     assert len(queued(redis)["registration"]) == 3
     assert len(queued(redis)["dispatch"]) == 1
     assert not redis.exists(b"wakupush:claim:" + late.hash)
@@ -146,11 +147,29 @@ def test_without_redis_messages_are_counted_and_the_gap_is_logged():
     assert (logs[1]["since"], logs[1]["until"]) == (100.0, 102.0)
 
 
+@dataclass
+class Relay:
+    """A node that has so many messages for us at each read."""
+
+    counts: Iterator[int]
+
+    def read(self, _: str) -> Read:
+        return Read([entry().message for _ in range(next(self.counts))], 0)
+
+
+def test_polls_bring_more_at_a_time_while_tasks_wait(enqueuer, redis):
+    poller = Poller(Relay(iter([0, 3, 3, 10, 3])), enqueuer, SHARD, 0.05, None)
+    # Nothing new; new; new and behind; as much as a task takes.
+    assert [poller._turn() for _ in range(4)] == [0.05, 0.0, 0.05, 0.0]
+    redis.flushall()
+    assert poller._turn() == 0.0
+
+
 def test_enqueuing_works_again_after_redis_was_restarted(enqueuer, redis_server):
     assert enqueuer.enqueue([entry()]) == Enqueued(sent=1)
     redis_server.restart()
     assert enqueuer.enqueue([entry()]).dropped + enqueuer.enqueue([entry()]).dropped <= 1
-    assert enqueuer.enqueue([entry()]) == Enqueued(sent=1)
+    assert enqueuer.enqueue([entry()]).sent == 1
 
 
 # Watched topics

@@ -2,7 +2,6 @@
 
 import json
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,12 +10,10 @@ from threading import Thread
 import httpx2
 import psycopg
 import pytest
-from redis import Redis
+from served import request
 
 from wakupush import watched
 from wakupush.devnet import messages
-from wakupush.devnet.conversation import open_reply
-from wakupush.devnet.observer import Observer
 from wakupush.devnet.processes import wait_until
 from wakupush.protocol import application, payload, segments, topics
 from wakupush.protocol.keys import PrivateKey
@@ -24,113 +21,11 @@ from wakupush.protocol.pb.push_notification_pb2 import (
     PushNotification,
     PushNotificationQueryResponse,
     PushNotificationRegistration,
-    PushNotificationRegistrationResponse,
-    PushNotificationReport,
-    PushNotificationResponse,
 )
 from wakupush.protocol.registration import TokenType
-from wakupush.protocol.waku_message import WakuMessage, message_hash
-from wakupush.queues import DISPATCH, QUERY, QUEUES, REGISTRATION, Entry
-from wakupush.server import deliveries, handling, publishing, schedule
-from wakupush.server.context import Context
-from wakupush.settings import Settings
-
-SHARD = "/waku/2/rs/16/32"
-Registered = PushNotificationRegistrationResponse
-Report = PushNotificationReport
-
-
-class Server:
-    """A worker's context, and the eyes of a client."""
-
-    def __init__(self, context, observer):
-        self.context, self.observer = context, observer
-        self.threads = ThreadPoolExecutor(2)
-        self.key = context.identity.public_key
-
-    def handle(self, queue, *sent, seen=None, alone=False):
-        entries = [Entry(SHARD, message_hash(SHARD, message), seen or time.time(), message) for message in sent]
-        handling.handle(self.context, queue, entries, alone=alone)
-
-    def answers(self, *clients):
-        """Return the opened answers since the last call."""
-        found = (open_reply(seen.message, clients) for seen in self.observer.messages())
-        return [reply for reply in found if reply]
-
-    def outcomes(self, *clients):
-        """Return the error names of registration responses, and lists of them of notification responses."""
-        results = []
-        for reply in self.answers(*clients):
-            if reply.type_name.endswith("REGISTRATION_RESPONSE"):
-                response = Registered.FromString(reply.inner)
-                results.append("success" if response.success else Registered.ErrorType.Name(response.error))
-            else:
-                reports = PushNotificationResponse.FromString(reply.inner).reports
-                results.append(["success" if r.success else Report.ErrorType.Name(r.error) for r in reports])
-        return results
-
-    def pushes(self):
-        return self.observer.pushes()
-
-    def register(self, client, **fields):
-        content = messages.registration(client, self.key, **fields)
-        self.handle(REGISTRATION, messages.register(client, self.key, content))
-        assert self.outcomes(client) == ["success"]
-        return content
-
-    def rows(self, query, *parameters):
-        with self.context.pool.connection() as connection:
-            return connection.execute(query, parameters).fetchall()
-
-    def events(self, kind):
-        return self.rows("SELECT failure, reason FROM delivery_events WHERE kind = %s", kind)
-
-
-@pytest.fixture
-def open_server(dsn, redis_server, node, gorush):
-    opened = []
-
-    def open_it(**settings):
-        base = {
-            "identity_key": PrivateKey.generate().secret.hex(),
-            "waku": {"url": node, "timeout": 2},
-            "redis": {"url": redis_server.url, "timeout": 2},
-            "postgres": {"dsn": dsn},
-            "gorush": {"url": gorush, "timeout": 3, "concurrency": 2},
-        }
-        context = Context.open(
-            Settings(
-                **{name: {**base.get(name, {}), **value} for name, value in settings.items()}
-                | {name: value for name, value in base.items() if name not in settings}
-            )
-        )
-        observer = Observer(node, gorush)
-        opened.append((context, observer))
-        return Server(context, observer)
-
-    with Redis.from_url(redis_server.url) as redis:
-        redis.flushall()
-    httpx2.delete(f"{gorush}/dev/faults")
-    yield open_it
-    for context, observer in opened:
-        observer.close()
-        context.close()
-        context.app.close()
-
-
-@pytest.fixture
-def server(open_server):
-    return open_server()
-
-
-@pytest.fixture
-def client():
-    return PrivateKey.generate()
-
-
-def request(client, server, registered, **fields):
-    item = messages.notification(client.public_key.key_hash, registered, **fields)
-    return messages.request(client, server.key, [item])
+from wakupush.protocol.waku_message import WakuMessage
+from wakupush.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
+from wakupush.server import deliveries, publishing, schedule
 
 
 def rewrapped(message, server) -> WakuMessage:

@@ -216,7 +216,11 @@ def test_two_who_enter_the_same_messages_share_them_out(dsn):
     assert sorted(hash_ for part in new for hash_ in part) == [each.hash for each in entries]
 
 
-@pytest.mark.parametrize("timestamp", [INT64_MIN, -1, 0, INT64_MAX, int(NOW.timestamp() * 1e9)])
+@pytest.mark.parametrize(
+    "timestamp",
+    [INT64_MIN, -1, 0, INT64_MAX, int(NOW.timestamp() * 1e9)],
+    ids=["min", "negative", "zero", "max", "now"],
+)
 def test_the_ledger_takes_any_timestamp(connection, timestamp):
     assert ledger.add(connection, [entry(1, timestamp)])
     assert not ledger.add(connection, [entry(1, timestamp)])

@@ -14,6 +14,7 @@ Faults are taken in the order in which they were added, one for a request, until
     {"kind": "delay", "seconds": 0.5}                           delay every request until further notice
     {"kind": "hang", "handled": true, "times": 1}               carry one request out and never answer it
     {"kind": "close", "method": "POST", "times": 1}             cut the connection in mid answer
+    {"kind": "status", "method": "POST", "every": 2}            refuse every other message
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,8 @@ class Fault:
     kind: str
     #: Requests left to spoil; None is all.
     times: int | None = None
+    #: Of the requests that it is for, each of this number is spoiled: 2 is every other one.
+    every: int = 1
     #: Only requests whose path starts so.
     path: str = "/"
     #: Only this method; empty is any.
@@ -65,10 +68,14 @@ class Fault:
     #: For ``delay``.
     seconds: float = 0.0
     handled: bool = False
+    #: Requests that it was for so far.
+    met: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         if self.kind not in _SPOILERS:
             raise ValueError(f"kind is one of {', '.join(_SPOILERS)}")
+        if self.every < 1:
+            raise ValueError("every is at least 1")
 
 
 class EventLog:
@@ -129,6 +136,9 @@ class FaultInjection:
             return None
         for fault in self._faults:
             if path.startswith(fault.path) and fault.method in ("", method):
+                fault.met += 1
+                if fault.met % fault.every:
+                    continue
                 if fault.times is not None:
                     fault.times -= 1
                     if fault.times <= 0:
@@ -154,7 +164,7 @@ def control_routes(faults: list[Fault], log: EventLog, counters: Callable[[], Ma
             try:
                 faults.append(Fault(**await request.json()))
             except (TypeError, ValueError) as error:
-                known = ", ".join(field.name for field in fields(Fault))
+                known = ", ".join(each.name for each in fields(Fault) if each.init)
                 return Response(f"{error}; a fault has {known}", status_code=400, media_type="text/plain")
         return JSONResponse([asdict(fault) for fault in faults])
 

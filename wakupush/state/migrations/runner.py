@@ -35,11 +35,10 @@ class Migration:
 
 
 def migrations() -> list[Migration]:
-    """Return all migrations in their order."""
-    files = sorted(
-        (file for file in resources.files(__package__).iterdir() if file.name.endswith(".sql")), key=lambda f: f.name
-    )
-    return [_read(file.name.removesuffix(".sql"), file.read_text()) for file in files]
+    """Return all migrations in their order: by number, and what waits for the new code after what it needs."""
+    files = [file for file in resources.files(__package__).iterdir() if file.name.endswith(".sql")]
+    found = [_read(file.name.removesuffix(".sql"), file.read_text()) for file in files]
+    return sorted(found, key=lambda migration: (migration.name.split("_")[0], migration.is_post, migration.name))
 
 
 def _read(name: str, text: str) -> Migration:

@@ -1,0 +1,72 @@
+"""The server's use cases called directly, and what a client and an operator see of them."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from wakupush.devnet import messages
+from wakupush.devnet.conversation import open_reply
+from wakupush.protocol.pb.push_notification_pb2 import (
+    PushNotificationRegistrationResponse,
+    PushNotificationReport,
+    PushNotificationResponse,
+)
+from wakupush.protocol.waku_message import message_hash
+from wakupush.queues import REGISTRATION, Entry
+from wakupush.server import handling
+
+SHARD = "/waku/2/rs/16/32"
+Registered = PushNotificationRegistrationResponse
+Report = PushNotificationReport
+
+
+class Server:
+    """A worker's context, and the eyes of a client."""
+
+    def __init__(self, context, observer):
+        self.context, self.observer = context, observer
+        self.threads = ThreadPoolExecutor(2)
+        self.key = context.identity.public_key
+
+    def handle(self, queue, *sent, seen=None, alone=False):
+        entries = [Entry(SHARD, message_hash(SHARD, message), seen or time.time(), message) for message in sent]
+        handling.handle(self.context, queue, entries, alone=alone)
+
+    def answers(self, *clients):
+        """Return the opened answers since the last call."""
+        found = (open_reply(seen.message, clients) for seen in self.observer.messages())
+        return [reply for reply in found if reply]
+
+    def outcomes(self, *clients):
+        """Return the error names of registration responses, and lists of them of notification responses."""
+        results = []
+        for reply in self.answers(*clients):
+            if reply.type_name.endswith("REGISTRATION_RESPONSE"):
+                response = Registered.FromString(reply.inner)
+                results.append("success" if response.success else Registered.ErrorType.Name(response.error))
+            else:
+                reports = PushNotificationResponse.FromString(reply.inner).reports
+                results.append(["success" if r.success else Report.ErrorType.Name(r.error) for r in reports])
+        return results
+
+    def pushes(self):
+        return self.observer.pushes()
+
+    def register(self, client, **fields):
+        content = messages.registration(client, self.key, **fields)
+        self.handle(REGISTRATION, messages.register(client, self.key, content))
+        assert self.outcomes(client) == ["success"]
+        return content
+
+    def rows(self, query, *parameters):
+        with self.context.pool.connection() as connection:
+            return connection.execute(query, parameters).fetchall()
+
+    def events(self, kind):
+        return self.rows("SELECT failure, reason FROM delivery_events WHERE kind = %s", kind)
+
+
+def request(client, server, registered, **fields):
+    item = messages.notification(client.public_key.key_hash, registered, **fields)
+    return messages.request(client, server.key, [item])
