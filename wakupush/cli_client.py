@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from urllib.parse import urlsplit
 
 import typer
 
@@ -49,6 +50,8 @@ class Exit(IntEnum):
     NO_ANSWER = 3
     #: The Waku node cannot be reached, or did not take a message.
     NODE = 4
+    #: Ctrl-C before it was done, as shells tell it.
+    INTERRUPTED = 130
 
 
 class Mode(StrEnum):
@@ -109,8 +112,10 @@ def common(
     """Register, advertise, ask and send as a client of push notification servers.
 
     Exits with 0 if all is done, 1 if a server refused or nobody can be notified, 2 for a wrong argument or file, 3 if
-    nobody answered in time, 4 if the node did not do its part.
+    nobody answered in time, 4 if the node did not do its part, 130 after Ctrl-C.
     """
+    if not _is_http(node):
+        _fail("--node is the URL of a REST API, for example http://127.0.0.1:8645")
     context.obj = _Common(key=key, node=node, mode=mode, shard=shard, state=state, anonymous=anonymous, as_json=as_json)
 
 
@@ -182,6 +187,7 @@ def register(
 
     async def work(session: _Session) -> Exit:
         session.client.enable_receiving(device, servers, options)
+        session.client.try_again()
         return await _settle(session, wait)
 
     _run(context.obj, work)
@@ -204,6 +210,7 @@ def unregister(context: typer.Context, wait: Seconds = 15.0) -> None:
 
     async def work(session: _Session) -> Exit:
         session.client.disable_receiving()
+        session.client.try_again()
         return await _settle(session, wait)
 
     _run(context.obj, work)
@@ -218,9 +225,10 @@ def advertise(context: typer.Context, wait: Seconds = 15.0) -> None:
             _complain("nothing is registered")
             return Exit.REFUSED
         session.client.advertise()
-        infos = await session.advertised(wait)
-        _show(context.obj, [{"advertised": infos}] if infos is not None else [])
-        return Exit.NO_ANSWER if infos is None else Exit.DONE
+        if not await session.client.advertised(wait):
+            return Exit.NO_ANSWER
+        _show(context.obj, [{"advertised": session.infos}])
+        return Exit.DONE
 
     _run(context.obj, work)
 
@@ -233,9 +241,9 @@ def discover(
     [key] = _keys([user])
 
     async def work(session: _Session) -> Exit:
-        known = await session.client.discover(key, wait)
-        _show(context.obj, _ways([known]))
-        return Exit.DONE if known.ways else Exit.NO_ANSWER
+        ways = _ways([await session.client.discover(key, wait)])
+        _show(context.obj, ways)
+        return Exit.DONE if ways else Exit.NO_ANSWER
 
     _run(context.obj, work)
 
@@ -281,7 +289,9 @@ def send(
     try:
         message = bytes.fromhex(message_id) or secrets.token_bytes(32)
     except ValueError:
-        _fail("the message id is written in hex digits")
+        message = b""
+    if len(message) != 32:  # noqa: PLR2004 - Keccak-256
+        _fail("a message id has 64 hex digits")
 
     async def work(session: _Session) -> Exit:
         from wakupush.client.sending import Result
@@ -321,15 +331,17 @@ def listen(
     keys = _keys(users or ())
 
     async def work(session: _Session) -> Exit:
-        session.on_event = lambda event: _show_event(context.obj, event)
+        events: asyncio.Queue[Event] = asyncio.Queue()
+        session.on_event = events.put_nowait
         for key in keys:
             await session.client.follow(key)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await asyncio.Event().wait()
+                while True:
+                    _show_event(context.obj, await events.get())
         return Exit.DONE
 
-    _run(context.obj, work)
+    _run(context.obj, work, interrupted=Exit.DONE)
 
 
 class _Session:
@@ -339,23 +351,20 @@ class _Session:
         self.common = common
         self.client: Client
         self.on_event: Callable[[Event], None] = lambda _: None
-        self._advertised: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        #: Entries of the last advertisement, and what the node said when it last took something not.
+        self.infos = 0
+        self.unsent: str | None = None
 
     def happened(self, event: Event) -> None:
         """Take note of an event."""
-        from wakupush.client.events import Advertised
+        from wakupush.client.events import Advertised, Unsent
 
-        if isinstance(event, Advertised) and not self._advertised.done():
-            self._advertised.set_result(event.infos)
+        match event:
+            case Advertised(infos):
+                self.infos = infos
+            case Unsent(error):
+                self.unsent = error
         self.on_event(event)
-
-    async def advertised(self, seconds: float) -> int | None:
-        """Wait for an advertisement, and return how many entries it had; None if there was none in time."""
-        try:
-            async with asyncio.timeout(seconds):
-                return await asyncio.shield(self._advertised)
-        except TimeoutError:
-            return None
 
 
 async def _settle(session: _Session, seconds: float) -> Exit:
@@ -363,16 +372,21 @@ async def _settle(session: _Session, seconds: float) -> Exit:
     from wakupush.client.registering import Status
 
     is_settled = await session.client.settled(seconds)
+    await session.client.advertised(seconds)
     enrolments = session.client.registration.enrolments
-    if any(each.version and each.status in {Status.REGISTERED, Status.UNREGISTERED} for each in enrolments):
-        await session.advertised(seconds)
     _show(session.common, [_enrolment(each) for each in enrolments])
     if any(each.status is Status.REFUSED for each in enrolments):
         return Exit.REFUSED
     return Exit.DONE if is_settled else Exit.NO_ANSWER
 
 
-def _run(common: _Common, work: Callable[[_Session], Awaitable[Exit]], *, offline: bool = False) -> NoReturn:
+def _run(
+    common: _Common,
+    work: Callable[[_Session], Awaitable[Exit]],
+    *,
+    offline: bool = False,
+    interrupted: Exit = Exit.INTERRUPTED,
+) -> NoReturn:
     """Do a command's work with a client, and exit."""
     import structlog
 
@@ -391,13 +405,15 @@ def _run(common: _Common, work: Callable[[_Session], Awaitable[Exit]], *, offlin
         code = asyncio.run(_with_client(common, key, work, offline=offline))
     except keyfile.KeyFileError as error:
         _fail(str(error))
+    except BrokenPipeError:
+        raise  # nobody reads what is printed: typer ends without a word
     except (OSError, sqlite3.Error, UnreadableError) as error:
         _fail(f"the state cannot be used: {error}")
     except NodeError as error:
         _complain(f"the node at {common.node} did not do its part: {error}")
         code = Exit.NODE
     except KeyboardInterrupt:
-        code = Exit.DONE
+        code = interrupted
     sys.exit(code)
 
 
@@ -414,18 +430,25 @@ async def _with_client(
     async with AsyncExitStack() as exits:
         file = exits.enter_context(SqliteFile(path))
         transport = _transport(common)
-        session.client = Client(
-            key,
-            transport,
-            file.account(str(key.public_key)),
-            Config(anonymous=common.anonymous),
-            history=exits.enter_context(History(common.node, common.shard)),
-            on_event=session.happened,
-        )
+        try:
+            session.client = Client(
+                key,
+                transport,
+                file.account(str(key.public_key)),
+                Config(anonymous=common.anonymous),
+                history=exits.enter_context(History(common.node, common.shard)),
+                on_event=session.happened,
+            )
+        except ValueError as error:
+            _fail(f"{error}; another --state or key begins anew")
         if not offline:
             await exits.enter_async_context(transport)
             await exits.enter_async_context(session.client)
-        return await work(session)
+        code = await work(session)
+    if code is Exit.NO_ANSWER and session.unsent is not None:
+        _complain(f"the node at {common.node} did not do its part: {session.unsent}")
+        return Exit.NODE
+    return code
 
 
 def _transport(common: _Common) -> RelayTransport | LightTransport:
@@ -448,7 +471,7 @@ def _enrolment(each: Enrolment) -> dict[str, Any]:
 
 
 def _ways(known: Sequence[Acquaintance], since: float = 0.0) -> list[dict[str, Any]]:
-    """Return the ways to notify users that were learned since a time; the tokens stay where they are."""
+    """Return the ways to notify users that were learned since a time and lead somewhere, without the tokens."""
     return [
         {
             "user": str(each.user),
@@ -458,7 +481,7 @@ def _ways(known: Sequence[Acquaintance], since: float = 0.0) -> list[dict[str, A
         }
         for each in known
         for way in each.ways
-        if way.learned_at >= since
+        if way.access_token and way.learned_at >= since
     ]
 
 
@@ -494,6 +517,14 @@ def _show(common: _Common, rows: Sequence[Mapping[str, Any]]) -> None:
         for name, value in row.items():
             table.add_row(name, "" if value is None else str(value))
         Console(highlight=False, width=200).print(table)
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _keys(texts: Sequence[str]) -> tuple[PublicKey, ...]:

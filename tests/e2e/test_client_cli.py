@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -69,6 +70,7 @@ def test_everything_in_turn(stack, person, observer):
     registered = {"server": server, "status": "registered", "version": 1, "error": None}
     assert alice.register(stack) == [registered]
     assert alice.run("status") == [registered]
+    assert alice.register(stack, "--wait", "60") == [registered]  # nothing is left to wait for
     [way] = bob.run("query", alice.public_key)
     assert (way["user"], way["server"], way["version"]) == (alice.public_key, server, 1)
     [sent] = bob.run("send", alice.public_key, "--chat", "c", "--text", "hello", "--message-id", "ab" * 32)
@@ -115,10 +117,44 @@ def test_exit_codes(stack, person):
     [asked] = alice.run("register", "--server", silent, "--device-token", "t", "--wait", "3", code=3)
     assert asked["status"] == "asked"
     assert alice.run("query", alice.public_key, code=4, node="http://127.0.0.1:1") == []
+    # To register goes on in the background: that it is the node is said all the same.
+    [due] = alice.run("register", "--server", silent, "--device-token", "new", code=4, node="http://127.0.0.1:1")
+    assert due["status"] == "due"
+    assert "the node at http://127.0.0.1:1 did not do its part" in alice.complaint
+    assert alice.run("status", code=2, node="127.0.0.1:8645") == []
+    assert "http://" in alice.complaint
+    assert alice.run("send", alice.public_key, "--chat", "c", "--message-id", "ab", code=2) == []
+    assert alice.run("--anonymous", "whoami", code=2) == []
+    assert "without anonymous mode" in alice.complaint
     refused = alice.register(stack, "--platform", "apn", "--apn-topic", "im status", code=1)
     assert {each["error"] for each in refused} == {None, "MALFORMED_MESSAGE"}
+    # Said again, it is asked again.
+    again = alice.register(stack, "--platform", "apn", "--apn-topic", "im status", code=1)
+    assert sum(each["version"] for each in again) == sum(each["version"] for each in refused) + 1
     (alice.directory / "alice.key.state").write_bytes(b"no database")
     assert alice.run("status", code=2) == []
+
+
+def test_ctrl_c(person):
+    alice = person("alice")
+    state = alice.directory / "alice.key.state"
+    for arguments, code in ((["discover", alice.public_key], 130), (["listen"], 0)):
+        state.unlink(missing_ok=True)
+        with subprocess.Popen(alice.command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            wait_until(state.exists, timeout=SECONDS, what="the command is at work")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(SECONDS) == code
+
+
+def test_a_listener_to_whom_nobody_listens_ends(stack, person):
+    alice, bob = person("alice"), person("bob")
+    alice.register(stack)
+    command = bob.command("listen", alice.public_key)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        wait_until(lambda: alice.run("advertise") and process.poll() is not None, timeout=SECONDS, what="the end")
+        assert process.returncode == 1
+        assert process.stderr.read() == ""
 
 
 def test_no_token_is_printed(stack, person):

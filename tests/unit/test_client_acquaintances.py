@@ -94,7 +94,7 @@ def test_the_newest_registration_counts_in_any_order():
 
 
 def test_after_a_wrong_token_an_old_advertisement_does_not_bring_it_back_but_the_server_does():
-    known = learn(info()).wrong("phone", SERVER.public_key, TOKEN)
+    known = learn(info()).useless("phone", SERVER.public_key, TOKEN)
     assert tokens(known) == []
     assert known.is_to_be_asked(0)
     assert tokens(learn(info(), known=known)) == []
@@ -104,9 +104,9 @@ def test_after_a_wrong_token_an_old_advertisement_does_not_bring_it_back_but_the
 
 def test_another_token_is_not_wrong():
     known = learn(info())
-    assert known.wrong("phone", SERVER.public_key, NEW_TOKEN).ways == known.ways
-    assert known.wrong("tablet", SERVER.public_key, TOKEN).ways == known.ways
-    assert known.wrong("phone", OTHER_SERVER.public_key, TOKEN).ways == known.ways
+    assert known.useless("phone", SERVER.public_key, NEW_TOKEN).ways == known.ways
+    assert known.useless("tablet", SERVER.public_key, TOKEN).ways == known.ways
+    assert known.useless("phone", OTHER_SERVER.public_key, TOKEN).ways == known.ways
 
 
 def test_tokens_are_used_for_a_day_and_then_as_a_last_resort():
@@ -116,6 +116,32 @@ def test_tokens_are_used_for_a_day_and_then_as_a_last_resort():
     assert known.is_to_be_asked(later)
     assert known.usable(later) == []
     assert list(known.devices(later, most=3)) == ["phone"]
+
+
+def test_a_device_that_was_closed_days_ago_is_asked_about_and_notified_although_another_one_advertises():
+    later = 2 * KEEP_SECONDS
+    known = learn(info(), now=0).asked(0)
+    known = learn(info(installation="desktop"), known=known, now=later).active("desktop", later)
+    assert known.is_to_be_asked(later)
+    assert list(known.devices(later, most=3)) == ["desktop", "phone"]
+    # A server tells of the phone: for a day nobody is asked.
+    asked = learn(info(), known=known.asked(later), server=SERVER, now=later)
+    assert not asked.is_to_be_asked(later + KEEP_SECONDS - 1)
+    # Nobody does: an hour later again.
+    assert not known.asked(later).is_to_be_asked(later + 1)
+    assert known.asked(later).is_to_be_asked(later + ABSENT_SECONDS)
+
+
+def test_a_device_is_notified_by_new_tokens_where_it_has_some():
+    known = learn(info(server=OTHER_SERVER), known=learn(info(), now=0), now=2 * KEEP_SECONDS)
+    [way] = known.devices(2 * KEEP_SECONDS, most=3)["phone"]
+    assert way.server == OTHER_SERVER.public_key
+
+
+def test_a_device_that_is_gone_is_neither_notified_nor_asked_about():
+    known = learn(info(installation="desktop"), known=learn(info())).useless("phone", SERVER.public_key, TOKEN)
+    assert list(known.devices(0, most=3)) == ["desktop"]
+    assert not known.is_to_be_asked(0)
 
 
 def test_nobody_is_asked_again_at_once_about_a_user_whom_nobody_knew():
@@ -154,6 +180,7 @@ def test_it_is_kept_as_it_is_and_shows_no_token():
     known = replace(learn(info()).active("phone", 3.0).asked(5.0), push_key=EVE.public_key)
     assert ACQUAINTANCE.load(ACQUAINTANCE.dump(known)) == known
     assert TOKEN not in repr(known)
+    assert str(known.push_key)[:14] not in repr(known)
 
 
 def test_users_of_one_server_are_asked_about_together_and_strangers_alone():

@@ -186,6 +186,26 @@ def test_what_is_wrong_is_not_sent_again_until_it_is_changed(error):
     assert status(client) is Status.REGISTERED
 
 
+@pytest.mark.parametrize("error", [Answer.INTERNAL_ERROR, Answer.MALFORMED_MESSAGE])
+def test_trying_again_does_not_wait(error):
+    client = registrar()
+    server = Server()
+    client.enable(PHONE)
+    client.set_servers([server.public_key])
+    for _ in range(5):
+        refuse(client, server, error, now=client.next_at)
+        if status(client) is Status.REFUSED:
+            break
+    version = client.state.enrolments[0].version
+    client.try_again(0.0)
+    assert exchange(client, server) == 1
+    assert status(client) is Status.REGISTERED
+    # What may have arrived goes again as it was; what was refused does not.
+    assert server.version == version + (error is Answer.MALFORMED_MESSAGE)
+    client.try_again(1.0)
+    assert client.due(1e9) == []
+
+
 @pytest.mark.parametrize("stored", [1, 2, 77, 2**40, MOST_VERSION - 1])
 def test_the_version_moves_beyond_the_servers(stored):
     server = Server()
@@ -320,10 +340,13 @@ def test_a_server_s_error_survives_a_restart(error):
 
 
 def test_no_secret_is_shown():
-    client = registered(Server())
+    lists = {"blocked_chats": ("a chat",), "muted_chats": ("a chat",), "mention_chats": ("a chat",)}
+    client = registered(Server(), Options(contacts=(CONTACT.public_key,), blocked_users=(OTHER.public_key,), **lists))
     shown = repr(client.state) + repr(client.infos()) + repr(client.due(0))
     assert client.state.access_token not in shown
     assert "phone" not in shown
+    assert "a chat" not in shown
+    assert not [key for key in (CONTACT, OTHER) if str(key.public_key)[:10] in shown]
 
 
 class Machine(RuleBasedStateMachine):

@@ -147,7 +147,8 @@ def test_not_registered_at_any_server():
     for server in SERVERS[:2]:
         [asking] = work.due(0)
         assert asking.server == server
-        answer(work, asking, report(Answer.NOT_REGISTERED))
+        [useless] = answer(work, asking, report(Answer.NOT_REGISTERED))
+        assert (useless.server, useless.access_token, useless.is_wrong) == (server, TOKEN, False)
     assert work.targets[0].result is Result.NOT_REGISTERED
 
 
@@ -155,7 +156,7 @@ def test_a_wrong_token_is_asked_for_once_more():
     work = sending(target(SERVERS[0]))
     [asking] = work.due(0)
     [wrong] = answer(work, asking, report(Answer.WRONG_TOKEN))
-    assert (wrong.user, wrong.server, wrong.access_token) == (ALICE, SERVERS[0], "token")
+    assert (wrong.user, wrong.server, wrong.access_token, wrong.is_wrong) == (ALICE, SERVERS[0], "token", True)
     assert work.due(1e9) == []
     work.refresh(ALICE, "phone", [way(token="new")], 5.0)
     [again] = work.due(5.0)

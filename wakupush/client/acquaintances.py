@@ -30,7 +30,7 @@ class Way:
 
     installation_id: str
     server: Key
-    #: Empty if the server said that it is wrong: a newer one is to be asked for.
+    #: Empty if the server said that it is wrong, or that the device is not registered.
     access_token: str = field(repr=False)
     #: Of the registration that it comes from.
     version: int
@@ -49,8 +49,8 @@ class Acquaintance:
     activity: dict[str, float] = field(default_factory=dict)
     #: When servers were last asked about the user.
     asked_at: float | None = None
-    #: In anonymous mode: the key with which the user has registered instead of this one.
-    push_key: Key | None = None
+    #: In anonymous mode: the key with which the user has registered instead of this one. A secret between the two.
+    push_key: Key | None = field(repr=False, default=None)
 
     def learn(self, infos: Iterable[Info], *, asker: PrivateKey, server: PublicKey | None, now: float) -> Acquaintance:
         """Return what is known with these infos, as far as they are of this user and their grants are valid.
@@ -85,11 +85,11 @@ class Acquaintance:
         latest = sorted(activity, key=activity.__getitem__, reverse=True)[:MOST_INSTALLATIONS]
         return replace(self, activity={each: activity[each] for each in latest})
 
-    def wrong(self, installation_id: str, server: PublicKey, access_token: str) -> Acquaintance:
-        """Return what is known once a server has said that a token is wrong."""
-        is_wrong = (installation_id, server, access_token)
+    def useless(self, installation_id: str, server: PublicKey, access_token: str) -> Acquaintance:
+        """Return what is known once a server has said that a token leads nowhere."""
+        is_useless = (installation_id, server, access_token)
         ways = (
-            replace(way, access_token="") if (way.installation_id, way.server, way.access_token) == is_wrong else way
+            replace(way, access_token="") if (way.installation_id, way.server, way.access_token) == is_useless else way
             for way in self.ways
         )
         return replace(self, ways=tuple(ways), asked_at=None)
@@ -102,16 +102,20 @@ class Acquaintance:
         """Return the ways whose tokens may be used."""
         return [way for way in self.ways if way.access_token and way.learned_at > now - KEEP_SECONDS]
 
-    def last_resort(self) -> list[Way]:
-        """Return the ways whose tokens may be used if nobody answers: they are old, and may be good all the same."""
-        return [way for way in self.ways if way.access_token]
-
     def is_to_be_asked(self, now: float) -> bool:
-        """Say whether servers are to be asked: there is no token to use, and they were not asked lately."""
-        return not self.usable(now) and (self.asked_at is None or self.asked_at <= now - ABSENT_SECONDS)
+        """Say whether servers are to be asked: some device has no token to use, and they were not asked lately.
+
+        Each device counts by itself: one that is on advertises for hours on end, and says nothing of another that was
+        closed days ago and waits for pushes.
+        """
+        usable = {way.installation_id for way in self.usable(now)}
+        is_old = any(way.access_token and way.installation_id not in usable for way in self.ways)
+        return (is_old or not usable) and (self.asked_at is None or self.asked_at <= now - ABSENT_SECONDS)
 
     def devices(self, now: float, *, most: int, only: Sequence[str] | None = None) -> dict[str, list[Way]]:
         """Return the devices to notify, the one that was active last first, each with its ways.
+
+        Where none of a device's tokens may be used, those that are old are: they may be good all the same.
 
         Args:
             now: seconds since the epoch.
@@ -119,7 +123,9 @@ class Acquaintance:
             only: the installations that a message is for; None is all that are known.
         """
         found: dict[str, list[Way]] = {}
-        for way in self.usable(now) or self.last_resort():
+        usable = self.usable(now)
+        fresh = {way.installation_id for way in usable}
+        for way in [*usable, *(way for way in self.ways if way.access_token and way.installation_id not in fresh)]:
             if only is None or way.installation_id in only:
                 found.setdefault(way.installation_id, []).append(way)
         latest = sorted(found, key=lambda each: self.activity.get(each, 0.0), reverse=True)

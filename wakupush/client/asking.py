@@ -53,12 +53,12 @@ class Asker:
         """
         known = [self._book.find(user) for user in dict.fromkeys(users)]
         wanted = [each for each in known if force or each.is_to_be_asked(self._context.now())]
-        waiting = [self._asking[each.user].wait() for each in wanted if each.user in self._asking]
+        under_way = [self._asking[each.user] for each in wanted if each.user in self._asking]
         groups = group(each for each in wanted if each.user not in self._asking)
         left = await asyncio.gather(*map(self.ask, groups))
         # Who was asked about with others may be known to other servers, which listen elsewhere.
         alone = [user for users, unknown in zip(groups, left, strict=True) if len(users) > 1 for user in unknown]
-        await asyncio.gather(*(self.ask((user,)) for user in alone), *waiting)
+        await asyncio.gather(*(self.ask((user,)) for user in alone), *(ended.wait() for ended in under_way))
 
     async def ask(self, users: tuple[PublicKey, ...]) -> set[PublicKey]:
         """Send one query, and return of whom nothing was learned in time.

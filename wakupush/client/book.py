@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from wakupush.client.context import Context
     from wakupush.client.history import History
+    from wakupush.client.sending import Useless
     from wakupush.protocol.keys import PublicKey
     from wakupush.protocol.query import Info
     from wakupush.protocol.waku_message import WakuMessage
@@ -71,6 +72,11 @@ class Book:
         self.changed.set()
         return True
 
+    def useless(self, token: Useless) -> None:
+        """Use a token no longer that leads nowhere, says its server."""
+        known = self._get(token.user)
+        self.put(known.useless(token.installation_id, token.server, token.access_token))
+
     def learn_push_key(self, user: PublicKey, push_key: PublicKey) -> None:
         """Know a user by the key that a contact update told us."""
         self.put(replace(self._get(user), push_key=push_key))
@@ -112,9 +118,10 @@ class Book:
 
     async def unfollow(self, user: PublicKey) -> None:
         """Listen to a user no longer."""
-        exits = self._followed.pop(self.find(user).user, None)
-        if exits is not None:
-            await exits.aclose()
+        for key in {user, self.find(user).user}:  # followed before the push key was told, and since
+            exits = self._followed.pop(key, None)
+            if exits is not None:
+                await exits.aclose()
 
     async def close(self) -> None:
         """Listen to nobody any more."""

@@ -8,6 +8,8 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Self
 
+import structlog
+
 from wakupush.client import receiving
 from wakupush.client.accounts import Account
 from wakupush.client.asking import Asker
@@ -21,10 +23,10 @@ from wakupush.client.storage import SEEN, SETTINGS
 from wakupush.client.tasks import Tasks
 from wakupush.protocol.hashing import shake256_64
 from wakupush.protocol.keys import PrivateKey
+from wakupush.tracebacks import places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from types import TracebackType
     from typing import Any
 
     from wakupush.client.acquaintances import Acquaintance
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from wakupush.client.transport import Transport
     from wakupush.protocol.keys import PublicKey
     from wakupush.protocol.request import NotificationType
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Seconds for which the id of a received message is remembered.
 SEEN_SECONDS = 30 * 86_400.0
@@ -56,9 +60,13 @@ class Client:
         storage: of this user alone.
         config: how it behaves.
         history: a Store, asked for the latest advertisements of users who are followed.
-        on_event: called in the event loop with whatever happens; it must not block.
+        on_event: called in the event loop with whatever happens; it must not block. What it raises is logged.
         now: the clock, in seconds since the epoch.
         random: for jitter.
+
+    Raises:
+        ValueError: `config` asks for anonymous mode, and the account was first used without it.
+        UnreadableError: what is stored cannot be read.
     """
 
     def __init__(
@@ -78,12 +86,14 @@ class Client:
         self._settings = storage.get(SETTINGS, "") or self._first_settings(config)
         secret = self._settings.push_key
         self.account = Account.of(key, self._settings.installation_id, PrivateKey(secret) if secret else None)
+        if config.anonymous and not self.account.is_anonymous:
+            raise ValueError("this account was first used without anonymous mode, and its servers know its key")
         self._context = Context(
             account=self.account,
             transport=transport,
             storage=storage,
             config=config,
-            tell=on_event,
+            tell=_guarded(on_event),
             now=now,
             random=random or Random(secrets.randbits(64)),
         )
@@ -127,6 +137,14 @@ class Client:
     async def settled(self, seconds: float) -> bool:
         """Wait until every server has answered for good, and say whether all have within so many seconds."""
         return await self._enroller.settled(seconds)
+
+    def try_again(self) -> None:
+        """Ask at once the servers that a wait is under way for, or that have refused: the network is back, say."""
+        self._enroller.try_again()
+
+    async def advertised(self, seconds: float) -> bool:
+        """Wait until what servers have answered is advertised, and say whether it is within so many seconds."""
+        return await self._enroller.advertised(seconds)
 
     def advertise(self) -> None:
         """Advertise soon, out of turn."""
@@ -251,9 +269,7 @@ class Client:
         self._tasks.start(self._enroller.run())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self._tasks.stop()
         await self._book.close()
 
@@ -267,3 +283,15 @@ class Client:
     def _check_sending(self) -> None:
         if not self._settings.sending:
             raise SendingDisabledError("sending is off")
+
+
+def _guarded(on_event: Callable[[Event], None]) -> Callable[[Event], None]:
+    """Return a function that does not raise: an app's mistake must not end the work that it is told of."""
+
+    def tell(event: Event) -> None:
+        try:
+            on_event(event)
+        except Exception as error:  # noqa: BLE001 - see above
+            log.error("event_not_taken", error=type(error).__name__, at=places(error))  # noqa: TRY400 - its text may hold secrets
+
+    return tell

@@ -45,6 +45,8 @@ class Enroller:
         self._advertiser = Advertiser(context.config.advertise_every, kept.next_at)
         self._mailbox = Mailbox(self._account.push_key)
         self._topic = topics.contact_code_topic(self._account.push_key.public_key)
+        #: Number of the last change that is to be advertised, and of the last that was.
+        self._to_advertise = self._advertised = 0
         self._changed = Signal()
 
     def changed(self) -> None:
@@ -52,10 +54,19 @@ class Enroller:
         self._context.storage.put(REGISTRATION, "", self.registrar.state)
         self._changed.set()
 
+    def try_again(self) -> None:
+        """Ask servers at once that are to be asked later, or have refused."""
+        self.registrar.try_again(self._context.now())
+        self.changed()
+
     def advertise(self) -> None:
         """Advertise soon, out of turn."""
-        self._advertise_at(self._context.now())
+        self._advertise_soon()
         self._changed.set()
+
+    async def advertised(self, seconds: float) -> bool:
+        """Wait until everything that changed is advertised, and say whether it is within so many seconds."""
+        return await self._changed.wait_until(lambda: self._advertised == self._to_advertise, seconds)
 
     async def settled(self, seconds: float) -> bool:
         """Wait until every server has answered, and say whether all have within so many seconds."""
@@ -111,6 +122,7 @@ class Enroller:
         infos = self._advertiser.due(self.registrar.infos(), self._context.now())
         if infos is None:
             return
+        change = self._to_advertise
         message = advertisement(
             self._account.push_key,
             infos,
@@ -121,13 +133,17 @@ class Enroller:
         try:
             await self._context.transport.publish(message)
         except NodeError:
-            self._advertise_at(self._context.now() + RETRY_SECONDS)
+            self._advertiser.changed(self._context.now() + RETRY_SECONDS)
+            self._keep_advertising()
             raise
         self._keep_advertising()
+        self._advertised = max(self._advertised, change)
         self._context.tell(Advertised(len(infos)))
+        self._changed.set()
 
-    def _advertise_at(self, at: float) -> None:
-        self._advertiser.changed(at)
+    def _advertise_soon(self) -> None:
+        self._to_advertise += 1
+        self._advertiser.changed(self._context.now())
         self._keep_advertising()
 
     def _keep_advertising(self) -> None:
@@ -144,7 +160,7 @@ class Enroller:
         enrolment = self.registrar.answered(opened.signer, response, self._context.now())
         if enrolment is not None:
             if enrolment.status in {Status.REGISTERED, Status.UNREGISTERED}:
-                self._advertise_at(self._context.now())
+                self._advertise_soon()
             self.changed()
             self._context.tell(Enrolled(enrolment))
 

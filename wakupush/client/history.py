@@ -12,8 +12,6 @@ from wakupush.waku.store import Store
 from wakupush.waku.store_codec import Query
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from wakupush.protocol.waku_message import WakuMessage
 
 #: Seconds that are looked back: whoever is still there has advertised since.
@@ -49,9 +47,7 @@ class History:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _walk(self, content_topic: str) -> list[WakuMessage]:

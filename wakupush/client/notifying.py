@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from wakupush.client.context import Signal
+from wakupush.client.events import Unsent
 from wakupush.client.mailbox import Mailbox
 from wakupush.client.sending import Content, Sending, Target
 from wakupush.protocol import envelopes
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from wakupush.client.asking import Asker
     from wakupush.client.book import Book
     from wakupush.client.context import Context
-    from wakupush.client.sending import Asking, Wrong
+    from wakupush.client.sending import Asking, Useless
     from wakupush.client.tasks import Tasks
     from wakupush.protocol.request import NotificationType
     from wakupush.protocol.waku_message import WakuMessage
@@ -86,8 +87,10 @@ class Notifier:
                 response = parse_response(opened.inner)
             except Refused:
                 return
-            for wrong in self._sending.answered(asking, opened.signer, response, self._context.now()):
-                self._tasks.start(self._refresh(wrong))
+            for useless in self._sending.answered(asking, opened.signer, response, self._context.now()):
+                self._book.useless(useless)
+                if useless.is_wrong:
+                    self._tasks.start(self._refresh(useless))
             self._changed.set()
 
         kind = Type.PUSH_NOTIFICATION_REQUEST
@@ -97,16 +100,16 @@ class Notifier:
                 await self._context.transport.publish(message)
         except NodeError as error:
             log.warning("request_not_sent", error=str(error))
+            self._context.tell(Unsent(str(error)))
         self._sending.sent(asking, self._context.now())
 
-    async def _refresh(self, wrong: Wrong) -> None:
+    async def _refresh(self, wrong: Useless) -> None:
         """Ask for a token anew."""
-        known = self._book.find(wrong.user).wrong(wrong.installation_id, wrong.server, wrong.access_token)
-        self._book.put(known)
         try:
             await self._asker.ask((wrong.user,))
         except NodeError as error:
             log.warning("query_not_sent", error=str(error))
+            self._context.tell(Unsent(str(error)))
         usable = self._book.find(wrong.user).usable(self._context.now())
         ways = [way for way in usable if way.installation_id == wrong.installation_id]
         self._sending.refresh(wrong.user, wrong.installation_id, ways, self._context.now())

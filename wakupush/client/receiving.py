@@ -35,7 +35,7 @@ class Received:
 
     account: Account
     #: The chat's id if it is one of those that were given.
-    chat_id: str | None
+    chat_id: str | None = field(repr=False)
     #: None: it is to be fetched from the Store.
     message: ApplicationMessage | None
     #: True where the message was received before, by whatever way: nothing is to be shown.

@@ -54,13 +54,13 @@ class Options:
     enabled: bool = True
     #: True: `contacts` alone learn the access token.
     contacts_only: bool = False
-    contacts: tuple[Key, ...] = ()
-    blocked_chats: tuple[str, ...] = ()
-    blocked_users: tuple[Key, ...] = ()
-    muted_chats: tuple[str, ...] = ()
+    contacts: tuple[Key, ...] = field(repr=False, default=())
+    blocked_chats: tuple[str, ...] = field(repr=False, default=())
+    blocked_users: tuple[Key, ...] = field(repr=False, default=())
+    muted_chats: tuple[str, ...] = field(repr=False, default=())
     block_mentions: bool = False
     #: Chats whose mentions are wanted.
-    mention_chats: tuple[str, ...] = ()
+    mention_chats: tuple[str, ...] = field(repr=False, default=())
 
 
 class Status(StrEnum):
@@ -174,6 +174,15 @@ class Registrar:
         """Switch receiving off and unregister everywhere: also to be done on logout."""
         self.state = replace(self.state, device=None, access_token="")
         self._update(_turn(each, wanted=False) for each in self.state.enrolments)
+
+    def try_again(self, now: float) -> None:
+        """Ask at once where a wait is under way or a server has refused, for somebody has put right what was wrong."""
+        self._update(
+            replace(_anew(each), sealed=each.sealed, next_at=now)
+            if each.status in {Status.DUE, Status.ASKED, Status.REFUSED}
+            else each
+            for each in self.state.enrolments
+        )
 
     def due(self, now: float) -> list[Asking]:
         """Return what is to be sent now, and take it for sent."""

@@ -93,13 +93,15 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class Wrong:
-    """A token that a server calls wrong: the user is to be asked about again, see `Sending.refresh`."""
+class Useless:
+    """A token that leads nowhere any more, says its server."""
 
     user: PublicKey
     installation_id: str
     server: PublicKey
     access_token: str = field(repr=False)
+    #: Whether it is wrong: the user is to be asked about again, see `Sending.refresh`. Else the device is gone.
+    is_wrong: bool
 
 
 class Sending:
@@ -155,20 +157,20 @@ class Sending:
             if way is target.asked and target.next_at != math.inf:
                 target.next_at = now + target.patience
 
-    def answered(self, asking: Asking, signer: PublicKey, response: RequestResponse, now: float) -> list[Wrong]:
-        """Take what came to the key of a request, and return which tokens it calls wrong.
+    def answered(self, asking: Asking, signer: PublicKey, response: RequestResponse, now: float) -> list[Useless]:
+        """Take what came to the key of a request, and return which tokens it calls useless.
 
         It counts for nothing if another signed it, or about other messages or devices. One that comes late counts.
         """
         if signer != asking.server or response.message_id != self._message_id:
             return []
-        wrong: list[Wrong] = []
+        useless: list[Useless] = []
         for report in response.reports:
             for target, way in asking._ways:  # noqa: SLF001 - ours
                 is_meant = (target.user.key_hash, target.installation_id) == (report.key_hash, report.installation_id)
                 if is_meant and target.result is Result.PENDING:
-                    wrong += self._take(target, way, report, now)
-        return wrong
+                    useless += self._take(target, way, report, now)
+        return useless
 
     def refresh(self, user: PublicKey, installation_id: str, ways: Sequence[Way], now: float) -> None:
         """Take over what was learned of a device whose token was wrong; if nothing, its other servers are left."""
@@ -191,7 +193,7 @@ class Sending:
         target.rounds += 1
         return max(ANSWER_SECONDS, BACKOFF.wait(target.rounds, self._random))
 
-    def _take(self, target: Target, way: Way, report: Report, now: float) -> list[Wrong]:
+    def _take(self, target: Target, way: Way, report: Report, now: float) -> list[Useless]:
         # Only what the server asked last says moves on: another may be about to answer.
         is_last = way is target.asked
         match report.error:
@@ -207,8 +209,7 @@ class Sending:
                     target.next_at = math.inf
                 elif is_last or not target.ways:
                     self._go_on(target, now, Result.WRONG_TOKEN if is_wrong else Result.NOT_REGISTERED)
-                if is_wrong:
-                    return [Wrong(target.user, target.installation_id, way.server, way.access_token)]
+                return [Useless(target.user, target.installation_id, way.server, way.access_token, is_wrong)]
         return []
 
     def _asking(self, server: PublicKey, ways: Sequence[tuple[Target, Way]]) -> Asking:

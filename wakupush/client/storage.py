@@ -15,7 +15,6 @@ from wakupush.client.registering import State
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
 T = TypeVar("T")
 
@@ -26,6 +25,8 @@ ADVERTISING = Kind("advertising", Advertising)
 ACQUAINTANCE = Kind("acquaintance", Acquaintance)
 SEEN = Kind("seen", Seen)
 
+#: Old documents are looked for whenever a message is remembered.
+_INDEX = "CREATE INDEX IF NOT EXISTS documents_put_at ON documents (account, kind, put_at)"
 _TABLE = """
 CREATE TABLE IF NOT EXISTS documents (
     account TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, put_at REAL NOT NULL,
@@ -66,7 +67,7 @@ class SqliteFile:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         self._lock = threading.Lock()
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        for statement in ("PRAGMA busy_timeout = 5000", "PRAGMA journal_mode = WAL", _TABLE):
+        for statement in ("PRAGMA busy_timeout = 5000", "PRAGMA journal_mode = WAL", _TABLE, _INDEX):
             self._connection.execute(statement)
 
     def account(self, name: str) -> Storage:
@@ -85,9 +86,7 @@ class SqliteFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 

@@ -21,7 +21,6 @@ from wakupush.waku.light import MOST_TOPICS, LightNode
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
     from contextlib import AbstractAsyncContextManager
-    from types import TracebackType
     from typing import Any
 
     from wakupush.protocol.waku_message import WakuMessage
@@ -121,9 +120,7 @@ class _Running:
             tasks.start(work)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self._exits.aclose()
 
 
@@ -170,6 +167,7 @@ class RelayTransport(_Running):
             try:
                 messages = await self._relay.read(shard)
             except NotSubscribed:
+                self._reads[shard].clear()
                 with suppress(NodeError):
                     await self._relay.subscribe(shard)
                 await asyncio.sleep(POLL_SECONDS)

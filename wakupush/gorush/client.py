@@ -20,7 +20,6 @@ from wakupush.gorush.outcomes import Outcome, read_answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
     from wakupush.gorush.notification import Notification
 
@@ -110,9 +109,7 @@ class Gorush:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _read(self, response: httpx2.Response) -> bytes:

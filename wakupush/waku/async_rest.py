@@ -6,16 +6,13 @@ aiohttp: a request costs a sixth of the CPU time of httpx2's asynchronous client
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import aiohttp
 from yarl import URL
 
 from wakupush.waku.client import ANSWER_LIMIT
 from wakupush.waku.errors import NodeUnreachable, NodeUnreadable
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 
 class AsyncRest:
@@ -69,7 +66,5 @@ class AsyncRest:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.close()

@@ -13,7 +13,6 @@ from wakupush.waku.rest import check
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
 #: Bytes of an answer at most; go-waku's default queue of 1000 messages of the largest size stays below.
 ANSWER_LIMIT = 256 * 1024 * 1024
@@ -44,9 +43,7 @@ class NodeClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _call(self, method: str, path: str, value: object = None, parameters: Mapping[str, str] | None = None) -> bytes:

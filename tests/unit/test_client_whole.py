@@ -1,0 +1,166 @@
+"""The whole client over a network of one process: what its parts do together, without waiting for a node."""
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+
+import pytest
+
+from wakupush.client.acquaintances import Acquaintance, Way
+from wakupush.client.client import Client
+from wakupush.client.context import Config
+from wakupush.client.events import Unsent
+from wakupush.client.notifying import Recipient
+from wakupush.client.registering import Device
+from wakupush.client.storage import ACQUAINTANCE, SqliteFile
+from wakupush.client.transport import Listeners
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.registration import TokenType
+from wakupush.protocol.request import NotificationType
+from wakupush.waku.errors import NodeUnreachable
+
+PHONE = Device(token_type=TokenType.FIREBASE, device_token="phone")
+SERVER, FRIEND, STRANGER = (PrivateKey.generate().public_key for _ in range(3))
+
+
+class Network:
+    """Hands what is published to whoever listens."""
+
+    def __init__(self):
+        self.listeners = Listeners()
+        self.is_down = False
+        self.published = []
+
+    async def publish(self, message):
+        if self.is_down:
+            raise NodeUnreachable("down")
+        self.published.append(message)
+        self.listeners.deliver([message])
+
+    @asynccontextmanager
+    async def listening(self, content_topic, receive):
+        self.listeners.add(content_topic, receive)
+        try:
+            yield
+        finally:
+            self.listeners.remove(content_topic, receive)
+
+
+@pytest.fixture
+def network():
+    return Network()
+
+
+@pytest.fixture
+def storage():
+    with SqliteFile(":memory:") as file:
+        yield file.account("a")
+
+
+@pytest.fixture
+def client(network, storage):
+    return Client(PrivateKey.generate(), network, storage)
+
+
+async def eventually(predicate):
+    deadline = time.monotonic() + 30
+    while not predicate():
+        assert time.monotonic() < deadline, "waited in vain"
+        await asyncio.sleep(0.01)
+
+
+def topics(network):
+    return len(list(network.listeners))
+
+
+def test_an_account_that_is_known_does_not_become_anonymous(network, storage):
+    key = PrivateKey.generate()
+    Client(key, network, storage)
+    with pytest.raises(ValueError, match="without anonymous mode"):
+        Client(key, network, storage, Config(anonymous=True))
+
+
+def test_an_anonymous_account_stays_so(network, storage):
+    key = PrivateKey.generate()
+    first = Client(key, network, storage, Config(anonymous=True))
+    for config in (Config(), Config(anonymous=True)):
+        assert Client(key, network, storage, config).push_key == first.push_key != key.public_key
+
+
+def test_whoever_is_followed_no_longer_is_not_under_an_older_key_either(network, client):
+    async def run():
+        await client.follow(FRIEND)
+        client.learn_push_key(FRIEND, STRANGER)
+        await client.follow(FRIEND)
+        assert topics(network) == 2
+        await client.unfollow(FRIEND)
+        assert topics(network) == 0
+
+    asyncio.run(run())
+
+
+def test_what_an_app_does_wrong_with_an_event_does_not_end_the_client(network, storage):
+    events = []
+
+    def on_event(event):
+        events.append(event)
+        raise RuntimeError
+
+    async def run():
+        network.is_down = True
+        async with Client(PrivateKey.generate(), network, storage, on_event=on_event) as client:
+            client.enable_receiving(PHONE, [SERVER])
+            await eventually(lambda: events)
+            assert isinstance(events[0], Unsent)
+            network.is_down = False
+            client.try_again()
+            await eventually(lambda: network.published)
+            client.disable_receiving()
+            await eventually(lambda: len(network.published) == 2)
+
+    asyncio.run(run())
+
+
+def test_two_questions_at_once_that_the_node_does_not_take(network, client):
+    async def run():
+        client.enable_sending()
+        first = asyncio.create_task(client.query([FRIEND]))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # it is being asked about
+        network.is_down = True
+        with pytest.raises(NodeUnreachable):
+            await client.query([FRIEND, STRANGER])
+        with pytest.raises(NodeUnreachable):
+            await first
+
+    asyncio.run(run())
+
+
+def test_a_notification_that_the_node_does_not_take_is_told(network, storage):
+    events = []
+    way = Way(installation_id="phone", server=SERVER, access_token="token", version=1, learned_at=time.time())
+    storage.put(ACQUAINTANCE, str(FRIEND), Acquaintance(user=FRIEND, ways=(way,)))
+
+    async def run():
+        client = Client(PrivateKey.generate(), network, storage, on_event=events.append)
+        client.enable_sending()
+        network.is_down = True
+        recipients, kind = [Recipient(user=FRIEND)], NotificationType.MESSAGE
+        notification = asyncio.create_task(client.notify(recipients, message_id=bytes(32), chat_id="c", kind=kind))
+        await eventually(lambda: events)
+        notification.cancel()
+
+    asyncio.run(run())
+    assert events[0] == Unsent("down")
+
+
+def test_what_changed_is_advertised_before_it_is_said_to_be(network, client):
+    async def run():
+        async with client:
+            assert await client.advertised(0)  # nothing changed
+            client.advertise()
+            assert not await client.advertised(0)
+            assert await client.advertised(30)
+        assert len(network.published) == 1
+
+    asyncio.run(run())
