@@ -143,6 +143,11 @@ def _weight(each):
     return each["metadata"]["annotations"]["helm.sh/hook-weight"]
 
 
+def test_what_is_switched_off_has_no_budget_either():
+    rendered = objects(VALUES["trial"], "--set", "podDisruptionBudget.enabled=false")
+    assert "PodDisruptionBudget" not in {each["kind"] for each in rendered}
+
+
 @pytest.mark.parametrize("component", yaml.safe_load((CHART / "values.yaml").read_text())["components"])
 def test_what_is_switched_off_is_not_there(component):
     rendered = objects(MINIMAL, "--set", f"components.{component}.enabled=false")
@@ -249,6 +254,18 @@ REFUSED = {
         ["--set", "settings.delivery.lease=300"],
         "components.dispatch.terminationGracePeriodSeconds must be at least 330",
     ),
+    "a lease that is shorter than a post": (
+        ["--set", "settings.gorush.timeout=130"],
+        "settings.delivery.lease must be at least 155",
+    ),
+    "shards that the bundled node cannot have": (
+        ["--set", "node.urls=null,node.bundled.enabled=true,settings.waku.shards={waku-32}"],
+        "settings.waku.shards: waku-32 is no static shard",
+    ),
+    "shards of two clusters": (
+        ["--set", "node.urls=null,node.bundled.enabled=true,settings.waku.shards={/waku/2/rs/16/32,/waku/2/rs/1/0}"],
+        "settings.waku.shards are of several clusters",
+    ),
     "more posts than gorush holds": (
         ["--set", "components.dispatch.replicas=6"],
         "6 pods x 2 processes x 16 posts x 50 notifications are 9600, above gorush.queueNum (8192)",
@@ -258,6 +275,14 @@ REFUSED = {
         "above gorush.queueNum",
     ),
     "KEDA without numbers": (["--set", "autoscaling.mode=keda"], "autoscaling.mode is keda, which needs"),
+    "KEDA without the exporter": (
+        [
+            "--set",
+            "autoscaling.mode=keda,autoscaling.prometheus.serverAddress=http://prometheus:9090"
+            ",components.exporter.enabled=false",
+        ],
+        "components.exporter.enabled is false",
+    ),
     "an unknown way of scaling": (["--set", "autoscaling.mode=magic"], "/autoscaling/mode"),
     "a store without a name": (["--set", "externalSecrets.enabled=true"], "externalSecrets.store.name is missing"),
     "a secret that is nowhere": (
