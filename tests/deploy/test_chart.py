@@ -350,17 +350,40 @@ def test_every_value_of_the_schema_has_a_default():
     compare(schema_["properties"], defaults, ())
 
 
-def test_notes_say_what_is_needed(tmp_path):
+@pytest.fixture
+def notes(tmp_path):
     # Helm shows them when it installs, for which it wants a cluster: so they are put into an object.
     chart = shutil.copytree(CHART, tmp_path / "wakupush")
     (chart / "templates" / "notes.yaml").write_text(
         'notes: {{ include (print .Template.BasePath "/NOTES.txt") . | quote }}\n'
     )
-    options = ["--kube-version", KUBERNETES, "--values", VALUES["trial"], "--show-only", "templates/notes.yaml"]
-    result = helm("template", "wakupush", chart, *options)
-    assert result.returncode == 0, result.stderr
-    notes = yaml.safe_load(result.stdout)["notes"]
+
+    def show(name, *more):
+        options = ["--kube-version", KUBERNETES, "--values", VALUES[name], "--show-only", "templates/notes.yaml", *more]
+        result = helm("template", "wakupush", chart, *options)
+        assert result.returncode == 0, result.stderr
+        return yaml.safe_load(result.stdout)["notes"]
+
+    return show
+
+
+def test_notes_say_what_is_needed(notes):
+    text = notes("trial")
     for words in ("helm test wakupush", "wakupush-identity, key identity.key", "wakupush-gorush", "postgres-password"):
-        assert words in notes
-    assert "WARNING: the bundled Redis and Postgres are for trials." in notes
-    assert "network.peers is empty" not in notes  # everything is bundled
+        assert words in text
+    assert "WARNING: the bundled Redis and Postgres are for trials." in text
+    assert "network.peers is empty" not in text  # everything is bundled
+
+
+def test_notes_warn_of_what_policies_cut_off(notes):
+    metrics_, webhook = "networkPolicy.metricsFrom is empty", "gorush's webhook does not reach wakupush-feedback"
+    assert metrics_ in notes("minimal", "--set", "monitoring.podMonitor=true")
+    keda = ("--set", "autoscaling.mode=keda,autoscaling.prometheus.serverAddress=http://prometheus:9090")
+    assert metrics_ in notes("minimal", *keda)
+    assert metrics_ not in notes("minimal")
+    assert webhook in notes("minimal")
+    assert webhook not in notes("minimal", "--set", "components.feedback.enabled=false")
+    for name in ("keda", "trial", "hpa"):
+        text = notes(name)
+        assert metrics_ not in text
+        assert webhook not in text
