@@ -81,6 +81,15 @@ def test_every_custom_resource_is_rendered_by_some_values():
         assert json.loads(text)["title"]
 
 
+def test_alerts_link_to_where_the_runbook_is_read():
+    address = "https://example.org/runbook.md"
+    rendered = objects(VALUES["keda"], "--set", f"monitoring.runbookUrl={address}")
+    [rule] = [each for each in rendered if each["kind"] == "PrometheusRule"]
+    links = {alert["annotations"]["runbook_url"] for group in rule["spec"]["groups"] for alert in group["rules"]}
+    assert len(links) > 10
+    assert {link.partition("#")[0] for link in links} == {address}
+
+
 @pytest.mark.parametrize("name", VALUES)
 def test_names_are_unique_and_selectors_find_their_pods(name):
     rendered = objects(VALUES[name])
@@ -278,8 +287,7 @@ REFUSED = {
     "KEDA without the exporter": (
         [
             "--set",
-            "autoscaling.mode=keda,autoscaling.prometheus.serverAddress=http://prometheus:9090"
-            ",components.exporter.enabled=false",
+            "autoscaling.mode=keda,autoscaling.prometheus.serverAddress=http://p:9090,components.exporter.enabled=false",
         ],
         "components.exporter.enabled is false",
     ),
