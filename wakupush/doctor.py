@@ -16,7 +16,7 @@ from redis import RedisError
 
 from ingest.reconcile import stores_of
 from wakupush.connections import open_redis
-from wakupush.server.identity import NoIdentityError, load_identity
+from wakupush.server.identity import NoIdentityError, is_published, load_identity
 from wakupush.settings import SettingsError
 from wakupush.state.migrations import runner
 from wakupush.state.pool import check_dsn
@@ -66,16 +66,16 @@ def examine(settings: Settings) -> Iterator[Finding]:
 def _identity(settings: Settings) -> Iterator[Finding]:
     part = "identity"
     try:
-        key = str(load_identity(settings).public_key)
+        identity = load_identity(settings)
     except NoIdentityError as error:
         yield Finding(Level.WARNING, part, f"{error}; workers do not start without it")
-        key = None
+        identity = None
     if settings.public_key is None:
         yield Finding(Level.WARNING, part, "WAKUPUSH_PUBLIC_KEY is missing: ingest does not start without it")
-    elif key is not None and settings.public_key.removeprefix("0x").lower() != key.removeprefix("0x"):
+    elif identity is not None and not is_published(identity, settings):
         yield Finding(Level.FAULT, part, "WAKUPUSH_PUBLIC_KEY is not that of the private key: ingest listens elsewhere")
-    elif key is not None:
-        yield Finding(Level.OK, part, f"the public key is {key}")
+    elif identity is not None:
+        yield Finding(Level.OK, part, f"the public key is {identity.public_key}")
 
 
 def _node(settings: Settings) -> Iterator[Finding]:

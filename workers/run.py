@@ -12,7 +12,7 @@ from wakupush import http, metrics, tracing
 from wakupush.connections import open_redis
 from wakupush.server import schedule
 from wakupush.server.context import Resources
-from wakupush.server.identity import load_identity
+from wakupush.server.identity import NoIdentityError, is_published, load_identity
 from wakupush.server.schedule import Turns
 from wakupush.state.pool import check_dsn
 from wakupush.stopping import stop_on_signals
@@ -35,10 +35,11 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
         concurrency: processes.
 
     Raises:
-        NoIdentityError: there is no private key.
+        NoIdentityError: there is no private key, or it is not that of the public key which ingest has.
         SettingsError: an address is none.
     """
-    load_identity(settings)
+    if not is_published(load_identity(settings), settings):
+        raise NoIdentityError("WAKUPUSH_PUBLIC_KEY is not that of the private key: ingest listens elsewhere")
     check_dsn(settings.postgres)
     tracing.check(settings.tracing)
     open_redis(settings.redis).close()

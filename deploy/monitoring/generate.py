@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from deploy.monitoring.rules import Alert
 
 FILES = Path(__file__).parents[1] / "helm" / "wakupush" / "files"
-#: Relative to where the documents are; the chart puts their address before it.
+#: The chart puts the address at which people read it in its place.
 RUNBOOK = "docs/runbook.md"
 #: Panels beside each other, and Grafana's units of width and height.
 ACROSS, WIDTH, HEIGHT = 3, 24, 8

@@ -1,4 +1,4 @@
-"""Flower's configuration: Python that `celery flower --conf=FILE` runs before it starts.
+"""Flower's configuration, which its image has: Python that `celery flower --conf=FILE` runs before it starts.
 
 Flower asks for a password everywhere but at /metrics, which names every worker, and /healthcheck. Here both ask, too;
 /healthcheck does not ask a caller in the same container, which is who probes it. Names below are Flower's options, and
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 if not os.environ.get("FLOWER_BASIC_AUTH"):
     sys.exit("FLOWER_BASIC_AUTH is missing: user:password, several with commas in between")
 
+#: It shows, and controls no worker.
+read_only = True
 #: What it keeps in memory, at most, and nothing on disk.
 max_tasks = 10_000
 max_workers = 200

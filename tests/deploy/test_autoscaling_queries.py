@@ -59,6 +59,8 @@ CASES = {
     "no breaker was ever read": ("dispatch", [*DISPATCH, series("deliveries_due", 7, platform="ios")], 22),
     # No figure at all: KEDA falls back, instead of scaling down on half of the truth.
     "Redis does not answer the exporter": ("dispatch", [*due(ios=(7, CLOSED))], None),
+    "Postgres does not answer the exporter": ("dispatch", DISPATCH, None),
+    "Postgres does not matter to the others": ("query", waiting("query", 10, 5), 15),
     "no exporter": ("registration", [], None),
 }
 

@@ -81,6 +81,15 @@ def test_every_custom_resource_is_rendered_by_some_values():
         assert json.loads(text)["title"]
 
 
+def test_alerts_link_to_where_the_runbook_is_read():
+    address = "https://example.org/runbook.md"
+    rendered = objects(VALUES["keda"], "--set", f"monitoring.runbookUrl={address}")
+    [rule] = [each for each in rendered if each["kind"] == "PrometheusRule"]
+    links = {alert["annotations"]["runbook_url"] for group in rule["spec"]["groups"] for alert in group["rules"]}
+    assert len(links) > 10
+    assert {link.partition("#")[0] for link in links} == {address}
+
+
 @pytest.mark.parametrize("name", VALUES)
 def test_names_are_unique_and_selectors_find_their_pods(name):
     rendered = objects(VALUES[name])
@@ -141,6 +150,11 @@ def test_migrations_run_before_and_after_the_code_and_secrets_come_first():
 
 def _weight(each):
     return each["metadata"]["annotations"]["helm.sh/hook-weight"]
+
+
+def test_what_is_switched_off_has_no_budget_either():
+    rendered = objects(VALUES["trial"], "--set", "podDisruptionBudget.enabled=false")
+    assert "PodDisruptionBudget" not in {each["kind"] for each in rendered}
 
 
 @pytest.mark.parametrize("component", yaml.safe_load((CHART / "values.yaml").read_text())["components"])
@@ -249,6 +263,18 @@ REFUSED = {
         ["--set", "settings.delivery.lease=300"],
         "components.dispatch.terminationGracePeriodSeconds must be at least 330",
     ),
+    "a lease that is shorter than a post": (
+        ["--set", "settings.gorush.timeout=130"],
+        "settings.delivery.lease must be at least 155",
+    ),
+    "shards that the bundled node cannot have": (
+        ["--set", "node.urls=null,node.bundled.enabled=true,settings.waku.shards={waku-32}"],
+        "settings.waku.shards: waku-32 is no static shard",
+    ),
+    "shards of two clusters": (
+        ["--set", "node.urls=null,node.bundled.enabled=true,settings.waku.shards={/waku/2/rs/16/32,/waku/2/rs/1/0}"],
+        "settings.waku.shards are of several clusters",
+    ),
     "more posts than gorush holds": (
         ["--set", "components.dispatch.replicas=6"],
         "6 pods x 2 processes x 16 posts x 50 notifications are 9600, above gorush.queueNum (8192)",
@@ -258,6 +284,13 @@ REFUSED = {
         "above gorush.queueNum",
     ),
     "KEDA without numbers": (["--set", "autoscaling.mode=keda"], "autoscaling.mode is keda, which needs"),
+    "KEDA without the exporter": (
+        [
+            "--set",
+            "autoscaling.mode=keda,autoscaling.prometheus.serverAddress=http://p:9090,components.exporter.enabled=false",
+        ],
+        "components.exporter.enabled is false",
+    ),
     "an unknown way of scaling": (["--set", "autoscaling.mode=magic"], "/autoscaling/mode"),
     "a store without a name": (["--set", "externalSecrets.enabled=true"], "externalSecrets.store.name is missing"),
     "a secret that is nowhere": (
@@ -325,17 +358,40 @@ def test_every_value_of_the_schema_has_a_default():
     compare(schema_["properties"], defaults, ())
 
 
-def test_notes_say_what_is_needed(tmp_path):
+@pytest.fixture
+def notes(tmp_path):
     # Helm shows them when it installs, for which it wants a cluster: so they are put into an object.
     chart = shutil.copytree(CHART, tmp_path / "wakupush")
     (chart / "templates" / "notes.yaml").write_text(
         'notes: {{ include (print .Template.BasePath "/NOTES.txt") . | quote }}\n'
     )
-    options = ["--kube-version", KUBERNETES, "--values", VALUES["trial"], "--show-only", "templates/notes.yaml"]
-    result = helm("template", "wakupush", chart, *options)
-    assert result.returncode == 0, result.stderr
-    notes = yaml.safe_load(result.stdout)["notes"]
+
+    def show(name, *more):
+        options = ["--kube-version", KUBERNETES, "--values", VALUES[name], "--show-only", "templates/notes.yaml", *more]
+        result = helm("template", "wakupush", chart, *options)
+        assert result.returncode == 0, result.stderr
+        return yaml.safe_load(result.stdout)["notes"]
+
+    return show
+
+
+def test_notes_say_what_is_needed(notes):
+    text = notes("trial")
     for words in ("helm test wakupush", "wakupush-identity, key identity.key", "wakupush-gorush", "postgres-password"):
-        assert words in notes
-    assert "WARNING: the bundled Redis and Postgres are for trials." in notes
-    assert "network.peers is empty" not in notes  # everything is bundled
+        assert words in text
+    assert "WARNING: the bundled Redis and Postgres are for trials." in text
+    assert "network.peers is empty" not in text  # everything is bundled
+
+
+def test_notes_warn_of_what_policies_cut_off(notes):
+    metrics_, webhook = "networkPolicy.metricsFrom is empty", "gorush's webhook does not reach wakupush-feedback"
+    assert metrics_ in notes("minimal", "--set", "monitoring.podMonitor=true")
+    keda = ("--set", "autoscaling.mode=keda,autoscaling.prometheus.serverAddress=http://prometheus:9090")
+    assert metrics_ in notes("minimal", *keda)
+    assert metrics_ not in notes("minimal")
+    assert webhook in notes("minimal")
+    assert webhook not in notes("minimal", "--set", "components.feedback.enabled=false")
+    for name in ("keda", "trial", "hpa"):
+        text = notes(name)
+        assert metrics_ not in text
+        assert webhook not in text

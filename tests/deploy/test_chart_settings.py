@@ -6,11 +6,11 @@ import re
 import pytest
 import typer
 import yaml
-from chart import ROOT, VALUES, need, objects, pod_specs
+from chart import CHART, ROOT, VALUES, need, objects, pod_specs
 from test_policy import PARTS, REACHES
 
 from wakupush.cli import app
-from wakupush.settings import load_settings
+from wakupush.settings import STORE_SECONDS, Settings, load_settings
 
 need("helm")
 
@@ -110,6 +110,17 @@ def test_values_arrive_as_they_are_meant(monkeypatch):
     assert nodes == ["http://nwaku-0.nwaku.waku.svc:8645", "http://nwaku-1.nwaku.waku.svc:8645"]
     assert list(found["reconcile"].reconcile.stores) == nodes
     assert dispatch.waku.url == "http://nwaku.waku.svc:8645"
+
+
+def test_the_chart_checks_with_the_defaults_of_the_program():
+    text = (CHART / "templates" / "_helpers.tpl").read_text()
+    found = re.findall(r'"group" "(\w+)" "field" "(\w+)" "default" ([\d.]+)', text)
+    assert len(found) == 5
+    for group, field, default in found:
+        assert float(default) == getattr(Settings.model_fields[group].default, field), (group, field)
+    [shards] = re.findall(r"shards \| default \(list (.*?)\)", text)
+    assert tuple(shards.replace('"', "").split()) == Settings.model_fields["waku"].default.shards
+    assert f"addf $post $connect {STORE_SECONDS:.0f}" in text
 
 
 def commands():

@@ -184,6 +184,13 @@ def test_networks_are_closed_but_two():
     assert {name for name, service in SERVICES.items() if "outside" in service["networks"]} == {"nwaku", "gorush"}
 
 
+def test_who_can_push_is_named():
+    """Whoever reaches gorush's port can push to every device."""
+    assert {name for name, service in SERVICES.items() if "gorush" in service["networks"]} == {
+        *("gorush", "dispatch", "tools"),
+    }
+
+
 def test_prometheus_asks_every_process():
     config = yaml.safe_load((FILE.parent / "config" / "prometheus.yml").read_text())
     [names] = [each["names"] for job in config["scrape_configs"] for each in job.get("dns_sd_configs", [])]

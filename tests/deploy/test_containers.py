@@ -138,7 +138,7 @@ class Composed:
         return self.builder.container(stage, command, env | ports, user=service.get("user", ""), secrets=secrets)
 
     def process(self, name):
-        command, env = self.command(name, [*self.stage(name).entrypoint, *self.services[name]["command"]])
+        command, env = self.command(name, [*self.stage(name).entrypoint, *self.services[name].get("command", [])])
         grace = float(self.services[name].get("stop_grace_period", "10s").removesuffix("s"))
         return Process(name, command, env=env, log=self.directory / f"{name}.log", grace=grace)
 
@@ -251,6 +251,7 @@ def test_flower_wants_a_password(composed):
     url = composed.url("flower", "/workers?json=1")
     assert httpx2.get(url, trust_env=False).status_code == 401
     assert httpx2.get(url, trust_env=False, auth=("operator", "wrong")).status_code == 401
+    assert httpx2.get(composed.url("flower", "/metrics"), trust_env=False).status_code == 401
     wait_until(
         lambda: len(httpx2.get(url, trust_env=False, auth=("operator", "flowers")).json()["data"]) == 3,
         timeout=60,

@@ -233,6 +233,6 @@ def test_what_speaks_to_the_world_does_not_reach_the_cluster():
     found = policies("trial")
     for part in ("gorush", "node"):
         world = next(rule for rule in found[part]["egress"] if "ipBlock" in rule["to"][0])
-        assert {"10.0.0.0/8", "169.254.0.0/16"} <= set(world["to"][0]["ipBlock"]["except"])
+        assert {"10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16"} <= set(world["to"][0]["ipBlock"]["except"])
     world = next(rule for rule in found["gorush"]["egress"] if "ipBlock" in rule["to"][0])
     assert [port["port"] for port in world["ports"]] == [443]

@@ -1,4 +1,4 @@
-"""Flower with the configuration of compose and chart: nothing without a password, and little that it keeps."""
+"""Flower with the configuration that its image has: nothing without a password, and little that it keeps."""
 
 import os
 import socket
@@ -54,6 +54,12 @@ def test_a_password_is_asked_for(port, path):
     assert httpx2.get(url, trust_env=False).status_code == 401
     assert httpx2.get(url, auth=(USER[0], "another"), trust_env=False).status_code == 401
     assert httpx2.get(url, auth=USER, trust_env=False).status_code == 200
+
+
+def test_no_worker_is_controlled_by_it(port):
+    url = f"http://127.0.0.1:{port}/api/worker/shutdown/anybody"
+    # Otherwise it would say 404: there is no such worker.
+    assert httpx2.post(url, auth=USER, trust_env=False).status_code == 403
 
 
 def test_probes_ask_from_inside(port):

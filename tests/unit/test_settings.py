@@ -108,6 +108,11 @@ def test_keygen_writes_a_key_that_only_its_owner_reads_and_never_over_another(tm
         (["worker", "nothing"], {}, "there is no pool 'nothing'"),
         (["worker", "query"], {"WAKUPUSH_IDENTITY_KEY": "planted"}, "WAKUPUSH_IDENTITY_KEY holds no private key"),
         (["worker", "query"], {"WAKUPUSH_IDENTITY_KEY_FILE": "/nowhere"}, "cannot be read"),
+        (
+            ["worker", "query"],
+            {"WAKUPUSH_IDENTITY_KEY": "01" * 32, "WAKUPUSH_PUBLIC_KEY": "0x04" + "ab" * 64},
+            "WAKUPUSH_PUBLIC_KEY is not that of the private key",
+        ),
         (["ingest", "live"], {}, "WAKUPUSH_PUBLIC_KEY is missing"),
         (["ingest", "live"], {"WAKUPUSH_PUBLIC_KEY": "0x04"}, "WAKUPUSH_PUBLIC_KEY: a public key has"),
         (["beat"], {"WAKUPUSH_TYPO": "1"}, "unknown settings: WAKUPUSH_TYPO"),

@@ -84,6 +84,13 @@ def load_identity(settings: Settings) -> Identity:
     raise NoIdentityError("no private key: set WAKUPUSH_IDENTITY_KEY_FILE (`wakupush keygen FILE` makes one)")
 
 
+def is_published(identity: Identity, settings: Settings) -> bool:
+    """Say whether the public key of the settings, which ingest listens by, is that of the identity, or is not given."""
+    if settings.public_key is None:
+        return True
+    return settings.public_key.removeprefix("0x").lower() == str(identity.public_key).removeprefix("0x")
+
+
 def _derive(private_key: PrivateKey, name: str) -> bytes:
     info = b"wakupush/1 " + name.encode()
     return HKDF(SHA256(), length=32, salt=None, info=info).derive(private_key.secret)

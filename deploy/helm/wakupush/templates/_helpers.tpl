@@ -149,6 +149,11 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- index $group .field | default .default -}}
 {{- end }}
 
+{{/* The shards, as a JSON list. */}}
+{{- define "wakupush.shards" -}}
+{{- (index .Values.settings "waku" | default dict).shards | default (list "/waku/2/rs/16/32" "/waku/2/rs/16/64") | toJson -}}
+{{- end }}
+
 {{/* What the schema cannot say, all at once and with what to do about it. */}}
 {{- define "wakupush.check" -}}
 {{- $problems := list -}}
@@ -165,7 +170,25 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- end -}}
 {{- end -}}
 {{- $table := include "wakupush.components" . | fromYaml -}}
+{{- if .Values.node.bundled.enabled -}}
+{{- $clusters := dict -}}
+{{- range $shard := include "wakupush.shards" . | fromJsonArray -}}
+{{- if regexMatch "^/waku/2/rs/[0-9]+/[0-9]+$" $shard -}}
+{{- $_ := set $clusters (index (splitList "/" $shard) 4) true -}}
+{{- else -}}
+{{- $problems = append $problems (printf "settings.waku.shards: %s is no static shard, /waku/2/rs/CLUSTER/SHARD, as the bundled node needs" $shard) -}}
+{{- end -}}
+{{- end -}}
+{{- if gt (len $clusters) 1 -}}
+{{- $problems = append $problems "settings.waku.shards are of several clusters; a node is in one" -}}
+{{- end -}}
+{{- end -}}
 {{- $lease := include "wakupush.settingOr" (dict "root" . "group" "delivery" "field" "lease" "default" 120) | float64 -}}
+{{- $post := include "wakupush.settingOr" (dict "root" . "group" "gorush" "field" "timeout" "default" 75) | float64 -}}
+{{- $connect := include "wakupush.settingOr" (dict "root" . "group" "gorush" "field" "connect_timeout" "default" 5) | float64 -}}
+{{- if lt $lease (addf $post $connect 20) -}}
+{{- $problems = append $problems (printf "settings.delivery.lease must be at least %v (gorush.timeout, gorush.connect_timeout and 20 to store the outcome), or pushes double" (addf $post $connect 20)) -}}
+{{- end -}}
 {{- range $name, $component := .Values.components -}}
 {{- if and (index $table $name).pool $component.enabled -}}
 {{- $needed := ternary (addf $lease 30) 100.0 (eq $name "dispatch") -}}
@@ -189,6 +212,9 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- end -}}
 {{- if and (eq .Values.autoscaling.mode "keda") (not .Values.autoscaling.prometheus.serverAddress) (not .Values.autoscaling.redis.address) (not .Values.redis.bundled.enabled) -}}
 {{- $problems = append $problems "autoscaling.mode is keda, which needs autoscaling.prometheus.serverAddress or autoscaling.redis.address" -}}
+{{- end -}}
+{{- if and (eq .Values.autoscaling.mode "keda") .Values.autoscaling.prometheus.serverAddress (not .Values.components.exporter.enabled) -}}
+{{- $problems = append $problems "components.exporter.enabled is false, and autoscaling asks Prometheus for its figures" -}}
 {{- end -}}
 {{- if .Values.externalSecrets.enabled -}}
 {{- if not .Values.externalSecrets.store.name -}}
