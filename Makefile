@@ -64,7 +64,7 @@ demo: setup ## Run the whole server on embedded parts, send it messages, and sho
 	@$(VENV)/bin/wakupush demo
 
 test: setup setup-node setup-promtool setup-deploy setup-java check ## Run everything: linters, types, all tests
-	$(RUN) pytest tests
+	$(RUN) pytest tests -n 2 --dist loadfile
 
 chaos: setup ## Kill parts of a loaded server for minutes and judge what came of it (SEED=, MINUTES=, MESSAGES=, JSON=)
 	PYTHONPATH=tests $(RUN) chaos.run $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(MESSAGES),--messages $(MESSAGES)) \
