@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from contextlib import contextmanager
 from importlib import resources
 from importlib.util import find_spec
@@ -29,8 +30,9 @@ JDBC_DRIVER: Final = "org.postgresql:postgresql:42.7.7"
 
 def missing_parts() -> str | None:
     """Return what to install before Spark can run here; None if nothing is missing."""
-    if find_spec("pyspark") is None:
-        return "pyspark is not installed: install wakupush[pipeline]"
+    for name in ("pyspark", "pyarrow", "pandas"):
+        if find_spec(name) is None:
+            return f"{name} is not installed: install wakupush[pipeline]"
     java = shutil.which("java", path=_java_path())
     if java is None:
         return f"there is no Java: install Java {OLDEST_JAVA}, or name its folder in JAVA_HOME"
@@ -80,6 +82,8 @@ def spark_session(settings: PipelineSettings, *, postgres: bool = False) -> Iter
         options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if postgres:
         options |= _driver(settings)
+    # Executors run this Python, not whichever is called python3.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(settings.master).appName("wakupush pipeline")
     for name, value in options.items():
         builder = builder.config(name, value)
