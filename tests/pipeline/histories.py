@@ -161,7 +161,7 @@ class History:
         return [message for each in sent for message in each]
 
     def everything(self, users: int = 12) -> list[WakuMessage]:
-        """Return messages in the order in which they arrive; those of some users arrive in another than they were sent."""
+        """Return messages in the order in which they arrive; some were sent in another one."""
         found = []
         for _ in range(users):
             found += self.user_of_versions()

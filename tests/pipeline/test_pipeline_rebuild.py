@@ -4,11 +4,15 @@ import pickle
 import random
 import time
 from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from threading import Event, Thread
 
 import psycopg
 import pytest
-from histories import LIMITS, SHARD, History, archive
+from histories import LIMITS, SHARD, SMALL, History, archive
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from pipeline import rebuild
 from pipeline.archive import Archive
@@ -16,16 +20,16 @@ from pipeline.errors import PipelineError
 from wakupush import keyfile
 from wakupush.devnet import messages
 from wakupush.devnet.redis import RedisServer
-from wakupush.protocol import topics
+from wakupush.protocol.errors import Refused
 from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.registration import seal_registration
 from wakupush.protocol.waku_message import message_hash
 from wakupush.queues import REGISTRATION, Entry
-from wakupush.server import handling
+from wakupush.server import handling, registering
 from wakupush.server.context import Context
-from wakupush.settings import LimitSettings, RedisSettings, WakuSettings
+from wakupush.server.opening import open_asymmetric
+from wakupush.settings import LimitSettings, PostgresSettings, RedisSettings, WakuSettings
 from wakupush.state.rebuilding import COLUMNS
-from wakupush.state.registrations import Change
-from wakupush.watched import KEY
 
 ROWS = "SELECT {} FROM registrations ORDER BY 1, 2".format(", ".join(f'"{name}"' for name in COLUMNS))
 TOPICS = "SELECT key_hash, prefixed, topic FROM query_topics ORDER BY 1, 2"
@@ -77,7 +81,7 @@ def rows(settings, query=ROWS):
         return connection.execute(query).fetchall()
 
 
-def test_the_same_as_the_workers_made_in_any_order(server, spark, redis_server):
+def test_the_same_as_the_workers_made_in_any_order(server, spark):
     sent = History.of(server.key.public_key, seed=7).everything()
     live = server()
     handle(live, sent)
@@ -86,9 +90,7 @@ def test_the_same_as_the_workers_made_in_any_order(server, spark, redis_server):
     refused = Counter(
         label for (label,) in rows(live, "SELECT failure FROM delivery_events WHERE kind IN ('refused', 'foreign')")
     )
-    shuffled = random.Random(3).sample(sent, k=len(sent))
-    # The archive of two nodes: everything comes twice.
-    for order, repeats in ((sent, False), (shuffled, True)):
+    for order in (sent, random.Random(3).sample(sent, k=len(sent))):
         archive(server.archive, order)
         rebuilt = server()
         told = rebuild.run(spark, rebuilt)
@@ -103,3 +105,161 @@ def test_the_same_as_the_workers_made_in_any_order(server, spark, redis_server):
     # Again, into the same database: nothing changes.
     assert rebuild.run(spark, rebuilt).stored == 0
     assert rows(rebuilt) == made
+
+
+def test_into_a_database_that_is_ahead(server, spark):
+    """The server has messages that the archive lacks, and lacks some that it has."""
+    history = History.of(server.key.public_key, seed=11)
+    sent = [message for _ in range(10) for message in history.user_of_versions()]
+    whole, living = server(), server()
+    handle(whole, sent)
+    archive(server.archive, sent[: len(sent) * 3 // 4])
+    handle(living, sent[len(sent) // 2 :])
+    rebuild.run(spark, living)
+    assert rows(living) == rows(whole)
+
+
+def test_while_a_server_is_writing(server):
+    """Workers and a rebuild store versions of the same installations at the same time, in transactions of all sizes."""
+    history = History.of(server.key.public_key, seed=12)
+    sent = [message for _ in range(25) for message in history.user_of_versions()]
+    whole, living = server(), server()
+    handle(whole, sent)
+    identity = rebuild.identity_in(living.identity_key_file)
+    changes = []
+    for message in sent:
+        opened = open_asymmetric(Entry(SHARD, b"", 0.0, message), identity.private_key)
+        asked = registering.unseal(identity, opened.signer, opened.inner)
+        with suppress(Refused):
+            changes.append(registering.decide(identity, asked, registering.Known(), living.limits))
+    stored, over = Counter(), Event()
+
+    def load():
+        chance = random.Random(4)
+        with psycopg.connect(living.postgres.dsn.get_secret_value(), autocommit=True) as connection:
+            while not over.is_set():
+                some = {each.installation: each for each in chance.choices(changes, k=chance.randint(1, 12))}
+                stored.update(rebuild.load(connection, list(some.values())))
+
+    loaders = [Thread(target=load) for _ in range(2)]
+    for loader in loaders:
+        loader.start()
+    try:
+        handle(living, sent, size=4)
+    finally:
+        over.set()
+        for loader in loaders:
+            loader.join()
+    assert stored["stored"] > 10
+    # Of an installation whose newest version only a loader had, the worker's later ones were outdated: all agree.
+    assert rows(living) == rows(whole)
+
+
+def test_nothing_is_lowered(server, spark):
+    """What the platforms told of a version stays with it; what is newer forgets it."""
+    history = History.of(server.key.public_key, seed=5)
+    clients = [PrivateKey.generate() for _ in range(4)]
+    device = "0a2b5c1e-0000-4000-8000-00000000000a"
+    sent = [m for each in clients for m in history.register(each, version=2, installation_id=device)]
+    archive(server.archive, sent)
+    living = server()
+    older = history.register(clients[1], version=1, installation_id=device)
+    newer = history.register(clients[2], version=3, installation_id=device, unregister=True)
+    handle(living, [sent[0], *older, *newer])
+    with psycopg.connect(living.postgres.dsn.get_secret_value()) as connection:
+        connection.execute("UPDATE registrations SET token_died_at = now() WHERE registered")
+    assert rebuild.run(spark, living).stored == 2
+    found = {
+        bytes(key): (int(version), registered, died)
+        for key, version, registered, died in rows(
+            living, "SELECT key_hash, version, registered, token_died_at IS NOT NULL FROM registrations"
+        )
+    }
+    hashes = [client.public_key.key_hash for client in clients]
+    assert [found[each] for each in hashes] == [
+        (2, True, True),
+        (2, True, False),
+        (3, False, False),
+        (2, True, False),
+    ]
+
+
+def test_unregistering_takes_what_is_under_way_with_it(server, spark):
+    history = History.of(server.key.public_key, seed=6)
+    client, device = PrivateKey.generate(), "0a2b5c1e-0000-4000-8000-00000000000b"
+    living = server()
+    handle(living, history.register(client, version=1, installation_id=device))
+    with psycopg.connect(living.postgres.dsn.get_secret_value()) as connection:
+        connection.execute(
+            "INSERT INTO deliveries (delivery_key, key_hash, installation_hash, platform, notification_type, state,"
+            " attempt, seen_at, expires_at, finished_at, task_id, trace_id)"
+            " SELECT '\\x01', key_hash, installation_hash, 1, 1, 'dead_letter', 1, now(), now(), now(), 't', 't'"
+            " FROM registrations"
+        )
+    archive(server.archive, history.register(client, version=2, installation_id=device, unregister=True))
+    assert rebuild.run(spark, living).unregistered == 1
+    assert rows(living, "SELECT count(*) FROM deliveries") == [(0,)]
+
+
+def test_what_postgres_cannot_hold_is_put_aside_alone(server):
+    identity = rebuild.identity_in(server().identity_key_file)
+    client = PrivateKey.generate()
+    changes = []
+    for number in range(5):
+        content = messages.registration(client, server.key.public_key)
+        sealed = seal_registration(content, client, server.key.public_key)
+        asked = registering.unseal(identity, client.public_key, sealed)
+        change = registering.decide(identity, asked, registering.Known(), LimitSettings())
+        if number == 3:
+            change = replace(change, registration=replace(change.registration, device_token="nul\0"))
+        changes.append(change)
+    settings = server()
+    with psycopg.connect(settings.postgres.dsn.get_secret_value(), autocommit=True) as connection:
+        assert rebuild.load(connection, changes) == {"stored": 4, "quarantined": 1}
+
+
+def test_no_secret_leaves_the_executors(server, spark):
+    """Neither tasks nor plans nor rows between the steps have keys, the connection string or what clients sealed."""
+    settings = server()
+    dsn = "postgresql://wakupush:the-password@127.0.0.1:1/wakupush"
+    job = rebuild.Job.of(settings.model_copy(update={"postgres": PostgresSettings(dsn=dsn)}))
+    pickled = pickle.dumps(job)
+    assert b"the-password" not in pickled
+    assert server.key.secret not in pickled
+    assert server.key.secret.hex().encode() not in pickled
+    history = History.of(server.key.public_key, seed=8)
+    token = "a-device-token-that-nobody-else-has"
+    archive(
+        server.archive,
+        [
+            *history.register(PrivateKey.generate(), device_token=token),
+            *history.register(PrivateKey.generate(), SMALL, device_token=token, muted_chat_list=[b"m" * 64] * 40),
+        ],
+    )
+    frame = spark.read.parquet(*map(str, server.archive.files())).mapInArrow(
+        partial(rebuild._open, job), from_arrow_schema(rebuild._OPENED)
+    )
+    opened = [row.asDict() for row in frame.collect()]
+    assert {row["outcome"] for row in opened} == {"registration", "segment"}
+    between = repr(opened).encode() + b"".join(v for row in opened for v in row.values() if isinstance(v, bytes))
+    assert token.encode() not in between
+    assert b"m" * 64 not in between
+    plan = frame._jdf.queryExecution().toString()
+    assert "MapInArrow" in plan
+    assert "the-password" not in plan
+    assert server.key.secret.hex() not in plan
+
+
+def test_what_is_missing_is_told(server, spark, tmp_path):
+    settings = server()
+    with pytest.raises(PipelineError, match="run fetch-archive first"):
+        rebuild.run(spark, settings)
+    with pytest.raises(PipelineError, match="WAKUPUSH_IDENTITY_KEY_FILE is missing"):
+        rebuild.run(spark, settings.model_copy(update={"identity_key_file": None}))
+    with pytest.raises(PipelineError, match="cannot be read"):
+        rebuild.run(spark, settings.model_copy(update={"identity_key_file": tmp_path / "none"}))
+    archive(server.archive, History.of(server.key.public_key, seed=9).register(PrivateKey.generate()))
+    path = server.archive.files()[0]
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(PipelineError, match=f"{path.name} cannot be read: delete it, and run fetch-archive again"):
+        rebuild.run(spark, settings)
