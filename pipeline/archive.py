@@ -1,7 +1,8 @@
 """The archive: what the Stores have on the server's own topics, as Parquet, in one file for each hour of a shard.
 
 ``SERVER/SHARD/20261121T10.parquet`` is an hour that is over and complete, ``…T10.open.parquet`` one that may still get
-messages. A file gets its name when all of it is written; whatever has another name is not there.
+messages. A file gets its name when all of it is written; whatever has another name is not there. An hour without
+messages is an empty file.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import uuid
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -24,6 +25,7 @@ from wakupush.protocol.waku_message import WakuMessage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
+    from typing import BinaryIO
 
     from wakupush.protocol.keys import PublicKey
     from wakupush.settings import PipelineSettings
@@ -130,15 +132,9 @@ class Archive:
         path = self._file(hour, is_complete=is_complete)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
-        count = 0
         try:
             with partial.open("wb") as stream:
-                with parquet.ParquetWriter(
-                    stream, SCHEMA, compression="zstd", write_page_checksum=True, use_dictionary=["pubsub_topic"]
-                ) as writer:
-                    for rows in _gathered(pages, hour.shard, most_rows):
-                        writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
-                        count += len(rows)
+                count = _write(stream, _gathered(pages, hour.shard, most_rows))
                 stream.flush()
                 os.fsync(stream.fileno())
             partial.rename(path)
@@ -149,17 +145,32 @@ class Archive:
         return count
 
     def files(self) -> list[Path]:
-        """Return the files that count."""
+        """Return the files that count and have messages."""
         complete = {path for path in self.folder.glob("*/*.parquet") if not path.name.endswith(".open.parquet")}
         still_open = {
             path
             for path in self.folder.glob("*/*.open.parquet")
             if path.with_name(path.name.replace(".open.", ".")) not in complete
         }
-        return sorted(path for path in complete | still_open if not path.name.startswith("."))
+        return sorted(path for path in complete | still_open if path.stat().st_size)
 
     def _file(self, hour: Hour, *, is_complete: bool) -> Path:
         return self.folder / f"{hour.path}{'' if is_complete else '.open'}.parquet"
+
+
+def _write(stream: BinaryIO, groups: Iterator[list[dict[str, object]]]) -> int:
+    """Write row groups as Parquet, or nothing where there are none; return how many rows that were."""
+    count = 0
+    with ExitStack() as stack:
+        writer = None
+        for rows in groups:
+            if writer is None:
+                writer = stack.enter_context(
+                    parquet.ParquetWriter(stream, SCHEMA, compression="zstd", write_page_checksum=True)
+                )
+            writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
+            count += len(rows)
+    return count
 
 
 def message_of(row: Mapping[str, object]) -> WakuMessage:
