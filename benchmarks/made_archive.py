@@ -6,6 +6,7 @@ import hashlib
 import random
 import uuid
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,19 +32,7 @@ def rows(key_file: str, seed: int, users: int, batches: Iterable[pa.RecordBatch]
     for batch in batches:
         made = [message(server, seed, users, number) for number in batch.column(0).to_pylist()]
         yield pa.RecordBatch.from_pylist(
-            [
-                {
-                    "hash": message_hash(SHARD, each),
-                    "pubsub_topic": SHARD,
-                    "content_topic": each.content_topic,
-                    "payload": each.payload,
-                    "timestamp": each.timestamp,
-                    "version": each.version,
-                    "meta": each.meta,
-                    "ephemeral": each.ephemeral,
-                }
-                for each in made
-            ],
+            [{"hash": message_hash(SHARD, each), "pubsub_topic": SHARD, **asdict(each)} for each in made],
             SCHEMA,
         )
 

@@ -11,7 +11,7 @@ import fcntl
 import os
 import uuid
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from wakupush.settings import PipelineSettings
 
 HOUR: Final = 3600 * 10**9
+#: Rows, and bytes of payload, of a row group: what a writer holds in memory.
+GROUP_ROWS: Final = 10_000
+GROUP_BYTES: Final = 16_000_000
 
 #: One row for each message. The payload is the ciphertext that it arrived as.
 SCHEMA: Final = pa.schema(
@@ -115,16 +118,13 @@ class Archive:
         """Say whether nothing can come into an hour any more."""
         return self._file(hour, is_complete=True).exists()
 
-    def write(
-        self, hour: Hour, pages: Iterable[Mapping[bytes, WakuMessage]], *, is_complete: bool, most_rows: int = 10_000
-    ) -> int:
+    def write(self, hour: Hour, pages: Iterable[Mapping[bytes, WakuMessage]], *, is_complete: bool) -> int:
         """Commit an hour, in place of what there was of it.
 
         Args:
             hour: of a shard.
             pages: messages by their hashes, each hash once.
             is_complete: whether nothing can come any more.
-            most_rows: that are held in memory, about.
 
         Returns:
             How many messages it has.
@@ -134,7 +134,7 @@ class Archive:
         partial = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
         try:
             with partial.open("wb") as stream:
-                count = _write(stream, _gathered(pages, hour.shard, most_rows))
+                count = _write(stream, _gathered(pages, hour.shard))
                 stream.flush()
                 os.fsync(stream.fileno())
             partial.rename(path)
@@ -179,27 +179,15 @@ def message_of(row: Mapping[str, object]) -> WakuMessage:
     return WakuMessage(**{name: row[name] for name in names})  # type: ignore[arg-type]  # as the schema says
 
 
-def _gathered(
-    pages: Iterable[Mapping[bytes, WakuMessage]], shard: str, most_rows: int
-) -> Iterator[list[dict[str, object]]]:
-    """Yield the rows of pages, about as many at once as make a good row group."""
+def _gathered(pages: Iterable[Mapping[bytes, WakuMessage]], shard: str) -> Iterator[list[dict[str, object]]]:
+    """Yield the rows of pages, as many at once as make a row group."""
     rows: list[dict[str, object]] = []
+    size = 0
     for page in pages:
-        rows += [
-            {
-                "hash": hash_,
-                "pubsub_topic": shard,
-                "content_topic": message.content_topic,
-                "payload": message.payload,
-                "timestamp": message.timestamp,
-                "version": message.version,
-                "meta": message.meta,
-                "ephemeral": message.ephemeral,
-            }
-            for hash_, message in page.items()
-        ]
-        if len(rows) >= most_rows:
+        rows += [{"hash": hash_, "pubsub_topic": shard, **asdict(message)} for hash_, message in page.items()]
+        size += sum(len(message.payload) for message in page.values())
+        if len(rows) >= GROUP_ROWS or size >= GROUP_BYTES:
             yield rows
-            rows = []
+            rows, size = [], 0
     if rows:
         yield rows

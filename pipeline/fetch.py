@@ -139,6 +139,8 @@ def _fetch(
                 except NodeError as failure:
                     failed += 1
                     error = error or f"{walking[future].hour.path}: {type(failure).__name__}: {failure}"
+                except OSError as failure:
+                    raise PipelineError(f"the archive cannot be written: {failure.strerror}") from None
                 progress(done, len(walks))
         finally:
             threads.shutdown(cancel_futures=True)

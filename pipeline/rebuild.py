@@ -68,8 +68,13 @@ if TYPE_CHECKING:
 #: Installations, and bytes of what they sent, that are loaded in one transaction: their rows are locked meanwhile.
 LOADED_AT_ONCE: Final = 2_000
 LOADED_BYTES: Final = 16_000_000
-#: Rows of an Arrow batch; a payload has up to 150 KB.
-BATCH_ROWS: Final = 500
+#: How Spark reads, keeps and hands over rows: a payload has up to 150 KB, so a few hundred rows can be what it takes
+#: elsewhere for ten thousand.
+FEW_ROWS: Final = {
+    "spark.sql.parquet.columnarReaderBatchSize": "256",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "256",
+    "spark.sql.inMemoryColumnarStorage.batchSize": "256",
+}
 
 #: A registration that was opened: the fold says what becomes of it.
 REGISTRATION: Final = "registration"
@@ -118,6 +123,10 @@ _OF_THE_MESSAGE: Final[tuple[type[Exception], ...]] = (psycopg.DataError, *OF_TH
 _Row = dict[str, Any]
 
 
+class LoadError(Exception):
+    """Postgres failed; the text has nothing of what was to be stored, which Postgres' own words may repeat."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
     """What a run did."""
@@ -164,13 +173,20 @@ class Job:
         )
 
     def connect(self, identity: Identity) -> Connection:
-        """Connect to the database."""
-        return psycopg.connect(
-            unseal(identity.pipeline_key, self.sealed_dsn).decode(),
-            autocommit=True,
-            application_name="wakupush pipeline",
-            **timeouts(connect=self.timeout, statement=self.statement_timeout),
-        )
+        """Connect to the database.
+
+        Raises:
+            LoadError: it does not answer.
+        """
+        try:
+            return psycopg.connect(
+                unseal(identity.pipeline_key, self.sealed_dsn).decode(),
+                autocommit=True,
+                application_name="wakupush pipeline",
+                **timeouts(connect=self.timeout, statement=self.statement_timeout),
+            )
+        except psycopg.Error as error:
+            raise LoadError(f"{type(error).__name__}: the database does not answer") from None
 
 
 def identity_in(key_file: Path) -> Identity:
@@ -203,7 +219,8 @@ def run(spark: SparkSession, settings: Settings) -> Rebuilt:
         raise PipelineError(f"{settings.pipeline.archive} has nothing of this server: run fetch-archive first")
     with connected(settings.postgres) as connection:
         query_topics.count_without_key(connection)
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(BATCH_ROWS))
+    for name, value in FEW_ROWS.items():
+        spark.conf.set(name, value)
     messages = spark.read.schema(from_arrow_schema(archive.SCHEMA)).parquet(*map(str, files))
     try:
         told = _rebuild(messages, job, settings.pipeline.shuffle_partitions)
@@ -389,10 +406,6 @@ def _decide(row: _Row, known: Known, identity: Identity, limits: LimitSettings) 
     return REGISTERED if isinstance(change.registration, Registration) else UNREGISTERED, change
 
 
-class LoadError(Exception):
-    """Postgres failed; the text has nothing of what was to be stored, which Postgres' own words may repeat."""
-
-
 def load(connection: Connection, changes: list[Change]) -> Counter[str]:
     """Store what is newer than what is stored; tell how many that are, and what Postgres cannot hold.
 
@@ -442,8 +455,8 @@ def _watch(settings: Settings) -> bool:
 
 def _words(text: str) -> str:
     """Return what to do about a failure of Spark."""
-    if damaged := re.search(r"[^\s:?*]+\.parquet", text):
-        return f"{damaged[0]} cannot be read: delete it, and run fetch-archive again"
     if told := re.search(r"(?:LoadError|PipelineError): [^\n]+", text):
         return f"an executor failed: {told[0]}"
+    if damaged := re.search(r"[^\s:?*]+\.parquet", text):
+        return f"{damaged[0]} cannot be read: delete it, and run fetch-archive again"
     return f"Spark failed: {text.splitlines()[0]}"

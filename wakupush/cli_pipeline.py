@@ -139,9 +139,14 @@ def rebuild(
     What the database has that is newer stays. It may be killed at any time, and run again.
     """
     from pipeline import rebuild as rebuilding
-    from pipeline.session import spark_session
+    from pipeline.session import spark_session, telling_tasks
 
-    with _settings() as settings, spark_session(settings.pipeline) as spark:
+    with (
+        _settings() as settings,
+        spark_session(settings.pipeline) as spark,
+        _bar("tasks") as progress,
+        telling_tasks(spark, progress),
+    ):
         rebuilt = rebuilding.run(spark, settings)
     typer.echo(rebuilding.as_json(rebuilt) if as_json else rebuilding.describe(rebuilt))
     if not rebuilt.watched:

@@ -7,10 +7,12 @@ import httpx2
 import pytest
 from histories import SHARD, History
 from pyarrow import parquet
+from typer.testing import CliRunner
 
 from pipeline import fetch
 from pipeline.archive import HOUR, SCHEMA, Archive, Hour
 from pipeline.errors import PipelineError
+from wakupush.cli import app
 from wakupush.devnet.processes import Process, answers_http, free_port
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.waku_message import WakuMessage, message_hash
@@ -134,3 +136,9 @@ def test_the_server_has_to_be_known(settings_of):
     settings = settings_of("http://127.0.0.1:1").model_copy(update={"public_key": None})
     with pytest.raises(PipelineError, match="WAKUPUSH_PUBLIC_KEY is missing"):
         run(settings)
+
+
+def test_a_time_that_is_none_is_told():
+    result = CliRunner().invoke(app, ["pipeline", "fetch-archive", "--since", "yesterday"])
+    assert result.exit_code == 2
+    assert "--since is so long ago" in result.output

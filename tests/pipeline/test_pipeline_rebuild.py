@@ -155,6 +155,12 @@ def test_while_a_server_is_writing(server):
     assert rows(living) == rows(whole)
 
 
+def test_every_column_is_rebuilt_or_what_platforms_told(connection):
+    columns = "SELECT column_name FROM information_schema.columns WHERE table_name = 'registrations'"
+    found = {name for (name,) in connection.execute(columns)}
+    assert found == {*COLUMNS, "token_died_at", "suspected_at"}
+
+
 def test_nothing_is_lowered(server, spark):
     """What the platforms told of a version stays with it; what is newer forgets it."""
     history = History.of(server.key.public_key, seed=5)
