@@ -455,7 +455,7 @@ def _watch(settings: Settings) -> bool:
 
 def _words(text: str) -> str:
     """Return what to do about a failure of Spark."""
-    if told := re.search(r"(?:LoadError|PipelineError): [^\n]+", text):
+    if told := re.search(r"(?:LoadError|PipelineError|ModuleNotFoundError): [^\n]+", text):
         return f"an executor failed: {told[0]}"
     if damaged := re.search(r"[^\s:?*]+\.parquet", text):
         return f"{damaged[0]} cannot be read: delete it, and run fetch-archive again"
