@@ -1,1 +1,4 @@
-"""Jobs on Spark over the delivery events: the lake, reports, the capacity model. It imports wakupush, nothing else."""
+"""Jobs on Spark: over delivery events the lake, reports, the capacity model; over archived messages the state rebuilt.
+
+It imports wakupush, nothing else.
+"""

@@ -6,6 +6,8 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import threading
 from contextlib import contextmanager
 from importlib import resources
 from importlib.util import find_spec
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -29,8 +31,9 @@ JDBC_DRIVER: Final = "org.postgresql:postgresql:42.7.7"
 
 def missing_parts() -> str | None:
     """Return what to install before Spark can run here; None if nothing is missing."""
-    if find_spec("pyspark") is None:
-        return "pyspark is not installed: install wakupush[pipeline]"
+    for name in ("pyspark", "pyarrow", "pandas"):
+        if find_spec(name) is None:
+            return f"{name} is not installed: install wakupush[pipeline]"
     java = shutil.which("java", path=_java_path())
     if java is None:
         return f"there is no Java: install Java {OLDEST_JAVA}, or name its folder in JAVA_HOME"
@@ -80,6 +83,8 @@ def spark_session(settings: PipelineSettings, *, postgres: bool = False) -> Iter
         options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if postgres:
         options |= _driver(settings)
+    # Executors run this Python, not whichever is called python3.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(settings.master).appName("wakupush pipeline")
     for name, value in options.items():
         builder = builder.config(name, value)
@@ -93,6 +98,36 @@ def spark_session(settings: PipelineSettings, *, postgres: bool = False) -> Iter
         yield session
     finally:
         session.stop()
+
+
+@contextmanager
+def telling_tasks(spark: SparkSession, progress: Callable[[int, int], None], every: float = 1.0) -> Iterator[None]:
+    """Tell the tasks that are done, and of how many, of what Spark is at until the end of the block.
+
+    Args:
+        spark: with one job at a time.
+        progress: is told when that changes.
+        every: seconds between two looks.
+    """
+    tracker = spark.sparkContext.statusTracker()
+    over = threading.Event()
+
+    def watch() -> None:
+        told = None
+        while not over.wait(every):
+            stages = [found for stage in tracker.getActiveStageIds() if (found := tracker.getStageInfo(stage))]
+            now = sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
+            if stages and now != told:
+                progress(*now)
+                told = now
+
+    thread = threading.Thread(target=watch, name="tasks", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def _driver(settings: PipelineSettings) -> dict[str, str]:

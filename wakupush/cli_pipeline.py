@@ -1,7 +1,8 @@
-"""``wakupush pipeline``: jobs on Spark over the delivery events."""
+"""``wakupush pipeline``: jobs on Spark over the delivery events, and over the archive of messages."""
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 app = typer.Typer(
-    help="Jobs on Spark over the delivery events. They need the extra `pipeline` and Java 17.", no_args_is_help=True
+    help="Jobs on Spark over delivery events and archived messages. They need the extra `pipeline` and Java 17.",
+    no_args_is_help=True,
 )
 
 
@@ -102,6 +104,74 @@ def capacity(
 
 
 @app.command()
+def fetch_archive(
+    since: Annotated[
+        str, typer.Option(help="From when on: so long ago (`30m`, `2h`, `400d`), or a time, as 2026-11-01T12:00.")
+    ] = "30d",
+) -> None:
+    """Fetch what the Stores have on the server's own topics into Parquet, for `rebuild`; what is there stays.
+
+    It may be killed at any time: the next run fetches the hours that are missing.
+    """
+    try:
+        from pipeline import fetch
+    except ModuleNotFoundError:
+        fail("pyarrow is not installed: install wakupush[pipeline]")
+    with _settings() as settings, _bar("hours") as progress:
+        done = fetch.run(settings, _since(since), progress)
+    typer.echo(
+        f"{done.messages} messages of {done.hours - done.failed} hours fetched; {done.kept} were complete already"
+    )
+    if done.malformed:
+        typer.echo(f"{done.malformed} messages could not be read", err=True)
+    if done.failed:
+        typer.echo(f"{done.failed} hours could not be fetched; run it again. The first: {done.error}", err=True)
+        raise typer.Exit(1)
+
+
+@app.command()
+def rebuild(
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
+) -> None:
+    """Rebuild the registrations out of the archive, and load them into the database, which may be in use.
+
+    What the database has that is newer stays. It may be killed at any time, and run again.
+    """
+    from pipeline import rebuild as rebuilding
+    from pipeline.session import spark_session, telling_tasks
+
+    with (
+        _settings() as settings,
+        spark_session(settings.pipeline) as spark,
+        _bar("tasks") as progress,
+        telling_tasks(spark, progress),
+    ):
+        rebuilt = rebuilding.run(spark, settings)
+    typer.echo(rebuilding.as_json(rebuilt) if as_json else rebuilding.describe(rebuilt))
+    if not rebuilt.watched:
+        typer.echo(
+            "wakupush: Redis does not answer: ingest may not watch the query topics of all users."
+            " Run it again with WAKUPUSH_REDIS__URL, or restart Redis",
+            err=True,
+        )
+
+
+@app.command()
+def warm_topics() -> None:
+    """Derive the keys of query topics that are missing in the database, 12 to 25 ms each, on all cores.
+
+    It may be killed at any time: the next run goes on.
+    """
+    from pipeline import warm
+    from pipeline.session import spark_session
+
+    with _settings() as settings, spark_session(settings.pipeline) as spark, _bar("keys") as progress:
+        stored = warm.run(spark, settings, progress)
+    typer.echo(f"{stored} keys derived and stored")
+
+
+@app.command()
 def synthesize(
     messages: Annotated[int, typer.Option(help="Messages; each makes about four events.", min=1)] = 100_000,
     days: Annotated[int, typer.Option(help="Days that they spread over, up to yesterday.", min=1, max=3660)] = 28,
@@ -163,6 +233,15 @@ def _days(first: str | None, last: str | None, most: int) -> tuple[date, date]:
     if begin > end:
         fail("--from is after --to")
     return begin, end
+
+
+def _since(text: str) -> float:
+    from ingest.reconcile import parse_since
+
+    try:
+        return parse_since(text, time.time())
+    except ValueError:
+        fail("--since is so long ago (30m, 2h, 400d), or a time, as 2026-11-01T12:00")
 
 
 def _day(text: str | None) -> date | None:

@@ -273,6 +273,10 @@ class PipelineSettings(Group):
     """Folder of the event lake, which every Spark process reaches under this path."""
     keys: Path = Path("lake-keys")
     """Folder of the keys of the lake's pseudonyms, apart from it."""
+    archive: Path = Path("archive")
+    """Folder of messages out of Stores, which every Spark process reaches under this path."""
+    archive_connections: Count = 4
+    """Time ranges that are fetched of a Store at the same time."""
     pseudonym_days: Count = 28
     """Days after which the lake's pseudonyms begin anew."""
     reports: Path = Path("reports")

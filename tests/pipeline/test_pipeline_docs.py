@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import schema
+from pipeline import archive, rebuild, schema
 from pipeline.tables import TABLES
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "pipeline.md"
@@ -16,13 +16,19 @@ def columns_table():
         yield f"`{name}`", meaning
 
 
+def archive_table():
+    yield "column", "meaning"
+    for name, meaning in archive.MEANINGS.items():
+        yield f"`{name}`", meaning
+
+
 def reports_table():
     yield "table", "rows by", "meaning"
     for table in TABLES:
         yield f"`{table.name}`", ", ".join(f"`{name}`" for name in table.keys), table.meaning
 
 
-@pytest.mark.parametrize("rows", [columns_table, reports_table])
+@pytest.mark.parametrize("rows", [columns_table, reports_table, archive_table])
 def test_table_is_that_of_the_code(rows):
     head, *body = rows()
     table = "\n".join("| " + " | ".join(line) + " |" for line in [head, ("---",) * len(head), *body])
@@ -32,3 +38,12 @@ def test_table_is_that_of_the_code(rows):
 
 def test_every_column_of_the_lake_has_a_meaning():
     assert set(schema.MEANINGS) == set(schema.written(schema.VERSION).fieldNames())
+
+
+def test_every_column_of_the_archive_has_a_meaning():
+    assert list(archive.MEANINGS) == archive.SCHEMA.names
+
+
+def test_every_outcome_of_a_rebuild_is_told():
+    for outcome, meaning in rebuild.MEANINGS.items():
+        assert f"\n| `{outcome}` | {meaning} |\n" in DOCUMENT.read_text()

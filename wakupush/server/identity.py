@@ -33,11 +33,13 @@ class Identity:
     _pseudonym_key: bytes = field(repr=False)
     #: Seals segments that wait for the others: opened, but not yet to be known.
     segment_key: bytes = field(repr=False)
+    #: Seals what a job of the pipeline tells its executors, which have the private key too.
+    pipeline_key: bytes = field(repr=False)
 
     @classmethod
     def of(cls, private_key: PrivateKey) -> Identity:
         """Return the identity of a private key."""
-        names = ("installation id", "request id", "pseudonym", "segment")
+        names = ("installation id", "request id", "pseudonym", "segment", "pipeline")
         return cls(private_key, *(_derive(private_key, name) for name in names))
 
     @property

@@ -91,7 +91,7 @@ def _keep(connection: Connection, part: Part, limits: LimitSettings, key: bytes)
     parts = message_segments.add(connection, part.signer, part.segment, key)
     if not parts:
         return part
-    whole = _join(part, parts)
+    whole = join(part, parts)
     if isinstance(whole, Failure):
         message_segments.remove(connection, part.signer, part.segment.entire_message_hash)
     return whole
@@ -108,7 +108,13 @@ def _fits(connection: Connection, part: Part, limits: LimitSettings) -> bool:
     )
 
 
-def _join(part: Part, parts: list[Segment]) -> Opened | Failure:
+def join(part: Part, parts: list[Segment]) -> Opened | Failure:
+    """Return the message that a part completes.
+
+    Args:
+        part: the last one to come.
+        parts: all of them, by distinct indexes.
+    """
     try:
         whole = _read(payload.Payload(segments.join(parts), part.transport_signer))
     except Refused as refused:

@@ -64,6 +64,31 @@ def set_key(connection: Connection, candidate: Candidate, symmetric_key: bytes) 
     )
 
 
+def count_without_key(connection: Connection) -> int:
+    """Return how many topics have no derived key yet."""
+    row = connection.execute(_SQL["count_without_key"]).fetchone()
+    return int(row[0]) if row else 0
+
+
+def without_key(connection: Connection, after: bytes, *, prefixed: bool, most: int) -> list[bytes]:
+    """Return the next users, by their key hashes, whose topic has no derived key yet.
+
+    Args:
+        connection: any.
+        after: key hash of the last one before; empty for the first.
+        prefixed: which of their two topics.
+        most: users.
+    """
+    rows = connection.execute(_SQL["without_key"], {"after": after, "prefixed": prefixed, "most": most})
+    return [row[0] for row in rows]
+
+
+def set_keys(connection: Connection, keys: dict[bytes, bytes], *, prefixed: bool) -> int:
+    """Keep derived keys (32 bytes each) of users' topics, by key hash; return how many were missing."""
+    values = {"key_hashes": list(keys), "symmetric_keys": list(keys.values()), "prefixed": prefixed}
+    return connection.execute(_SQL["set_keys"], values).rowcount
+
+
 def every_topic(connection: Connection) -> Iterator[list[bytes]]:
     """Yield all topics in chunks of at most 1,000, in constant memory; needs a transaction."""
     with connection.cursor(name="every_topic") as cursor:

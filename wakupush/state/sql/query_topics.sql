@@ -30,3 +30,17 @@ WHERE NOT EXISTS (
     WHERE other.topic = removed.topic
         AND EXISTS (SELECT FROM registrations WHERE registrations.key_hash = other.key_hash AND registered)
 )
+
+-- name: count_without_key
+SELECT count(*) FROM query_topics WHERE symmetric_key IS NULL
+
+-- name: without_key
+SELECT key_hash FROM query_topics
+WHERE symmetric_key IS NULL AND prefixed = %(prefixed)s AND key_hash > %(after)s
+ORDER BY key_hash
+LIMIT %(most)s
+
+-- name: set_keys
+UPDATE query_topics AS stored SET symmetric_key = new.symmetric_key
+FROM unnest(%(key_hashes)b::bytea[], %(symmetric_keys)b::bytea[]) AS new (key_hash, symmetric_key)
+WHERE stored.key_hash = new.key_hash AND stored.prefixed = %(prefixed)s AND stored.symmetric_key IS NULL

@@ -1,0 +1,193 @@
+"""The archive: what the Stores have on the server's own topics, as Parquet, in one file for each hour of a shard.
+
+``SERVER/SHARD/20261121T10.parquet`` is an hour that is over and complete, ``…T10.open.parquet`` one that may still get
+messages. A file gets its name when all of it is written; whatever has another name is not there. An hour without
+messages is an empty file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import uuid
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from pipeline.errors import PipelineError
+from wakupush.protocol.topics import server_content_topics
+from wakupush.protocol.waku_message import WakuMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from wakupush.protocol.keys import PublicKey
+    from wakupush.settings import PipelineSettings
+
+HOUR: Final = 3600 * 10**9
+#: Rows, and bytes of payload, of a row group: what a writer holds in memory.
+GROUP_ROWS: Final = 10_000
+GROUP_BYTES: Final = 16_000_000
+
+#: One row for each message. The payload is the ciphertext that it arrived as.
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("hash", pa.binary(), nullable=False),
+        pa.field("pubsub_topic", pa.string(), nullable=False),
+        pa.field("content_topic", pa.string(), nullable=False),
+        pa.field("payload", pa.binary(), nullable=False),
+        pa.field("timestamp", pa.int64(), nullable=False),
+        pa.field("version", pa.int64(), nullable=False),
+        pa.field("meta", pa.binary(), nullable=False),
+        pa.field("ephemeral", pa.bool_(), nullable=False),
+    ]
+)
+#: What each column means, for docs/pipeline.md.
+MEANINGS: Final = {
+    "hash": "14/WAKU2-MESSAGE hash on its shard, 32 bytes.",
+    "pubsub_topic": "The shard.",
+    "content_topic": "The server's personal or partitioned topic.",
+    "payload": "The ciphertext, as it arrived.",
+    "timestamp": "The sender's clock, nanoseconds since the epoch; 0 if it gave none.",
+    "version": "1 for 26/WAKU2-PAYLOAD.",
+    "meta": "As it arrived; a go-waku's Store leaves it out.",
+    "ephemeral": "Whether Stores were asked not to keep it.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """An hour of a shard, by the senders' clocks."""
+
+    shard: str
+    #: Nanoseconds since the epoch, a multiple of `HOUR`.
+    start: int
+
+    @property
+    def end(self) -> int:
+        """The last nanosecond."""
+        return self.start + HOUR - 1
+
+    @property
+    def path(self) -> str:
+        """Where its file lies, without the ending."""
+        begin = datetime.fromtimestamp(self.start // 10**9, UTC)
+        return f"{self.shard.strip('/').replace('/', '-')}/{begin:%Y%m%dT%H}"
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """The archive of one server."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, settings: PipelineSettings, server: PublicKey) -> Archive:
+        """Return the archive of a server: its messages are on other topics than those of another key."""
+        personal, partitioned = (topic.split("/")[3] for topic in server_content_topics(server))
+        return cls(settings.archive.resolve() / f"{personal}-{partitioned}")
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Keep other writers on this machine out until the end of the block; forget what an earlier one left half done.
+
+        Raises:
+            PipelineError: another one is at it, or the folder cannot be written.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = (self.folder / ".lock").open("w")
+        except OSError as error:
+            raise PipelineError(f"the archive {self.folder} cannot be written: {error.strerror}") from None
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise PipelineError(f"another run is writing to {self.folder}") from None
+            for partial in self.folder.glob("*/.*.parquet-*"):
+                partial.unlink()
+            yield
+
+    def is_complete(self, hour: Hour) -> bool:
+        """Say whether nothing can come into an hour any more."""
+        return self._file(hour, is_complete=True).exists()
+
+    def write(self, hour: Hour, pages: Iterable[Mapping[bytes, WakuMessage]], *, is_complete: bool) -> int:
+        """Commit an hour, in place of what there was of it.
+
+        Args:
+            hour: of a shard.
+            pages: messages by their hashes, each hash once.
+            is_complete: whether nothing can come any more.
+
+        Returns:
+            How many messages it has.
+        """
+        path = self._file(hour, is_complete=is_complete)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
+        try:
+            with partial.open("wb") as stream:
+                count = _write(stream, _gathered(pages, hour.shard))
+                stream.flush()
+                os.fsync(stream.fileno())
+            partial.rename(path)
+        finally:
+            partial.unlink(missing_ok=True)
+        if is_complete:
+            self._file(hour, is_complete=False).unlink(missing_ok=True)
+        return count
+
+    def files(self) -> list[Path]:
+        """Return the files that count and have messages."""
+        complete = {path for path in self.folder.glob("*/*.parquet") if not path.name.endswith(".open.parquet")}
+        still_open = {
+            path
+            for path in self.folder.glob("*/*.open.parquet")
+            if path.with_name(path.name.replace(".open.", ".")) not in complete
+        }
+        return sorted(path for path in complete | still_open if path.stat().st_size)
+
+    def _file(self, hour: Hour, *, is_complete: bool) -> Path:
+        return self.folder / f"{hour.path}{'' if is_complete else '.open'}.parquet"
+
+
+def _write(stream: BinaryIO, groups: Iterator[list[dict[str, object]]]) -> int:
+    """Write row groups as Parquet, or nothing where there are none; return how many rows that were."""
+    count = 0
+    with ExitStack() as stack:
+        writer = None
+        for rows in groups:
+            if writer is None:
+                writer = stack.enter_context(
+                    parquet.ParquetWriter(stream, SCHEMA, compression="zstd", write_page_checksum=True)
+                )
+            writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
+            count += len(rows)
+    return count
+
+
+def message_of(row: Mapping[str, object]) -> WakuMessage:
+    """Return the message of a row."""
+    names = ("payload", "content_topic", "version", "timestamp", "meta", "ephemeral")
+    return WakuMessage(**{name: row[name] for name in names})  # type: ignore[arg-type]  # as the schema says
+
+
+def _gathered(pages: Iterable[Mapping[bytes, WakuMessage]], shard: str) -> Iterator[list[dict[str, object]]]:
+    """Yield the rows of pages, as many at once as make a row group."""
+    rows: list[dict[str, object]] = []
+    size = 0
+    for page in pages:
+        rows += [{"hash": hash_, "pubsub_topic": shard, **asdict(message)} for hash_, message in page.items()]
+        size += sum(len(message.payload) for message in page.values())
+        if len(rows) >= GROUP_ROWS or size >= GROUP_BYTES:
+            yield rows
+            rows, size = [], 0
+    if rows:
+        yield rows

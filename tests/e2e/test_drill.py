@@ -1,0 +1,192 @@
+"""The drill of docs/operations.md: a working server's database is dropped, and rebuilt by the commands of that page."""
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import time
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from pipeline.session import missing_parts
+from wakupush.client.client import Client
+from wakupush.client.events import Enrolled
+from wakupush.client.notifying import Recipient
+from wakupush.client.registering import Device, Status
+from wakupush.client.sending import Result
+from wakupush.client.storage import SqliteFile
+from wakupush.client.transport import LightTransport
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.postgres import temporary_postgres
+from wakupush.devnet.stack import SHARDS, External
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.registration import TokenType
+from wakupush.protocol.request import NotificationType
+from wakupush.state.rebuilding import COLUMNS
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs" / "operations.md"
+MISSING = missing_parts()
+ROWS = "SELECT {} FROM registrations ORDER BY 1, 2".format(", ".join(f'"{name}"' for name in COLUMNS))
+
+pytestmark = pytest.mark.skipif(
+    bool(MISSING) and os.environ.get("CI") != "true", reason=f"tests/pipeline says it too: {MISSING}"
+)
+
+
+def commands():
+    section = DOCUMENT.read_text().split("## When the database is gone")[1]
+    block = re.search(r"```console\n(.*?)```", section, re.DOTALL)[1]
+    return [line.removeprefix("$ ") for line in block.splitlines()]
+
+
+@pytest.fixture
+def postgres():
+    with temporary_postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def stack(postgres, start_stack):
+    with psycopg.connect(postgres.dsn, autocommit=True) as admin:
+        admin.execute("CREATE DATABASE wakupush")
+    return start_stack(external=External(postgres_dsn=postgres.dsn.rpartition("/")[0] + "/wakupush"))
+
+
+def recover(stack, postgres, tmp_path):
+    """Do what an operator does, by the document; return what the commands told."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "wakupush").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m wakupush "$@"\n')
+    (programs / "wakupush").chmod(0o755)
+    environment = stack.environment | {
+        "PATH": os.pathsep.join([str(programs), str(postgres._programs), os.environ["PATH"]]),
+        "JAVA_HOME": os.environ.get("JAVA_HOME", ""),
+        "ADMIN": postgres.dsn,
+        "WAKUPUSH_PIPELINE__ARCHIVE": str(tmp_path / "archive"),
+        "WAKUPUSH_PIPELINE__MASTER": "local[1]",
+        "WAKUPUSH_PIPELINE__MEMORY": "1g",
+        "WAKUPUSH_PIPELINE__SHUFFLE_PARTITIONS": "1",
+        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    done = subprocess.run(
+        ["/bin/bash", "-euxc", "\n".join(commands())],
+        env={name: value for name, value in environment.items() if value},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def rows(dsn):
+    with psycopg.connect(dsn) as connection:
+        return connection.execute(ROWS).fetchall()
+
+
+class Pushes:
+    """The device tokens that gorush was asked to push to."""
+
+    def __init__(self, stack):
+        self._observer = Observer(stack.node_url, stack.gorush_url)
+        self._tokens = set()
+
+    def tokens(self):
+        self._tokens |= {token for push in self._observer.pushes() for token in push.notification["tokens"]}
+        return self._tokens
+
+    def close(self):
+        self._observer.close()
+
+
+@pytest.fixture
+def pushes(stack):
+    pushes = Pushes(stack)
+    yield pushes
+    pushes.close()
+
+
+@asynccontextmanager
+async def people(stack, events, *names):
+    async with AsyncExitStack() as exits:
+        file = exits.enter_context(SqliteFile(":memory:"))
+        transport = await exits.enter_async_context(LightTransport(stack.node_url, [SHARDS[0]]))
+        yield [
+            await exits.enter_async_context(
+                Client(PrivateKey.generate(), transport, file.account(name), on_event=events.append)
+            )
+            for name in names
+        ]
+
+
+def key(client):
+    return client.account.key.public_key
+
+
+async def register(client, stack, token, seconds=30.0):
+    device = Device(token_type=TokenType.APN, device_token=token, apn_topic="im.status")
+    client.enable_receiving(device, [stack.key.public_key])
+    assert await client.settled(seconds)
+
+
+async def notify(sender, receiver):
+    """Return what came of it for each device that the sender finds."""
+    await sender.query([key(receiver)], force=True)
+    targets = await sender.notify(
+        [Recipient(user=key(receiver))], message_id=os.urandom(32), chat_id="chat", kind=NotificationType.MESSAGE
+    )
+    return [target.result for target in targets]
+
+
+async def eventually(predicate, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not predicate():
+        assert time.monotonic() < deadline, "waited in vain"
+        await asyncio.sleep(0.1)
+
+
+@pytest.mark.timeout(400)
+def test_the_clients_notice_nothing(stack, postgres, pushes, tmp_path):
+    events = []
+
+    async def run():
+        async with people(stack, events, "alice", "bob", "dora", "eve") as (alice, bob, dora, eve):
+            await register(alice, stack, "alice-old")
+            await register(alice, stack, "alice")
+            await register(dora, stack, "dora")
+            dora.disable_receiving()
+            assert await dora.settled(30)
+            bob.enable_sending()
+            assert await notify(bob, alice) == [Result.ACCEPTED]
+            before = rows(stack.postgres_dsn)
+            events.clear()
+
+            with psycopg.connect(postgres.dsn, autocommit=True) as admin:
+                admin.execute("DROP DATABASE wakupush WITH (FORCE)")
+            # While there is no database, somebody registers.
+            registering = asyncio.create_task(register(eve, stack, "eve", 330.0))
+            told = await asyncio.to_thread(recover, stack, postgres, tmp_path)
+            # Her registration is in the archive, too.
+            assert "2 registered, 1 unregistered" in told
+            assert "4 keys derived" in told
+            await registering
+
+            after = rows(stack.postgres_dsn)
+            assert [row for row in after if row in before] == before
+            assert len(after) == len(before) + 1
+            assert await notify(bob, alice) == [Result.ACCEPTED]
+            assert await notify(bob, eve) == [Result.ACCEPTED]
+            assert await notify(bob, dora) == []
+            await eventually(lambda: "eve" in pushes.tokens())
+            assert pushes.tokens() == {"alice", "eve"}
+
+    asyncio.run(run())
+    # Nobody was told of anything but that eve is registered.
+    answered = [event.enrolment for event in events if isinstance(event, Enrolled)]
+    assert [each.status for each in answered] == [Status.REGISTERED]

@@ -1,0 +1,45 @@
+"""The keys of query topics are derived ahead of queries, and stored."""
+
+import secrets
+
+import pytest
+
+from pipeline import warm
+from wakupush.protocol import topics
+from wakupush.state import query_topics
+
+
+def missing(connection):
+    return query_topics.count_without_key(connection)
+
+
+def test_missing_keys_are_derived(spark, make_settings, dsn, connection, monkeypatch):
+    users = [secrets.token_bytes(64) for _ in range(7)]
+    query_topics.add(connection, users)
+    known = query_topics.Candidate(users[0], False, None)
+    query_topics.set_key(connection, known, b"k" * 32)
+    monkeypatch.setattr(warm, "KEYS_PER_CORE", 3)
+    seen = []
+    assert warm.run(spark, make_settings(dsn), lambda *each: seen.append(each)) == 13
+    assert seen[0] == (0, 13)
+    assert seen[-1] == (13, 13)
+    assert len(seen) == 1 + 2 + 3  # six users of the first topic, seven of the second, in chunks of three
+    assert missing(connection) == 0
+    for user, prefixed, key in connection.execute("SELECT key_hash, prefixed, symmetric_key FROM query_topics"):
+        expected = topics.symmetric_key(topics.query_topics(user)[prefixed])
+        assert key == (b"k" * 32 if (user, prefixed) == (users[0], False) else expected)
+    assert warm.run(spark, make_settings(dsn), lambda *_: None) == 0
+
+
+def test_what_is_stored_stays(spark, make_settings, dsn, connection, monkeypatch):
+    query_topics.add(connection, [secrets.token_bytes(64) for _ in range(4)])
+    monkeypatch.setattr(warm, "KEYS_PER_CORE", 2)
+
+    def die(done, _):
+        if done == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        warm.run(spark, make_settings(dsn), die)
+    assert missing(connection) == 4
+    assert warm.run(spark, make_settings(dsn), lambda *_: None) == 4
