@@ -128,7 +128,9 @@ def _messages(spark: SparkSession, plan: Plan) -> DataFrame:
     size = _chance(plan.seed, "size", "id")
     hours = spark.createDataFrame(plan.hours(), "hour BIGINT, first BIGINT, last BIGINT")
     return (
-        hours.repartition(max(2, spark.sparkContext.defaultParallelism), "hour")
+        # By time, so that what is written in order comes about as it happened.
+        hours.repartitionByRange(max(2, spark.sparkContext.defaultParallelism), "hour")
+        .sortWithinPartitions("hour")
         .select("hour", F.explode(F.expr("sequence(first, last - 1)")).alias("id"))
         .withColumn("seen", F.col("hour") + F.floor(3600 * _chance(plan.seed, "second", "id")))
         .withColumn(

@@ -103,7 +103,7 @@ def capacity(
 
 @app.command()
 def synthesize(
-    messages: Annotated[int, typer.Option(help="Messages; each makes about four events.", min=1)] = 100_000,
+    messages: Annotated[int, typer.Option(help="Messages; each makes about seven events.", min=1)] = 100_000,
     days: Annotated[int, typer.Option(help="Days that they spread over, up to yesterday.", min=1, max=3660)] = 28,
     seed: Annotated[int, typer.Option(help="The same seed makes the same events.")] = 1,
     first: FirstDay = None,
