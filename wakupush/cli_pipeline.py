@@ -95,6 +95,7 @@ def capacity(
             gorush=gorush / 1000,
             costs=planning.costs(cost or []),
             connections=settings.gorush.concurrency,
+            notifications=settings.gorush.batch_size,
         )
         plan = planning.run(spark, settings, days, question, progress)
     _warn_of_damaged([f"{file.path} ({file.rows} events)" for file in plan.damaged])
