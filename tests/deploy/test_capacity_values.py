@@ -47,13 +47,14 @@ def test_pools_are_scaled_as_planned(values, busiest):
     }
     assert found.keys() == set(QUEUES)
     replicas = max(2, math.ceil(busiest / capacity.CONCURRENCY))
+    messages = int(QUESTION.wait * capacity.USE / 0.001)
     for spec in found.values():
         assert spec["minReplicaCount"] == 2
         assert spec["maxReplicaCount"] == max(3, math.ceil(1.5 * replicas))
         assert spec["fallback"]["replicas"] == replicas
         thresholds = {each["type"]: each["metadata"] for each in spec["triggers"]}
-        assert thresholds["prometheus"]["threshold"] == str(capacity.CONCURRENCY * 175)
-        assert thresholds["redis"]["listLength"] == "140"
+        assert thresholds["prometheus"]["threshold"] == str(capacity.CONCURRENCY * messages)
+        assert thresholds["redis"]["listLength"] == str(int(messages * capacity.CONCURRENCY / 2.5))
 
 
 @pytest.mark.parametrize("busiest", [1, 90])
