@@ -82,7 +82,7 @@ def test_costs_are_read():
 
 
 def test_load_is_that_of_a_plain_count(spark, connection, dsn, make_settings):
-    events = happenings.make(300)
+    events = happenings.make(150)
     happenings.write(connection, events)
     settings = make_settings(dsn)
     export.run(spark, settings, ignore)

@@ -30,7 +30,7 @@ def call(monkeypatch, tmp_path, spark):
 
 def test_make_up_export_report_and_plan(call, monkeypatch, dsn, tmp_path):
     monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", dsn)
-    told = call("synthesize", "--messages", "300", "--days", "4", "--into", "postgres")
+    told = call("synthesize", "--messages", "120", "--days", "3", "--into", "postgres")
     count = int(told.split("events made up")[0].split()[-1])
     told = call("export")
     assert f"{count} of {count} events" in told
