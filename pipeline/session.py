@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 from contextlib import contextmanager
 from importlib import resources
 from importlib.util import find_spec
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -96,6 +97,36 @@ def spark_session(settings: PipelineSettings, *, postgres: bool = False) -> Iter
         yield session
     finally:
         session.stop()
+
+
+@contextmanager
+def telling_tasks(spark: SparkSession, progress: Callable[[int, int], None], every: float = 1.0) -> Iterator[None]:
+    """Tell the tasks that are done, and of how many, of what Spark is at until the end of the block.
+
+    Args:
+        spark: with one job at a time.
+        progress: is told when that changes.
+        every: seconds between two looks.
+    """
+    tracker = spark.sparkContext.statusTracker()
+    over = threading.Event()
+
+    def watch() -> None:
+        told = None
+        while not over.wait(every):
+            stages = [found for stage in tracker.getActiveStageIds() if (found := tracker.getStageInfo(stage))]
+            now = sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
+            if stages and now != told:
+                progress(*now)
+                told = now
+
+    thread = threading.Thread(target=watch, name="tasks", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def fetch_driver(jar: str) -> None:

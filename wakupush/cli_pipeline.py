@@ -112,14 +112,20 @@ def synthesize(
 ) -> None:
     """Make up events of a server: daily and weekly load, group chats, outages, dead tokens."""
     from pipeline import made_up
-    from pipeline.session import spark_session
+    from pipeline.session import spark_session, telling_tasks
     from pipeline.synthesize import Plan
 
     begin = _day(first) or datetime.now(UTC).date() - timedelta(days=days)
     plan = Plan(seed=seed, messages=messages, first_day=begin, days=days)
-    with _settings() as settings, spark_session(settings.pipeline, postgres=into is Target.POSTGRES) as spark:
-        write = made_up.into_lake if into is Target.LAKE else made_up.into_postgres
-        typer.echo(f"{write(spark, settings, plan)} events made up, into {into.value}")
+    write = made_up.into_lake if into is Target.LAKE else made_up.into_postgres
+    with (
+        _settings() as settings,
+        spark_session(settings.pipeline, postgres=into is Target.POSTGRES) as spark,
+        _bar("tasks") as progress,
+        telling_tasks(spark, progress),
+    ):
+        count = write(spark, settings, plan)
+    typer.echo(f"{count} events made up, into {into.value}")
 
 
 @contextmanager

@@ -64,6 +64,23 @@ def test_without_java_and_without_pyspark(monkeypatch, tmp_path):
     assert session.missing_parts() == "pyspark is not installed: install wakupush[pipeline]"
 
 
+def test_a_command_without_java_says_so(call, monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    for command in ("export", "report", "capacity", "synthesize"):
+        assert call(command, expect=2).strip() == (
+            "wakupush: there is no Java: install Java 17, or name its folder in JAVA_HOME"
+        )
+
+
+def test_tasks_are_told_while_spark_is_at_them(spark):
+    told = []
+    with session.telling_tasks(spark, lambda done, total: told.append((done, total)), every=0.01):
+        spark.range(0, 2_000_000, 1, 8).selectExpr("sum(hash(id))").collect()
+    assert {total for _, total in told} <= {8, 1, 9}
+    assert told == sorted(told, key=lambda each: each[0]) or told[-1][1] == 1
+    assert len(told) > 2
+
+
 def test_a_jar_that_is_not_there_is_told(make_settings, tmp_path):
     settings = make_settings(jdbc_jar=tmp_path / "driver.jar")
     with pytest.raises(session.PipelineError, match="WAKUPUSH_PIPELINE__JDBC_JAR"):
