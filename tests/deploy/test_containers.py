@@ -287,6 +287,7 @@ def test_the_pipeline_runs_from_its_image(builder, directory, parts):
 
     def call(stage, dsn, *words):
         env = folders | {"WAKUPUSH_POSTGRES__DSN": dsn, "WAKUPUSH_PIPELINE__MEMORY": "1g"}
+        env["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # these runs are short
         entrypoint = builder.stages[stage].entrypoint
         result = run(builder, stage, *entrypoint, *words, env=env, volume=volume)
         assert result.returncode == 0, result.stdout + result.stderr
@@ -298,7 +299,7 @@ def test_the_pipeline_runs_from_its_image(builder, directory, parts):
     call("wakupush", dsn, "migrate")
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("GRANT SELECT ON delivery_events TO wakupush_pipeline")
-    spread = ("--messages", "300", "--days", "3")
+    spread = ("--messages", "60", "--days", "2")
     [made] = re.findall(
         r"(\d+) events made up", call("pipeline", dsn, "pipeline", "synthesize", *spread, "--into=postgres")
     )
