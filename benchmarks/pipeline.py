@@ -1,193 +1,300 @@
-"""Time and memory of the pipeline: ``python -m benchmarks.pipeline EVENTS``, with a tenth of them first.
+"""Time and memory of the pipeline: ``python -m benchmarks.pipeline [--events 10000000] [--in FOLDER] [STEP …]``.
 
-Each command runs as an operator runs it, start of Java included. Events are made up, into an embedded Postgres. With
-``--standalone`` Spark is a master and two workers on loopback. With duckdb installed, the five largest tables of the
-report are made by it too, from the same files.
+Every step is taken with a tenth of the events, and then with all. Unless steps are named, all are taken in this order:
+
+make        make up events in an embedded Postgres: four weeks, of which one day is empty; a tenth of all events are of
+            one user, one day and one kind
+export      `wakupush pipeline export` into a new lake, all cores
+report      `wakupush pipeline report`, all cores, into Postgres too
+capacity    `wakupush pipeline capacity`
+standalone  export and report by a master and two workers on loopback; the report must be that of `report`
+engines     the tables of the report by DuckDB and by Spark, from the same files; the rows must be the same
+
+Each command runs as an operator runs it, the start of Java included. Memory is the most that all its processes had at
+the same time; Postgres is not among them. In a FOLDER that stays, steps can be taken one by one, and figures are added
+to its results.json.
 """
 
-from __future__ import annotations
-
 import argparse
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from datetime import date
-from importlib.util import find_spec
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from datetime import date, timedelta
 from pathlib import Path
+from shutil import rmtree
+from typing import Self
 
 import psutil
 import psycopg
+from psycopg.rows import dict_row
 
+from benchmarks import engines
 from pipeline.lake import Lake
+from pipeline.report import SCHEMA
+from pipeline.synthesize import WORKER
 from pipeline.tables import TABLES
-from wakupush.devnet.postgres import temporary_postgres
-from wakupush.devnet.processes import free_port, wait_until
-from wakupush.settings import PipelineSettings
+from tests.pipeline.standalone import cluster
+from wakupush.devnet.postgres import PostgresServer
 from wakupush.state.migrations import runner
 
-FIRST, DAYS = date(2026, 10, 1), 28
-LAST = date(2026, 10, 28)
-#: Events that a made-up message makes.
-EVENTS_PER_MESSAGE = 7.2
-COMPARED = ("funnel_daily", "load_hourly", "latency_daily", "retries_daily", "failures_daily")
-
-#: The same tables in DuckDB's SQL, with PEOPLE for the last column.
-DUCKDB = {
-    "funnel_daily": """
-        SELECT day, kind, kind = 'delivered' AND attempt > 1 AS retried, count(*) AS events, PEOPLE
-        FROM events GROUP BY ALL""",
-    "load_hourly": "SELECT day, hour(time) AS hour, queue, kind, count(*) AS events, PEOPLE FROM events GROUP BY ALL",
-    "latency_daily": """
-        SELECT day, kind, queue, platform, count(*) AS events, quantile_disc(value, [0.5, 0.95, 0.99]) AS p, PEOPLE
-        FROM (SELECT *, CASE WHEN kind = 'received' THEN queue_wait_ms ELSE latency_ms END AS value FROM events
-            WHERE kind IN ('received', 'answered', 'delivered')) AS timed GROUP BY ALL""",
-    "retries_daily": """
-        SELECT day, platform, attempt, kind, count(*) AS events, PEOPLE
-        FROM events WHERE kind IN ('attempt', 'delivered', 'failed', 'unknown') GROUP BY ALL""",
-    "failures_daily": """
-        SELECT day, kind, failure, platform, count(*) AS events, PEOPLE
-        FROM events WHERE failure IS NOT NULL GROUP BY ALL""",
-}
-PEOPLE = 'count(DISTINCT coalesce("user", trace)) AS people'
+DAYS = 28
+FIRST = date(2026, 10, 1)
+LAST = FIRST + timedelta(days=DAYS - 1)
+EMPTY = FIRST + timedelta(days=9)
+#: When the one user gets so much.
+BUSY = FIRST + timedelta(days=19)
+#: The share of all events that are the one user's, and rows of each transaction that writes them.
+SKEW = 0.1
+SKEW_ROWS = 5000
+#: Events that a made-up message makes, the empty day taken out.
+EVENTS_PER_MESSAGE = 6.87
+REPORTED = ("--from", str(FIRST), "--to", str(LAST))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("events", type=int)
-    parser.add_argument("--standalone", action="store_true")
-    options = parser.parse_args()
-    with ExitStack() as stack:
-        master = stack.enter_context(standalone()) if options.standalone else "local[2]"
-        for events in (options.events // 10, options.events):
-            with tempfile.TemporaryDirectory(prefix="wakupush-pipeline-") as directory:
-                measure(Path(directory), events, master)
+@dataclass(frozen=True)
+class Size:
+    """A number of events, with what is made of them."""
 
+    folder: Path
+    events: int
+    postgres: PostgresServer
 
-def measure(directory: Path, events: int, master: str) -> None:
-    lake = directory / "lake"
-    with temporary_postgres() as postgres:
-        with psycopg.connect(postgres.dsn, autocommit=True) as connection:
-            runner.migrate(connection)
-        environment = os.environ | {
+    @property
+    def database(self) -> str:
+        return f"events_{self.events}"
+
+    @property
+    def dsn(self) -> str:
+        return self.postgres.dsn.rsplit("/", 1)[0] + f"/{self.database}"
+
+    @property
+    def lake(self) -> Lake:
+        return Lake(self.folder / "lake")
+
+    def environment(self, master: str = "local[*]") -> dict[str, str]:
+        return os.environ | {
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "WAKUPUSH_POSTGRES__DSN": postgres.dsn,
+            "WAKUPUSH_POSTGRES__DSN": self.dsn,
             "WAKUPUSH_PIPELINE__MASTER": master,
-            "WAKUPUSH_PIPELINE__LAKE": str(lake),
-            "WAKUPUSH_PIPELINE__KEYS": str(directory / "keys"),
-            "WAKUPUSH_PIPELINE__REPORTS": str(directory / "reports"),
+            "WAKUPUSH_PIPELINE__LAKE": str(self.lake.folder),
+            "WAKUPUSH_PIPELINE__KEYS": str(self.folder / "keys"),
+            "WAKUPUSH_PIPELINE__REPORTS": str(self.folder / "reports"),
+            "WAKUPUSH_PIPELINE__REPORT_DSN": self.dsn,
         }
-        days = ("--from", str(FIRST))
-        messages = str(round(events / EVENTS_PER_MESSAGE))
-        command("synthesize", "--messages", messages, "--days", str(DAYS), *days, "--into", "postgres", env=environment)
-        command("export", env=environment)
-    stored = Lake(lake).latest()
-    size = sum(file.bytes for file in stored.files)
-    print(f"  {stored.rows} events, {size / 1e6:.0f} MB of Parquet", flush=True)
-    command("report", *days, "--to", str(LAST), env=environment)
-    command("capacity", *days, "--to", str(LAST), env=environment)
-    if find_spec("duckdb"):
-        compare(lake, master)
+
+    def on(self, part: str) -> "Size":
+        """Return the same events with another lake and other reports."""
+        return Size(self.folder / part, self.events, self.postgres)
 
 
-def command(*words: str, env: dict[str, str]) -> None:
-    begin = time.perf_counter()
-    with subprocess.Popen(
-        [sys.executable, "-m", "wakupush", "pipeline", *words],
-        env=env,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    ) as process:
-        peak = Peak(process.pid)
-        _, errors = process.communicate()
-    if process.returncode:
-        sys.exit(errors.decode())
-    print(f"  {words[0]:<12}{time.perf_counter() - begin:7.1f} s{peak.end() / 1e6:9.0f} MB", flush=True)
+def make(size: Size) -> None:
+    with psycopg.connect(size.postgres.dsn, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {size.database}")
+        connection.execute(f"CREATE DATABASE {size.database}")
+    with psycopg.connect(size.dsn, autocommit=True) as connection:
+        runner.migrate(connection)
+        messages = round((1 - SKEW) * size.events / EVENTS_PER_MESSAGE)
+        spread = ("--from", str(FIRST), "--days", str(DAYS))
+        pipeline(size, "synthesize", "--messages", str(messages), *spread, "--into", "postgres")
+        connection.execute("DELETE FROM delivery_events WHERE time >= %s AND time < %s", [EMPTY, EMPTY + timedelta(1)])
+        for start in range(0, round(SKEW * size.events), SKEW_ROWS):
+            connection.execute(_OF_ONE_USER, {"day": BUSY, "start": start, "rows": SKEW_ROWS, "worker": WORKER})
+        connection.execute("VACUUM ANALYZE delivery_events")
+        counts = dict(connection.execute("SELECT time::date, count(*) FROM delivery_events GROUP BY 1").fetchall())
+        most = connection.execute(
+            "SELECT count(*) FROM delivery_events WHERE key_pseudonym IS NOT NULL GROUP BY key_pseudonym"
+            " ORDER BY 1 DESC LIMIT 1"
+        ).fetchone()
+    assert EMPTY not in counts
+    print(f"  {sum(counts.values()):,} events on {len(counts)} days, {most[0]:,} of one user", flush=True)
 
 
-class Peak:
-    """Watches the resident memory of a process and its children."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid, self._peak, self._over = pid, 0, threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.2):
-            try:
-                root = psutil.Process(self._pid)
-                each = [process.memory_info().rss for process in (root, *root.children(recursive=True))]
-            except psutil.NoSuchProcess:
-                continue
-            self._peak = max(self._peak, sum(each))
-
-    def end(self) -> int:
-        self._over.set()
-        self._thread.join()
-        return self._peak
+#: Half a day of a user who is sent far too much: admitted, one event a message.
+_OF_ONE_USER = """
+INSERT INTO delivery_events (time, schema_version, kind, queue, latency, platform, batch_size, worker, trace_id,
+    key_pseudonym, installation_pseudonym)
+SELECT %(day)s::date + (number * 43.2) * interval '1 millisecond', 1, 'admitted', 'dispatch', 0.02, 'ios', 1,
+    %(worker)s, left(encode(sha256(number::text::bytea), 'hex'), 16), sha256('one user'), sha256('one device')
+FROM generate_series(%(start)s::int, %(start)s::int + %(rows)s::int - 1) AS number
+"""
 
 
-def compare(folder: Path, master: str) -> None:
-    """Make the same five tables by DuckDB and by Spark, from the same files."""
-    import duckdb  # noqa: PLC0415 - may be missing
+def export(size: Size, master: str = "local[*]", others: Callable[[], list[int]] = list) -> None:
+    rmtree(size.lake.folder, ignore_errors=True)
+    pipeline(size, "export", master=master, others=others)
+    stored = size.lake.latest()
+    megabytes = sum(file.bytes for file in stored.files) / 1e6
+    print(f"  {stored.rows:,} events, {megabytes:.0f} MB of Parquet in {len(stored.files)} files", flush=True)
 
-    from pipeline.session import spark_session  # noqa: PLC0415 - sets up Spark's environment
 
-    lake = Lake(folder)
-    files = lake.latest().files
-    begin = time.perf_counter()
-    database = duckdb.connect(config={"threads": 2})
-    paths = [str(folder / file.path) for file in files]
-    database.read_parquet(paths, hive_partitioning=True).create_view("events")
-    counts = {name: len(database.execute(DUCKDB[name].replace("PEOPLE", PEOPLE)).fetchall()) for name in COMPARED}
-    print(f"  DuckDB      {time.perf_counter() - begin:7.1f} s for {len(COMPARED)} tables", flush=True)
-    begin = time.perf_counter()
-    with spark_session(PipelineSettings(master=master)) as spark:
-        started = time.perf_counter()
-        events = lake.read(spark, files)
-        for table in TABLES:
-            if table.name in COMPARED and len(table.build(events, 28).collect()) != counts[table.name]:
-                sys.exit(f"{table.name}: Spark and DuckDB do not agree")
-        print(
-            f"  Spark       {time.perf_counter() - started:7.1f} s for them, after {started - begin:.1f} s to start",
-            flush=True,
-        )
+def report(size: Size, master: str = "local[*]", others: Callable[[], list[int]] = list) -> None:
+    pipeline(size, "report", *REPORTED, master=master, others=others)
+    with psycopg.connect(size.dsn, row_factory=dict_row) as connection:
+        rows = {table.name: connection.execute(f"SELECT * FROM {SCHEMA}.{table.name}").fetchall() for table in TABLES}
+    for row in rows["unusual_daily"]:
+        del row["pseudonym"]  # another one in each lake
+    text = json.dumps({name: engines.in_order(of_table) for name, of_table in rows.items()})
+    (size.folder / "report.json").write_text(text)
+
+
+def capacity(size: Size) -> None:
+    pipeline(size, "capacity", *REPORTED)
+
+
+def standalone(size: Size) -> None:
+    own = size.on("standalone")
+    own.folder.mkdir(exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="wakupush-cluster-") as directory,
+        _watched() as started,
+        cluster(Path(directory)) as master,
+    ):
+        export(own, master, others=started)
+        report(own, master, others=started)
+    same_rows(size.folder / "report.json", own.folder / "report.json")
+
+
+def same_rows(one: Path, other: Path) -> None:
+    """End unless two files have the same rows of every table."""
+    rows, others = (json.loads(path.read_text()) for path in (one, other))
+    if wrong := [name for name in rows if rows[name] != others[name]]:
+        sys.exit(f"{one} and {other} do not agree on {', '.join(wrong)}")
+    print(f"  the same {sum(map(len, rows.values())):,} rows", flush=True)
 
 
 @contextmanager
-def standalone() -> Iterator[str]:
-    """Run a master and two workers of one core each on loopback."""
-    import pyspark  # noqa: PLC0415 - may be missing
+def _watched() -> Iterator[Callable[[], list[int]]]:
+    """Yield what returns the processes that were started in the block: the cluster's."""
+    before = {child.pid for child in psutil.Process().children()}
+    yield lambda: [child.pid for child in psutil.Process().children() if child.pid not in before]
 
-    port = free_port()
-    master = f"spark://127.0.0.1:{port}"
-    program = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-    environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_WORKER_DIR": tempfile.mkdtemp()}
-    common = ("--host", "127.0.0.1", "--webui-port", "0")
-    commands = [(program, "org.apache.spark.deploy.master.Master", *common, "--port", str(port))]
-    commands += [
-        (program, "org.apache.spark.deploy.worker.Worker", *common, "--cores", "1", "--memory", "2g", master)
-    ] * 2
-    with tempfile.TemporaryFile("w+") as log, ExitStack() as stack:
-        processes = [
-            stack.enter_context(subprocess.Popen(each, env=environment, stdout=log, stderr=log)) for each in commands
-        ]
 
-        def registered() -> bool:
-            log.seek(0)
-            return log.read().count("Successfully registered with master") == len(commands) - 1
+def compare(size: Size) -> None:
+    paths = {engine: size.folder / f"{engine}.json" for engine in engines.ENGINES}
+    for engine, path in paths.items():
+        words = ("benchmarks.engines", engine, str(size.lake.folder), str(path))
+        told = command(size, engine, *words, environment=size.environment())
+        ready, tables = map(float, told.split())
+        print(f"    of which {ready:.1f} s to start, {tables:.1f} s for the tables", flush=True)
+    same_rows(*paths.values())
 
-        try:
-            wait_until(registered, timeout=180, what="two workers")
-            yield master
-        finally:
-            for process in processes:
-                process.terminate()
+
+STEPS: dict[str, Callable[[Size], None]] = {
+    "make": make,
+    "export": export,
+    "report": report,
+    "capacity": capacity,
+    "standalone": standalone,
+    "engines": compare,
+}
+
+
+def pipeline(size: Size, *words: str, master: str = "local[*]", others: Callable[[], list[int]] = list) -> None:
+    name = words[0] if master.startswith("local") else f"{words[0]}, cluster"
+    command(size, name, "wakupush", "pipeline", *words, environment=size.environment(master), others=others)
+
+
+def command(
+    size: Size, name: str, *words: str, environment: dict[str, str], others: Callable[[], list[int]] = list
+) -> str:
+    """Run a module of Python, tell its time and memory, and return what it printed."""
+    known = others()
+    begin = time.perf_counter()
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen([sys.executable, "-m", *words], env=environment, stdout=subprocess.PIPE, stderr=errors) as run,
+    ):
+        with Peak([run.pid, *known]) as peak:
+            told, _ = run.communicate()
+        seconds = time.perf_counter() - begin
+        if run.returncode:
+            errors.seek(0)
+            sys.exit(errors.read().decode())
+    found = {
+        "events": size.events,
+        "name": name,
+        "seconds": round(seconds, 1),
+        "cpu_seconds": round(peak.cpu_seconds, 1),
+        "megabytes": round(peak.bytes / 1e6),
+    }
+    print(
+        f"  {name:<18}{seconds:8.1f} s{found['cpu_seconds']:8.1f} s of CPU{found['megabytes']:8} MB",
+        flush=True,
+    )
+    with (size.folder / "results.json").open("a") as stream:
+        stream.write(json.dumps(found) + "\n")
+    return told.decode()
+
+
+class Peak:
+    """Watches the resident memory and CPU time of processes and of all that they start."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self.bytes = 0
+        self._cpu: dict[int, list[float]] = {}
+        self._pids, self._over = pids, threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    @property
+    def cpu_seconds(self) -> float:
+        return sum(last - first for first, last in self._cpu.values())
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        old = set(self._pids[1:])  # what they did before does not count
+        while not self._over.wait(0.2):
+            memory = 0
+            for process in _family(self._pids):
+                with suppress(psutil.NoSuchProcess):
+                    memory += process.memory_info().rss
+                    times = process.cpu_times()
+                    used = times.user + times.system
+                    self._cpu.setdefault(process.pid, [used if process.pid in old else 0.0, used])[1] = used
+            self.bytes = max(self.bytes, memory)
+
+
+def _family(pids: list[int]) -> Iterator[psutil.Process]:
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            root = psutil.Process(pid)
+            yield root
+            yield from root.children(recursive=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=10_000_000)
+    parser.add_argument("--in", dest="folder", type=Path)
+    parser.add_argument("step", nargs="*", choices=[*STEPS, []])
+    options = parser.parse_args()
+    with ExitStack() as stack:
+        folder = stack.enter_context(
+            nullcontext(options.folder) if options.folder else tempfile.TemporaryDirectory(prefix="wakupush-pipeline-")
+        )
+        folder = Path(folder)
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)  # Postgres runs as another user
+        postgres = stack.enter_context(PostgresServer(folder / "postgres", fsync=False))
+        for step in options.step or STEPS:
+            for events in (options.events // 10, options.events):
+                own = folder / str(events)
+                own.mkdir(exist_ok=True)
+                print(f"{step}, {events:,} events", flush=True)
+                STEPS[step](Size(own, events, postgres))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
@@ -44,6 +44,8 @@ CONCURRENCY: Final = 2
 LEAST_REPLICAS: Final = 2
 #: The share of the time that a process may work: the rest is for what the model does not know.
 USE: Final = 0.7
+#: Notifications that gorush holds, as the chart has it.
+GORUSH_QUEUE: Final = 8192
 _MOST_PROCESSES: Final = 4096
 _HOUR: Final = 3600
 _P99: Final = 0.99
@@ -61,8 +63,9 @@ class Question:
     gorush: float
     #: As `COSTS`.
     costs: Mapping[str, float]
-    #: Posts that a dispatch process keeps open at the same time.
+    #: Posts that a dispatch process keeps open at the same time, and notifications of each at most.
     connections: int
+    notifications: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,32 +316,52 @@ def describe(plan: Plan) -> str:
             f"# {pool.queue:<13}{pool.messages:>9,}{1000 * pool.cost:>9.2f}"
             f"{replicas[busiest]:>8} ({_hour_name(busiest)}){min(replicas.values()):>7}  {tested}"
         )
-    lines += ["components:"]
-    for pool in plan.pools:
-        lines += [f"  {pool.queue}:", f"    concurrency: {CONCURRENCY}", "    autoscaling:"]
-        lines += [f"      {name}: {value}" for name, value in values(pool, question).items()]
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n" + yaml_of(values(plan))
 
 
-def values(pool: Pool, question: Question) -> dict[str, int]:
-    """Return what the chart wants to know of a pool's scaling.
+def values(plan: Plan) -> dict[str, Any]:
+    """Return what the chart wants to know, as its values.yaml has it.
 
-    A replica works off its threshold of messages within the wanted wait; the age that adds a replica is no shorter than
-    a second, because KEDA looks every few.
+    Gorush has to hold what all dispatch processes post at the same time, or it never answers.
     """
+    components = {pool.queue: _component(pool, plan.question) for pool in plan.pools}
+    found: dict[str, Any] = {"components": components}
+    if DISPATCH.name in components:
+        pods = max(components[DISPATCH.name]["replicas"], components[DISPATCH.name]["autoscaling"]["maxReplicas"])
+        posted = pods * CONCURRENCY * plan.question.connections * plan.question.notifications
+        found["gorush"] = {"queueNum": max(GORUSH_QUEUE, posted)}
+    return found
+
+
+def _component(pool: Pool, question: Question) -> dict[str, Any]:
+    """Return the values of a pool: a process works off its threshold of messages within the wanted wait."""
     replicas = pool.replicas.values()
     most = max(replicas, default=LEAST_REPLICAS)
     least = min(replicas, default=LEAST_REPLICAS)
-    messages = max(1, math.floor(question.wait * CONCURRENCY * USE / pool.cost)) if pool.cost else 1
+    messages = max(1, math.floor(question.wait * USE / pool.cost)) if pool.cost else 1
     return {
-        "minReplicas": least,
-        # What comes once in a while is more than what came in these days.
-        "maxReplicas": max(least + 1, math.ceil(1.5 * most)),
-        "fallbackReplicas": most,
-        "messages": messages,
-        "oldestSeconds": max(1, math.ceil(question.wait)),
-        "tasks": max(1, math.floor(messages / max(1.0, pool.batch))),
+        "replicas": most,
+        "concurrency": CONCURRENCY,
+        "autoscaling": {
+            "minReplicas": least,
+            # What comes once in a while is more than what came in these days.
+            "maxReplicas": max(least + 1, math.ceil(1.5 * most)),
+            "messagesPerProcess": messages,
+            "tasks": max(1, math.floor(messages * CONCURRENCY / max(1.0, pool.batch))),
+            "fallbackReplicas": most,
+        },
     }
+
+
+def yaml_of(values: Mapping[str, Any], indent: str = "") -> str:
+    """Return names and numbers within each other as YAML."""
+    lines = []
+    for name, value in values.items():
+        if isinstance(value, dict):
+            lines += [f"{indent}{name}:", yaml_of(value, f"{indent}  ")]
+        else:
+            lines.append(f"{indent}{name}: {value}")
+    return "\n".join(lines)
 
 
 def _hour_name(hour: int) -> str:

@@ -45,6 +45,8 @@ GRACE_SECONDS: Final = 86_400
 SNAPSHOTS_KEPT: Final = 50
 #: Files of a day and kind above which they become one before the day is over.
 MOST_FILES: Final = 24
+#: Events that compaction writes anew in one commit, unless a day and kind alone has more.
+MOST_ROWS: Final = 2_000_000
 _MAGIC: Final = b"PAR1"
 _DAMAGED: Final = re.compile(r"events/batch=[^\s:?*]+?\.parquet")
 
@@ -244,34 +246,41 @@ class Lake:
     def compact(self, spark: SparkSession, today: date) -> tuple[Snapshot, tuple[File, ...]]:
         """Make one file of the several of a day and kind, once the day is over or they are many.
 
-        Each day is a commit of its own. Damaged files are left as they are.
+        Days are taken together as long as they have few events, and committed. Damaged files, and those beside them,
+        are left as they are.
 
         Returns:
             The new state, and the damaged files.
         """
         snapshot = self.latest()
-        groups: dict[tuple[date, str], list[File]] = {}
-        for file in snapshot.files:
-            groups.setdefault((file.day, file.kind), []).append(file)
-        many = {
-            key: files
-            for key, files in groups.items()
-            if len(files) > (1 if key[0] < today else MOST_FILES) and all(map(self._is_whole, files))
-        }
-        broken = tuple(file for file in snapshot.files if not self._is_whole(file))
-        for day in sorted({day for day, _ in many}):
-            old = [file for (each, _), files in many.items() if each == day for file in files]
-            new, damaged = self.over(spark, old, self.write)
-            if damaged:
+        broken = [file for file in snapshot.files if not self._is_whole(file)]
+        many = [
+            files
+            for files in _by_day_and_kind(snapshot.files)
+            if len(files) > _most(files[0].day, today) and not set(files) & set(broken)
+        ]
+        for old in _taken_together(many, MOST_ROWS):
+            left = old
+            while left:
+                new, damaged = self.over(spark, left, self.write)
+                if not damaged:
+                    snapshot = self._replace(snapshot, left, new)
+                    break
                 broken += damaged
-                continue
-            if sum(file.rows for file in new) != sum(file.rows for file in old):
-                raise PipelineError(f"the files of {day} do not have the rows that the log says: see docs/pipeline.md")
-            gone = {file.path for file in old}
-            kept = tuple(file for file in snapshot.files if file.path not in gone)
-            snapshot = replace(snapshot, number=snapshot.number + 1, files=kept + new)
-            self.commit(snapshot)
-        return snapshot, broken
+                beside = {(file.day, file.kind) for file in damaged}
+                left = [file for file in left if (file.day, file.kind) not in beside]
+        return snapshot, tuple(broken)
+
+    def _replace(self, snapshot: Snapshot, old: list[File], new: tuple[File, ...]) -> Snapshot:
+        """Commit new files in the place of old ones with the same events."""
+        if sum(file.rows for file in new) != sum(file.rows for file in old):
+            days = ", ".join(sorted({str(file.day) for file in old}))
+            raise PipelineError(f"the files of {days} do not have the rows that the log says: see docs/pipeline.md")
+        gone = {file.path for file in old}
+        kept = tuple(file for file in snapshot.files if file.path not in gone)
+        snapshot = replace(snapshot, number=snapshot.number + 1, files=kept + new)
+        self.commit(snapshot)
+        return snapshot
 
     def forget(self, before: date) -> int:
         """Drop the days before a day; return how many events that were."""
@@ -297,6 +306,33 @@ class Lake:
         for path in sorted(self._log.glob("[0-9]*.json"))[:-SNAPSHOTS_KEPT]:
             path.unlink()
         return swept
+
+
+def _by_day_and_kind(files: Iterable[File]) -> list[list[File]]:
+    """Return the files of each day and kind, in the order of days."""
+    groups: dict[tuple[date, str], list[File]] = {}
+    for file in files:
+        groups.setdefault((file.day, file.kind), []).append(file)
+    return [groups[key] for key in sorted(groups)]
+
+
+def _most(day: date, today: date) -> int:
+    """Return how many files of a kind a day may have."""
+    return 1 if day < today else MOST_FILES
+
+
+def _taken_together(groups: Iterable[list[File]], rows: int) -> list[list[File]]:
+    """Join groups of files, in their order, up to some rows; a group is never cut."""
+    taken: list[list[File]] = []
+    room = 0
+    for group in groups:
+        needed = sum(file.rows for file in group)
+        if not taken or needed > room:
+            taken.append([])
+            room = rows
+        taken[-1] += group
+        room -= needed
+    return taken
 
 
 def days_between(first: date, last: date) -> list[date]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
 
 from pipeline import synthesize
 from pipeline.errors import PipelineError
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from pipeline.synthesize import Plan
     from wakupush.settings import Settings
 
-from datetime import timedelta
+#: Made-up events that are written in one transaction.
+ROWS_AT_ONCE: Final = 1000
 
 
 def into_lake(spark: SparkSession, settings: Settings, plan: Plan) -> int:
@@ -60,7 +62,7 @@ def into_postgres(spark: SparkSession, settings: Settings, plan: Plan) -> int:
             for offset in range(0, plan.days + 1, maintenance.DAYS_AHEAD):
                 maintenance.create_partitions(connection, plan.first_day + timedelta(days=offset))
         events = synthesize.events(spark, plan)
-        events.write.format("jdbc").options(**jdbc_options(connection)).option("dbtable", "delivery_events").option(
-            "batchsize", "5000"
-        ).mode("append").save()
+        options = jdbc_options(connection) | {"dbtable": "delivery_events", "batchsize": str(ROWS_AT_ONCE)}
+        # Without a level each batch is a transaction, as a worker's batch is: the export takes whole transactions.
+        events.write.format("jdbc").options(**options, isolationLevel="NONE").mode("append").save()
         return exporting.count(connection, 0, (1 << 63) - 1)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import contextmanager
 from importlib import resources
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 OLDEST_JAVA: Final = 17
 #: Postgres's JDBC driver, which Spark resolves by itself unless a jar is given.
 JDBC_DRIVER: Final = "org.postgresql:postgresql:42.7.7"
+JDBC_DRIVER_SHA256: Final = "157963d60ae66d607e09466e8c0cdf8087e9cb20d0159899ffca96bca2528460"
 
 
 def missing_parts() -> str | None:
@@ -128,6 +131,24 @@ def telling_tasks(spark: SparkSession, progress: Callable[[int, int], None], eve
     finally:
         over.set()
         thread.join()
+
+
+def fetch_driver(jar: str) -> None:
+    """Let Spark resolve Postgres's JDBC driver, and put it at a path, for `WAKUPUSH_PIPELINE__JDBC_JAR`.
+
+    Raises:
+        PipelineError: what came has another hash.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
+
+    with tempfile.TemporaryDirectory() as resolved:
+        options = {"spark.jars.packages": JDBC_DRIVER, "spark.jars.ivy": resolved, "spark.ui.enabled": "false"}
+        SparkSession.builder.master("local[1]").config(map=options).getOrCreate().stop()
+        [found] = Path(resolved).glob("jars/org.postgresql_*.jar")
+        content = found.read_bytes()
+    if hashlib.sha256(content).hexdigest() != JDBC_DRIVER_SHA256:
+        raise PipelineError(f"{JDBC_DRIVER} is not the one that was pinned")
+    Path(jar).write_bytes(content)
 
 
 def _driver(settings: PipelineSettings) -> dict[str, str]:

@@ -31,6 +31,8 @@ _HOURS: Final = (12, 8, 5, 4, 4, 6, 12, 24, 38, 46, 50, 54, 58, 55, 52, 50, 52, 
 _WEEKDAYS: Final = (1.0, 1.02, 1.04, 1.03, 1.1, 0.9, 0.82)
 #: Messages of a user in the whole time, on average.
 _MESSAGES_PER_USER: Final = 40
+#: Messages that a task makes, about.
+_TASK_MESSAGES: Final = 20_000
 _OUTAGE_MINUTES: Final = (10, 120)
 _MOST_ATTEMPTS: Final = 10
 _PERCENT: Final = 100
@@ -128,7 +130,9 @@ def _messages(spark: SparkSession, plan: Plan) -> DataFrame:
     size = _chance(plan.seed, "size", "id")
     hours = spark.createDataFrame(plan.hours(), "hour BIGINT, first BIGINT, last BIGINT")
     return (
-        hours.repartition(max(2, spark.sparkContext.defaultParallelism), "hour")
+        # By time, so that what is written in order comes about as it happened.
+        hours.repartitionByRange(max(spark.sparkContext.defaultParallelism, plan.messages // _TASK_MESSAGES), "hour")
+        .sortWithinPartitions("hour")
         .select("hour", F.explode(F.expr("sequence(first, last - 1)")).alias("id"))
         .withColumn("seen", F.col("hour") + F.floor(3600 * _chance(plan.seed, "second", "id")))
         .withColumn(

@@ -97,6 +97,7 @@ def capacity(
             gorush=gorush / 1000,
             costs=planning.costs(cost or []),
             connections=settings.gorush.concurrency,
+            notifications=settings.gorush.batch_size,
         )
         plan = planning.run(spark, settings, days, question, progress)
     _warn_of_damaged([f"{file.path} ({file.rows} events)" for file in plan.damaged])
@@ -173,7 +174,7 @@ def warm_topics() -> None:
 
 @app.command()
 def synthesize(
-    messages: Annotated[int, typer.Option(help="Messages; each makes about four events.", min=1)] = 100_000,
+    messages: Annotated[int, typer.Option(help="Messages; each makes about seven events.", min=1)] = 100_000,
     days: Annotated[int, typer.Option(help="Days that they spread over, up to yesterday.", min=1, max=3660)] = 28,
     seed: Annotated[int, typer.Option(help="The same seed makes the same events.")] = 1,
     first: FirstDay = None,
@@ -181,14 +182,20 @@ def synthesize(
 ) -> None:
     """Make up events of a server: daily and weekly load, group chats, outages, dead tokens."""
     from pipeline import made_up
-    from pipeline.session import spark_session
+    from pipeline.session import spark_session, telling_tasks
     from pipeline.synthesize import Plan
 
     begin = _day(first) or datetime.now(UTC).date() - timedelta(days=days)
     plan = Plan(seed=seed, messages=messages, first_day=begin, days=days)
-    with _settings() as settings, spark_session(settings.pipeline, postgres=into is Target.POSTGRES) as spark:
-        write = made_up.into_lake if into is Target.LAKE else made_up.into_postgres
-        typer.echo(f"{write(spark, settings, plan)} events made up, into {into.value}")
+    write = made_up.into_lake if into is Target.LAKE else made_up.into_postgres
+    with (
+        _settings() as settings,
+        spark_session(settings.pipeline, postgres=into is Target.POSTGRES) as spark,
+        _bar("tasks") as progress,
+        telling_tasks(spark, progress),
+    ):
+        count = write(spark, settings, plan)
+    typer.echo(f"{count} events made up, into {into.value}")
 
 
 @contextmanager

@@ -298,6 +298,14 @@ class PipelineSettings(Group):
     shuffle_partitions: Count = 8
     """Parts that Spark shuffles in; four for each core of a large cluster."""
 
+    @field_validator("lake", "keys", "reports")
+    @classmethod
+    def _is_a_folder(cls, folder: Path) -> Path:
+        # Without this, s3a://bucket would be a folder of that name.
+        if re.match("[a-z][a-z0-9+.-]*:/", str(folder)):
+            raise PydanticCustomError("folder", "a folder is expected; object stores are not supported (ADR 23)")
+        return folder
+
 
 class Settings(BaseSettings):
     """All settings; see `load_settings`."""

@@ -31,6 +31,7 @@ OWNED_FIELDS = {
     ("postgres", "dsn"),
     ("gorush", "url"),
     ("gorush", "feedback_secret"),
+    *(("pipeline", name) for name in ("lake", "keys", "reports", "report_dsn", "jdbc_jar")),
 }
 
 

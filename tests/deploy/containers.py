@@ -42,6 +42,9 @@ if [ -n "$SECRETS" ]; then
     mount --bind "$SECRETS" "$MERGED/run/secrets"
 fi
 mount -o remount,ro "$MERGED/run"
+if [ -n "$VOLUME" ]; then
+    mount --bind "$VOLUME" "$MERGED/volume"
+fi
 exec chroot "$MERGED" /usr/bin/setpriv --reuid "$RUN_UID" --regid "$RUN_GID" --clear-groups \\
     --bounding-set=-all --inh-caps=-all --no-new-privs /usr/bin/env -i "$@"
 """
@@ -92,11 +95,12 @@ class Builder:
         ]
 
     def build(self) -> dict[str, Stage]:
-        stage = base = self._base()
+        bases = {"${PYTHON}": self._base(), "${JAVA}": self._java()}
+        stage = bases["${PYTHON}"]
         for instruction, text in instructions(DOCKERFILE.read_text()):
             if instruction == "FROM":
                 parent, name = text.split(" AS ")
-                stage = self._stage(name, base if parent == "${PYTHON}" else self.stages[parent])
+                stage = self._stage(name, bases[parent] if parent in bases else self.stages[parent])
             else:
                 self._apply(stage, instruction, text)
         return self.stages
@@ -137,6 +141,15 @@ class Builder:
         path = f"{python.parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         return Stage("base-image", [layer], env={"PATH": path})
 
+    def _java(self) -> Stage:
+        """An image of Java, with that of this machine where such images have it."""
+        layer = self.directory / "layers" / "java-image"
+        if java := shutil.which("java"):
+            home = Path(os.path.realpath(java)).parents[1]
+            # What is elsewhere on this machine comes along: its configuration, and certificates.
+            shutil.copytree(home, layer / "opt/java/openjdk", ignore_dangling_symlinks=True)
+        return Stage("java-image", [layer])
+
     def _stage(self, name: str, parent: Stage) -> Stage:
         layer = self.directory / "layers" / name
         layer.mkdir(parents=True)
@@ -150,7 +163,10 @@ class Builder:
         sources = list(words)
         target = sources.pop()
         if sources[0].startswith("--from="):
-            source_root = self.stages[sources.pop(0).removeprefix("--from=")].layers[0]
+            stage_root = self.stages[sources.pop(0).removeprefix("--from=")].layers
+            source_root = next(
+                layer for layer in stage_root if all((layer / source.lstrip("/")).exists() for source in sources)
+            )
         else:
             for source in sources:
                 assert any(fnmatch(source, allowed) for allowed in self._allowed), f".dockerignore hides {source}"
@@ -167,6 +183,7 @@ class Builder:
                 shutil.copy2(path, destination)
 
     def _run(self, stage: Stage, text: str) -> None:
+        text = re.sub(r"^(--mount=type=cache\S*\s+)+", "", text)  # this machine's own caches are seen
         client = {name: value for name, value in os.environ.items() if _CLIENT.match(name)}
         env = [f"{name}={value}" for name, value in ({"HOME": "/root"} | client | stage.env).items()]
         lower = ":".join(map(str, [*stage.layers[1:], "/"]))
@@ -185,28 +202,45 @@ class Builder:
         assert result.returncode == 0, f"{stage.name}: RUN {text}\n{result.stdout}\n{result.stderr}"
 
     def container(
-        self, stage: Stage, command: list[str], env: dict[str, str], *, user: str = "", secrets: Path | None = None
+        self,
+        stage: Stage,
+        command: list[str],
+        env: dict[str, str],
+        *,
+        user: str = "",
+        secrets: Path | None = None,
+        volume: Path | None = None,
     ) -> tuple[list[str], dict[str, str]]:
-        """Return the command and environment that run `command` in a read-only container of the image."""
+        """Return the command and environment that run `command` in a read-only container of the image.
+
+        Secrets are at /run/secrets, the volume at /volume.
+        """
         uid, gid = (user or stage.user).split(":")
         inside = [f"{name}={value}" for name, value in (stage.env | env).items()]
         outside = {
             "PATH": os.environ["PATH"],
             # No upper layer: nothing can be written.
-            "OVERLAY": "lowerdir=" + ":".join(map(str, [*stage.layers, "/"])),
+            "OVERLAY": "lowerdir=" + ":".join(map(str, [self._mount_point(), *stage.layers, "/"])),
             "MERGED": str(fresh(self.directory, "merged")),
             "SECRETS": str(secrets or ""),
+            "VOLUME": str(volume or ""),
             "RUN_UID": uid,
             "RUN_GID": gid,
         }
         in_workdir = ["sh", "-c", f'cd {shlex.quote(stage.workdir)}; exec "$@"', "run"]
         return [*_IN_NAMESPACE, _RUN, "run", *inside, *in_workdir, *command], outside
 
+    def _mount_point(self) -> Path:
+        """A layer that has the folder that a volume is mounted on."""
+        layer = self.directory / "layers" / "mount-point"
+        (layer / "volume").mkdir(parents=True, exist_ok=True)
+        return layer
+
 
 @contextmanager
 def memory(directory: Path) -> Iterator[Path]:
     """A file system of its own at a directory, in memory."""
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755,size=2g", "tmpfs", directory], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755,size=5g", "tmpfs", directory], check=True)
     try:
         yield directory
     finally:

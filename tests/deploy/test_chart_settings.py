@@ -34,7 +34,10 @@ NEEDS = {
         | {"WAKUPUSH_GORUSH__URL"},
         None,
     ),
-    "pipeline": ({"WAKUPUSH_POSTGRES__DSN"}, None),
+    "pipeline": (
+        {"WAKUPUSH_POSTGRES__DSN", "WAKUPUSH_PIPELINE__LAKE", "WAKUPUSH_PIPELINE__REPORTS"},
+        None,
+    ),
 }
 NEEDS["query"] = NEEDS["registration"]
 NEEDS["dispatch"] = (NEEDS["registration"][0] | {"WAKUPUSH_GORUSH__URL"}, "worker")
@@ -43,11 +46,13 @@ HOLDERS = {
     "WAKUPUSH_POSTGRES__DSN": NEEDS.keys() - {"ingest"},
     "WAKUPUSH_REDIS__URL": NEEDS.keys() - {"migrate", "feedback", "pipeline"},
     "WAKUPUSH_GORUSH__FEEDBACK_SECRET": {"feedback"},
+    "WAKUPUSH_PIPELINE__REPORT_DSN": {"pipeline"},
 }
 SECRETS = {
     "WAKUPUSH_REDIS__URL": "rediss://:secret@redis.example.org:6380/0",
     "WAKUPUSH_POSTGRES__DSN": "postgresql://wakupush:secret@postgres.example.org/wakupush",
     "WAKUPUSH_GORUSH__FEEDBACK_SECRET": "0123456789abcdef",
+    "WAKUPUSH_PIPELINE__REPORT_DSN": "postgresql://reports:secret@postgres.example.org/reports",
 }
 
 
@@ -137,9 +142,7 @@ def commands():
 @pytest.mark.parametrize("name", VALUES)
 def test_arguments_are_commands_of_the_program(name):
     known = commands()
-    for component, args, _ in environments(name):
-        if component == "pipeline":
-            continue  # its image and its command are not part of this repository yet
+    for _, args, _ in environments(name):
         words = tuple(word for word in args if not word.startswith("-"))
         assert words[:2] in known or words[:1] in known - {("ingest",)}, args
 

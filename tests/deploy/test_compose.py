@@ -224,11 +224,13 @@ def test_the_linter_can_fail(tmp_path):
 
 def test_images_are_pinned_small_and_not_root():
     steps = instructions(DOCKERFILE.read_text())
-    base = next(text for instruction, text in steps if instruction == "ARG").removeprefix("PYTHON=")
-    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", base)
+    bases = dict(text.split("=") for instruction, text in steps if instruction == "ARG")
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", bases.pop("PYTHON"))
+    assert re.fullmatch(r"eclipse-temurin:17\.\d+\.\d+_\d+-jre-\w+", bases.pop("JAVA"))
+    assert not bases
     froms = [text.split(" AS ") for instruction, text in steps if instruction == "FROM"]
     names = [name for _, name in froms]
-    assert all(parent == "${PYTHON}" or parent in names for parent, _ in froms)
+    assert all(parent in {"${PYTHON}", "${JAVA}", *names} for parent, _ in froms)
     for instruction, text in steps:
         if instruction == "RUN" and "pip install" in text:
             # By hash, or without dependencies from what was built before; never compiled.

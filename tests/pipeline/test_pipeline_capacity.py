@@ -4,6 +4,7 @@ from datetime import date, timedelta
 
 import happenings
 import pytest
+import yaml
 from happenings import FIRST, LAST, day_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,11 @@ from pipeline.lake import Lake
 
 def question(**changes):
     return Question(
-        **({"wait": 0.25, "users": 1.0, "gorush": 0.05, "costs": capacity.COSTS, "connections": 16} | changes)
+        **(
+            {"wait": 0.25, "users": 1.0, "gorush": 0.05, "costs": capacity.COSTS}
+            | {"connections": 16, "notifications": 50}
+            | changes
+        )
     )
 
 
@@ -77,7 +82,7 @@ def test_costs_are_read():
 
 
 def test_load_is_that_of_a_plain_count(spark, connection, dsn, make_settings):
-    events = happenings.make(300)
+    events = happenings.make(150)
     happenings.write(connection, events)
     settings = make_settings(dsn)
     export.run(spark, settings, ignore)
@@ -132,13 +137,13 @@ def test_a_plan_holds_on_the_half_that_it_did_not_see(spark, made):
     assert sum(twice.pools[-1].processes.values()) > sum(dispatch.processes.values())
     with pytest.raises(PipelineError, match="two or more"):
         capacity.run(spark, settings, (days[0], days[0]), asked, ignore)
-    text = capacity.describe(plan)
-    assert "components:" in text
-    scaling = values(dispatch, asked)
+    told = yaml.safe_load(capacity.describe(plan))
+    assert told == values(plan)
+    scaling = told["components"]["dispatch"]["autoscaling"]
     assert scaling["minReplicas"] <= scaling["fallbackReplicas"] < scaling["maxReplicas"]
-    assert scaling["messages"] == int(asked.wait * CONCURRENCY * USE / dispatch.cost)
-    for name, value in scaling.items():
-        assert f"      {name}: {value}" in text
+    assert scaling["messagesPerProcess"] == int(asked.wait * USE / dispatch.cost)
+    assert told["components"]["dispatch"]["replicas"] == max(dispatch.replicas.values())
+    assert told["gorush"]["queueNum"] >= scaling["maxReplicas"] * CONCURRENCY * 16 * 50
 
 
 def test_made_up_events_are_the_same_for_the_same_seed_however_many_make_them(spark, made):

@@ -30,7 +30,7 @@ def call(monkeypatch, tmp_path, spark):
 
 def test_make_up_export_report_and_plan(call, monkeypatch, dsn, tmp_path):
     monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", dsn)
-    told = call("synthesize", "--messages", "300", "--days", "4", "--into", "postgres")
+    told = call("synthesize", "--messages", "120", "--days", "3", "--into", "postgres")
     count = int(told.split("events made up")[0].split()[-1])
     told = call("export")
     assert f"{count} of {count} events" in told
@@ -62,6 +62,25 @@ def test_without_java_and_without_pyspark(monkeypatch, tmp_path):
     assert "is not Java 17 or newer" in session.missing_parts()
     monkeypatch.setattr(session, "find_spec", lambda _: None)
     assert session.missing_parts() == "pyspark is not installed: install wakupush[pipeline]"
+
+
+def test_a_command_without_java_says_so(call, monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    for command in ("export", "report", "capacity", "synthesize"):
+        assert call(command, expect=2).strip() == (
+            "wakupush: there is no Java: install Java 17, or name its folder in JAVA_HOME"
+        )
+
+
+def test_tasks_are_told_while_spark_is_at_them(spark):
+    told = []
+    with session.telling_tasks(spark, lambda done, total: told.append((done, total)), every=0.01):
+        spark.range(0, 2_000_000, 1, 8).selectExpr("sum(hash(id))").collect()
+    assert len(told) > 2
+    assert all(0 <= done <= total for done, total in told)
+    of_the_first_stage = [done for done, total in told if total == 8]
+    assert of_the_first_stage == sorted(of_the_first_stage)
+    assert len(set(of_the_first_stage)) > 2
 
 
 def test_a_jar_that_is_not_there_is_told(make_settings, tmp_path):

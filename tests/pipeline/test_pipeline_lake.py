@@ -106,15 +106,35 @@ def test_compaction_keeps_every_row_and_the_files_until_nobody_reads_them(spark,
     assert attempts(spark, lake) == [0, 1, 2, 10, 10, 10]
 
 
-def test_damaged_files_are_left_alone_by_compaction(spark, lake):
+@pytest.mark.parametrize("damage", ["cut off", "inside"])
+def test_damaged_files_are_left_alone_by_compaction(spark, lake, damage):
+    other = DAY + timedelta(days=1)
     for number in range(2):
-        commit(lake, lake.write(frame(spark, [("attempt", DAY, number)])))
-    broken = lake.latest().files[0]
-    (lake.folder / broken.path).write_bytes(b"PAR1")
-    snapshot, damaged = lake.compact(spark, DAY + timedelta(days=1))
+        commit(lake, lake.write(frame(spark, [("attempt", DAY, number), ("failed", DAY, 2), ("attempt", other, 3)])))
+    broken = next(file for file in lake.latest().files if (file.day, file.kind) == (DAY, "attempt"))
+    path = lake.folder / broken.path
+    content = bytearray(path.read_bytes())
+    path.write_bytes(b"PAR1" if damage == "cut off" else content[:8] + bytes(60) + content[68:])
+    path.with_name(f".{path.name}.crc").unlink()
+    snapshot, damaged = lake.compact(spark, other + timedelta(days=1))
     assert damaged == (broken,)
-    assert snapshot.files == lake.latest().files
-    assert len(snapshot.files) == 2
+    assert snapshot == lake.latest()
+    # What is beside it, and what is not.
+    assert [file.rows for file in snapshot.files if (file.day, file.kind) == (DAY, "attempt")] == [1, 1]
+    assert [file.rows for file in snapshot.files if (file.day, file.kind) != (DAY, "attempt")] == [2, 2]
+
+
+def test_compaction_takes_as_many_events_together_as_it_may(spark, lake, monkeypatch):
+    days = [DAY + timedelta(days=offset) for offset in range(4)]
+    for _ in range(2):
+        commit(lake, lake.write(frame(spark, [("attempt", day, 1) for day in days])))
+    number = lake.latest().number
+    monkeypatch.setattr("pipeline.lake.MOST_ROWS", 5)
+    snapshot, _ = lake.compact(spark, days[-1] + timedelta(days=1))
+    assert [(file.day, file.rows) for file in sorted(snapshot.files, key=lambda file: file.day)] == [
+        (day, 2) for day in days
+    ]
+    assert snapshot.number == number + 2, "two days at a time"
 
 
 def test_only_so_many_snapshots_are_kept(lake):

@@ -102,7 +102,7 @@ def test_files_have_the_rows(spark, written):
 
 def test_a_second_report_replaces_the_first_and_has_what_came_late(spark, connection, dsn, make_settings):
     settings = make_settings(dsn, report_dsn=dsn, smallest_cell=2)
-    events, late = happenings.make(60), happenings.make(60, seed=2)
+    events, late = (happenings.make(60, seed, days=happenings.DAYS[:2]) for seed in (1, 2))
     pages = []
     for new in (events, late):
         happenings.write(connection, new)

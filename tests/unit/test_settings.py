@@ -65,6 +65,11 @@ def test_nested_settings(monkeypatch):
             "WAKUPUSH_LIMITS__QUERY_KEYS: Input should be greater than or equal to 1000",
         ),
         ("WAKUPUSH_WAKU__SHARDS", "secret-value", 'field "waku"'),
+        (
+            "WAKUPUSH_PIPELINE__LAKE",
+            "s3a://secret-value/lake",
+            "WAKUPUSH_PIPELINE__LAKE: a folder is expected; object stores are not supported (ADR 23)",
+        ),
     ],
 )
 def test_errors_name_the_variable_and_never_its_value(monkeypatch, name, value, text):

@@ -91,6 +91,23 @@ capabilities:
 {{- end }}
 {{- end }}
 
+{{/* The claim of one of the pipeline's volumes: (dict "root" $ "name" VOLUME). */}}
+{{- define "wakupush.pipelineClaim" -}}
+{{- (index .root.Values.pipeline.volumes .name).existingClaim | default (printf "%s-pipeline-%s" (include "wakupush.fullname" .root) .name) -}}
+{{- end }}
+
+{{/* What the pipeline's jobs connect to: the events, by a role of their own if there is one, and the reports. */}}
+{{- define "wakupush.pipelineEnvironment" -}}
+{{- if .Values.secrets.pipeline.key -}}
+{{ include "wakupush.fromSecret" (dict "name" "WAKUPUSH_POSTGRES__DSN" "secret" .Values.secrets.pipeline) }}
+{{- else -}}
+{{ include "wakupush.postgresEnvironment" . | trim }}
+{{- end }}
+{{- if .Values.secrets.reports.key }}
+{{ include "wakupush.fromSecret" (dict "name" "WAKUPUSH_PIPELINE__REPORT_DSN" "secret" .Values.secrets.reports) }}
+{{- end }}
+{{- end }}
+
 {{/* URLs of the nodes, as a JSON list. */}}
 {{- define "wakupush.nodeUrls" -}}
 {{- $urls := .Values.node.urls -}}
@@ -244,6 +261,11 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- end -}}
 {{- if .Values.components.flower.enabled -}}
 {{- $names = append $names "flower" -}}
+{{- end -}}
+{{- range $name := list "pipeline" "reports" -}}
+{{- if and $.Values.pipeline.jobs (index $.Values.secrets $name).key -}}
+{{- $names = append $names $name -}}
+{{- end -}}
 {{- end -}}
 {{ toJson $names }}
 {{- end }}

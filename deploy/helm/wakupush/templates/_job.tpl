@@ -1,6 +1,6 @@
 {{/* The pod of what runs to its end: (dict "root" $ "component" NAME "args" LIST "env" YAML "resources" VALUES
-     "image" TEXT "settings" BOOLEAN). "settings" says whether the ConfigMap is read, which a hook before the installation
-     does not find. */}}
+     "image" TEXT "settings" BOOLEAN "claims" CLAIMS "temporary" SIZE). "settings" says whether the ConfigMap is read, which
+     a hook before the installation does not find; "claims" are the names of volumes' claims by where they are mounted. */}}
 {{- define "wakupush.jobPod" -}}
 restartPolicy: Never
 {{ include "wakupush.scheduling" (dict "root" .root "component" .component "own" dict) }}
@@ -23,6 +23,15 @@ containers:
     volumeMounts:
       - name: tmp
         mountPath: /tmp
+      {{- range $path, $_ := .claims }}
+      - name: {{ base $path }}
+        mountPath: {{ $path }}
+      {{- end }}
 volumes:
-  {{- include "wakupush.temporary" .root | nindent 2 }}
+  {{- include "wakupush.temporary" .temporary | nindent 2 }}
+  {{- range $path, $claim := .claims }}
+  - name: {{ base $path }}
+    persistentVolumeClaim:
+      claimName: {{ $claim }}
+  {{- end }}
 {{- end }}

@@ -39,8 +39,9 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 
+{{/* What is mounted at /tmp. Argument: its size, if not the usual one. */}}
 {{- define "wakupush.temporary" -}}
 - name: tmp
   emptyDir:
-    sizeLimit: 64Mi
+    sizeLimit: {{ ternary . "64Mi" (kindIs "string" .) }}
 {{- end }}

@@ -1,0 +1,76 @@
+"""What `wakupush pipeline capacity` prints is values that the chart takes, and scales by."""
+
+import math
+
+import pytest
+import yaml
+from chart import VALUES, NotRendered, need, objects, render
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: install wakupush[pipeline]")
+need("helm")
+
+from pipeline import capacity  # noqa: E402 - needs pyspark
+from wakupush.queues import QUEUES  # noqa: E402 - with it
+
+QUESTION = capacity.Question(wait=0.25, users=1, gorush=0.05, costs=capacity.COSTS, connections=8, notifications=50)
+
+
+def plan(busiest: int) -> capacity.Plan:
+    """Return a plan that needs so many processes in its busiest hour."""
+    pools = tuple(
+        capacity.Pool(
+            queue=queue, messages=1000, batch=2.5, cost=0.001, processes={0: 1, 9: busiest}, tested=0.1, late=0.0
+        )
+        for queue in QUEUES
+    )
+    return capacity.Plan(question=QUESTION, pools=pools, damaged=())
+
+
+@pytest.fixture
+def values(tmp_path):
+    """Write what is printed for a plan into a file of values."""
+
+    def write(busiest):
+        path = tmp_path / f"{busiest}.yaml"
+        path.write_text(capacity.describe(plan(busiest)))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("busiest", [1, 9, 90])
+def test_pools_are_scaled_as_planned(values, busiest):
+    found = {
+        each["metadata"]["name"].removeprefix("wakupush-"): each["spec"]
+        for each in objects(VALUES["keda"], "--values", values(busiest))
+        if each["kind"] == "ScaledObject"
+    }
+    assert found.keys() == set(QUEUES)
+    replicas = max(2, math.ceil(busiest / capacity.CONCURRENCY))
+    messages = int(QUESTION.wait * capacity.USE / 0.001)
+    for spec in found.values():
+        assert spec["minReplicaCount"] == 2
+        assert spec["maxReplicaCount"] == max(3, math.ceil(1.5 * replicas))
+        assert spec["fallback"]["replicas"] == replicas
+        thresholds = {each["type"]: each["metadata"] for each in spec["triggers"]}
+        assert thresholds["prometheus"]["threshold"] == str(capacity.CONCURRENCY * messages)
+        assert thresholds["redis"]["listLength"] == str(int(messages * capacity.CONCURRENCY / 2.5))
+
+
+@pytest.mark.parametrize("busiest", [1, 90])
+def test_pools_have_the_replicas_of_the_busiest_hour_where_nothing_scales_them(values, busiest):
+    replicas = {
+        each["metadata"]["name"].removeprefix("wakupush-"): each["spec"]["replicas"]
+        for each in objects(VALUES["minimal"], "--values", values(busiest), "--set", "settings.gorush.concurrency=8")
+        if each["kind"] == "Deployment"
+    }
+    assert {replicas[queue] for queue in QUEUES} == {max(2, math.ceil(busiest / capacity.CONCURRENCY))}
+
+
+def test_without_its_place_in_gorush_the_plan_is_refused(values, tmp_path):
+    changed = yaml.safe_load(values(90).read_text())
+    assert changed.pop("gorush")["queueNum"] > capacity.GORUSH_QUEUE
+    path = tmp_path / "without.yaml"
+    path.write_text(yaml.safe_dump(changed))
+    with pytest.raises(NotRendered, match="queueNum"):
+        render(VALUES["keda"], "--values", path)
