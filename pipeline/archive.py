@@ -7,7 +7,6 @@ messages is an empty file.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import uuid
 from contextlib import ExitStack, contextmanager
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyarrow import parquet
 
-from pipeline.errors import PipelineError
+from pipeline.folders import writing
 from wakupush.protocol.topics import server_content_topics
 from wakupush.protocol.waku_message import WakuMessage
 
@@ -100,16 +99,7 @@ class Archive:
         Raises:
             PipelineError: another one is at it, or the folder cannot be written.
         """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock = (self.folder / ".lock").open("w")
-        except OSError as error:
-            raise PipelineError(f"the archive {self.folder} cannot be written: {error.strerror}") from None
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise PipelineError(f"another run is writing to {self.folder}") from None
+        with writing(self.folder):
             for partial in self.folder.glob("*/.*.parquet-*"):
                 partial.unlink()
             yield

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from pipeline import schema
 from pipeline.errors import PipelineError
+from pipeline.folders import writing
 from pipeline.lake import SPARK_ERRORS, Lake, Snapshot
 from pipeline.postgres import connected, jdbc_options, read_slices
 from pipeline.pseudonyms import Keys, keep_from, rehash, today
@@ -57,7 +58,7 @@ def run(spark: SparkSession, settings: Settings, progress: Callable[[int, int], 
     """
     lake = Lake(settings.pipeline.lake.resolve())
     keys = keys_of(settings, lake)
-    with lake.writing():
+    with writing(lake.folder):
         with connected(settings.postgres) as connection:
             rows, steps = _take_over(spark, settings, lake, connection, progress)
         _, damaged = lake.compact(spark, today())

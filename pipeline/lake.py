@@ -7,14 +7,12 @@ the snapshot its name, which fails if the name is taken. A file that no snapshot
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
 import shutil
 import time
 import uuid
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import reduce
@@ -30,7 +28,7 @@ from pipeline import schema
 from pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -140,25 +138,6 @@ class Lake:
         finally:
             partial.unlink()
         _sync(self._log)
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Keep other writers on this machine out until the end of the block.
-
-        Raises:
-            PipelineError: another one is at it, or the folder cannot be written.
-        """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock = (self.folder / "lock").open("w")
-        except OSError as error:
-            raise PipelineError(f"the lake {self.folder} cannot be written: {error.strerror}") from None
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise PipelineError(f"another run is writing to {self.folder}") from None
-            yield
 
     def write(self, frame: DataFrame, version: int = schema.VERSION) -> tuple[File, ...]:
         """Write events into files that count once they are committed.

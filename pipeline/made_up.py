@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pipeline import synthesize
 from pipeline.errors import PipelineError
 from pipeline.export import for_lake, keys_of
+from pipeline.folders import writing
 from pipeline.lake import Lake
 from pipeline.postgres import connected, jdbc_options
 from pipeline.pseudonyms import today
@@ -32,7 +33,7 @@ def into_lake(spark: SparkSession, settings: Settings, plan: Plan) -> int:
     """
     lake = Lake(settings.pipeline.lake.resolve())
     keys = keys_of(settings, lake)
-    with lake.writing():
+    with writing(lake.folder):
         snapshot = lake.latest()
         if snapshot.source not in {None, synthesize.WORKER}:
             raise PipelineError(f"{lake.folder} has events of a server: made-up ones do not belong there")

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from happenings import FIRST, TODAY, day_of, seconds
 
-from pipeline import export
+from pipeline import export, folders
 from pipeline.errors import PipelineError
 from pipeline.lake import Lake
 from wakupush.devnet.processes import wait_until
@@ -124,7 +124,7 @@ def test_a_run_that_is_killed_loses_and_doubles_nothing(spark, connection, dsn, 
 
 def test_two_runs_at_once_are_refused(spark, dsn, make_settings):
     settings = make_settings(dsn)
-    with Lake(settings.pipeline.lake).writing(), pytest.raises(PipelineError, match="another run is writing"):
+    with folders.writing(settings.pipeline.lake), pytest.raises(PipelineError, match="another run is writing"):
         export.run(spark, settings, ignore)
 
 

@@ -1,0 +1,33 @@
+"""Folders that one process at a time writes to."""
+
+from __future__ import annotations
+
+import fcntl
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Make a folder, and keep other writers on this machine out until the end of the block.
+
+    Raises:
+        PipelineError: another one is at it, or the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise PipelineError(f"{folder} cannot be written: {error.strerror}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PipelineError(f"another run is writing to {folder}") from None
+        yield
