@@ -40,8 +40,14 @@ def refused(dsn, folder):
     with psycopg.connect(dsn, autocommit=True) as connection:
         for name, sql in statements(folder):
             try:
-                connection.execute(f"PREPARE query AS {sql}")
-                connection.execute("DEALLOCATE query")
+                if sql.startswith("CREATE TEMPORARY TABLE"):
+                    connection.execute(sql.replace("ON COMMIT DROP", ""))  # for what comes after it
+                elif sql.startswith("COPY"):
+                    with connection.cursor().copy(sql):
+                        pass
+                else:
+                    connection.execute(f"PREPARE query AS {sql}")
+                    connection.execute("DEALLOCATE query")
             except psycopg.Error as error:
                 found[name] = str(error)
     return found
