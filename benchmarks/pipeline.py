@@ -18,24 +18,21 @@ to its results.json.
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from shutil import rmtree
-from typing import Self
 
 import psutil
 import psycopg
 from psycopg.rows import dict_row
 
 from benchmarks import engines
+from benchmarks.commands import measured
 from pipeline.lake import Lake
 from pipeline.report import SCHEMA
 from pipeline.synthesize import WORKER
@@ -204,75 +201,13 @@ def pipeline(size: Size, *words: str, master: str = "local[*]", others: Callable
 def command(
     size: Size, name: str, *words: str, environment: dict[str, str], others: Callable[[], list[int]] = list
 ) -> str:
-    """Run a module of Python, tell its time and memory, and return what it printed."""
-    known = others()
-    begin = time.perf_counter()
-    with (
-        tempfile.TemporaryFile() as errors,
-        subprocess.Popen([sys.executable, "-m", *words], env=environment, stdout=subprocess.PIPE, stderr=errors) as run,
-    ):
-        with Peak([run.pid, *known]) as peak:
-            told, _ = run.communicate()
-        seconds = time.perf_counter() - begin
-        if run.returncode:
-            errors.seek(0)
-            sys.exit(errors.read().decode())
-    found = {
-        "events": size.events,
-        "name": name,
-        "seconds": round(seconds, 1),
-        "cpu_seconds": round(peak.cpu_seconds, 1),
-        "megabytes": round(peak.bytes / 1e6),
-    }
-    print(
-        f"  {name:<18}{seconds:8.1f} s{found['cpu_seconds']:8.1f} s of CPU{found['megabytes']:8} MB",
-        flush=True,
-    )
+    """Run a module of Python, tell its time and memory, keep them, and return what it printed."""
+    taken = measured(name, *words, environment=environment, others=others)
+    found = {"events": size.events, "name": name, "seconds": round(taken.seconds, 1)}
+    found |= {"cpu_seconds": round(taken.cpu_seconds, 1), "megabytes": round(taken.bytes / 1e6)}
     with (size.folder / "results.json").open("a") as stream:
         stream.write(json.dumps(found) + "\n")
-    return told.decode()
-
-
-class Peak:
-    """Watches the resident memory and CPU time of processes and of all that they start."""
-
-    def __init__(self, pids: list[int]) -> None:
-        self.bytes = 0
-        self._cpu: dict[int, list[float]] = {}
-        self._pids, self._over = pids, threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-
-    @property
-    def cpu_seconds(self) -> float:
-        return sum(last - first for first, last in self._cpu.values())
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        old = set(self._pids[1:])  # what they did before does not count
-        while not self._over.wait(0.2):
-            memory = 0
-            for process in _family(self._pids):
-                with suppress(psutil.NoSuchProcess):
-                    memory += process.memory_info().rss
-                    times = process.cpu_times()
-                    used = times.user + times.system
-                    self._cpu.setdefault(process.pid, [used if process.pid in old else 0.0, used])[1] = used
-            self.bytes = max(self.bytes, memory)
-
-
-def _family(pids: list[int]) -> Iterator[psutil.Process]:
-    for pid in pids:
-        with suppress(psutil.NoSuchProcess):
-            root = psutil.Process(pid)
-            yield root
-            yield from root.children(recursive=True)
+    return taken.printed
 
 
 def main() -> None:

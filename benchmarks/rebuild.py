@@ -22,14 +22,16 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+import psutil
 import psycopg
 from pyarrow import parquet
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from benchmarks.commands import measured
 from benchmarks.made_archive import SHARD, START, rows
-from benchmarks.pipeline import command, standalone
 from pipeline.archive import SCHEMA, Archive
 from pipeline.session import spark_session
+from tests.pipeline.standalone import cluster
 from wakupush import keyfile
 from wakupush.devnet import messages
 from wakupush.devnet.postgres import temporary_postgres
@@ -62,18 +64,22 @@ def main() -> None:
         if not key_file.exists():
             keyfile.make(key_file)
         sizes = (options.messages // 10, options.messages)
-        master = stack.enter_context(standalone()) if options.standalone else "local[2]"
+        master, others = "local[2]", list
+        if options.standalone:
+            known = children()
+            master = stack.enter_context(cluster(folder / "cluster"))
+            others = partial(sorted, children() - known)
         if options.only in {None, "make"}:
             for size in sizes:
                 make(folder / str(size), key_file, size, options.seed)
         if options.only in {None, "rebuild"}:
             print(f"floor: {1e6 * floor():.0f} µs of primitives for a registration, on one core", flush=True)
             for size in sizes:
-                rebuild(folder / str(size), key_file, master)
+                rebuild(folder / str(size), key_file, master, others)
         if options.only in {None, "fetch"}:
             fetch(folder / str(sizes[0]), key_file)
         if options.only in {None, "warm"}:
-            warm(key_file, master)
+            warm(key_file, master, others)
 
 
 def make(folder: Path, key_file: Path, count: int, seed: int) -> None:
@@ -97,7 +103,11 @@ def make(folder: Path, key_file: Path, count: int, seed: int) -> None:
     print(f"{count} messages, {size / 1e6:.0f} MB of Parquet", flush=True)
 
 
-def rebuild(folder: Path, key_file: Path, master: str) -> None:
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children()}
+
+
+def rebuild(folder: Path, key_file: Path, master: str, others: Callable[[], list[int]]) -> None:
     """Rebuild an archive into an empty database, and then again, when there is nothing to be stored."""
     with temporary_postgres() as postgres:
         with psycopg.connect(postgres.dsn, autocommit=True) as connection:
@@ -107,8 +117,8 @@ def rebuild(folder: Path, key_file: Path, master: str) -> None:
             "WAKUPUSH_PIPELINE__ARCHIVE": str(folder),
         }
         print(f"{folder.name} messages, into an empty database and again into the full one", flush=True)
-        command("rebuild", env=environment)
-        command("rebuild", env=environment)
+        for _ in range(2):
+            measured("rebuild", "wakupush", "pipeline", "rebuild", environment=environment, others=others)
         with psycopg.connect(postgres.dsn) as connection:
             query = (
                 "SELECT count(*) FILTER (WHERE registered), count(*) FILTER (WHERE NOT registered) FROM registrations"
@@ -187,14 +197,15 @@ def fetch(folder: Path, key_file: Path) -> None:
                     "WAKUPUSH_PIPELINE__ARCHIVE": f"{directory}/{connections}",
                     "WAKUPUSH_PIPELINE__ARCHIVE_CONNECTIONS": str(connections),
                 }
-                command("fetch-archive", "--since", since, env=environment)
+                words = ("wakupush", "pipeline", "fetch-archive", "--since", since)
+                measured("fetch-archive", *words, environment=environment)
                 fetched = Archive.of(PipelineSettings(archive=Path(directory) / str(connections)), server)
                 count = sum(parquet.read_metadata(path).num_rows for path in fetched.files())
                 if count != len(stored):
                     sys.exit(f"{count} messages were fetched")
 
 
-def warm(key_file: Path, master: str) -> None:
+def warm(key_file: Path, master: str, others: Callable[[], list[int]]) -> None:
     with temporary_postgres() as postgres:
         with psycopg.connect(postgres.dsn) as connection:
             runner.migrate(connection)
@@ -202,7 +213,8 @@ def warm(key_file: Path, master: str) -> None:
                 connection, [hashlib.shake_256(bytes([i & 255, i >> 8])).digest(64) for i in range(WARMED)]
             )
         print(f"{2 * WARMED} keys of query topics", flush=True)
-        command("warm-topics", env=environment_of(key_file, master) | {"WAKUPUSH_POSTGRES__DSN": postgres.dsn})
+        environment = environment_of(key_file, master) | {"WAKUPUSH_POSTGRES__DSN": postgres.dsn}
+        measured("warm-topics", "wakupush", "pipeline", "warm-topics", environment=environment, others=others)
 
 
 if __name__ == "__main__":
