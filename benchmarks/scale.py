@@ -143,7 +143,7 @@ def _cost(run: Run) -> float:
 
 def show_pending(console: Console, count: int) -> None:
     """Let gorush be down with many deliveries due, then back: memory, first attempts beside it, time to drain."""
-    with running(1) as bench:
+    with running(2) as bench:
         register_strangers(bench, FEW_KEYS)
         stack = bench.stack
         watched_processes = {"dispatch worker": stack.workers["dispatch"], "beat": stack.beat}

@@ -179,7 +179,7 @@ class DeliverySettings(Group):
     """Seconds after ingest first saw a push request after which it is neither pushed nor answered."""
     claim_batch: Count = 500
     """Due deliveries of a platform that one run of the schedule claims at most."""
-    claim_queue: Count = 4
+    claim_queue: Count = 2
     """Tasks in the dispatch queue up to which due deliveries are added: no more of them come before new requests."""
 
 

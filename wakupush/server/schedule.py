@@ -95,7 +95,7 @@ def _delete(resources: Resources, rule: Rule) -> int:
 
 #: What is done, and the seconds between the end of one run and the next.
 JOBS: dict[Callable[[Resources], object], float] = {
-    claim_due: 0.5,
+    claim_due: 0.1,
     publish_overdue: 1.0,
     fill_watched_topics: 1.0,
     enqueue_feedback: 1.0,
