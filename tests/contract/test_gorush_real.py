@@ -213,7 +213,7 @@ def test_the_webhook_is_called_before_the_sync_answer_also_where_that_says_nothi
             with running(tmp_path, core=core, android=android) as gorush:
                 outcomes = {}
                 for notif_id, platform, token in (("a", IOS, "ab" * 32), ("b", ANDROID, "")):
-                    outcomes[notif_id] = gorush.post([make(notif_id, platform, token=token)])
+                    outcomes[notif_id] = gorush.post([make(notif_id, platform, token=token)]).outcomes
                     answered = time.monotonic()
                     called, headers, body = hook.calls[-1]
                     assert called < answered

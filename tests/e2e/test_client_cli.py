@@ -138,7 +138,7 @@ def test_exit_codes(stack, person):
 def test_ctrl_c(person):
     alice = person("alice")
     state = alice.directory / "alice.key.state"
-    for arguments, code in ((["discover", alice.public_key], 130), (["listen"], 0)):
+    for arguments, code in ((["discover", alice.public_key, "--wait", "60"], 130), (["listen"], 0)):
         state.unlink(missing_ok=True)
         with subprocess.Popen(alice.command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             wait_until(state.exists, timeout=SECONDS, what="the command is at work")
