@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Self
 
@@ -92,3 +92,10 @@ def _family(pids: list[int]) -> Iterator[psutil.Process]:
             root = psutil.Process(pid)
             yield root
             yield from root.children(recursive=True)
+
+
+@contextmanager
+def watched() -> Iterator[Callable[[], list[int]]]:
+    """Yield what returns the processes that were started in the block: the cluster's."""
+    before = {child.pid for child in psutil.Process().children()}
+    yield lambda: [child.pid for child in psutil.Process().children() if child.pid not in before]

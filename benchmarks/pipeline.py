@@ -20,19 +20,18 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from shutil import rmtree
 
-import psutil
 import psycopg
 from psycopg.rows import dict_row
 
 from benchmarks import engines
-from benchmarks.commands import measured
+from benchmarks.commands import measured, watched
 from pipeline.lake import Lake
 from pipeline.report import SCHEMA
 from pipeline.synthesize import WORKER
@@ -150,7 +149,7 @@ def standalone(size: Size) -> None:
     own.folder.mkdir(exist_ok=True)
     with (
         tempfile.TemporaryDirectory(prefix="wakupush-cluster-") as directory,
-        _watched() as started,
+        watched() as started,
         cluster(Path(directory)) as master,
     ):
         export(own, master, others=started)
@@ -164,13 +163,6 @@ def same_rows(one: Path, other: Path) -> None:
     if wrong := [name for name in rows if rows[name] != others[name]]:
         sys.exit(f"{one} and {other} do not agree on {', '.join(wrong)}")
     print(f"  the same {sum(map(len, rows.values())):,} rows", flush=True)
-
-
-@contextmanager
-def _watched() -> Iterator[Callable[[], list[int]]]:
-    """Yield what returns the processes that were started in the block: the cluster's."""
-    before = {child.pid for child in psutil.Process().children()}
-    yield lambda: [child.pid for child in psutil.Process().children() if child.pid not in before]
 
 
 def compare(size: Size) -> None:

@@ -22,12 +22,11 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-import psutil
 import psycopg
 from pyarrow import parquet
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from benchmarks.commands import measured
+from benchmarks.commands import measured, watched
 from benchmarks.made_archive import SHARD, START, rows
 from pipeline.archive import SCHEMA, Archive
 from pipeline.session import spark_session
@@ -66,9 +65,10 @@ def main() -> None:
         sizes = (options.messages // 10, options.messages)
         master, others = "local[2]", list
         if options.standalone:
-            known = children()
-            master = stack.enter_context(cluster(folder / "cluster"))
-            others = partial(sorted, children() - known)
+            others = stack.enter_context(watched())
+            logs = folder / "cluster"
+            logs.mkdir(exist_ok=True)
+            master = stack.enter_context(cluster(logs))
         if options.only in {None, "make"}:
             for size in sizes:
                 make(folder / str(size), key_file, size, options.seed)
@@ -101,10 +101,6 @@ def make(folder: Path, key_file: Path, count: int, seed: int) -> None:
             print(f"  {part.name} after {time.perf_counter() - begin:.0f} s", flush=True)
     size = sum(path.stat().st_size for path in target.glob("*/*.parquet"))
     print(f"{count} messages, {size / 1e6:.0f} MB of Parquet", flush=True)
-
-
-def children() -> set[int]:
-    return {child.pid for child in psutil.Process().children()}
 
 
 def rebuild(folder: Path, key_file: Path, master: str, others: Callable[[], list[int]]) -> None:

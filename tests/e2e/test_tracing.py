@@ -45,7 +45,7 @@ class Collector(http.server.ThreadingHTTPServer):
     @property
     def spans(self):
         """Each span as its trace id, name, process and attributes."""
-        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest  # noqa: PLC0415
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest  # noqa: PLC0415 - an extra
 
         return [
             (

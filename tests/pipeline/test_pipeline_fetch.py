@@ -30,8 +30,8 @@ def node(request, tmp_path_factory):
     url = f"http://127.0.0.1:{port}"
     options = ("--manners", request.param, "--archive-window", "any", "--shard", SHARD, "--shard", OTHER_SHARD)
     command = [sys.executable, "-m", "wakupush.devnet.serve", "waku", "--port", str(port), *options]
-    ready = lambda: answers_http(f"{url}/debug/v1/info")  # noqa: E731
-    with Process("waku", command, log=tmp_path_factory.mktemp("waku") / "log", ready=ready):
+    log = tmp_path_factory.mktemp("waku") / "log"
+    with Process("waku", command, log=log, ready=lambda: answers_http(f"{url}/debug/v1/info")):
         yield url
 
 
