@@ -27,6 +27,7 @@ def stack(start_stack):
             "WAKUPUSH_DELIVERY__FIRST_WAIT": "0.2",
             "WAKUPUSH_DELIVERY__MAX_WAIT": "1",
             "WAKUPUSH_DELIVERY__MAX_ATTEMPTS": "100",  # a slow start of gorush must not end them
+            "WAKUPUSH_BREAKER__PAUSE": "1",  # attempts follow so closely that a dead gorush opens it
             "WAKUPUSH_GORUSH__CONCURRENCY": "4",
             "WAKUPUSH_INGEST__CLAIM_TTL": "5",  # what a dying Redis swallows, reconcile may enqueue soon
         }
