@@ -17,7 +17,7 @@ from wakupush.state.deliveries import INITIAL, TRANSITIONS, State
 
 ROOT = Path(__file__).parents[2]
 README, ARCHITECTURE = ROOT / "README.md", ROOT / "docs" / "architecture.md"
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")])
 
 Row = tuple[str, ...]
 
@@ -148,6 +148,22 @@ FORBIDDEN = (
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_registry_and_no_path_of_a_machine_is_named(document):
     assert not re.search("|".join(FORBIDDEN), document.read_text(), re.IGNORECASE)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [each for each in DOCUMENTS if each.name != "CHANGELOG.md"],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_named_settings_exist(document):
+    # `WAKUPUSH_LIMITS__SEGMENT…` stands for those that begin so, `…__MAX_WAIT` for the one whose group was just named.
+    exist = {name.strip("`") for name, *_ in settings_table()}
+    text = document.read_text()
+    for name, more in set(re.findall(r"\b(WAKUPUSH_[A-Z][A-Z_]*)(…?)", text)):
+        if not name.startswith("WAKUPUSH_TEST_"):
+            assert any(each.startswith(name) if more else each == name for each in exist), name
+    for name in set(re.findall(r"`…(__[A-Z_]+)`", text)):
+        assert any(each.endswith(name) for each in exist), name
 
 
 def _code(text: str) -> str:
