@@ -46,7 +46,7 @@ class RedisSettings(Group):
     url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
     """URL of the Redis database."""
     timeout: Seconds = 5.0
-    """Seconds after which a Redis command of ingest has failed."""
+    """Seconds after which connecting or a command has failed; Celery's own commands have 15."""
 
 
 class PostgresSettings(Group):
@@ -55,7 +55,7 @@ class PostgresSettings(Group):
     dsn: SecretStr = SecretStr("postgresql://wakupush@127.0.0.1:5432/wakupush")
     """Connection string (libpq)."""
     pool_size: Count = 4
-    """Connections of one worker process at most."""
+    """Connections at most of one process: of a pool of workers, reconcile, beat or feedback."""
     timeout: Seconds = 10.0
     """Seconds to wait for a connection."""
     statement_timeout: Seconds = 20.0
@@ -90,7 +90,7 @@ class GorushSettings(Group):
 
 
 class IngestSettings(Group):
-    """`wakupush ingest live`."""
+    """`wakupush ingest live`, and how `ingest reconcile` enqueues."""
 
     poll_interval: Seconds = 0.05
     """Seconds between polls of a shard that had nothing new, or little while tasks wait."""
@@ -246,24 +246,24 @@ class LimitSettings(Group):
 
 
 class RetentionSettings(Group):
-    """How long rows are kept, in seconds."""
+    """How long what is stored is kept."""
 
     ledger: Seconds = 2 * 86_400.0
-    """Hashes of processed messages."""
+    """Seconds for which hashes of processed messages are kept."""
     segments: Seconds = 600.0
-    """Segments of messages that are not complete."""
+    """The same for segments of messages that are not complete."""
     admitted_requests: Seconds = 30 * 86_400.0
-    """Ids of admitted push requests."""
+    """The same for ids of admitted push requests."""
     deliveries: Seconds = 86_400.0
-    """Deliveries that are done."""
+    """The same for deliveries that are done."""
     dead_letters: Seconds = 7 * 86_400.0
-    """Dead letters and quarantined messages."""
+    """The same for dead letters, deliveries that expired, and quarantined messages."""
     events: Seconds = 30 * 86_400.0
-    """Delivery events."""
+    """The same for delivery events in Postgres."""
     answers: Seconds = 600.0
-    """Answers that could not be published."""
+    """The same for answers that could not be published."""
     lake: Seconds = 400 * 86_400.0
-    """Days of the event lake."""
+    """The same for the event lake, in whole days."""
 
 
 class PipelineSettings(Group):
@@ -319,11 +319,11 @@ class Settings(BaseSettings):
     )
 
     public_key: str | None = None
-    """The server's public key, 0x04…, which names its topics. ingest only; it needs no other key."""
+    """The server's public key, 0x04…, which names its topics. ingest needs it; workers refuse another's."""
     identity_key_file: Path | None = None
-    """File with the server's private key, 64 hex digits (`wakupush keygen` writes one). Workers only."""
+    """File with the server's private key, 64 hex digits (`wakupush keygen` writes one). For workers and `rebuild`."""
     identity_key: SecretStr | None = None
-    """The private key itself, instead of a file. Workers only."""
+    """The private key itself, instead of a file. For workers; `rebuild` needs the file."""
     log_format: Literal["json", "console"] = "json"
     """One JSON object a line, or text for people."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

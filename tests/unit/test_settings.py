@@ -3,15 +3,17 @@
 import json
 import logging
 import os
+import re
 import socket
 
 import pytest
 import structlog
+from annotated_types import Gt, Le
 from typer.testing import CliRunner
 
 from wakupush.cli import app
 from wakupush.logging import configure
-from wakupush.settings import Settings, SettingsError, load_settings
+from wakupush.settings import Group, Settings, SettingsError, load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +86,21 @@ def test_secrets_are_not_shown(monkeypatch):
     for name in ("WAKUPUSH_IDENTITY_KEY", "WAKUPUSH_POSTGRES__DSN", "WAKUPUSH_REDIS__URL"):
         monkeypatch.setenv(name, "planted-secret")
     assert "planted" not in repr(load_settings())
+
+
+def test_times_have_their_unit():
+    groups = [field.default for field in Settings.model_fields.values() if isinstance(field.default, Group)]
+    times = {
+        name: field.description
+        for group in groups
+        for name, field in type(group).model_fields.items()
+        if field.annotation is float
+        and Gt(gt=0) in field.metadata
+        and not any(isinstance(each, Le) for each in field.metadata)
+    }
+    assert len(times) > 20
+    # "The same" is said below a setting that has it.
+    assert [name for name, text in times.items() if not re.search("[Ss]econds|^The same", text)] == []
 
 
 # The command line
