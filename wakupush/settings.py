@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, SettingsConfigDict
-from pydantic_settings import SettingsError as PydanticSettingsError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydantic_core import ErrorDetails
 
 #: Seconds for which a worker tries to store what a post came to.
 STORE_SECONDS = 20.0
 
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+
+
+def _parsed(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise PydanticCustomError("json", "a list in JSON is expected") from None
+
+
+#: With `NoDecode`: pydantic-settings would not tell which variable is no JSON.
+_FROM_JSON = BeforeValidator(_parsed)
 
 
 class Group(BaseModel):
@@ -30,7 +57,10 @@ class WakuSettings(Group):
 
     url: str = "http://127.0.0.1:8645"
     """URL of the REST API of a nwaku or go-waku relay node."""
-    shards: Annotated[tuple[str, ...], Field(min_length=1)] = ("/waku/2/rs/16/32", "/waku/2/rs/16/64")
+    shards: Annotated[tuple[str, ...], Field(min_length=1), NoDecode, _FROM_JSON] = (
+        "/waku/2/rs/16/32",
+        "/waku/2/rs/16/64",
+    )
     """Static shards to read (pubsub topics), as a JSON list."""
     timeout: Seconds = 10.0
     """Seconds after which a request to the node has failed."""
@@ -107,7 +137,7 @@ class IngestSettings(Group):
 class ReconcileSettings(Group):
     """`wakupush ingest reconcile`."""
 
-    stores: tuple[str, ...] = ()
+    stores: Annotated[tuple[str, ...], NoDecode, _FROM_JSON] = ()
     """URLs of the REST APIs of nodes with a Store, as a JSON list; if empty, `WAKUPUSH_WAKU__URL` alone."""
     pause: Seconds = 30.0
     """Seconds between the end of a walk and the next one of its kind."""
@@ -376,38 +406,38 @@ def load_settings() -> Settings:
     Raises:
         SettingsError: a variable is unknown, or its value is not what it has to be.
     """
-    unknown = [name for name in sorted(os.environ) if name.startswith("WAKUPUSH_") and not _is_known(name)]
+    ours = [name for name in sorted(os.environ) if name.upper().startswith("WAKUPUSH_")]
+    unknown = [name for name in ours if not _is_known(name.upper())]
     if unknown:
         raise SettingsError("unknown settings: " + ", ".join(unknown))
     try:
         return Settings()
     except ValidationError as error:
-        problems = (
-            f"WAKUPUSH_{'__'.join(str(part).upper() for part in problem['loc'])}: {problem['msg']}"
-            for problem in error.errors(include_input=False, include_url=False)
-        )
-        raise SettingsError("; ".join(problems)) from None
-    except PydanticSettingsError as error:
-        raise SettingsError(f"{error}: lists are written as JSON") from None
+        raise SettingsError("; ".join(map(_problem, error.errors(include_input=False, include_url=False)))) from None
 
 
+def _problem(error: ErrorDetails) -> str:
+    """Return what pydantic says; an error of several settings names them itself."""
+    variable = "__".join(str(part).upper() for part in error["loc"])
+    return f"WAKUPUSH_{variable}: {error['msg']}" if variable else error["msg"]
+
+
+def variables() -> Iterator[str]:
+    """Yield the names of all variables."""
+    for name, field in Settings.model_fields.items():
+        inner = [f"__{each}" for each in type(field.default).model_fields] if isinstance(field.default, Group) else [""]
+        yield from (f"WAKUPUSH_{name}{each}".upper() for each in inner)
+
+
+#: What Kubernetes puts into a pod for each Service.
 _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT$|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?$")
 
 
 def _is_known(name: str) -> bool:
-    """Say whether a variable is one of ours.
-
-    Let through are those of tests, and what Kubernetes puts into a pod for each Service whose name begins with ours.
-    """
-    if "__" not in name and _SERVICE_LINK.search(name):
+    """Say whether a variable that begins as ours do is one of ours, of tests, or of a Service whose name begins so."""
+    known = set(variables())
+    if name in known or name.startswith("WAKUPUSH_TEST_"):
         return True
-    group, _, field = name.removeprefix("WAKUPUSH_").lower().partition("__")
-    if group.startswith("test_"):
-        return True
-    known = Settings.model_fields.get(group)
-    if known is None:
-        return False
-    if not field:
-        return True
-    nested = known.annotation
-    return isinstance(nested, type) and issubclass(nested, Group) and field in nested.model_fields
+    # WAKUPUSH_WORKER_HTTP_PORT looks like a Service's, and is one of ours with an underscore too few.
+    misspelt = {each.replace("__", "_") for each in known}
+    return "__" not in name and name not in misspelt and _SERVICE_LINK.search(name) is not None

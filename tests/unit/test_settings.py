@@ -66,7 +66,13 @@ def test_nested_settings(monkeypatch):
             "999",
             "WAKUPUSH_LIMITS__QUERY_KEYS: Input should be greater than or equal to 1000",
         ),
-        ("WAKUPUSH_WAKU__SHARDS", "secret-value", 'field "waku"'),
+        ("WAKUPUSH_GORUSH", '{"url": "http://x"}', "unknown settings: WAKUPUSH_GORUSH"),
+        ("WAKUPUSH_WORKER_HTTP_PORT", "9", "unknown settings: WAKUPUSH_WORKER_HTTP_PORT"),
+        ("wakupush_gorush_url", "http://x", "unknown settings: wakupush_gorush_url"),
+        ("WAKUPUSH_WAKU__SHARDS", "secret-value", "WAKUPUSH_WAKU__SHARDS: a list in JSON is expected"),
+        ("WAKUPUSH_WAKU__SHARDS", "[]", "WAKUPUSH_WAKU__SHARDS: Tuple should have at least 1 item"),
+        ("WAKUPUSH_RECONCILE__STORES", '"secret-value"', "WAKUPUSH_RECONCILE__STORES: Input should be a valid tuple"),
+        ("WAKUPUSH_DELIVERY__LEASE", "1", "WAKUPUSH_DELIVERY__LEASE must be at least 100.0 s"),
         (
             "WAKUPUSH_PIPELINE__LAKE",
             "s3a://secret-value/lake",
@@ -80,6 +86,23 @@ def test_errors_name_the_variable_and_never_its_value(monkeypatch, name, value, 
         load_settings()
     assert text in str(error.value)
     assert "secret-value" not in str(error.value)
+    assert "WAKUPUSH_:" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "WAKUPUSH_GORUSH_SERVICE_HOST",
+        "WAKUPUSH_GORUSH_SERVICE_PORT",
+        "WAKUPUSH_FEEDBACK_SERVICE_PORT_HTTP",
+        "WAKUPUSH_GORUSH_PORT",
+        "WAKUPUSH_GORUSH_PORT_8088_TCP",
+        "WAKUPUSH_GORUSH_PORT_8088_TCP_ADDR",
+    ],
+)
+def test_what_kubernetes_sets_for_a_service_is_let_through(monkeypatch, name):
+    monkeypatch.setenv(name, "tcp://10.0.0.1:8088")
+    assert load_settings() == Settings()
 
 
 def test_secrets_are_not_shown(monkeypatch):
