@@ -207,8 +207,6 @@ class DeliverySettings(Group):
     """The same for a request to join a community, which waits for an answer."""
     request_max_age: Seconds = 600.0
     """Seconds after ingest first saw a push request after which it is neither pushed nor answered."""
-    claim_batch: Count = 500
-    """Due deliveries of a platform that one run of the schedule claims at most."""
     claim_queue: Count = 2
     """Tasks in the dispatch queue up to which due deliveries are added: no more of them come before new requests."""
 
