@@ -19,7 +19,7 @@ import structlog
 
 from ingest.enqueue import Enqueuer
 from ingest.routing import Routes
-from wakupush import backlog, http, metrics, tracing, watched
+from wakupush import http, metrics, queue_backlog, tracing, watched
 from wakupush.connections import open_redis
 from wakupush.queues import QUERY, Entry, celery_app
 from wakupush.server.faults import is_outage
@@ -119,7 +119,7 @@ class Rest:
         """
         with self._lock:
             if time.monotonic() - self._looked >= LOOK_SECONDS:
-                oldest = backlog.oldest(self.redis)
+                oldest = queue_backlog.oldest(self.redis)
                 self._looked = time.monotonic()
                 self._note(is_late=oldest is not None and time.time() - oldest > self.most_age)
             return self._since is not None
