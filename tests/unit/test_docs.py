@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, get_args, get_origin
@@ -120,6 +121,22 @@ def test_every_state_can_be_reached_and_left_as_it_says():
     # What is final is taken up again at most; what is not final can come to an end.
     assert all(TRANSITIONS[state] <= {State.POSTING, State.PENDING, State.FAILED} for state in State if state.is_final)
     assert all(TRANSITIONS[state] for state in State if not state.is_final)
+
+
+def test_every_module_has_a_row_among_the_layers():
+    [section] = re.findall(r"^## Layers$(.*?)^## ", ARCHITECTURE.read_text(), re.MULTILINE | re.DOTALL)
+    rows = re.findall(r"^\| `([\w/.]+)` \|", section, re.MULTILINE)
+    modules = {path.relative_to(ROOT) for path in (ROOT / "wakupush").glob("[!_]*.py")}
+    inits = [*(ROOT / "wakupush").glob("*/__init__.py"), *ROOT.glob("*/__init__.py")]
+    packages = {path.parent.relative_to(ROOT) for path in inits} - {Path("wakupush")}
+    assert sorted(map(Path, rows)) == sorted(modules | packages | {Path("proto")})
+
+
+def test_layers_are_those_of_import_linter():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    [layers] = [each["layers"] for each in contracts if each["type"] == "layers"]
+    [drawn] = re.findall(r"^```text\n(wakupush\.cli .*?)^```$", ARCHITECTURE.read_text(), re.MULTILINE | re.DOTALL)
+    assert re.split(r"\s+→ ", drawn.strip()) == layers
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
