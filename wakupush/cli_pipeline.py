@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from wakupush.durations import parse_since
 from wakupush.usage import fail
 
 if TYPE_CHECKING:
@@ -243,8 +244,6 @@ def _days(first: str | None, last: str | None, most: int) -> tuple[date, date]:
 
 
 def _since(text: str) -> float:
-    from ingest.reconcile import parse_since
-
     try:
         return parse_since(text, time.time())
     except ValueError:
