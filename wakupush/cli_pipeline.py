@@ -113,7 +113,8 @@ def fetch_archive(
 ) -> None:
     """Fetch what the Stores have on the server's own topics into Parquet, for `rebuild`; what is there stays.
 
-    It may be killed at any time: the next run fetches the hours that are missing.
+    It may be killed at any time: the next run fetches the hours that are missing. Exits with 1 if some could not be
+    fetched.
     """
     try:
         from pipeline import fetch

@@ -6,18 +6,20 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from pydantic import SecretStr
+from typer.main import get_command
 
 from wakupush import events, metrics, queues, settings
+from wakupush.cli import app
 from wakupush.failures import Failure
 from wakupush.server.schedule import JOBS
 from wakupush.state.deliveries import INITIAL, TRANSITIONS, State
 
 ROOT = Path(__file__).parents[2]
-README, ARCHITECTURE = ROOT / "README.md", ROOT / "docs" / "architecture.md"
+ARCHITECTURE, CONFIGURATION = ROOT / "docs" / "architecture.md", ROOT / "docs" / "configuration.md"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")])
 
 Row = tuple[str, ...]
@@ -79,7 +81,7 @@ def schedule_table() -> Iterator[Row]:
 
 
 TABLES = {
-    settings_table: README,
+    settings_table: CONFIGURATION,
     failures_table: ARCHITECTURE,
     event_kinds_table: ARCHITECTURE,
     event_fields_table: ARCHITECTURE,
@@ -121,6 +123,19 @@ def test_every_state_can_be_reached_and_left_as_it_says():
     # What is final is taken up again at most; what is not final can come to an end.
     assert all(TRANSITIONS[state] <= {State.POSTING, State.PENDING, State.FAILED} for state in State if state.is_final)
     assert all(TRANSITIONS[state] for state in State if not state.is_final)
+
+
+def test_every_target_is_told():
+    targets = re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    told = re.findall(r"^\| `make ([a-z]+)` \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    assert sorted(told) == sorted(set(targets) - {"help"})
+
+
+def test_every_command_that_exits_with_1_is_told():
+    [told] = re.findall(r"^\| 1 \| (.*) \|$", (ROOT / "docs" / "running.md").read_text(), re.MULTILINE)
+    says_so = {name for name, command in _commands(get_command(app)) if "xits with 1" in (command.help or "")}
+    assert len(says_so) > 2
+    assert says_so <= set(re.findall(r"`wakupush ([a-z -]+?)(?: --once)?`", told))
 
 
 def test_every_module_has_a_row_among_the_layers():
@@ -181,6 +196,12 @@ def test_named_settings_exist(document):
             assert any(each.startswith(name) if more else each == name for each in exist), name
     for name in set(re.findall(r"`…(__[A-Z_]+)`", text)):
         assert any(each.endswith(name) for each in exist), name
+
+
+def _commands(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    yield name, command
+    for inner, each in getattr(command, "commands", {}).items():
+        yield from _commands(each, f"{name} {inner}".strip())
 
 
 def _code(text: str) -> str:
