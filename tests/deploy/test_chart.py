@@ -4,6 +4,7 @@ import difflib
 import json
 import re
 import shutil
+import subprocess
 
 import jsonschema
 import kubernetes_validate
@@ -13,6 +14,7 @@ from chart import (
     CHART,
     GOLDEN,
     KUBERNETES,
+    ROOT,
     VALUES,
     NotRendered,
     documented_values,
@@ -33,6 +35,7 @@ from wakupush import metrics
 need("helm")
 
 MINIMAL = VALUES["minimal"]
+DEPLOYMENT = ROOT / "docs" / "deployment.md"
 
 
 def test_helm_is_installed():
@@ -163,6 +166,17 @@ def test_what_is_switched_off_is_not_there(component):
     left = {each["metadata"]["labels"]["app.kubernetes.io/component"] for each in rendered}
     assert component not in left
     assert len(left) > 8
+
+
+def test_nothing_writes_while_a_database_is_restored():
+    """By the command of docs/deployment.md, whose braces are the shell's."""
+    [command] = re.findall(r"helm upgrade (wakupush [^\n]+--reuse-values(?:[^\n]+\\\n)*[^\n]+)", DEPLOYMENT.read_text())
+    shell = subprocess.run(["bash", "-c", f"printf '%s\\n' {command}"], capture_output=True, text=True, check=True)
+    options = shell.stdout.split()
+    assert "--no-hooks" in options
+    rendered = objects(VALUES["keda"], "--no-hooks", *(each for each in options if each.startswith("--set=")))
+    assert {each["metadata"]["name"] for each, _ in pod_specs(rendered)} == {"wakupush-exporter", "wakupush-flower"}
+    assert "ScaledObject" not in {each["kind"] for each in rendered}
 
 
 def test_a_component_may_be_placed_by_itself():
