@@ -35,7 +35,7 @@ NEEDS = {
         None,
     ),
     "pipeline": (
-        {"WAKUPUSH_POSTGRES__DSN", "WAKUPUSH_PIPELINE__LAKE", "WAKUPUSH_PIPELINE__REPORTS"},
+        {"WAKUPUSH_POSTGRES__DSN", "WAKUPUSH_PUBLIC_KEY", "WAKUPUSH_WAKU__URL"},
         None,
     ),
 }
