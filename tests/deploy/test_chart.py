@@ -239,8 +239,8 @@ def test_dispatch_is_capped_by_gorush():
         for each in objects(VALUES["keda"])
         if (each["kind"], each["metadata"]["name"]) == ("ScaledObject", "wakupush-dispatch")
     )
-    # Two processes in each pod, 8 posts (settings.gorush.concurrency) of 50 notifications in each.
-    assert spec["maxReplicaCount"] * 2 * 8 * 50 <= 8192
+    # Three more come and go; each has two processes, those 8 posts (settings.gorush.concurrency) of 50 notifications.
+    assert (spec["maxReplicaCount"] + 3) * 2 * 8 * 50 <= 16384
 
 
 REFUSED = {
@@ -294,12 +294,16 @@ REFUSED = {
         "settings.waku.shards are of several clusters",
     ),
     "more posts than gorush holds": (
-        ["--set", "components.dispatch.replicas=6"],
-        "6 pods x 2 processes x 16 posts x 50 notifications are 9600, above gorush.queueNum (8192)",
+        ["--set", "components.dispatch.replicas=10"],
+        "x 2 processes x 16 posts x 50 notifications are 17600, above gorush.queueNum (16384)",
+    ),
+    "more posts than a gorush of one's own holds": (
+        ["--set", "gorush.queueNum=8192,components.dispatch.replicas=5"],
+        "core.queue_num of a gorush of your own",
     ),
     "scaling past gorush": (
-        ["--set", "autoscaling.mode=hpa,components.dispatch.autoscaling.maxReplicas=50"],
-        "above gorush.queueNum",
+        ["--set", "autoscaling.mode=hpa,components.dispatch.autoscaling.maxReplicas=8"],
+        "11 pods (with those that come and go)",
     ),
     "KEDA without numbers": (["--set", "autoscaling.mode=keda"], "autoscaling.mode is keda, which needs"),
     "KEDA without the exporter": (

@@ -168,6 +168,16 @@ def test_grace_periods_are_longer_than_the_longest_task():
     assert grace("dispatch") >= Settings.model_fields["delivery"].default.lease + 30
 
 
+def test_gorush_holds_what_the_documented_most_processes_post():
+    settings = Settings.model_fields["gorush"].default
+    queue = yaml.safe_load((FILE.parent / "config" / "gorush.yml").read_text())["core"]["queue_num"]
+    [most, each] = re.search(
+        r"of dispatch at most (\d+), .* (\d+) for each", (ROOT / "docs" / "deployment.md").read_text()
+    ).groups()
+    assert int(each) == settings.concurrency * settings.batch_size
+    assert int(most) == queue // int(each)
+
+
 def test_only_workers_hold_the_key():
     assert {name for name, service in SERVICES.items() if service.get("secrets")} == {*QUEUES, "tools"}
 

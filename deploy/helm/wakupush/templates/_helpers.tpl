@@ -220,12 +220,13 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- end -}}
 {{- end -}}
 {{- $dispatch := .Values.components.dispatch -}}
-{{- $most := ternary $dispatch.replicas $dispatch.autoscaling.maxReplicas (eq .Values.autoscaling.mode "none") -}}
+{{- /* An upgrade starts one pod before it ends another; of those scaled down, one in a minute, two still end posts. */ -}}
+{{- $pods := ternary (add $dispatch.replicas 1) (add $dispatch.autoscaling.maxReplicas 3) (eq .Values.autoscaling.mode "none") -}}
 {{- $posts := include "wakupush.settingOr" (dict "root" . "group" "gorush" "field" "concurrency" "default" 16) | int -}}
 {{- $batch := include "wakupush.settingOr" (dict "root" . "group" "gorush" "field" "batch_size" "default" 50) | int -}}
-{{- $atOnce := mul $most $dispatch.concurrency $posts $batch -}}
+{{- $atOnce := mul $pods $dispatch.concurrency $posts $batch -}}
 {{- if and $dispatch.enabled (gt $atOnce (int64 .Values.gorush.queueNum)) -}}
-{{- $problems = append $problems (printf "components.dispatch: %v pods x %v processes x %d posts x %d notifications are %d, above gorush.queueNum (%v); gorush would never answer" $most $dispatch.concurrency $posts $batch $atOnce .Values.gorush.queueNum) -}}
+{{- $problems = append $problems (printf "components.dispatch: %d pods (with those that come and go) x %v processes x %d posts x %d notifications are %d, above gorush.queueNum (%v); gorush would never answer. Lower one of them, or raise gorush.queueNum, and core.queue_num of a gorush of your own with it" $pods $dispatch.concurrency $posts $batch $atOnce .Values.gorush.queueNum) -}}
 {{- end -}}
 {{- if and (eq .Values.autoscaling.mode "keda") (not .Values.autoscaling.prometheus.serverAddress) (not .Values.autoscaling.redis.address) (not .Values.redis.bundled.enabled) -}}
 {{- $problems = append $problems "autoscaling.mode is keda, which needs autoscaling.prometheus.serverAddress or autoscaling.redis.address" -}}
