@@ -31,6 +31,8 @@ from prometheus_client import Counter, Gauge, Histogram
 from schemas import SPECS, schema
 
 from wakupush import metrics
+from wakupush.queues import QUEUES
+from wakupush.settings import Settings
 
 need("helm")
 
@@ -241,6 +243,25 @@ def test_dispatch_is_capped_by_gorush():
     )
     # Three more come and go; each has two processes, those 8 posts (settings.gorush.concurrency) of 50 notifications.
     assert (spec["maxReplicaCount"] + 3) * 2 * 8 * 50 <= 16384
+
+
+@pytest.mark.parametrize("mode", ["none", "keda"])
+def test_the_bundled_postgres_takes_the_connections_of_all(mode):
+    rendered = objects(VALUES["trial"], "--set", f"autoscaling.mode={mode}")
+    pods = {
+        each["metadata"]["name"]: each["spec"].get("maxReplicaCount") or each["spec"]["replicas"]
+        for kind in ("Deployment", "ScaledObject")
+        for each in rendered
+        if each["kind"] == kind and (kind == "ScaledObject" or "replicas" in each["spec"])
+    }
+    pools = sum(pods[f"wakupush-{pool}"] + (1 if mode == "none" else 3) for pool in QUEUES)
+    others = sum(pods[f"wakupush-{name}"] + 1 for name in ("reconcile", "beat", "feedback", "exporter"))
+    needed = (2 * pools + others) * Settings.model_fields["postgres"].default.pool_size
+    [args] = [
+        spec["containers"][0]["args"] for each, spec in pod_specs(rendered) if "postgres" in str(each["metadata"])
+    ]
+    assert args[:2] == ["postgres", "-c"]
+    assert int(args[2].removeprefix("max_connections=")) >= needed + 10 > 100
 
 
 REFUSED = {

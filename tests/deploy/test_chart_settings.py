@@ -120,7 +120,7 @@ def test_values_arrive_as_they_are_meant(monkeypatch):
 def test_the_chart_checks_with_the_defaults_of_the_program():
     text = (CHART / "templates" / "_helpers.tpl").read_text()
     found = re.findall(r'"group" "(\w+)" "field" "(\w+)" "default" ([\d.]+)', text)
-    assert len(found) == 5
+    assert len(found) == 6
     for group, field, default in found:
         assert float(default) == getattr(Settings.model_fields[group].default, field), (group, field)
     [shards] = re.findall(r"shards \| default \(list (.*?)\)", text)
