@@ -227,16 +227,18 @@ class LightTransport(_Running):
         return self._missing[content_topic]
 
     async def _keep_subscribed(self) -> None:
+        tend_at = time.monotonic() + PING_SECONDS
         while True:
             self._changed.clear()
-            if self._missing:
-                await self._subscribe(list(self._missing)[:MOST_TOPICS])
-                continue
-            try:
-                async with asyncio.timeout(PING_SECONDS):
-                    await self._changed.wait()
-            except TimeoutError:
+            if time.monotonic() >= tend_at:
                 await self._tend()
+                tend_at = time.monotonic() + PING_SECONDS
+            elif self._missing:
+                await self._subscribe(list(self._missing)[:MOST_TOPICS])
+            else:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(tend_at - time.monotonic()):
+                        await self._changed.wait()
 
     async def _subscribe(self, content_topics: list[str]) -> None:
         """Subscribe to topics, and tell those who wait for them what came of it."""
