@@ -117,6 +117,7 @@ class Enroller:
             key = self._account.push_key
             for message in envelopes.to_key(key, each.server, kind, each.sealed, timestamp=time.time_ns()):
                 await self._context.transport.publish(message)
+            self.registrar.sent(each, self._context.now())
 
     async def _advertise(self) -> None:
         infos = self._advertiser.due(self.registrar.infos(), self._context.now())

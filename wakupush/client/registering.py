@@ -196,6 +196,12 @@ class Registrar:
                 asking.append(Asking(sent.server, sent.sealed))
         return asking
 
+    def sent(self, asking: Asking, now: float) -> None:
+        """Wait for the answer from now on: a light client may have needed seconds to send the registration."""
+        for each in self.state.enrolments:
+            if each.server == asking.server and each.sealed == asking.sealed and each.status is Status.ASKED:
+                self._put(replace(each, next_at=now + BACKOFF.wait(each.attempts, self._random)))
+
     def answered(self, signer: PublicKey, response: RegistrationResponse, now: float) -> Enrolment | None:
         """Take a server's answer, and return how it stands now; None if it answers nothing that we wait for.
 
