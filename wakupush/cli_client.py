@@ -313,7 +313,7 @@ def send(
         results = {each.result for each in targets}
         if not targets:
             _complain("no device of these users is known to any server")
-            return Exit.REFUSED
+            return Exit.REFUSED if session.unsent is None else Exit.NO_ANSWER
         if results == {Result.ACCEPTED}:
             return Exit.DONE
         return Exit.NO_ANSWER if results <= {Result.ACCEPTED, Result.FAILED} else Exit.REFUSED

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from wakupush.client.acquaintances import Acquaintance, Way
+from wakupush.client.asking import QUERY_SECONDS
 from wakupush.client.client import Client
 from wakupush.client.context import Config
 from wakupush.client.events import Unsent
@@ -17,6 +18,7 @@ from wakupush.client.transport import Listeners
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.registration import TokenType
 from wakupush.protocol.request import NotificationType
+from wakupush.protocol.topics import content_topic, partitioned_topic, query_topics
 from wakupush.waku.errors import NodeUnreachable
 
 PHONE = Device(token_type=TokenType.FIREBASE, device_token="phone")
@@ -29,10 +31,12 @@ class Network:
     def __init__(self):
         self.listeners = Listeners()
         self.is_down = False
+        #: A content topic on which nothing is taken.
+        self.refused = None
         self.published = []
 
     async def publish(self, message):
-        if self.is_down:
+        if self.is_down or message.content_topic == self.refused:
             raise NodeUnreachable("down")
         self.published.append(message)
         self.listeners.deliver([message])
@@ -152,6 +156,56 @@ def test_a_notification_that_the_node_does_not_take_is_told(network, storage):
 
     asyncio.run(run())
     assert events[0] == Unsent("down")
+
+
+@pytest.fixture
+def friend(storage):
+    """A user whose device is known."""
+    way = Way(installation_id="phone", server=SERVER, access_token="token", version=1, learned_at=time.time())
+    storage.put(ACQUAINTANCE, str(FRIEND), Acquaintance(user=FRIEND, ways=(way,)))
+    return FRIEND
+
+
+def query_topic(user):
+    return content_topic(query_topics(user.key_hash)[0])
+
+
+def requests(network):
+    topic = content_topic(partitioned_topic(SERVER))
+    return [each for each in network.published if each.content_topic == topic]
+
+
+def test_known_devices_do_not_wait_for_answers_about_others(network, client, friend):
+    async def run():
+        client.enable_sending()
+        begun = time.monotonic()
+        recipients = [Recipient(user=STRANGER), Recipient(user=friend)]
+        notification = asyncio.create_task(
+            client.notify(recipients, message_id=bytes(32), chat_id="c", kind=NotificationType.MESSAGE)
+        )
+        await eventually(lambda: requests(network))
+        assert time.monotonic() - begun < QUERY_SECONDS
+        notification.cancel()
+
+    asyncio.run(run())
+
+
+def test_a_question_that_the_node_does_not_take_keeps_nobody_else_from_being_notified(network, storage, friend):
+    events = []
+
+    async def run():
+        client = Client(PrivateKey.generate(), network, storage, on_event=events.append)
+        client.enable_sending()
+        network.refused = query_topic(STRANGER)
+        recipients = [Recipient(user=STRANGER), Recipient(user=friend)]
+        notification = asyncio.create_task(
+            client.notify(recipients, message_id=bytes(32), chat_id="c", kind=NotificationType.MESSAGE)
+        )
+        await eventually(lambda: requests(network) and events)
+        notification.cancel()
+
+    asyncio.run(run())
+    assert events == [Unsent("down")]
 
 
 def test_what_changed_is_advertised_before_it_is_said_to_be(network, client):
