@@ -499,7 +499,7 @@ def _show_event(common: _Common, event: Event) -> None:
         case Unsent(error):
             rows = [{"event": "unsent", "error": error}]
     for row in rows:
-        text = json.dumps(row) if common.as_json else "  ".join(f"{name} {value}" for name, value in row.items())
+        text = json.dumps(row) if common.as_json else "  ".join(f"{name} {_text(value)}" for name, value in row.items())
         print(text, flush=True)  # noqa: T201 - what the command is for
 
 
@@ -510,13 +510,21 @@ def _show(common: _Common, rows: Sequence[Mapping[str, Any]]) -> None:
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     # One below the other: keys are long, and nobody is helped by half of one.
     for row in rows:
         table = Table.grid(padding=(0, 2))
         for name, value in row.items():
-            table.add_row(name, "" if value is None else str(value))
+            table.add_row(name, Text(_text(value)))
         Console(highlight=False, width=200).print(table)
+
+
+def _text(value: object) -> str:
+    """Return what may be shown of a value: what strangers wrote must not steer the terminal."""
+    from wakupush.waku.rest import printable
+
+    return "" if value is None else printable(str(value))
 
 
 def _is_http(url: str) -> bool:

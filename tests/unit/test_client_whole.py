@@ -2,11 +2,13 @@
 
 import asyncio
 import time
+import uuid
 from contextlib import asynccontextmanager
 
 import pytest
 
 from wakupush.client.acquaintances import Acquaintance, Way
+from wakupush.client.advertising import advertisement
 from wakupush.client.asking import QUERY_SECONDS
 from wakupush.client.client import Client
 from wakupush.client.context import Config
@@ -16,12 +18,20 @@ from wakupush.client.registering import Device
 from wakupush.client.storage import ACQUAINTANCE, SqliteFile
 from wakupush.client.transport import Listeners
 from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.query import Info
 from wakupush.protocol.registration import TokenType
 from wakupush.protocol.request import NotificationType
-from wakupush.protocol.topics import content_topic, partitioned_topic, query_topics
+from wakupush.protocol.topics import (
+    contact_code_topic,
+    content_topic,
+    partitioned_topic,
+    query_topics,
+    symmetric_key,
+)
 from wakupush.waku.errors import NodeUnreachable
 
 PHONE = Device(token_type=TokenType.FIREBASE, device_token="phone")
+TABLET = str(uuid.uuid4())
 SERVER, FRIEND, STRANGER = (PrivateKey.generate().public_key for _ in range(3))
 
 
@@ -206,6 +216,19 @@ def test_a_question_that_the_node_does_not_take_keeps_nobody_else_from_being_not
 
     asyncio.run(run())
     assert events == [Unsent("down")]
+
+
+def test_the_activity_of_what_is_no_installation_is_not_noted(network, client):
+    async def run():
+        user = PrivateKey.generate()
+        await client.follow(user.public_key)
+        for installation in ("[/]no uuid", TABLET):
+            info = Info(key_hash=b"", installation_id=installation, version=1, access_token="", grant=b"")
+            key = symmetric_key(contact_code_topic(user.public_key))
+            network.listeners.deliver([advertisement(user, [info], topic_key=key, timestamp=1_000_000_000)])
+        assert client.acquaintance(user.public_key).activity == {TABLET: 1.0}
+
+    asyncio.run(run())
 
 
 def test_what_changed_is_advertised_before_it_is_said_to_be(network, client):

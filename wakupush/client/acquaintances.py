@@ -9,6 +9,7 @@ from wakupush.client.documents import Key  # noqa: TC001 - pydantic reads the an
 from wakupush.protocol.grants import is_granted
 from wakupush.protocol.keys import InvalidKeyError, PublicKey
 from wakupush.protocol.query import find_token
+from wakupush.protocol.uuids import is_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -133,8 +134,8 @@ class Acquaintance:
 
 
 def _way(info: Info, user: PublicKey, asker: PrivateKey, server: PublicKey | None, now: float) -> Way | None:
-    """Return the way that an info tells, None if it is another user's, or not for us, or not granted."""
-    if info.key_hash != user.key_hash or not info.installation_id:
+    """Return the way that an info tells, None if it is another user's, or not for us, or not granted, or no uuid."""
+    if info.key_hash != user.key_hash or not is_uuid(info.installation_id):
         return None
     try:
         server = server or PublicKey(info.server_key)

@@ -17,6 +17,7 @@ from wakupush.protocol import topics
 from wakupush.protocol.advertisement import parse_advertisement
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
+from wakupush.protocol.uuids import is_uuid
 from wakupush.waku.errors import NodeError
 
 if TYPE_CHECKING:
@@ -141,5 +142,5 @@ class Book:
         except Refused:
             return
         self.learn(user, infos, None)
-        if infos:
+        if infos and is_uuid(infos[0].installation_id):
             self.active(user, infos[0].installation_id, message.timestamp / 1e9)
