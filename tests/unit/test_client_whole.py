@@ -18,6 +18,8 @@ from wakupush.client.registering import Device
 from wakupush.client.storage import ACQUAINTANCE, SqliteFile
 from wakupush.client.transport import Listeners
 from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.payload import open_symmetric
+from wakupush.protocol.pb.application_metadata_pb2 import ProtocolMessage
 from wakupush.protocol.query import Info
 from wakupush.protocol.registration import TokenType
 from wakupush.protocol.request import NotificationType
@@ -227,6 +229,22 @@ def test_the_activity_of_what_is_no_installation_is_not_noted(network, client):
             key = symmetric_key(contact_code_topic(user.public_key))
             network.listeners.deliver([advertisement(user, [info], topic_key=key, timestamp=1_000_000_000)])
         assert client.acquaintance(user.public_key).activity == {TABLET: 1.0}
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("anonymous", [False, True])
+def test_servers_do_not_learn_the_chat_key_from_a_contact_code_that_goes_along(network, storage, anonymous):
+    code = ProtocolMessage(public_message=b"bundles with the chat key").SerializeToString()
+
+    async def run():
+        config = Config(anonymous=anonymous, contact_code=code)
+        async with Client(PrivateKey.generate(), network, storage, config) as client:
+            client.advertise()
+            assert await client.advertised(30)
+        [message] = network.published
+        topic_key = symmetric_key(contact_code_topic(client.push_key))
+        assert (code in open_symmetric(message.payload, topic_key).data) != anonymous
 
     asyncio.run(run())
 

@@ -129,7 +129,8 @@ class Enroller:
             infos,
             topic_key=await topic_key(self._topic),
             timestamp=time.time_ns(),
-            contact_code=self._context.config.contact_code,
+            # Bundles name the chat key, and servers read what is on the push key's topic.
+            contact_code=b"" if self._account.is_anonymous else self._context.config.contact_code,
         )
         try:
             await self._context.transport.publish(message)
