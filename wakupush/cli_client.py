@@ -436,7 +436,7 @@ async def _with_client(
                 transport,
                 file.account(str(key.public_key)),
                 Config(anonymous=common.anonymous),
-                history=exits.enter_context(History(common.node, common.shard)),
+                history=History(common.node, common.shard),
                 on_event=session.happened,
             )
         except ValueError as error:

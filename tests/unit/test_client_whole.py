@@ -17,6 +17,7 @@ from wakupush.client.notifying import Recipient
 from wakupush.client.registering import Device
 from wakupush.client.storage import ACQUAINTANCE, SqliteFile
 from wakupush.client.transport import Listeners
+from wakupush.protocol.grants import grant
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.payload import open_symmetric
 from wakupush.protocol.pb.application_metadata_pb2 import ProtocolMessage
@@ -42,7 +43,7 @@ class Network:
 
     def __init__(self):
         self.listeners = Listeners()
-        self.is_down = False
+        self.is_down = self.is_stuck = False
         #: A content topic on which nothing is taken.
         self.refused = None
         self.published = []
@@ -55,6 +56,8 @@ class Network:
 
     @asynccontextmanager
     async def listening(self, content_topic, receive):
+        if self.is_stuck:
+            await asyncio.sleep(60)
         self.listeners.add(content_topic, receive)
         try:
             yield
@@ -247,6 +250,41 @@ def test_servers_do_not_learn_the_chat_key_from_a_contact_code_that_goes_along(n
         assert (code in open_symmetric(message.payload, topic_key).data) != anonymous
 
     asyncio.run(run())
+
+
+class Silent:
+    """A Store that does not answer."""
+
+    async def latest(self, _content_topic, _is_wanted):
+        await asyncio.sleep(60)
+
+
+def test_discovering_ends_in_time_and_a_store_that_is_silent_hides_nothing(network, storage):
+    user = PrivateKey.generate()
+    token = str(uuid.uuid4())
+    info = Info(
+        key_hash=user.public_key.key_hash,
+        installation_id=TABLET,
+        version=1,
+        access_token=token,
+        grant=grant(user, SERVER, token),
+        server_key=SERVER.compressed,
+    )
+
+    async def run():
+        async with Client(PrivateKey.generate(), network, storage, history=Silent()) as client:
+            assert (await client.discover(FRIEND, 0.2)).ways == ()
+            discovery = asyncio.create_task(client.discover(user.public_key, 30))
+            await eventually(lambda: topics(network) == 2)
+            key = symmetric_key(contact_code_topic(user.public_key))
+            network.listeners.deliver([advertisement(user, [info], topic_key=key, timestamp=1)])
+            assert len((await discovery).ways) == 1
+            network.is_stuck = True
+            assert (await client.discover(STRANGER, 0.2)).ways == ()
+
+    begun = time.monotonic()
+    asyncio.run(run())
+    assert time.monotonic() - begun < 20
 
 
 def test_what_changed_is_advertised_before_it_is_said_to_be(network, client):

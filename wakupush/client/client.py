@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import time
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Self
@@ -102,7 +104,7 @@ class Client:
         )
         self._tasks = Tasks()
         self._enroller = Enroller(self._context)
-        self._book = Book(self._context, history)
+        self._book = Book(self._context, history, self._tasks)
         self._asker = Asker(self._context, self._book, self._tasks)
 
     # Registering and advertising.
@@ -165,7 +167,7 @@ class Client:
         return self._book.find(user)
 
     async def follow(self, user: PublicKey) -> None:
-        """Listen to a user's advertisements from now on, and ask the Store for the latest ones.
+        """Listen to a user's advertisements from now on, and have the Store asked for the latest ones.
 
         Raises:
             NodeError: the node does not let us listen.
@@ -182,8 +184,12 @@ class Client:
         Raises:
             NodeError: the node does not let us listen.
         """
-        await self._book.follow(user)
-        await self._book.changed.wait_until(lambda: bool(self._book.find(user).usable(self._context.now())), seconds)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._book.follow(user)
+                await self._book.changed.wait_until(
+                    lambda: bool(self._book.find(user).usable(self._context.now())), math.inf
+                )
         return self._book.find(user)
 
     async def query(self, users: Sequence[PublicKey], *, force: bool = False) -> list[Acquaintance]:
