@@ -16,7 +16,7 @@ from wakupush.client.backoff import Backoff
 from wakupush.client.context import Config
 from wakupush.client.documents import UnreadableError
 from wakupush.client.kept import Seen, Settings
-from wakupush.client.mailbox import MOST_INCOMPLETE, Mailbox
+from wakupush.client.mailbox import MOST_KEPT, Mailbox
 from wakupush.client.receiving import parse, receive, seal_message
 from wakupush.client.storage import SEEN, SETTINGS, SqliteFile
 from wakupush.client.transport import FILTER_PAUSE, FILTER_REQUESTS, Listeners, Pacer
@@ -93,7 +93,7 @@ def test_messages_come_out_as_they_went_in():
 
 def test_segments_are_put_together_in_any_order_and_not_across_senders():
     inner = os.urandom(5000)
-    box, parts = Mailbox(ME), sent(inner, most_bytes=2000)
+    box, parts = Mailbox(ME, 100), sent(inner, most_bytes=2000)
     foreign = sent(inner, most_bytes=2000, sender=PrivateKey.generate())
     assert len(parts) > 3
     Random(1).shuffle(parts)
@@ -103,10 +103,17 @@ def test_segments_are_put_together_in_any_order_and_not_across_senders():
 
 
 def test_segments_that_are_never_complete_are_bounded():
+    box = Mailbox(ME, 100)
+    for _ in range(MOST_KEPT):
+        for part in sent(os.urandom(3000), most_bytes=2000)[:2]:
+            assert box.take(part) is None
+    assert sum(map(len, box._parts.values())) <= MOST_KEPT
+
+
+def test_where_nothing_large_is_waited_for_segments_are_not_kept():
     box = Mailbox(ME)
-    for _ in range(3 * MOST_INCOMPLETE):
-        assert box.take(sent(os.urandom(3000), most_bytes=2000)[0]) is None
-    assert len(box._parts) <= MOST_INCOMPLETE
+    assert [box.take(part) for part in sent(os.urandom(1500), most_bytes=2000)] == [None, None]
+    assert not box._parts
 
 
 @given(st.binary(max_size=300))

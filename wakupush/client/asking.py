@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 #: Seconds for which an answer is waited for.
 QUERY_SECONDS = 4.0
+#: Of an answer: it may hold the allowed_key_lists of many devices.
+MOST_SEGMENTS = 100
 
 
 class Asker:
@@ -69,7 +71,7 @@ class Asker:
             NodeError: the node did not take it.
         """
         query = Query(users, PrivateKey.generate())
-        box = Mailbox(query.key)
+        box = Mailbox(query.key, MOST_SEGMENTS)
         left = set(users)
         ended = asyncio.Event()
         self._asking.update(dict.fromkeys(users, ended))
