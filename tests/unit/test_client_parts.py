@@ -11,20 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakupush.client.accounts import Account
+from wakupush.client.acquaintances import Acquaintance, Way
 from wakupush.client.advertising import SETTLE_SECONDS, Advertiser
 from wakupush.client.backoff import Backoff
 from wakupush.client.context import Config
 from wakupush.client.documents import UnreadableError
-from wakupush.client.kept import Seen, Settings
+from wakupush.client.kept import Advertising, Seen, Settings
 from wakupush.client.mailbox import MOST_KEPT, Mailbox
 from wakupush.client.receiving import parse, receive, seal_message
-from wakupush.client.storage import SEEN, SETTINGS, SqliteFile
+from wakupush.client.registering import Device, Enrolment, State
+from wakupush.client.storage import ACQUAINTANCE, ADVERTISING, REGISTRATION, SEEN, SETTINGS, SqliteFile
 from wakupush.client.transport import FILTER_PAUSE, FILTER_REQUESTS, Listeners, Pacer
 from wakupush.protocol import envelopes, notification, topics
 from wakupush.protocol.application import Type
 from wakupush.protocol.hashing import shake256_64
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.query import Info
+from wakupush.protocol.registration import TokenType
 from wakupush.protocol.waku_message import WakuMessage
 
 ME, EVE = PrivateKey.generate(), PrivateKey.generate()
@@ -72,6 +75,43 @@ def test_what_cannot_be_read_says_so_without_its_content(tmp_path):
             storage.get(SETTINGS, "")
     assert "secret" not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+def objects(value):
+    """Return every object in a JSON value."""
+    match value:
+        case dict():
+            return [value, *(found for each in value.values() for found in objects(each))]
+        case list():
+            return [found for each in value for found in objects(each)]
+    return []
+
+
+DEVICE = Device(token_type=TokenType.FIREBASE, device_token="t")
+WAY = Way(installation_id="i", server=ME.public_key, access_token="t", version=1, learned_at=1.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (SETTINGS, Settings()),
+        (REGISTRATION, State(device=DEVICE, enrolments=(Enrolment(server=ME.public_key),))),
+        (ADVERTISING, Advertising()),
+        (ACQUAINTANCE, Acquaintance(user=ME.public_key, ways=(WAY,))),
+        (SEEN, Seen()),
+    ],
+)
+def test_what_a_later_version_has_added_is_refused_wherever_it_stands(kind, value):
+    count = len(objects(json.loads(kind.dump(value))))
+    for number in range(count):
+        later = json.loads(kind.dump(value))
+        place = objects(later)[number]
+        place["a later version's"] = 0.0
+        is_free = kind is ACQUAINTANCE and place is later["activity"]  # its names are installations
+        if not is_free:
+            with pytest.raises(UnreadableError):
+                kind.load(json.dumps(later))
+    assert kind.load(kind.dump(value)) == value
 
 
 # --- mailbox ---

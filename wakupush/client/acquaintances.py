@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from wakupush.client.documents import Key  # noqa: TC001 - pydantic reads the annotations
+from wakupush.client.documents import Key, document
 from wakupush.protocol.grants import is_granted
 from wakupush.protocol.keys import InvalidKeyError, PublicKey
 from wakupush.protocol.query import find_token
@@ -25,6 +25,7 @@ ABSENT_SECONDS = 3600.0
 MOST_INSTALLATIONS, MOST_SERVERS = 20, 10
 
 
+@document
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
     """A server through which a device can be notified."""
@@ -39,6 +40,7 @@ class Way:
     learned_at: float
 
 
+@document
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquaintance:
     """What is known of a user."""

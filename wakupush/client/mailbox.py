@@ -23,7 +23,7 @@ class Mailbox:
 
     Args:
         key: that messages are sealed to.
-        most_segments: of one message. Anybody may send some, so they are taken only where what is waited for may be large.
+        most_segments: of one message. Anybody may send some, so more than one only where a large one is waited for.
     """
 
     def __init__(self, key: PrivateKey, most_segments: int = 1) -> None:
