@@ -46,7 +46,7 @@ class Exit(IntEnum):
     #: A server refused, or there is nobody to notify.
     REFUSED = 1
     USAGE = _USAGE
-    #: Nobody answered in time.
+    #: Nobody answered in time, or it could not be advertised.
     NO_ANSWER = 3
     #: The Waku node cannot be reached, or did not take a message.
     NODE = 4
@@ -112,7 +112,7 @@ def common(
     """Register, advertise, ask and send as a client of push notification servers.
 
     Exits with 0 if all is done, 1 if a server refused or nobody can be notified, 2 for a wrong argument or file, 3 if
-    nobody answered in time, 4 if the node did not do its part, 130 after Ctrl-C.
+    nobody answered or it could not be advertised in time, 4 if the node did not do its part, 130 after Ctrl-C.
     """
     if not _is_http(node):
         _fail("--node is the URL of a REST API, for example http://127.0.0.1:8645")
@@ -372,12 +372,14 @@ async def _settle(session: _Session, seconds: float) -> Exit:
     from wakupush.client.registering import Status
 
     is_settled = await session.client.settled(seconds)
-    await session.client.advertised(seconds)
+    is_advertised = await session.client.advertised(seconds)
     enrolments = session.client.registration.enrolments
     _show(session.common, [_enrolment(each) for each in enrolments])
     if any(each.status is Status.REFUSED for each in enrolments):
         return Exit.REFUSED
-    return Exit.DONE if is_settled else Exit.NO_ANSWER
+    if not is_advertised:
+        _complain("it could not be advertised in time")
+    return Exit.DONE if is_settled and is_advertised else Exit.NO_ANSWER
 
 
 def _run(
