@@ -43,7 +43,7 @@ class Exit(IntEnum):
     """Exit codes; 2 is a wrong argument or file."""
 
     DONE = 0
-    #: A server refused, or there is nobody to notify.
+    #: A server refused, or a user cannot be notified.
     REFUSED = 1
     USAGE = _USAGE
     #: Nobody answered in time, or it could not be advertised.
@@ -111,8 +111,8 @@ def common(
 ) -> None:
     """Register, advertise, ask and send as a client of push notification servers.
 
-    Exits with 0 if all is done, 1 if a server refused or nobody can be notified, 2 for a wrong argument or file, 3 if
-    nobody answered or it could not be advertised in time, 4 if the node did not do its part, 130 after Ctrl-C.
+    Exits with 0 if all is done, 1 if a server refused or a user cannot be notified, 2 for a wrong argument or file, 3
+    if nobody answered or it could not be advertised in time, 4 if the node did not do its part, 130 after Ctrl-C.
     """
     if not _is_http(node):
         _fail("--node is the URL of a REST API, for example http://127.0.0.1:8645")
@@ -310,10 +310,12 @@ def send(
                 for each in targets
             ],
         )
-        results = {each.result for each in targets}
-        if not targets:
-            _complain("no device of these users is known to any server")
+        notified = {each.user for each in targets}
+        unknown = [user for user in keys if session.client.acquaintance(user).user not in notified]
+        if unknown:
+            _complain(f"no server tells of a device of {', '.join(map(str, unknown))}")
             return Exit.REFUSED if session.unsent is None else Exit.NO_ANSWER
+        results = {each.result for each in targets}
         if results == {Result.ACCEPTED}:
             return Exit.DONE
         return Exit.NO_ANSWER if results <= {Result.ACCEPTED, Result.FAILED} else Exit.REFUSED
