@@ -43,10 +43,10 @@ class Exit(IntEnum):
     """Exit codes; 2 is a wrong argument or file."""
 
     DONE = 0
-    #: A server refused, or there is nobody to notify.
+    #: A server refused, or a user cannot be notified.
     REFUSED = 1
     USAGE = _USAGE
-    #: Nobody answered in time.
+    #: Nobody answered in time, or it could not be advertised.
     NO_ANSWER = 3
     #: The Waku node cannot be reached, or did not take a message.
     NODE = 4
@@ -111,8 +111,8 @@ def common(
 ) -> None:
     """Register, advertise, ask and send as a client of push notification servers.
 
-    Exits with 0 if all is done, 1 if a server refused or nobody can be notified, 2 for a wrong argument or file, 3 if
-    nobody answered in time, 4 if the node did not do its part, 130 after Ctrl-C.
+    Exits with 0 if all is done, 1 if a server refused or a user cannot be notified, 2 for a wrong argument or file, 3
+    if nobody answered or it could not be advertised in time, 4 if the node did not do its part, 130 after Ctrl-C.
     """
     if not _is_http(node):
         _fail("--node is the URL of a REST API, for example http://127.0.0.1:8645")
@@ -310,10 +310,12 @@ def send(
                 for each in targets
             ],
         )
+        notified = {each.user for each in targets}
+        unknown = [user for user in keys if session.client.acquaintance(user).user not in notified]
+        if unknown:
+            _complain(f"no server tells of a device of {', '.join(map(str, unknown))}")
+            return Exit.REFUSED if session.unsent is None else Exit.NO_ANSWER
         results = {each.result for each in targets}
-        if not targets:
-            _complain("no device of these users is known to any server")
-            return Exit.REFUSED
         if results == {Result.ACCEPTED}:
             return Exit.DONE
         return Exit.NO_ANSWER if results <= {Result.ACCEPTED, Result.FAILED} else Exit.REFUSED
@@ -372,12 +374,14 @@ async def _settle(session: _Session, seconds: float) -> Exit:
     from wakupush.client.registering import Status
 
     is_settled = await session.client.settled(seconds)
-    await session.client.advertised(seconds)
+    is_advertised = await session.client.advertised(seconds)
     enrolments = session.client.registration.enrolments
     _show(session.common, [_enrolment(each) for each in enrolments])
     if any(each.status is Status.REFUSED for each in enrolments):
         return Exit.REFUSED
-    return Exit.DONE if is_settled else Exit.NO_ANSWER
+    if not is_advertised:
+        _complain("it could not be advertised in time")
+    return Exit.DONE if is_settled and is_advertised else Exit.NO_ANSWER
 
 
 def _run(
@@ -436,7 +440,7 @@ async def _with_client(
                 transport,
                 file.account(str(key.public_key)),
                 Config(anonymous=common.anonymous),
-                history=exits.enter_context(History(common.node, common.shard)),
+                history=History(common.node, common.shard),
                 on_event=session.happened,
             )
         except ValueError as error:
@@ -499,7 +503,7 @@ def _show_event(common: _Common, event: Event) -> None:
         case Unsent(error):
             rows = [{"event": "unsent", "error": error}]
     for row in rows:
-        text = json.dumps(row) if common.as_json else "  ".join(f"{name} {value}" for name, value in row.items())
+        text = json.dumps(row) if common.as_json else "  ".join(f"{name} {_text(value)}" for name, value in row.items())
         print(text, flush=True)  # noqa: T201 - what the command is for
 
 
@@ -510,13 +514,21 @@ def _show(common: _Common, rows: Sequence[Mapping[str, Any]]) -> None:
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     # One below the other: keys are long, and nobody is helped by half of one.
     for row in rows:
         table = Table.grid(padding=(0, 2))
         for name, value in row.items():
-            table.add_row(name, "" if value is None else str(value))
+            table.add_row(name, Text(_text(value)))
         Console(highlight=False, width=200).print(table)
+
+
+def _text(value: object) -> str:
+    """Return what may be shown of a value: what strangers wrote must not steer the terminal."""
+    from wakupush.waku.rest import printable
+
+    return "" if value is None else printable(str(value))
 
 
 def _is_http(url: str) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from wakupush.client.documents import Key  # noqa: TC001 - pydantic reads the annotations
+from wakupush.client.documents import Key, document
 from wakupush.protocol.grants import is_granted
 from wakupush.protocol.keys import InvalidKeyError, PublicKey
 from wakupush.protocol.query import find_token
+from wakupush.protocol.uuids import is_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,6 +25,7 @@ ABSENT_SECONDS = 3600.0
 MOST_INSTALLATIONS, MOST_SERVERS = 20, 10
 
 
+@document
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
     """A server through which a device can be notified."""
@@ -38,6 +40,7 @@ class Way:
     learned_at: float
 
 
+@document
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquaintance:
     """What is known of a user."""
@@ -133,8 +136,8 @@ class Acquaintance:
 
 
 def _way(info: Info, user: PublicKey, asker: PrivateKey, server: PublicKey | None, now: float) -> Way | None:
-    """Return the way that an info tells, None if it is another user's, or not for us, or not granted."""
-    if info.key_hash != user.key_hash or not info.installation_id:
+    """Return the way that an info tells, None if it is another user's, or not for us, or not granted, or no uuid."""
+    if info.key_hash != user.key_hash or not is_uuid(info.installation_id):
         return None
     try:
         server = server or PublicKey(info.server_key)

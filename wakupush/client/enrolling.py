@@ -117,6 +117,7 @@ class Enroller:
             key = self._account.push_key
             for message in envelopes.to_key(key, each.server, kind, each.sealed, timestamp=time.time_ns()):
                 await self._context.transport.publish(message)
+            self.registrar.sent(each, self._context.now())
 
     async def _advertise(self) -> None:
         infos = self._advertiser.due(self.registrar.infos(), self._context.now())
@@ -128,7 +129,8 @@ class Enroller:
             infos,
             topic_key=await topic_key(self._topic),
             timestamp=time.time_ns(),
-            contact_code=self._context.config.contact_code,
+            # Bundles name the chat key, and servers read what is on the push key's topic.
+            contact_code=b"" if self._account.is_anonymous else self._context.config.contact_code,
         )
         try:
             await self._context.transport.publish(message)
