@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from pipeline.errors import PipelineError
-from pipeline.lake import Lake, days_between
+from pipeline.lake import Lake
 from wakupush.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def run(
         PipelineError: there are fewer than two days with events.
     """
     lake = Lake(settings.pipeline.lake.resolve())
-    files = lake.latest().of(days_between(*days))
+    files = lake.latest().of(*days)
     with_events = sorted({file.day for file in files})
     if len(with_events) < 2:  # noqa: PLR2004 - one to learn from, one to check on
         raise PipelineError(f"{days[0]} to {days[1]}: {len(with_events)} days have events; a plan needs two or more")

@@ -79,10 +79,9 @@ class Snapshot:
         """How many events the lake has."""
         return sum(file.rows for file in self.files)
 
-    def of(self, days: Iterable[date]) -> tuple[File, ...]:
-        """Return the files of some days."""
-        wanted = set(days)
-        return tuple(file for file in self.files if file.day in wanted)
+    def of(self, first: date, last: date) -> tuple[File, ...]:
+        """Return the files of the days from the first to the last, both included."""
+        return tuple(file for file in self.files if first <= file.day <= last)
 
 
 EMPTY: Final = Snapshot(number=0, source=None, watermark=0, files=())

@@ -119,6 +119,12 @@ def keep_from(seconds: float) -> date:
     return today() - timedelta(seconds=seconds)
 
 
+def whole_periods(first: date, last: date, days: int) -> tuple[date, date]:
+    """Return the first and the last day of the periods of some days that a range of days touches."""
+    begin, end = ((day - _EPOCH).days // days * days for day in (first, last))
+    return _EPOCH + timedelta(days=begin), _EPOCH + timedelta(days=end + days - 1)
+
+
 def rehash(frame: DataFrame, keys: dict[int, bytes], days: int, columns: dict[str, str]) -> DataFrame:
     """Replace columns by HMAC-SHA256 under the key of the row's period, cut to 16 bytes; null where there is no key.
 

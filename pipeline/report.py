@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 from psycopg import sql
+from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from pipeline import page
 from pipeline.errors import PipelineError
-from pipeline.lake import Lake, days_between
+from pipeline.lake import Lake
+from pipeline.pseudonyms import whole_periods
 from pipeline.tables import TABLES, anonymous
 
 if TYPE_CHECKING:
@@ -74,15 +76,16 @@ def run(
         PipelineError: the lake has nothing of these days, or the text says what to do.
     """
     lake = Lake(settings.pipeline.lake.resolve())
-    files = lake.latest().of(days_between(first, last))
-    if not files:
+    snapshot = lake.latest()
+    of_days = snapshot.of(first, last)
+    if not of_days:
         raise PipelineError(f"the lake {lake.folder} has no event of {first} to {last}: run `wakupush pipeline export`")
-    rows, damaged = lake.over(spark, files, lambda events: tables(events, settings, progress))
-    events = sum(file.rows for file in files) - sum(file.rows for file in damaged)
+    files = snapshot.of(*whole_periods(first, last, settings.pipeline.pseudonym_days))
+    rows, damaged = lake.over(spark, files, lambda events: tables(events, first, last, settings, progress))
     report = Report(
         first=first,
         last=last,
-        events=events,
+        events=sum(file.rows for file in of_days if file not in damaged),
         rows=rows,
         page=_folder(settings, first, last) / "report.html",
         damaged=damaged,
@@ -93,12 +96,27 @@ def run(
     return report
 
 
-def tables(events: DataFrame, settings: Settings, progress: Callable[[int, int], None]) -> dict[str, list[Row]]:
-    """Return the rows of every table of some events, in the order of their keys."""
+def tables(
+    events: DataFrame, first: date, last: date, settings: Settings, progress: Callable[[int, int], None]
+) -> dict[str, list[Row]]:
+    """Return the rows of every table of some days, in the order of their keys.
+
+    Rows of a period are of all its days, whichever of them the report is of: else they would tell less in each report,
+    the further the period lies back.
+
+    Args:
+        events: of all periods that the days are in.
+        first: day.
+        last: day, included.
+        settings: of everything.
+        progress: is told the tables made so far, and of how many.
+    """
+    of_days = events.where(F.col("day").between(first, last))
     made: dict[str, list[Row]] = {}
     progress(0, len(TABLES))
     for table in TABLES:
-        built = table.build(events, settings.pipeline.pseudonym_days).fillna("", _texts(table))
+        counted = events if "period" in table.keys else of_days
+        built = table.build(counted, settings.pipeline.pseudonym_days).fillna("", _texts(table))
         rows = anonymous(built, table, settings.pipeline.smallest_cell).select(*columns(table)).collect()
         made[table.name] = sorted((row.asDict() for row in rows), key=lambda row: [row[name] for name in table.keys])
         progress(len(made), len(TABLES))

@@ -9,11 +9,12 @@ import counting
 import happenings
 import psycopg
 import pytest
-from happenings import EMPTY, FIRST, LAST
+from happenings import EMPTY, FIRST, LAST, day_of
 
 from pipeline import export, page, report
 from pipeline.errors import PipelineError
 from pipeline.lake import Lake
+from pipeline.pseudonyms import whole_periods
 from pipeline.tables import TABLES
 from wakupush.events import EventKind
 
@@ -116,6 +117,34 @@ def test_a_second_report_replaces_the_first_and_has_what_came_late(spark, connec
     stored = connection.execute(query).fetchall()
     assert stored
     assert all(expected[day, stage][1] == count for day, stage, count in stored)
+
+
+def test_rows_of_a_period_are_of_the_whole_period_in_every_report(spark, exported, dsn, make_settings, events):
+    """Night after night the days of a report move on, and one day is made anew."""
+    of_period = 3
+    settings = make_settings(
+        exported.postgres.dsn.get_secret_value(), report_dsn=dsn, smallest_cell=2, pseudonym_days=of_period
+    )
+    export.run(spark, settings, ignore)
+    for last in (FIRST + timedelta(days=1), LAST, FIRST):
+        report.run(spark, settings, last - timedelta(days=1), last, ignore)
+    periods = {}
+    for event in events:
+        begin, _ = whole_periods(day_of(event), day_of(event), of_period)
+        periods.setdefault(begin, []).append(event)
+    assert len(periods) > 1
+    for name, count in (("registrations_used", counting.used), ("token_lives", counting.lives)):
+        expected = {key: row for begin, found in periods.items() for key, row in count(found, begin).items()}
+        table = next(table for table in TABLES if table.name == name)
+        columns = ", ".join([*table.keys, "people", *table.values])
+        with psycopg.connect(dsn) as connection:
+            stored = connection.execute(
+                f"SELECT {columns} FROM wakupush_reports.{name} WHERE NOT suppressed"
+            ).fetchall()
+        assert stored
+        for row in stored:
+            places = len(table.keys)
+            assert expected[row[:places]] == row[places:], (name, row)
 
 
 def test_the_page_needs_nothing_and_shows_the_numbers(written):
