@@ -6,7 +6,8 @@ import shutil
 import uuid
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
 
 import psycopg
 from psycopg import sql
@@ -16,7 +17,7 @@ from pipeline import page
 from pipeline.errors import PipelineError
 from pipeline.lake import Lake
 from pipeline.pseudonyms import whole_periods
-from pipeline.tables import TABLES, anonymous
+from pipeline.tables import TABLES, anonymous, of_shown_hours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pipeline.lake import File
-    from pipeline.tables import Table
+    from pipeline.tables import Row, Table
     from wakupush.settings import Settings
 
 #: Where the tables are in Postgres.
@@ -34,8 +35,6 @@ SCHEMA: Final = "wakupush_reports"
 _SPARK_TYPES: Final = {"date": "date", "text": "string", "integer": "int", "bigint": "bigint"}
 #: What names the rows that a report of some days replaces.
 _TIMES: Final = ("day", "period")
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +115,11 @@ def tables(
     progress(0, len(TABLES))
     for table in TABLES:
         counted = events if "period" in table.keys else of_days
-        built = table.build(counted, settings.pipeline.pseudonym_days).fillna("", _texts(table))
-        rows = anonymous(built, table, settings.pipeline.smallest_cell).select(*columns(table)).collect()
-        made[table.name] = sorted((row.asDict() for row in rows), key=lambda row: [row[name] for name in table.keys])
+        if table.of_shown_hours:
+            counted = of_shown_hours(counted, made["load_hourly"])
+        built = table.build(counted, settings.pipeline.pseudonym_days).fillna("", _texts(table)).collect()
+        rows = anonymous([row.asDict() for row in built], table, settings.pipeline.smallest_cell)
+        made[table.name] = sorted(rows, key=itemgetter(*table.keys))
         progress(len(made), len(TABLES))
     return made
 
