@@ -186,10 +186,11 @@ def _lives(events: DataFrame, days: int) -> DataFrame:
         .agg(
             F.min(F.when(_kind("registered"), F.col("day"))).alias("began"),
             F.max(F.when(_kind("token_died"), F.col("day"))).alias("ended"),
+            F.any_value(_person()).alias("person"),
         )
         .where("ended >= began")
         .groupBy("period", "platform", F.datediff("ended", "began").alias("days"))
-        .agg(F.count("*").alias("tokens"), F.count("*").alias("people"))
+        .agg(F.count("*").alias("tokens"), F.count_distinct("person").alias("people"))
     )
 
 
@@ -198,10 +199,14 @@ def _used(events: DataFrame, days: int) -> DataFrame:
         events.where(_kind("registered", "admitted") & F.col("installation").isNotNull())
         .withColumn("period", _period(days))
         .groupBy("period", "platform", "installation")
-        .agg(F.max(_kind("registered")).alias("registered"), F.max(_kind("admitted")).alias("notified"))
+        .agg(
+            F.max(_kind("registered")).alias("registered"),
+            F.max(_kind("admitted")).alias("notified"),
+            F.any_value(_person()).alias("person"),
+        )
         .where("registered")
         .groupBy("period", "platform", F.when(F.col("notified"), "notified").otherwise("unused").alias("use"))
-        .agg(F.count("*").alias("devices"), F.count("*").alias("people"))
+        .agg(F.count("*").alias("devices"), F.count_distinct("person").alias("people"))
     )
 
 

@@ -75,22 +75,22 @@ def tokens(found: list[Event]) -> dict[Key, tuple[Any, ...]]:
 
 
 def lives(found: list[Event], period: date) -> dict[Key, tuple[Any, ...]]:
-    rows: dict[Key, int] = defaultdict(int)
+    rows: dict[Key, list[bytes | str]] = defaultdict(list)
     for (platform, _), group in cells(found, lambda e: (e.platform, e.installation_pseudonym)).items():
         began = min((day_of(e) for e in group if e.kind == "registered"), default=None)
         ended = max((day_of(e) for e in group if e.kind == "token_died"), default=None)
         if began and ended and ended >= began:
-            rows[period, platform, (ended - began).days] += 1
-    return {key: (count, count) for key, count in rows.items()}
+            rows[period, platform, (ended - began).days].append(person(group[0]))
+    return {key: (len(set(owners)), len(owners)) for key, owners in rows.items()}
 
 
 def used(found: list[Event], period: date) -> dict[Key, tuple[Any, ...]]:
-    rows: dict[Key, int] = defaultdict(int)
+    rows: dict[Key, list[bytes | str]] = defaultdict(list)
     for (platform, _), group in cells(found, lambda e: (e.platform, e.installation_pseudonym)).items():
         kinds = {e.kind for e in group}
         if "registered" in kinds:
-            rows[period, platform, "notified" if "admitted" in kinds else "unused"] += 1
-    return {key: (count, count) for key, count in rows.items()}
+            rows[period, platform, "notified" if "admitted" in kinds else "unused"].append(person(group[0]))
+    return {key: (len(set(owners)), len(owners)) for key, owners in rows.items()}
 
 
 def week(found: list[Event]) -> dict[Key, tuple[Any, ...]]:
