@@ -12,7 +12,7 @@ from pipeline.errors import PipelineError
 from pipeline.folders import writing
 from pipeline.lake import SPARK_ERRORS, Lake, Snapshot
 from pipeline.postgres import connected, jdbc_options, read_slices
-from pipeline.pseudonyms import Keys, keep_from, rehash, today
+from pipeline.pseudonyms import Keys, blurred, keep_from, rehash, today
 from wakupush.state import exporting
 
 if TYPE_CHECKING:
@@ -158,14 +158,13 @@ def _check_rows(files: tuple[File, ...], expected: int) -> None:
 def for_lake(events: DataFrame, keys: dict[int, bytes], days: int) -> DataFrame:
     """Return events as the lake has them."""
     shaped = (
-        events.withColumn("time", F.date_trunc("second", "time"))
-        .withColumn("day", F.to_date("time"))
+        events.withColumn("day", F.to_date("time"))
         .withColumn("queue_wait_ms", F.expr(schema.milliseconds("queue_wait")))
         .withColumn("latency_ms", F.expr(schema.milliseconds("latency")))
         .withColumn("attempt", F.col("attempt").cast("int"))
         .withColumn("batch_size", F.col("batch_size").cast("int"))
     )
-    return rehash(shaped, keys, days, PSEUDONYMS)
+    return blurred(rehash(shaped, keys, days, PSEUDONYMS))
 
 
 def _write(lake: Lake, events: DataFrame) -> tuple[File, ...]:

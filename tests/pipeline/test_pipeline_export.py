@@ -41,7 +41,13 @@ def in_lake(spark, settings):
 
 def expected(events):
     return Counter(
-        (str(day_of(e)), str(e.kind), int(e.time), None if e.latency is None else round(1000 * e.latency), e.attempt)
+        (
+            str(day_of(e)),
+            str(e.kind),
+            int(e.time) if e.kind in {"received", "foreign"} else int(e.time) // 3600 * 3600,
+            round(1000 * e.latency) if e.kind in {"answered", "delivered", "foreign"} else None,
+            e.attempt,
+        )
         for e in events
     )
 
@@ -66,6 +72,25 @@ def test_every_event_once_over_many_runs(spark, connection, dsn, make_settings):
     files = Lake(settings.pipeline.lake).latest().files
     assert len({(file.day, file.kind) for file in files}) == len(files)
     assert sum(file.rows for file in files) == len(first + second)
+
+
+def test_what_names_a_user_cannot_be_joined_by_time(spark, connection, dsn, make_settings):
+    """Not to messages of the network, nor to events that have their second and their message."""
+    settings = make_settings(dsn)
+    happenings.write(connection, make(200))
+    export.run(spark, settings, ignore)
+    lake = Lake(settings.pipeline.lake)
+    files = lake.latest().files
+    of_users = lake.read(spark, files).where("user IS NOT NULL")
+    assert of_users.select("kind").distinct().count() > 8
+    assert of_users.where("trace IS NOT NULL OR minute(time) <> 0 OR second(time) <> 0").count() == 0
+    assert {row.kind for row in of_users.where("latency_ms IS NOT NULL").select("kind").distinct().collect()} == {
+        "delivered"
+    }
+    # Nor by the order of the rows.
+    for file in files:
+        users = [row.user for row in lake.read(spark, [file]).collect() if row.user is not None]
+        assert users == sorted(users)
 
 
 def test_a_transaction_that_is_open_holds_back_what_comes_after_and_loses_nothing(
