@@ -72,6 +72,8 @@ class Snapshot:
     source: str | None
     #: Every event of a transaction below is in the lake.
     watermark: int
+    #: When the last event of the transaction below happened, seconds since the epoch: the transaction is known by it.
+    last_event: float | None = None
     files: tuple[File, ...]
 
     @property

@@ -177,6 +177,29 @@ def test_another_cluster_is_refused(spark, connection, dsn, make_settings):
             export.run(spark, settings, ignore)
 
 
+def test_a_database_that_was_restored_to_an_earlier_time_is_refused(spark, connection, dsn, make_settings):
+    """The numbers of the transactions that were lost are given to others, which would seem to be in the lake."""
+    settings = make_settings(dsn)
+    happenings.write(connection, make(30))
+    export.run(spark, settings, ignore)
+    snapshot = Lake(settings.pipeline.lake).latest()
+    last = snapshot.watermark - 1
+
+    def is_lost():
+        return export._is_lost(connection, last, snapshot.last_event)
+
+    assert not is_lost()
+    # Retention takes the older ones as well.
+    for which, expected in (("TRUE", False), ("transaction_id = %s::text::xid8", True)):
+        with connection.transaction(force_rollback=True):
+            connection.execute(f"DELETE FROM delivery_events WHERE {which}", [last] if "%s" in which else [])
+            assert is_lost() is expected
+    change = "UPDATE delivery_events SET time = time + interval '1 microsecond' WHERE transaction_id = %s::text::xid8"
+    assert connection.execute(change, [last]).rowcount
+    with pytest.raises(PipelineError, match="lost transactions"):
+        export.run(spark, settings, ignore)
+
+
 def test_what_keeps_it_from_working_is_told(spark, connection, dsn, make_settings, tmp_path):
     with pytest.raises(PipelineError, match="does not answer"):
         export.run(spark, make_settings(), ignore)
