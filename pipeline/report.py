@@ -6,15 +6,18 @@ import shutil
 import uuid
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
 
 import psycopg
 from psycopg import sql
+from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from pipeline import page
 from pipeline.errors import PipelineError
-from pipeline.lake import Lake, days_between
-from pipeline.tables import TABLES, anonymous
+from pipeline.lake import Lake
+from pipeline.pseudonyms import whole_periods
+from pipeline.tables import TABLES, anonymous, of_shown_hours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pipeline.lake import File
-    from pipeline.tables import Table
+    from pipeline.tables import Row, Table
     from wakupush.settings import Settings
 
 #: Where the tables are in Postgres.
@@ -32,8 +35,6 @@ SCHEMA: Final = "wakupush_reports"
 _SPARK_TYPES: Final = {"date": "date", "text": "string", "integer": "int", "bigint": "bigint"}
 #: What names the rows that a report of some days replaces.
 _TIMES: Final = ("day", "period")
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,15 +75,16 @@ def run(
         PipelineError: the lake has nothing of these days, or the text says what to do.
     """
     lake = Lake(settings.pipeline.lake.resolve())
-    files = lake.latest().of(days_between(first, last))
-    if not files:
+    snapshot = lake.latest()
+    of_days = snapshot.of(first, last)
+    if not of_days:
         raise PipelineError(f"the lake {lake.folder} has no event of {first} to {last}: run `wakupush pipeline export`")
-    rows, damaged = lake.over(spark, files, lambda events: tables(events, settings, progress))
-    events = sum(file.rows for file in files) - sum(file.rows for file in damaged)
+    files = snapshot.of(*whole_periods(first, last, settings.pipeline.pseudonym_days))
+    rows, damaged = lake.over(spark, files, lambda events: tables(events, first, last, settings, progress))
     report = Report(
         first=first,
         last=last,
-        events=events,
+        events=sum(file.rows for file in of_days if file not in damaged),
         rows=rows,
         page=_folder(settings, first, last) / "report.html",
         damaged=damaged,
@@ -93,14 +95,31 @@ def run(
     return report
 
 
-def tables(events: DataFrame, settings: Settings, progress: Callable[[int, int], None]) -> dict[str, list[Row]]:
-    """Return the rows of every table of some events, in the order of their keys."""
+def tables(
+    events: DataFrame, first: date, last: date, settings: Settings, progress: Callable[[int, int], None]
+) -> dict[str, list[Row]]:
+    """Return the rows of every table of some days, in the order of their keys.
+
+    Rows of a period are of all its days, whichever of them the report is of: else they would tell less in each report,
+    the further the period lies back.
+
+    Args:
+        events: of all periods that the days are in.
+        first: day.
+        last: day, included.
+        settings: of everything.
+        progress: is told the tables made so far, and of how many.
+    """
+    of_days = events.where(F.col("day").between(first, last))
     made: dict[str, list[Row]] = {}
     progress(0, len(TABLES))
     for table in TABLES:
-        built = table.build(events, settings.pipeline.pseudonym_days).fillna("", _texts(table))
-        rows = anonymous(built, table, settings.pipeline.smallest_cell).select(*columns(table)).collect()
-        made[table.name] = sorted((row.asDict() for row in rows), key=lambda row: [row[name] for name in table.keys])
+        counted = events if "period" in table.keys else of_days
+        if table.of_shown_hours:
+            counted = of_shown_hours(counted, made["load_hourly"])
+        built = table.build(counted, settings.pipeline.pseudonym_days).fillna("", _texts(table)).collect()
+        rows = anonymous([row.asDict() for row in built], table, settings.pipeline.smallest_cell)
+        made[table.name] = sorted(rows, key=itemgetter(*table.keys))
         progress(len(made), len(TABLES))
     return made
 
