@@ -103,3 +103,15 @@ def test_nothing_is_claimed_for_a_platform_whose_breaker_is_open(resources, dsn,
     assert rows == [(TokenType.APN, 200)]
     tasks = [json.loads(raw)["headers"]["argsrepr"] for raw in redis.lrange(DISPATCH.name, 0, -1)]
     assert tasks == ["(attempt 2 of 10, 50 ios, after platform_unreachable)"] * 4
+
+
+def test_the_backlog_of_one_platform_does_not_keep_out_the_other(resources, dsn, redis):
+    fill(dsn, 100_000)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("UPDATE deliveries SET platform = 1 + platform % 2")  # what is served first has more to do
+    platforms = set()
+    for _ in range(50):
+        assert deliveries.claim_due(resources) > 0
+        platforms |= {json.loads(raw)["headers"]["argsrepr"].split()[5] for raw in redis.lrange(DISPATCH.name, 0, -1)}
+        redis.delete(DISPATCH.name)
+    assert platforms == {"ios,", "android,"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -313,12 +314,13 @@ def claim_due(resources: Resources) -> int:
     """Enqueue the next attempts of deliveries whose time has come; return how many.
 
     No more than `claim_queue` tasks wait in the dispatch queue then, so that a backlog does not come before new
-    requests; and only what the platform's breaker lets through.
+    requests; and only what the platform's breaker lets through. Chance decides which comes first: the backlog of one
+    is not to keep out the others.
     """
     settings = resources.settings.delivery
     size = resources.settings.gorush.batch_size
     claimed = 0
-    for platform in TokenType:
+    for platform in random.sample(list(TokenType), len(TokenType)):
         room = settings.claim_queue - resources.redis.llen(DISPATCH.name)
         most = resources.breaker.claimable(platform, min(settings.claim_batch, room * size))
         if most <= 0:
