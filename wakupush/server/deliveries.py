@@ -72,11 +72,16 @@ def times_to_live(settings: DeliverySettings) -> dict[NotificationType, float]:
     }
 
 
-def start(context: Context, postings: list[Posting]) -> list[Future[Failed]]:
+def start(context: Context, postings: list[Posting], *, scheduled: bool = False) -> list[Future[Failed]]:
     """Start posting deliveries that are under our lease; the results are the failures that are final.
 
     The posts of a platform share its slots that are free. What finds none, or a breaker that is open, waits for the
     schedule.
+
+    Args:
+        context: of this process.
+        postings: what is to be posted.
+        scheduled: whether the schedule enqueued them: then they leave slots to new requests.
     """
     settings = context.settings
     a_post = settings.gorush.timeout + settings.gorush.connect_timeout + STORE_SECONDS
@@ -88,28 +93,30 @@ def start(context: Context, postings: list[Posting]) -> list[Future[Failed]]:
         settled.set_result(attempt(context, gone))
         futures.append(settled)
     for platform, posts in _posts_by_platform(context, postings).items():
-        futures += _start_platform(context, platform, posts, until)
+        futures += _start_platform(context, platform, posts, until, scheduled=scheduled)
     return futures
 
 
 def _start_platform(
-    context: Context, platform: TokenType, posts: list[list[Posting]], until: float
+    context: Context, platform: TokenType, posts: list[list[Posting]], until: float, *, scheduled: bool
 ) -> list[Future[Failed]]:
     """Start the posts of a platform: all of them in the slots that are free, or as many probes as its breaker gives."""
-    lanes = context.posts.reserve(platform, len(posts))
+    lanes = context.posts.reserve(platform, len(posts), scheduled=scheduled)
     if not lanes:
-        if context.posts.hang(platform, HANG_SECONDS):
+        if context.posts.hang(platform, HANG_SECONDS, scheduled=scheduled):
             context.breaker.open(platform)
         _put_back(context, posts)
         return []
     waiting: list[list[Posting]] = []
     probes = context.breaker.take_probes(platform, lanes)
     if probes is not None:
-        context.posts.release(platform, lanes - probes)
+        context.posts.release(platform, lanes - probes, scheduled=scheduled)
         singles = [[posting] for post in posts for posting in post]
         lanes, posts, waiting = probes, singles[:probes], singles[probes:]
     work = partial(_work_through, context, platform, until=until, probe=probes is not None)
-    futures = [context.posts.submit(platform, partial(work, posts[lane::lanes])) for lane in range(lanes)]
+    futures = [
+        context.posts.submit(platform, partial(work, posts[lane::lanes]), scheduled=scheduled) for lane in range(lanes)
+    ]
     _put_back(context, waiting)
     return futures
 
@@ -263,7 +270,7 @@ def deliver(context: Context, claimed: Mapping[bytes, int], task_id: str) -> Set
     _show(context, postings, settled)
     over = {settlement.delivery.delivery_key for settlement in given_up}
     going_on = [posting for posting in postings if posting.delivery.delivery_key not in over]
-    wait_for(start(context, going_on), WAIT_SECONDS)
+    wait_for(start(context, going_on, scheduled=True), WAIT_SECONDS)
     return lead.leave()
 
 

@@ -159,7 +159,10 @@ def add(
 
 
 def claim(connection: Connection, platform: TokenType, *, limit: int, seconds: float) -> list[Due]:
-    """Return deliveries of a platform whose lease has ended or whose time has come, at most `limit`, in this order.
+    """Return deliveries of a platform that are to be attempted, at most `limit`.
+
+    First come those whose lease has ended, then those whose time has come: what was put back before its first attempt,
+    the newest first, then the others, the oldest first.
 
     For `seconds` nobody else gets them, and whoever takes them by then counts the attempt; if nobody does, because the
     task was lost or waits in its queue, they come again.
