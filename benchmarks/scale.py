@@ -29,7 +29,7 @@ FEW_KEYS = 1000
 SAMPLE = 2000
 CHUNK = 10_000
 #: For how many seconds first attempts are measured beside the pending deliveries.
-SECONDS = 15
+SECONDS = 30
 MIB = 2**20
 
 REGISTRATION_COLUMNS = (

@@ -17,7 +17,7 @@ from wakupush.events import Event, EventKind
 from wakupush.failures import Failure, Retry, Route
 from wakupush.gorush.backoff import next_wait
 from wakupush.gorush.batches import split
-from wakupush.gorush.notification import Notification, Platform
+from wakupush.gorush.notification import Notification, Platform, notif_id
 from wakupush.protocol import notification as texts
 from wakupush.protocol.registration import TokenType
 from wakupush.protocol.request import NotificationType
@@ -123,11 +123,11 @@ def _start_platform(
 
 def _posts_by_platform(context: Context, postings: list[Posting]) -> dict[TokenType, list[list[Posting]]]:
     """Return the posts to make, for each platform: single ones where gorush's log could lose a failure."""
-    by_key = {posting.delivery.delivery_key.hex(): posting for posting in postings}
+    by_id = {_notif_id(posting.delivery): posting for posting in postings}
     reachable = [_notification(context, posting.delivery, posting.target) for posting in postings if posting.target]
     platforms: dict[TokenType, list[list[Posting]]] = {}
     for post in split(reachable, context.settings.gorush.batch_size, context.caution, time.monotonic()):
-        members = [by_key[each.notif_id] for each in post]
+        members = [by_id[each.notif_id] for each in post]
         platforms.setdefault(TokenType(post[0].platform.value), []).append(members)
     return platforms
 
@@ -178,9 +178,7 @@ def attempt(context: Context, post: list[Posting], *, probe: bool = False) -> Fa
         for posting, _ in pairs:
             # gorush's own log knows the notification by its notif_id.
             delivery = posting.delivery
-            log.debug(
-                "posting", trace_id=delivery.trace_id, notif_id=delivery.delivery_key.hex(), attempt=delivery.attempt
-            )
+            log.debug("posting", trace_id=delivery.trace_id, notif_id=_notif_id(delivery), attempt=delivery.attempt)
         begun, begun_at = time.monotonic(), context.now()
         posted = context.gorush.post(notifications)
         platform = TokenType(notifications[0].platform.value)
@@ -357,10 +355,14 @@ def _enqueue(resources: Resources, due: list[Due]) -> None:
     )
 
 
+def _notif_id(delivery: Delivery) -> str:
+    return notif_id(delivery.delivery_key, delivery.attempt)
+
+
 def _notification(context: Context, delivery: Delivery, target: Target) -> Notification:
     is_ios = target.platform is TokenType.APN
     return Notification(
-        notif_id=delivery.delivery_key.hex(),
+        notif_id=_notif_id(delivery),
         token=target.device_token,
         platform=Platform(target.platform.value),
         message=texts.TEXTS[delivery.notification_type],

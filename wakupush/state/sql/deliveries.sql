@@ -111,11 +111,10 @@ WHERE deliveries.delivery_key = new.delivery_key AND deliveries.state = 'posting
 UPDATE deliveries SET
     feedback = %(failure)s,
     feedback_due_at = CASE WHEN state = 'delivered' THEN now() END
-WHERE delivery_key = %(delivery_key)s AND state IN ('posting', 'delivered')
-RETURNING state
+WHERE delivery_key = %(delivery_key)s AND attempt = %(attempt)s AND state IN ('posting', 'delivered')
 
--- name: state
-SELECT state FROM deliveries WHERE delivery_key = %(delivery_key)s
+-- name: exists
+SELECT FROM deliveries WHERE delivery_key = %(delivery_key)s
 
 -- name: claim_feedback
 WITH due AS MATERIALIZED (
