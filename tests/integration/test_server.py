@@ -674,6 +674,19 @@ def test_the_schedule_fills_the_watched_topics_after_redis_was_wiped(server, cli
     assert not schedule.fill_watched_topics(server.context)
 
 
+def test_redis_is_wiped_while_the_watched_topics_are_filled(server, client, monkeypatch):
+    server.register(client)
+    redis = server.context.redis
+    redis.flushall()
+    add = watched.add
+    with monkeypatch.context() as patch:
+        patch.setattr(watched, "add", lambda *args: add(*args) or redis.flushall())
+        assert schedule.fill_watched_topics(server.context)
+    assert schedule.fill_watched_topics(server.context)
+    assert redis.scard(watched.KEY) == 2
+    assert not schedule.fill_watched_topics(server.context)
+
+
 def test_pruning_stops_watching_whom_nobody_can_notify(server, client):
     content = server.register(client)
     schedule.prune(server.context)
