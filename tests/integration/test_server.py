@@ -244,6 +244,25 @@ def test_what_finds_no_free_slot_waits_for_the_schedule(server, client):
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 1)]
 
 
+def test_a_backlog_leaves_slots_to_new_requests(open_server, client, gorush, monkeypatch):
+    monkeypatch.setattr(deliveries, "WAIT_SECONDS", 0.0)
+    server = open_server(gorush={"url": gorush, "concurrency": 8, "batch_size": 1})
+    slow, quick = (server.register(client, device_token=token) for token in ("slow-3000", "phone"))
+    assert server.context.posts.reserve(TokenType.APN, 9) == 4
+    server.handle(DISPATCH, *(request(client, server, slow) for _ in range(8)))
+    server.context.posts.release(TokenType.APN, 4)
+    due = is_due(server)
+    assert len(due) == 8
+    for part in (dict(list(due.items())[:4]), dict(list(due.items())[4:])):  # the second task finds no slot
+        deliveries.deliver(server.context, part, "")
+    assert server.rows("SELECT state, count(*) FROM deliveries GROUP BY 1 ORDER BY 1") == [
+        ("pending", 4),
+        ("posting", 4),
+    ]
+    server.handle(DISPATCH, request(client, server, quick))
+    assert [push.notification["tokens"] for push in server.pushes()] == [["phone"]]
+
+
 def test_the_same_message_twice_in_a_batch_gets_the_same_answer_twice(server, client):
     content = server.register(client, device_token="dead-phone")
     sent = request(client, server, content)
@@ -652,6 +671,19 @@ def test_the_schedule_fills_the_watched_topics_after_redis_was_wiped(server, cli
     server.context.redis.flushall()
     assert schedule.fill_watched_topics(server.context)
     assert server.context.redis.scard(watched.KEY) == 2
+    assert not schedule.fill_watched_topics(server.context)
+
+
+def test_redis_is_wiped_while_the_watched_topics_are_filled(server, client, monkeypatch):
+    server.register(client)
+    redis = server.context.redis
+    redis.flushall()
+    add = watched.add
+    with monkeypatch.context() as patch:
+        patch.setattr(watched, "add", lambda *args: add(*args) or redis.flushall())
+        assert schedule.fill_watched_topics(server.context)
+    assert schedule.fill_watched_topics(server.context)
+    assert redis.scard(watched.KEY) == 2
     assert not schedule.fill_watched_topics(server.context)
 
 
