@@ -166,6 +166,8 @@ class WorkerSettings(Group):
     """Times that a message which fails by itself is handled before it is put into quarantine."""
     key_derivations_per_task: Count = 8
     """Keys of query topics (12-25 ms each) that one task derives at most; what is left goes to the end of the queue."""
+    bytes_per_task: Count = 16_000_000
+    """Bytes that one task loads to answer queries; the messages of one that needs more are handled one by one."""
     http_port: int = -1
     """Port of /healthz, /readyz and /metrics of a worker or beat; 0 picks a free one, -1 opens none."""
 
@@ -243,6 +245,8 @@ class LimitSettings(Group):
 
     query_keys: Annotated[int, Field(ge=1000)] = 1000
     """Keys in a query."""
+    answer_bytes: Count = 4_000_000
+    """Bytes of what is known of the users that a query asks for."""
     request_items: Annotated[int, Field(ge=100)] = 200
     """Items in a push request."""
     installations_per_key: Count = 50
@@ -251,6 +255,8 @@ class LimitSettings(Group):
     """Items in a list of a registration."""
     list_item_bytes: Count = 256
     """Bytes of an item in a list of a registration."""
+    registration_bytes: Count = 1_000_000
+    """Bytes of a registration, as protobuf: 15,000 contacts and chats in all."""
     text_bytes: Count = 4096
     """Bytes of a device token, an APN topic or an access token."""
     segments: Count = 100

@@ -493,6 +493,41 @@ def test_limits_that_are_off_ask_nobody(server, client):
     assert not [key for key in limits if b"device_pushes" in key or b"topic_queries" in key]
 
 
+def contacts(count: int) -> dict:
+    """Return the fields of a registration that lets these many contacts push: an answer shows 68 bytes of each."""
+    return {"allow_from_contacts_only": True, "allowed_key_list": [bytes(64)] * count}
+
+
+def test_answers_to_queries_are_limited(open_server, client):
+    """Also where what is known was stored under other limits, and by however many devices."""
+    server = open_server(limits={"answer_bytes": 20_000, "registration_bytes": 20_000})
+    several, one = PrivateKey.generate(), PrivateKey.generate()
+    for _ in range(3):
+        server.register(several, **contacts(100))
+    server.register(one, **contacts(200))
+    for keys in ((several,), (one, several), (one,)):
+        server.handle(QUERY, messages.query(client, *(key.public_key.key_hash for key in keys)))
+    [reply] = server.answers(client)
+    [info] = PushNotificationQueryResponse.FromString(reply.inner).info
+    assert info.public_key == one.public_key.key_hash
+    assert server.events("refused") == [("query_limit", None)] * 2
+
+
+def test_queries_whose_answers_are_too_large_together_are_handled_one_by_one(open_server, client):
+    server = open_server(worker={"bytes_per_task": 20_000})
+    user = PrivateKey.generate()
+    server.register(user, **contacts(200))
+    sent = [messages.query(client, user.public_key.key_hash) for _ in range(3)]
+    server.handle(QUERY, sent[0])
+    assert len(server.answers(client)) == 1
+    server.handle(QUERY, *sent[1:])
+    assert server.answers(client) == []
+    assert server.context.redis.llen(QUERY.name) == 2
+    for message in sent[1:]:
+        server.handle(QUERY, message, alone=True)
+    assert len(server.answers(client)) == 2
+
+
 # Segments
 
 

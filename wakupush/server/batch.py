@@ -44,6 +44,10 @@ HOME: dict[int, Queue] = {
 }
 
 
+class BatchTooLargeError(Exception):
+    """The messages of a batch need too much memory together: each is to be handled alone."""
+
+
 @dataclass(slots=True)
 class Batch:
     """The messages of one task and what comes of them."""
@@ -60,6 +64,18 @@ class Batch:
     passed_on: list[tuple[Queue, Entry]] = field(default_factory=list)
     #: Of `answers`, once they are committed.
     answer_ids: list[list[int]] = field(default_factory=list)
+    #: Bytes that were loaded, see `reserve`.
+    reserved: int = 0
+
+    def reserve(self, size: int) -> None:
+        """Count bytes that are about to be loaded for a message; limits of messages hold for one that is alone.
+
+        Raises:
+            BatchTooLargeError: these are more than one task may load.
+        """
+        self.reserved += size
+        if self.size > 1 and self.reserved > self.context.settings.worker.bytes_per_task:
+            raise BatchTooLargeError
 
     def admit(self, connection: Connection, opened: list[tuple[Entry, Content]]) -> list[tuple[Entry, Opened]]:
         """Enter messages into the ledger and return those that are new, readable and for this queue.
