@@ -60,7 +60,7 @@ class Posts:
         self._begun[platform][get_ident()] = time.monotonic()
 
     def hang(self, platform: TokenType, seconds: float) -> bool:
-        """Say whether every slot of a platform is held by a post that takes longer than this."""
+        """Say whether every slot of a platform is held by a post that takes longer than so many seconds."""
         begun = list(self._begun[platform].values())
         return len(begun) == self._each and max(begun) < time.monotonic() - seconds
 
