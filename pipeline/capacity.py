@@ -251,7 +251,11 @@ def hour_of_week(time: int) -> int:
 
 
 def enough(seconds: list[Second], question: Question, batch: float) -> int:
-    """Return the least number of processes with which the wanted p99 holds over some seconds."""
+    """Return the least number of processes with which the wanted p99 holds over some seconds.
+
+    Raises:
+        PipelineError: that would be more than `_MOST_PROCESSES`.
+    """
     low, high = 1, 1
     while percentile(play(seconds, lambda _: high, question, batch), _P99) > question.wait:  # noqa: B023 - used at once
         if high >= _MOST_PROCESSES:

@@ -131,7 +131,7 @@ class Batch:
         key_hash: bytes | None = None,
         installation: Installation | None = None,
     ) -> None:
-        """Add an event of a message."""
+        """Add an event of a message; it waited in its queue for `queue_wait` seconds."""
         key_pseudonym = installation_pseudonym = None
         if installation is not None:
             key_pseudonym, installation_pseudonym = self.context.identity.pseudonyms(installation)
