@@ -112,6 +112,14 @@ def test_pods_live_longer_than_their_longest_task(name):
 
 
 @SETS
+def test_what_runs_to_its_end_has_a_deadline(name):
+    jobs = [each["spec"] for each in objects(VALUES[name]) if each["kind"] in {"Job", "CronJob"}]
+    assert jobs
+    for spec in jobs:
+        assert spec.get("jobTemplate", {"spec": spec})["spec"]["activeDeadlineSeconds"] >= 60
+
+
+@SETS
 def test_pods_spread(name):
     for each, spec in pod_specs(objects(VALUES[name])):
         if each["kind"] == "Deployment":
