@@ -214,6 +214,11 @@ def test_prometheus_asks_every_process():
     assert all("metrics" in SERVICES[name]["networks"] for name in names)
 
 
+def test_the_documented_command_pins_all_that_is_not_built_here():
+    [names] = re.findall(r"--lock-image-digests -o \S+ (.*)", (ROOT / "docs" / "deployment.md").read_text())
+    assert set(names.split()) == SERVICES.keys() - OURS
+
+
 def test_mounted_files_exist():
     for service in SERVICES.values():
         for volume in service.get("volumes", []):

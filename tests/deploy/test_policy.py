@@ -112,6 +112,14 @@ def test_pods_live_longer_than_their_longest_task(name):
 
 
 @SETS
+def test_what_runs_to_its_end_has_a_deadline(name):
+    jobs = [each["spec"] for each in objects(VALUES[name]) if each["kind"] in {"Job", "CronJob"}]
+    assert jobs
+    for spec in jobs:
+        assert spec.get("jobTemplate", {"spec": spec})["spec"]["activeDeadlineSeconds"] >= 60
+
+
+@SETS
 def test_pods_spread(name):
     for each, spec in pod_specs(objects(VALUES[name])):
         if each["kind"] == "Deployment":
@@ -253,6 +261,23 @@ def test_flower_metrics_and_the_webhook_are_closed_to_the_outside():
     assert flower["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}]
     callers = policies("trial")["feedback"]["ingress"][0]["from"]
     assert [peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in callers] == ["gorush"]
+
+
+@pytest.mark.parametrize("namespace", ["keda", "operators"])
+def test_keda_asks_the_bundled_redis_from_where_it_is(namespace):
+    peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
+    options = ["--set", "autoscaling.mode=keda", "--set-json", f"networkPolicy.kedaFrom=[{json.dumps(peer)}]"]
+    rendered = objects(VALUES["trial"], *options[: 2 if namespace == "keda" else None])
+    [redis] = [each for each in rendered if each["kind"] == "NetworkPolicy" and component(each) == "redis"]
+    [rule] = redis["spec"]["ingress"]
+    assert [each for each in rule["from"] if "namespaceSelector" in each] == [peer]
+
+
+def test_null_is_nobody():
+    values = [f"networkPolicy.{name}=null" for name in ("metricsFrom", "flowerFrom", "kedaFrom", "extraEgress")]
+    options = ",".join(["autoscaling.mode=keda", "gorush.network.peers=null", *values])
+    rendered = [each for each in objects(VALUES["trial"], "--set", options) if each["kind"] == "NetworkPolicy"]
+    assert "namespaceSelector" not in str([each["spec"].get("ingress") for each in rendered])
 
 
 def test_all_our_processes_may_be_let_out_besides():
