@@ -189,11 +189,22 @@ def test_other_installations_are_handed_on_while_they_are_heard_of_but_no_hearsa
     advertiser = Advertiser(100)
     advertiser.heard([info("tablet"), info("desktop")], "me", 0)
     advertiser.heard([info("me"), info("stale")], "me", 0)  # our own, as it comes back
-    advertiser.heard([], "me", 0)
     advertiser.changed(0)
     assert advertiser.due([info("me")], 1) == [info("me"), info("tablet")]
     advertiser.changed(300)
     assert advertiser.due([info("me")], 301) == [info("me")]
+
+
+def test_an_installation_that_is_registered_no_longer_is_not_advertised_by_others():
+    phone, tablet = Advertiser(100), Advertiser(100)
+    phone.heard([info("tablet")], "phone", 0)
+    tablet.heard([info("phone")], "tablet", 0)
+    phone.changed(1)
+    said = phone.due([], 2)
+    assert said == []
+    tablet.heard(said, "tablet", 2)
+    tablet.changed(3)
+    assert tablet.due([info("tablet")], 4) == [info("tablet")]
 
 
 # --- what a push is about ---

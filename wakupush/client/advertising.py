@@ -42,26 +42,33 @@ class Advertiser:
         """Take over what another installation of this user advertised.
 
         An advertisement begins with its author's own servers. What stands behind them is hearsay, and not handed on:
-        nobody could ever take it back.
+        nobody could ever take it back. An empty one says that an installation is registered nowhere any more, but not
+        which: all are forgotten, and those that are left advertise again.
 
         Args:
-            infos: of an advertisement signed by our own key, with grants that were checked.
+            infos: of an advertisement signed by our own key. Whoever learns from them checks the grants.
             own_id: this installation.
             now: seconds since the epoch.
         """
-        if infos and infos[0].installation_id != own_id:
+        if not infos:
+            self._others.clear()
+        elif infos[0].installation_id != own_id:
             author = infos[0].installation_id
             self._others[author] = ([info for info in infos if info.installation_id == author], now)
 
     def due(self, own: Sequence[Info], now: float) -> list[Info] | None:
         """Return what is to be advertised now, own servers first; None if it is not time.
 
-        Installations that were not heard of for three periods are left out.
+        Nothing at all without own servers, see `heard`. Installations that were not heard of for three periods are left
+        out.
         """
         if self.next_at is None or self.next_at > now:
             return None
+        if not own:
+            self.next_at = None
+            return []
+        self.next_at = now + self._period
         fresh = [infos for infos, heard in self._others.values() if heard > now - 3 * self._period]
-        self.next_at = now + self._period if own else None
         return [*own, *(info for infos in fresh for info in infos)]
 
 
