@@ -1,4 +1,4 @@
-"""Where a client keeps what it must not forget: an interface of four functions, and SQLite behind it."""
+"""Where a client keeps what it must not forget: an interface of three functions, and SQLite behind it."""
 
 from __future__ import annotations
 
@@ -47,9 +47,6 @@ class Storage(Protocol):
 
     def put(self, kind: Kind[T], name: str, value: T) -> None:
         """Keep a document, instead of the one of this name if there is one."""
-
-    def names(self, kind: Kind[T]) -> list[str]:
-        """Return the names of all documents of a kind."""
 
     def forget(self, kind: Kind[T], before: float) -> None:
         """Delete the documents of a kind that were put before a time, in seconds since the epoch."""
@@ -108,10 +105,6 @@ class _Account:
         self._file.run(
             "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?)", self._name, kind.name, name, text, time.time()
         )
-
-    def names(self, kind: Kind[T]) -> list[str]:
-        rows = self._file.run("SELECT name FROM documents WHERE account = ? AND kind = ?", self._name, kind.name)
-        return [row[0] for row in rows]
 
     def forget(self, kind: Kind[T], before: float) -> None:
         self._file.run(
