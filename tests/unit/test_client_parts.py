@@ -3,6 +3,7 @@
 import json
 import os
 import uuid
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
@@ -12,17 +13,18 @@ from hypothesis import strategies as st
 
 from wakupush.client.accounts import Account
 from wakupush.client.acquaintances import Acquaintance, Way
-from wakupush.client.advertising import SETTLE_SECONDS, Advertiser
+from wakupush.client.advertising import SETTLE_SECONDS, Advertiser, advertisement
 from wakupush.client.backoff import Backoff
 from wakupush.client.context import Config
 from wakupush.client.documents import UnreadableError
 from wakupush.client.kept import Advertising, Seen, Settings
-from wakupush.client.mailbox import MOST_KEPT, Mailbox
+from wakupush.client.mailbox import MOST_KEPT, Mailbox, open_advertisement
 from wakupush.client.receiving import parse, receive, seal_message
 from wakupush.client.registering import Device, Enrolment, State
 from wakupush.client.storage import ACQUAINTANCE, ADVERTISING, REGISTRATION, SEEN, SETTINGS, SqliteFile
 from wakupush.client.transport import FILTER_PAUSE, FILTER_REQUESTS, Listeners, Pacer
 from wakupush.protocol import envelopes, notification, topics
+from wakupush.protocol.advertisement import parse_advertisement
 from wakupush.protocol.application import Type
 from wakupush.protocol.hashing import shake256_64
 from wakupush.protocol.keys import PrivateKey
@@ -205,6 +207,17 @@ def test_an_installation_that_is_registered_no_longer_is_not_advertised_by_other
     tablet.heard(said, "tablet", 2)
     tablet.changed(3)
     assert tablet.due([info("tablet")], 4) == [info("tablet")]
+
+
+@pytest.mark.parametrize("contacts", [1, 3000])
+def test_lists_that_do_not_fit_are_left_out(contacts):
+    sealed = tuple(os.urandom(64) for _ in range(contacts))
+    listed = replace(info("phone"), access_token="", allowed_key_list=sealed)
+    message = advertisement(ME, [listed] * 2, topic_key=bytes(32), timestamp=1)
+    assert len(message.payload) < envelopes.MOST_MESSAGE_BYTES
+    infos = parse_advertisement(open_advertisement(message, bytes(32)).inner)
+    assert [each.allowed_key_list for each in infos] == [sealed if contacts == 1 else ()] * 2
+    assert {each.grant for each in infos} == {b"g"}
 
 
 # --- what a push is about ---

@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from wakupush.client import enrolling
 from wakupush.client.acquaintances import Acquaintance, Way
-from wakupush.client.advertising import advertisement
+from wakupush.client.advertising import SETTLE_SECONDS, advertisement
 from wakupush.client.asking import QUERY_SECONDS
 from wakupush.client.client import Client
 from wakupush.client.context import Config
@@ -31,7 +32,7 @@ from wakupush.protocol.topics import (
     query_topics,
     symmetric_key,
 )
-from wakupush.waku.errors import NodeUnreachable
+from wakupush.waku.errors import NodeRefused, NodeUnreachable
 
 PHONE = Device(token_type=TokenType.FIREBASE, device_token="phone")
 TABLET = str(uuid.uuid4())
@@ -285,6 +286,24 @@ def test_discovering_ends_in_time_and_a_store_that_is_silent_hides_nothing(netwo
     begun = time.monotonic()
     asyncio.run(run())
     assert time.monotonic() - begun < 20
+
+
+def test_an_advertisement_that_a_node_refuses_is_not_sent_again_and_again(network, storage, monkeypatch):
+    monkeypatch.setattr(enrolling, "RETRY_SECONDS", 0.0)
+    events = []
+
+    async def publish(_message):
+        raise NodeRefused(400, "too large")
+
+    async def run():
+        async with Client(PrivateKey.generate(), network, storage, on_event=events.append) as client:
+            client.advertise()
+            await eventually(lambda: events)
+            await asyncio.sleep(3 * SETTLE_SECONDS)
+
+    monkeypatch.setattr(network, "publish", publish)
+    asyncio.run(run())
+    assert events == [Unsent("400: too large")]
 
 
 def test_what_changed_is_advertised_before_it_is_said_to_be(network, client):

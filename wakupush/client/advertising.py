@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from wakupush.protocol import application, envelopes, topics
@@ -77,6 +78,8 @@ def advertisement(
 ) -> WakuMessage:
     """Return an advertisement, wrapped as clients of the reference read it.
 
+    What would be too large for a node goes without the lists for contacts: who finds no token asks a server.
+
     Args:
         key: whose contact code topic it is; it signs both layers.
         infos: servers of its devices.
@@ -85,6 +88,9 @@ def advertisement(
         contact_code: a messenger's own ProtocolMessage that is to go with it, see `application.wrap_public`.
     """
     metadata = application.wrap(Type.CONTACT_CODE_ADVERTISEMENT, encode_advertisement(infos), key)
+    if len(metadata) + len(contact_code) > envelopes.MOST_MESSAGE_BYTES - envelopes.ENVELOPE_BYTES:
+        bare = [replace(info, allowed_key_list=()) for info in infos]
+        metadata = application.wrap(Type.CONTACT_CODE_ADVERTISEMENT, encode_advertisement(bare), key)
     name = topics.contact_code_topic(key.public_key)
     data = application.wrap_public(metadata, contact_code)
     return envelopes.to_topic(key, name, topic_key, data, timestamp=timestamp)

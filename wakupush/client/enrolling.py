@@ -21,7 +21,7 @@ from wakupush.protocol.advertisement import parse_advertisement
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.registration import parse_response
-from wakupush.waku.errors import NodeError
+from wakupush.waku.errors import NodeError, NodeRefused
 
 if TYPE_CHECKING:
     from wakupush.client.context import Context
@@ -134,6 +134,9 @@ class Enroller:
         )
         try:
             await self._context.transport.publish(message)
+        except NodeRefused:
+            self._keep_advertising()  # the same again would be refused again
+            raise
         except NodeError:
             self._advertiser.changed(self._context.now() + RETRY_SECONDS)
             self._keep_advertising()
