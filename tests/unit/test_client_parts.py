@@ -180,6 +180,12 @@ def test_advertises_after_a_change_and_then_periodically():
     assert advertiser.due([info("me")], 111) == [info("me")]
 
 
+def test_advertises_when_the_clock_is_set_back():
+    advertiser = Advertiser(100, next_at=1000.0)
+    assert advertiser.due([info("me")], 950) is None
+    assert advertiser.due([info("me")], 500) == [info("me")]
+
+
 def test_that_nothing_is_registered_any_more_is_advertised_once():
     advertiser = Advertiser(100)
     advertiser.changed(0)

@@ -1,6 +1,7 @@
 """The whole client over a network of one process: what its parts do together, without waiting for a node."""
 
 import asyncio
+import sqlite3
 import time
 import uuid
 from contextlib import asynccontextmanager
@@ -304,6 +305,52 @@ def test_an_advertisement_that_a_node_refuses_is_not_sent_again_and_again(networ
     monkeypatch.setattr(network, "publish", publish)
     asyncio.run(run())
     assert events == [Unsent("400: too large")]
+
+
+def test_a_client_looks_at_the_clock_now_and_then(network, storage, monkeypatch):
+    monkeypatch.setattr(enrolling, "MOST_SECONDS", 0.05)
+    clock = [1e9]
+
+    async def run():
+        async with Client(PrivateKey.generate(), network, storage, now=lambda: clock[0]) as client:
+            client.enable_receiving(PHONE, [SERVER])
+            await eventually(lambda: network.published)
+            clock[0] -= 1e6
+            await eventually(lambda: len(network.published) == 2)
+
+    asyncio.run(run())
+
+
+class Full:
+    """A storage that keeps nothing while it is full."""
+
+    def __init__(self, storage):
+        self._storage = storage
+        self.get = storage.get
+        self.is_full = False
+
+    def put(self, kind, name, value):
+        if self.is_full:
+            raise sqlite3.OperationalError("database or disk is full")
+        self._storage.put(kind, name, value)
+
+
+def test_a_storage_that_fails_in_passing_ends_nothing(network, storage, monkeypatch):
+    monkeypatch.setattr(enrolling, "RETRY_SECONDS", 0.01)
+    events, full = [], Full(storage)
+
+    async def run():
+        async with Client(PrivateKey.generate(), network, full, on_event=events.append) as client:
+            client.enable_receiving(PHONE, [SERVER])
+            full.is_full = True
+            await eventually(lambda: events)
+            assert not network.published  # nothing leaves before it is kept
+            full.is_full = False
+            client.try_again()
+            await eventually(lambda: network.published)
+
+    asyncio.run(run())
+    assert events[0] == Unsent("OperationalError")
 
 
 def test_what_changed_is_advertised_before_it_is_said_to_be(network, client):

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Seconds after a change until it is advertised: the answers of several servers come within moments.
 SETTLE_SECONDS = 0.5
+#: Seconds by which a wait may be longer than the period: where that is short, the wait after a failure is.
+SLACK_SECONDS = 60.0
 
 
 class Advertiser:
@@ -63,7 +65,8 @@ class Advertiser:
         Nothing at all without own servers, see `heard`. Installations that were not heard of for three periods are left
         out.
         """
-        if self.next_at is None or self.next_at > now:
+        # A wait longer than any is one of a clock that was set back.
+        if self.next_at is None or now < self.next_at <= now + self._period + SLACK_SECONDS:
             return None
         if not own:
             self.next_at = None

@@ -31,6 +31,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Seconds until an advertisement that the node did not take is tried again.
 RETRY_SECONDS = 10.0
+#: Seconds until it is looked again at the clock, which may have been set.
+MOST_SECONDS = 600.0
 
 
 class Enroller:
@@ -85,11 +87,17 @@ class Enroller:
                     await self._register()
                     await self._advertise()
                 except NodeError as error:
-                    log.warning("not_sent", error=str(error))
-                    self._context.tell(Unsent(str(error)))
+                    self._failed(str(error))
                     if not is_listening:
                         await self._changed.wait(RETRY_SECONDS)
-                await self._changed.wait(self._next_at - self._context.now())
+                except Exception as error:  # noqa: BLE001 - what cannot be kept now, on a full disk, may be later
+                    self._failed(type(error).__name__)
+                    await self._changed.wait(RETRY_SECONDS)
+                await self._changed.wait(min(self._next_at - self._context.now(), MOST_SECONDS))
+
+    def _failed(self, error: str) -> None:
+        log.warning("not_sent", error=error)
+        self._context.tell(Unsent(error))
 
     @property
     def _next_at(self) -> float:
@@ -141,10 +149,10 @@ class Enroller:
             self._advertiser.changed(self._context.now() + RETRY_SECONDS)
             self._keep_advertising()
             raise
-        self._keep_advertising()
         self._advertised = max(self._advertised, change)
         self._context.tell(Advertised(len(infos)))
         self._changed.set()
+        self._keep_advertising()
 
     def _advertise_soon(self) -> None:
         self._to_advertise += 1
