@@ -405,6 +405,7 @@ def _run(
 
     from wakupush import keyfile
     from wakupush.client.documents import UnreadableError
+    from wakupush.client.storage import InUseError
     from wakupush.waku.errors import NodeError
 
     structlog.configure(
@@ -420,7 +421,7 @@ def _run(
         _fail(str(error))
     except BrokenPipeError:
         raise  # nobody reads what is printed: typer ends without a word
-    except (OSError, sqlite3.Error, UnreadableError) as error:
+    except (OSError, sqlite3.Error, InUseError, UnreadableError) as error:
         _fail(f"the state cannot be used: {error}")
     except NodeError as error:
         _complain(f"the node at {common.node} did not do its part: {error}")

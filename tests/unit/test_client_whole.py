@@ -5,6 +5,7 @@ import sqlite3
 import time
 import uuid
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -16,8 +17,8 @@ from wakupush.client.client import Client
 from wakupush.client.context import Config
 from wakupush.client.events import Unsent
 from wakupush.client.notifying import Recipient
-from wakupush.client.registering import Device
-from wakupush.client.storage import ACQUAINTANCE, SqliteFile
+from wakupush.client.registering import Device, State
+from wakupush.client.storage import ACQUAINTANCE, InUseError, SqliteFile
 from wakupush.client.transport import Listeners
 from wakupush.protocol.grants import grant
 from wakupush.protocol.keys import PrivateKey
@@ -321,12 +322,35 @@ def test_a_client_looks_at_the_clock_now_and_then(network, storage, monkeypatch)
     asyncio.run(run())
 
 
+def test_one_client_of_an_account_runs_at_a_time_and_knows_what_the_one_before_kept(network, tmp_path):
+    key = PrivateKey.generate()
+    new = replace(PHONE, device_token="new")
+
+    async def run(one, other):
+        first, second, somebody = (
+            Client(key, network, storage)
+            for storage in (one.account("a"), other.account("a"), other.account("somebody/else"))
+        )
+        async with first, somebody:
+            with pytest.raises(InUseError):
+                async with second:
+                    pytest.fail("both run")
+            assert second.registration == State()  # it may look
+            first.enable_receiving(new, [SERVER])
+        async with second:
+            assert second.registration.device == new
+
+    with SqliteFile(tmp_path / "state") as one, SqliteFile(tmp_path / "state") as other:
+        asyncio.run(run(one, other))
+    assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
+
+
 class Full:
     """A storage that keeps nothing while it is full."""
 
     def __init__(self, storage):
         self._storage = storage
-        self.get = storage.get
+        self.get, self.lock = storage.get, storage.lock
         self.is_full = False
 
     def put(self, kind, name, value):

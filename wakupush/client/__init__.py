@@ -10,7 +10,7 @@ from wakupush.client.history import History
 from wakupush.client.notifying import Recipient
 from wakupush.client.registering import Device, Options, Status
 from wakupush.client.sending import Result
-from wakupush.client.storage import SqliteFile
+from wakupush.client.storage import InUseError, SqliteFile
 from wakupush.client.transport import LightTransport, RelayTransport
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Config",
     "Device",
     "History",
+    "InUseError",
     "LightTransport",
     "Options",
     "Recipient",

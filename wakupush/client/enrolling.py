@@ -41,15 +41,25 @@ class Enroller:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._account = context.account
-        state = context.storage.get(REGISTRATION, "") or State()
-        self.registrar = Registrar(self._account.push_key, self._account.installation_id, state, random=context.random)
-        kept = context.storage.get(ADVERTISING, "") or Advertising()
-        self._advertiser = Advertiser(context.config.advertise_every, kept.next_at)
+        self.registrar = Registrar(
+            self._account.push_key, self._account.installation_id, State(), random=context.random
+        )
+        self._advertiser = Advertiser(context.config.advertise_every)
+        self.load()
         self._mailbox = Mailbox(self._account.push_key)
         self._topic = topics.contact_code_topic(self._account.push_key.public_key)
         #: Number of the last change that is to be advertised, and of the last that was.
         self._to_advertise = self._advertised = 0
         self._changed = Signal()
+
+    def load(self) -> None:
+        """Take over what is kept.
+
+        Raises:
+            UnreadableError: it cannot be read.
+        """
+        self.registrar.state = self._context.storage.get(REGISTRATION, "") or State()
+        self._advertiser.next_at = (self._context.storage.get(ADVERTISING, "") or Advertising()).next_at
 
     def changed(self) -> None:
         """Keep what the registrar was told, and act on it."""
