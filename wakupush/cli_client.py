@@ -156,28 +156,37 @@ def register(
     device_token: Annotated[str, typer.Option(help="What Apple or Google gave this device.")],
     platform: Annotated[Platform, typer.Option(help="Whose token it is.")] = Platform.FIREBASE,
     apn_topic: Annotated[str, typer.Option(help="Bundle id of the app; for apn.")] = "",
-    contacts_only: Annotated[bool, typer.Option("--contacts-only", help="Only contacts may notify.")] = False,
+    contacts_only: Annotated[
+        bool | None, typer.Option("--contacts-only/--anybody", help="Who may notify; anybody at first.")
+    ] = None,
     contact: Annotated[list[str] | None, typer.Option(help="Public key of a contact; repeatable.")] = None,
     block_chat: Annotated[list[str] | None, typer.Option(help="Chat id; repeatable.")] = None,
     block_user: Annotated[list[str] | None, typer.Option(help="Public key; repeatable.")] = None,
     mute_chat: Annotated[list[str] | None, typer.Option(help="Chat id; repeatable.")] = None,
     mention_chat: Annotated[list[str] | None, typer.Option(help="Chat whose mentions are wanted; repeatable.")] = None,
-    block_mentions: Annotated[bool, typer.Option("--block-mentions", help="No mentions at all.")] = False,
+    block_mentions: Annotated[
+        bool | None, typer.Option("--block-mentions/--allow-mentions", help="Whether there are mentions at all.")
+    ] = None,
     wait: Seconds = 15.0,
 ) -> None:
-    """Register with servers and no others, wait for their answers, and advertise."""
+    """Register with servers and no others, wait for their answers, and advertise.
+
+    Who may notify, and of what, stays as it is unless one of these options is given; then they replace all of it.
+    """
     from wakupush.client.registering import Device, Options
     from wakupush.protocol.registration import TokenType
 
     servers = _keys(server)
+    flags, lists = (contacts_only, block_mentions), (contact, block_chat, block_user, mute_chat, mention_chat)
+    is_given = any(flag is not None for flag in flags) or any(lists)
     options = Options(
-        contacts_only=contacts_only,
+        contacts_only=bool(contacts_only),
         contacts=_keys(contact or ()),
         blocked_chats=tuple(block_chat or ()),
         blocked_users=_keys(block_user or ()),
         muted_chats=tuple(mute_chat or ()),
         mention_chats=tuple(mention_chat or ()),
-        block_mentions=block_mentions,
+        block_mentions=bool(block_mentions),
     )
     token_type = {Platform.APN: TokenType.APN, Platform.FIREBASE: TokenType.FIREBASE}[platform]
     try:
@@ -186,7 +195,7 @@ def register(
         _fail(str(error))
 
     async def work(session: _Session) -> Exit:
-        session.client.enable_receiving(device, servers, options)
+        session.client.enable_receiving(device, servers, options if is_given else None)
         session.client.try_again()
         return await _settle(session, wait)
 
@@ -396,6 +405,7 @@ def _run(
 
     from wakupush import keyfile
     from wakupush.client.documents import UnreadableError
+    from wakupush.client.storage import InUseError
     from wakupush.waku.errors import NodeError
 
     structlog.configure(
@@ -411,7 +421,7 @@ def _run(
         _fail(str(error))
     except BrokenPipeError:
         raise  # nobody reads what is printed: typer ends without a word
-    except (OSError, sqlite3.Error, UnreadableError) as error:
+    except (OSError, sqlite3.Error, InUseError, UnreadableError) as error:
         _fail(f"the state cannot be used: {error}")
     except NodeError as error:
         _complain(f"the node at {common.node} did not do its part: {error}")
@@ -475,7 +485,8 @@ def _enrolment(each: Enrolment) -> dict[str, Any]:
 
 
 def _ways(known: Sequence[Acquaintance], since: float = 0.0) -> list[dict[str, Any]]:
-    """Return the ways to notify users that were learned since a time and lead somewhere, without the tokens."""
+    """Return the ways to notify users that were learned since a time and may be used, without the tokens."""
+    now = time.time()
     return [
         {
             "user": str(each.user),
@@ -484,8 +495,8 @@ def _ways(known: Sequence[Acquaintance], since: float = 0.0) -> list[dict[str, A
             "version": way.version,
         }
         for each in known
-        for way in each.ways
-        if way.access_token and way.learned_at >= since
+        for way in each.usable(now)
+        if way.learned_at >= since
     ]
 
 

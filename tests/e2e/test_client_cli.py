@@ -143,9 +143,16 @@ def test_ctrl_c(person):
     alice = person("alice")
     state = alice.directory / "alice.key.state"
     for arguments, code in ((["discover", alice.public_key, "--wait", "60"], 130), (["listen"], 0)):
-        state.unlink(missing_ok=True)
+        for path in state.parent.glob(f"{state.name}*"):
+            path.unlink()
         with subprocess.Popen(alice.command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            wait_until(state.exists, timeout=SECONDS, what="the command is at work")
+            wait_until(
+                lambda: list(state.parent.glob(f"{state.name}.*.lock")), timeout=SECONDS, what="the command is at work"
+            )
+            # Another one may look meanwhile, and do no more.
+            assert alice.run("status") == []
+            assert alice.run("advertise", code=2) == []
+            assert "another client of this account runs" in alice.complaint
             process.send_signal(signal.SIGINT)
             assert process.wait(SECONDS) == code
 

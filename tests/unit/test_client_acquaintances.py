@@ -120,6 +120,13 @@ def test_tokens_are_used_for_a_day_and_then_as_a_last_resort():
     assert list(known.devices(later, most=3)) == [PHONE]
 
 
+def test_what_was_learned_or_asked_before_the_clock_was_set_back_is_old():
+    known = learn(info(), now=10 * KEEP_SECONDS)
+    assert known.usable(0) == []
+    assert known.asked(10 * KEEP_SECONDS).is_to_be_asked(0)
+    assert len(known.usable(10 * KEEP_SECONDS - 1)) == 1
+
+
 def test_a_device_that_was_closed_days_ago_is_asked_about_and_notified_although_another_one_advertises():
     later = 2 * KEEP_SECONDS
     known = learn(info(), now=0).asked(0)

@@ -88,3 +88,35 @@ def test_messages_at_once_go_one_after_the_other_as_the_service_node_takes_them(
         assert node.refused < 3  # all but the first if they went at once; none unless the machine is busy
 
     asyncio.run(run())
+
+
+def test_a_topic_that_is_wanted_again_while_others_are_subscribed_is_subscribed(light):
+    async def listen(running, content_topic):
+        async with listening(running, content_topic):
+            await asyncio.sleep(60)
+
+    async def run():
+        node = Node(seconds=0.1)
+        async with light(node) as running:
+            tasks = []
+
+            def begin(content_topic):
+                tasks.append(asyncio.create_task(listen(running, content_topic)))
+                return tasks[-1]
+
+            begin("one")
+            await asyncio.sleep(0.03)  # it is under way
+            left = begin("other")
+            await asyncio.sleep(0.03)
+            left.cancel()
+            begin("two")
+            await asyncio.sleep(0.1)  # the second batch is under way, without what nobody wants
+            begin("other")
+            await asyncio.sleep(0)
+            async with asyncio.timeout(10):
+                while node.subscribed != {"one", "two", "other"}:  # noqa: ASYNC110 - the node says nothing
+                    await asyncio.sleep(0.01)
+            for task in tasks:
+                task.cancel()
+
+    asyncio.run(run())

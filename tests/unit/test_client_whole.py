@@ -1,21 +1,24 @@
 """The whole client over a network of one process: what its parts do together, without waiting for a node."""
 
 import asyncio
+import sqlite3
 import time
 import uuid
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
+from wakupush.client import enrolling
 from wakupush.client.acquaintances import Acquaintance, Way
-from wakupush.client.advertising import advertisement
+from wakupush.client.advertising import SETTLE_SECONDS, advertisement
 from wakupush.client.asking import QUERY_SECONDS
 from wakupush.client.client import Client
 from wakupush.client.context import Config
 from wakupush.client.events import Unsent
 from wakupush.client.notifying import Recipient
-from wakupush.client.registering import Device
-from wakupush.client.storage import ACQUAINTANCE, SqliteFile
+from wakupush.client.registering import Device, State
+from wakupush.client.storage import ACQUAINTANCE, InUseError, SqliteFile
 from wakupush.client.transport import Listeners
 from wakupush.protocol.grants import grant
 from wakupush.protocol.keys import PrivateKey
@@ -31,7 +34,7 @@ from wakupush.protocol.topics import (
     query_topics,
     symmetric_key,
 )
-from wakupush.waku.errors import NodeUnreachable
+from wakupush.waku.errors import NodeRefused, NodeUnreachable
 
 PHONE = Device(token_type=TokenType.FIREBASE, device_token="phone")
 TABLET = str(uuid.uuid4())
@@ -285,6 +288,93 @@ def test_discovering_ends_in_time_and_a_store_that_is_silent_hides_nothing(netwo
     begun = time.monotonic()
     asyncio.run(run())
     assert time.monotonic() - begun < 20
+
+
+def test_an_advertisement_that_a_node_refuses_is_not_sent_again_and_again(network, storage, monkeypatch):
+    monkeypatch.setattr(enrolling, "RETRY_SECONDS", 0.0)
+    events = []
+
+    async def publish(_message):
+        raise NodeRefused(400, "too large")
+
+    async def run():
+        async with Client(PrivateKey.generate(), network, storage, on_event=events.append) as client:
+            client.advertise()
+            await eventually(lambda: events)
+            await asyncio.sleep(3 * SETTLE_SECONDS)
+
+    monkeypatch.setattr(network, "publish", publish)
+    asyncio.run(run())
+    assert events == [Unsent("400: too large")]
+
+
+def test_a_client_looks_at_the_clock_now_and_then(network, storage, monkeypatch):
+    monkeypatch.setattr(enrolling, "MOST_SECONDS", 0.05)
+    clock = [1e9]
+
+    async def run():
+        async with Client(PrivateKey.generate(), network, storage, now=lambda: clock[0]) as client:
+            client.enable_receiving(PHONE, [SERVER])
+            await eventually(lambda: network.published)
+            clock[0] -= 1e6
+            await eventually(lambda: len(network.published) == 2)
+
+    asyncio.run(run())
+
+
+def test_one_client_of_an_account_runs_at_a_time_and_knows_what_the_one_before_kept(network, tmp_path):
+    key = PrivateKey.generate()
+    new = replace(PHONE, device_token="new")
+
+    async def run(one, other):
+        first, second, somebody = (
+            Client(key, network, storage)
+            for storage in (one.account("a"), other.account("a"), other.account("somebody/else"))
+        )
+        async with first, somebody:
+            with pytest.raises(InUseError):
+                async with second:
+                    pytest.fail("both run")
+            assert second.registration == State()  # it may look
+            first.enable_receiving(new, [SERVER])
+        async with second:
+            assert second.registration.device == new
+
+    with SqliteFile(tmp_path / "state") as one, SqliteFile(tmp_path / "state") as other:
+        asyncio.run(run(one, other))
+    assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
+
+
+class Full:
+    """A storage that keeps nothing while it is full."""
+
+    def __init__(self, storage):
+        self._storage = storage
+        self.get, self.lock = storage.get, storage.lock
+        self.is_full = False
+
+    def put(self, kind, name, value):
+        if self.is_full:
+            raise sqlite3.OperationalError("database or disk is full")
+        self._storage.put(kind, name, value)
+
+
+def test_a_storage_that_fails_in_passing_ends_nothing(network, storage, monkeypatch):
+    monkeypatch.setattr(enrolling, "RETRY_SECONDS", 0.01)
+    events, full = [], Full(storage)
+
+    async def run():
+        async with Client(PrivateKey.generate(), network, full, on_event=events.append) as client:
+            client.enable_receiving(PHONE, [SERVER])
+            full.is_full = True
+            await eventually(lambda: events)
+            assert not network.published  # nothing leaves before it is kept
+            full.is_full = False
+            client.try_again()
+            await eventually(lambda: network.published)
+
+    asyncio.run(run())
+    assert events[0] == Unsent("OperationalError")
 
 
 def test_what_changed_is_advertised_before_it_is_said_to_be(network, client):

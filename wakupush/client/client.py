@@ -6,7 +6,7 @@ import asyncio
 import math
 import secrets
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Self
@@ -55,7 +55,7 @@ class SendingDisabledError(Exception):
 
 
 class Client:
-    """One user on one device. As an async context manager it runs inside the block.
+    """One user on one device. As an async context manager it runs inside the block, and no other of this account does.
 
     Nothing is registered before `enable_receiving`, nobody asked before `enable_sending`; both outlast the process.
 
@@ -102,6 +102,7 @@ class Client:
             now=now,
             random=random or Random(secrets.randbits(64)),
         )
+        self._exits = ExitStack()
         self._tasks = Tasks()
         self._enroller = Enroller(self._context)
         self._book = Book(self._context, history, self._tasks)
@@ -294,12 +295,20 @@ class Client:
         self._storage.forget(SEEN, self._context.now() - SEEN_SECONDS)
 
     async def __aenter__(self) -> Self:
+        """Run.
+
+        Raises:
+            InUseError: another client of this account runs.
+        """
+        self._exits.enter_context(self._storage.lock())
+        self._enroller.load()  # another may have run since
         self._tasks.start(self._enroller.run())
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        await self._tasks.stop()
-        await self._book.close()
+        with self._exits:
+            await self._tasks.stop()
+            await self._book.close()
 
     def _first_settings(self, config: Config) -> Settings:
         """Return what is decided when an account is first used, and keep it."""

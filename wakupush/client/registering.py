@@ -192,7 +192,8 @@ class Registrar:
         """Return what is to be sent now, and take it for sent."""
         asking = []
         for each in self.state.enrolments:
-            if self._is_pending(each) and each.next_at <= now:
+            # A wait longer than any is one of a clock that was set back.
+            if self._is_pending(each) and not now < each.next_at <= now + BACKOFF.longest:
                 sent = self._seal(each)
                 attempts = sent.attempts + 1
                 wait = BACKOFF.wait(attempts, self._random)

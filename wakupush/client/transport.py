@@ -261,6 +261,8 @@ class LightTransport(_Running):
             problem = error
             log.warning("filter_not_subscribed", topics=len(wanted), error=str(error))
         for each in content_topics:
+            if each not in wanted and each in self._listeners:
+                continue  # somebody has begun to listen since: it is among the next
             future = self._missing.pop(each)
             if problem is None:
                 future.set_result(None)
