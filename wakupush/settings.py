@@ -298,7 +298,7 @@ class PipelineSettings(Group):
     shuffle_partitions: Count = 8
     """Parts that Spark shuffles in; four for each core of a large cluster."""
 
-    @field_validator("lake", "keys", "reports")
+    @field_validator("lake", "keys", "archive", "reports")
     @classmethod
     def _is_a_folder(cls, folder: Path) -> Path:
         # Without this, s3a://bucket would be a folder of that name.

@@ -65,10 +65,9 @@ def test_nested_settings(monkeypatch):
             "WAKUPUSH_LIMITS__QUERY_KEYS: Input should be greater than or equal to 1000",
         ),
         ("WAKUPUSH_WAKU__SHARDS", "secret-value", 'field "waku"'),
-        (
-            "WAKUPUSH_PIPELINE__LAKE",
-            "s3a://secret-value/lake",
-            "WAKUPUSH_PIPELINE__LAKE: a folder is expected; object stores are not supported (ADR 23)",
+        *(
+            (name, "s3a://secret-value/lake", f"{name}: a folder is expected; object stores are not supported (ADR 23)")
+            for name in (f"WAKUPUSH_PIPELINE__{folder}" for folder in ("LAKE", "KEYS", "ARCHIVE", "REPORTS"))
         ),
     ],
 )
