@@ -263,7 +263,7 @@ class RetentionSettings(Group):
     answers: Seconds = 600.0
     """Answers that could not be published."""
     lake: Seconds = 400 * 86_400.0
-    """Days of the event lake."""
+    """Days of the event lake, and of the reports made of it."""
 
 
 class PipelineSettings(Group):
