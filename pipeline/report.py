@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 from pipeline import page
 from pipeline.errors import PipelineError
 from pipeline.lake import Lake
-from pipeline.pseudonyms import whole_periods
+from pipeline.pseudonyms import keep_from, whole_periods
 from pipeline.tables import TABLES, anonymous, of_shown_hours
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ SCHEMA: Final = "wakupush_reports"
 _SPARK_TYPES: Final = {"date": "date", "text": "string", "integer": "int", "bigint": "bigint"}
 #: What names the rows that a report of some days replaces.
 _TIMES: Final = ("day", "period")
+#: What folders of reports are called, FIRST_LAST.
+_FOLDERS: Final = "????-??-??_????-??-??"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,7 @@ def columns(table: Table) -> dict[str, str]:
 def run(
     spark: SparkSession, settings: Settings, first: date, last: date, progress: Callable[[int, int], None]
 ) -> Report:
-    """Make the report of some days and write it everywhere that the settings name.
+    """Make the report of some days and write it everywhere that the settings name; forget what the lake forgets.
 
     The report of the same days is replaced, so events that came late are in the next one.
 
@@ -89,9 +91,11 @@ def run(
         page=_folder(settings, first, last) / "report.html",
         damaged=damaged,
     )
+    kept_from = keep_from(settings.retention.lake)
     _write_files(spark, report)
+    _forget_files(report.page.parent.parent, kept_from)
     if settings.pipeline.report_dsn is not None:
-        _write_postgres(settings.pipeline.report_dsn.get_secret_value(), report)
+        _write_postgres(settings.pipeline.report_dsn.get_secret_value(), report, kept_from)
     return report
 
 
@@ -150,19 +154,29 @@ def _write_files(spark: SparkSession, report: Report) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
+def _forget_files(folder: Path, before: date) -> None:
+    """Delete the reports whose last day is before a day."""
+    for path in folder.glob(_FOLDERS):
+        if path.name.partition("_")[2] < before.isoformat():
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def _frame(spark: SparkSession, table: Table, rows: list[Row]) -> DataFrame:
     types = columns(table)
     schema = ", ".join(f"`{name}` {_SPARK_TYPES.get(kind, kind.split()[0])}" for name, kind in types.items())
     return spark.createDataFrame([tuple(row[name] for name in types) for row in rows], schema)
 
 
-def _write_postgres(dsn: str, report: Report) -> None:
-    """Replace the rows of the report's days in every table, in one transaction; make the tables first."""
+def _write_postgres(dsn: str, report: Report, kept_from: date) -> None:
+    """Replace the rows of the report's days in every table, in one transaction; make the tables first.
+
+    Rows before a day that are kept no longer go, too.
+    """
     try:
         with psycopg.connect(dsn, connect_timeout=10) as connection:
             connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
             for table in TABLES:
-                _replace(connection, table, report)
+                _replace(connection, table, report, kept_from)
     except psycopg.errors.InsufficientPrivilege as error:
         raise PipelineError(f"the database of reports refuses: {error.diag.message_primary}") from None
     except psycopg.Error as error:
@@ -171,7 +185,7 @@ def _write_postgres(dsn: str, report: Report) -> None:
         ) from None
 
 
-def _replace(connection: psycopg.Connection, table: Table, report: Report) -> None:
+def _replace(connection: psycopg.Connection, table: Table, report: Report, kept_from: date) -> None:
     types = columns(table)
     name = sql.Identifier(SCHEMA, table.name)
     definitions = (sql.SQL("{} {}").format(sql.Identifier(each), _type(types[each])) for each in types)
@@ -187,8 +201,8 @@ def _replace(connection: psycopg.Connection, table: Table, report: Report) -> No
     else:
         begin = min([report.first, *(row[time] for row in rows)])
         connection.execute(
-            sql.SQL("DELETE FROM {} WHERE {} BETWEEN %s AND %s").format(name, sql.Identifier(time)),
-            [begin, report.last],
+            sql.SQL("DELETE FROM {0} WHERE {1} BETWEEN %s AND %s OR {1} < %s").format(name, sql.Identifier(time)),
+            [begin, report.last, kept_from],
         )
     names = sql.SQL(", ").join(map(sql.Identifier, types))
     with connection.cursor() as cursor, cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(name, names)) as copy:

@@ -297,7 +297,7 @@ class RetentionSettings(Group):
     answers: Seconds = 600.0
     """The same for answers that could not be published."""
     lake: Seconds = 400 * 86_400.0
-    """The same for the event lake, in whole days."""
+    """The same for the event lake and the reports made of it, in whole days."""
 
 
 class PipelineSettings(Group):
@@ -332,7 +332,7 @@ class PipelineSettings(Group):
     shuffle_partitions: Count = 8
     """Parts that Spark shuffles in; four for each core of a large cluster."""
 
-    @field_validator("lake", "keys", "reports")
+    @field_validator("lake", "keys", "archive", "reports")
     @classmethod
     def _is_a_folder(cls, folder: Path) -> Path:
         # Without this, s3a://bucket would be a folder of that name.

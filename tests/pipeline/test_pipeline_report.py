@@ -11,7 +11,7 @@ import happenings
 import psycopg
 import pytest
 import subtracting
-from happenings import EMPTY, FIRST, LAST, day_of
+from happenings import EMPTY, FIRST, LAST, TODAY, day_of
 
 from pipeline import export, page, report
 from pipeline.errors import PipelineError
@@ -178,6 +178,31 @@ def test_rows_of_a_period_are_of_the_whole_period_in_every_report(spark, exporte
             assert expected[row[:places]] == row[places:], (name, row)
 
 
+def test_reports_are_forgotten_when_the_lake_forgets_their_days(spark, exported, dsn, make_settings):
+    settings = make_settings(
+        lake=exported.pipeline.lake, report_dsn=dsn, retention={"lake": 86_400.0 * (TODAY - FIRST).days}
+    )
+    ended = FIRST - timedelta(days=1)
+    names = {f"{FIRST - timedelta(days=9)}_{day}": day >= FIRST for day in (ended, FIRST)} | {"another folder": True}
+    for name in names:
+        (settings.pipeline.reports / name).mkdir(parents=True)
+    report.run(spark, settings, FIRST, FIRST, ignore)
+    with psycopg.connect(dsn) as connection:
+        for day in (ended, FIRST):
+            values = [day, "queried", f"of {day}", 500, 2.5, False]
+            connection.execute(
+                "INSERT INTO wakupush_reports.unusual_daily (day, kind, pseudonym, events, mean, suppressed)"
+                " VALUES (%s, %s, %s, %s, %s, %s)",
+                values,
+            )
+    report.run(spark, settings, LAST, LAST, ignore)
+    assert {name: (settings.pipeline.reports / name).exists() for name in names} == names
+    with psycopg.connect(dsn) as connection:
+        stored = {day for (day,) in connection.execute("SELECT day FROM wakupush_reports.unusual_daily")}
+    assert FIRST in stored
+    assert ended not in stored
+
+
 def test_the_page_needs_nothing_and_shows_the_numbers(written):
     text = written.page.read_text()
     assert not re.search(r"<script|https?://|src=|@import|url\(", text)
@@ -223,9 +248,9 @@ def test_damaged_files_are_named_left_out_and_counted(spark, exported, make_sett
 def test_a_database_that_refuses_is_told(connection, dsn, written):
     connection.execute("CREATE ROLE reader LOGIN")
     with pytest.raises(PipelineError, match="database of reports refuses"):
-        report._write_postgres(dsn.replace("postgres@", "reader@"), written)
+        report._write_postgres(dsn.replace("postgres@", "reader@"), written, FIRST)
     with pytest.raises(PipelineError, match=r"REPORT_DSN cannot be used \(OperationalError\)"):
-        report._write_postgres("postgresql://x:secret@127.0.0.1:1/x", written)
+        report._write_postgres("postgresql://x:secret@127.0.0.1:1/x", written, FIRST)
 
 
 def test_texts_cannot_break_the_page():
