@@ -379,6 +379,15 @@ def test_slots_that_all_hang_open_the_breaker(open_server, client, monkeypatch):
     wait_until(lambda: server.context.breaker.is_closed(TokenType.APN), timeout=5, what="the breaker is closed")
 
 
+def test_the_answer_does_not_wait_for_a_clock_that_is_ahead(open_server, client):
+    server = open_server(worker={"answer_within": 0.2})
+    content = server.register(client, device_token="slow-2500")
+    begun = time.monotonic()
+    server.handle(DISPATCH, request(client, server, content), seen=time.time() + 30)
+    assert time.monotonic() - begun < 2
+    assert server.outcomes(client) == [["success"]]
+
+
 def test_slots_that_are_busy_do_not_open_the_breaker(server, client):
     content = server.register(client)
     assert server.context.posts.reserve(TokenType.APN, 9) == 1

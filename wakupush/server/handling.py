@@ -170,8 +170,9 @@ def _finish(batch: Batch, accepted: Accepted | None) -> None:
 def _correct(batch: Batch, accepted: Accepted, posts: list[Future[deliveries.Failed]]) -> None:
     """Wait for the posts as long as the answers can wait, and correct those that turned out to be wrong."""
     oldest = min(asked.entry.seen for asked in accepted.asked)
-    deadline = oldest + batch.context.settings.worker.answer_within
-    failed = deliveries.wait_for(posts, deadline - batch.context.now())
+    within = batch.context.settings.worker.answer_within
+    # ingest saw it by its own clock, which may be ahead of ours.
+    failed = deliveries.wait_for(posts, min(within, oldest + within - batch.context.now()))
     if failed:
         with batch.context.pool.connection() as connection:
             requests.correct(batch, connection, accepted, failed)
