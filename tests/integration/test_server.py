@@ -26,6 +26,7 @@ from wakupush.protocol.registration import TokenType
 from wakupush.protocol.waku_message import WakuMessage
 from wakupush.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
 from wakupush.server import deliveries, publishing, schedule
+from wakupush.server.batch import Batch
 
 
 def rewrapped(message, server) -> WakuMessage:
@@ -59,6 +60,29 @@ def test_a_repeat_is_answered_again_but_not_for_ever_and_heals_the_watched_topic
     assert server.outcomes(client) == ["success"] * 4
     assert server.context.redis.scard(watched.KEY) == 2
     assert ("repeated_too_often", None) in server.events("refused")
+
+
+def test_a_transaction_that_is_repeated_counts_for_limits_once(open_server, client, monkeypatch):
+    server = open_server(limits={"pushes_per_device_per_minute": 2, "queries_per_topic_per_minute": 1})
+    collisions = []
+
+    def collide(batch, connection):
+        if len(collisions) % 4 < 3:
+            collisions.append(batch)
+            raise psycopg.errors.SerializationFailure
+        collisions.append(None)
+        write(batch, connection)
+
+    write = Batch.write
+    monkeypatch.setattr(Batch, "write", collide)
+    registering = messages.register(client, server.key, content := messages.registration(client, server.key))
+    asking = messages.request(client, server.key, [messages.notification(client.public_key.key_hash, content)] * 2)
+    for queue, sent in ((REGISTRATION, registering), (DISPATCH, asking)):
+        for _ in range(2):
+            server.handle(queue, rewrapped(sent, server))
+    server.handle(QUERY, messages.query(client, client.public_key.key_hash))
+    assert len(collisions) == 5 * 4
+    assert server.events("refused") == []
 
 
 def test_the_same_envelope_is_answered_once(server, client):

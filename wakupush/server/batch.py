@@ -60,6 +60,8 @@ class Batch:
     passed_on: list[tuple[Queue, Entry]] = field(default_factory=list)
     #: Of `answers`, once they are committed.
     answer_ids: list[list[int]] = field(default_factory=list)
+    #: What limits said, by their name, the envelope's hash and the position in it; kept when a transaction is repeated.
+    allowed: dict[tuple[str, bytes, int], bool] = field(default_factory=dict)
 
     def admit(self, connection: Connection, opened: list[tuple[Entry, Content]]) -> list[tuple[Entry, Opened]]:
         """Enter messages into the ledger and return those that are new, readable and for this queue.
@@ -102,6 +104,16 @@ class Batch:
                 self.record(entry, EventKind.OPENED)
             case Opened():
                 self.record(entry, EventKind.REFUSED, failure=Failure.TYPE_UNSUPPORTED)
+
+    def allows(self, entry: Entry, name: str, most: int, key: str = "", *, position: int = 0) -> bool:
+        """Count a message, or what is at a position in it, and say whether it is within a limit: see `Limiter.allows`.
+
+        It is counted once, however often the transaction is repeated.
+        """
+        counted = (name, entry.hash, position)
+        if counted not in self.allowed:
+            self.allowed[counted] = self.context.limiter.allows(name, most, key)
+        return self.allowed[counted]
 
     def record(
         self,

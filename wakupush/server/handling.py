@@ -61,7 +61,7 @@ def handle(context: Context, queue: Queue, entries: list[Entry], *, alone: bool)
         _scatter(context, queue, entries)
     else:
         try:
-            batch, accepted = _commit(context, queue, entries, alone=False)
+            batch, accepted = _commit(context, queue, entries, {}, alone=False)
         except Exception as error:
             if is_outage(error):
                 raise
@@ -89,7 +89,7 @@ def _handle_alone(context: Context, queue: Queue, entry: Entry) -> None:
         _quarantine(context, queue, entry, reason=PROCESS_DIED, attempts=attempts, owner=None)
         return
     try:
-        batch, accepted = _commit(context, queue, [entry], alone=True)
+        batch, accepted = _commit(context, queue, [entry], {}, alone=True)
     except Exception as error:
         if is_outage(error):
             _refund(context, entry)
@@ -137,9 +137,11 @@ def _refund(context: Context, entry: Entry) -> None:
     stop=stop_after_attempt(5),
     reraise=True,
 )
-def _commit(context: Context, queue: Queue, entries: list[Entry], *, alone: bool) -> tuple[Batch, Accepted | None]:
-    """Commit everything that comes of messages in one transaction."""
-    batch = Batch(context, queue, len(entries), context.now())
+def _commit(
+    context: Context, queue: Queue, entries: list[Entry], allowed: dict[tuple[str, bytes, int], bool], *, alone: bool
+) -> tuple[Batch, Accepted | None]:
+    """Commit everything that comes of messages in one transaction; what limits said of them goes into `allowed`."""
+    batch = Batch(context, queue, len(entries), context.now(), allowed=allowed)
     with context.pool.connection() as connection:
         accepted = HANDLERS[queue.name](batch, connection, entries)
         batch.write(connection)
