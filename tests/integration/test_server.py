@@ -11,6 +11,7 @@ import httpx2
 import psycopg
 import pytest
 from served import request
+from structlog.testing import capture_logs
 
 from wakupush import watched
 from wakupush.devnet import messages
@@ -266,6 +267,26 @@ def test_what_finds_no_free_slot_waits_for_the_schedule(server, client):
     assert deliveries.claim_due(server.context) == 1
     deliveries.deliver(server.context, {key: 0}, "")
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 1)]
+
+
+def test_a_fault_of_ours_in_a_post_is_logged_and_the_posts_after_it_are_put_back(open_server, client, gorush):
+    server = open_server(gorush={"url": gorush, "concurrency": 2, "batch_size": 1})
+    content = server.register(client)
+
+    def fail(_):
+        raise LookupError("ours")
+
+    server.context.gorush.post = fail
+    with capture_logs() as logs:
+        server.handle(DISPATCH, *(request(client, server, content) for _ in range(3)))
+    assert [(line["deliveries"], line["put_back"]) for line in logs if line["event"] == "post_failed"] == [(1, 2)]
+    assert sorted(server.rows("SELECT state, attempt FROM deliveries")) == [
+        ("pending", 0),
+        ("pending", 0),
+        ("posting", 1),
+    ]
+    assert server.outcomes(client) == [["success"]] * 3
+    assert server.context.posts.reserve(TokenType.APN, 9) == 1
 
 
 def test_a_backlog_leaves_slots_to_new_requests(open_server, client, gorush, monkeypatch):
