@@ -137,6 +137,9 @@ def _work_through(
 ) -> Failed:
     """Make posts one after another, while the breaker lets them and their leases cover one more.
 
+    A fault of ours ends that, too, and is logged here, for nobody may be waiting. The post that it met comes back as
+    unknown when its lease ends; those after it were not made.
+
     Args:
         context: of this process.
         platform: of all of them.
@@ -151,7 +154,12 @@ def _work_through(
             _put_back(context, posts[position:])
             break
         context.posts.begin(platform)
-        failed |= attempt(context, post, probe=probe)
+        try:
+            failed |= attempt(context, post, probe=probe)
+        except Exception:
+            log.exception("post_failed", deliveries=len(post), put_back=len(posts) - position - 1)
+            _put_back(context, posts[position + 1 :])
+            break
     return failed
 
 
