@@ -167,7 +167,7 @@ class WorkerSettings(Group):
     key_derivations_per_task: Count = 8
     """Keys of query topics (12-25 ms each) that one task derives at most; what is left goes to the end of the queue."""
     bytes_per_task: Count = 16_000_000
-    """Bytes that one task loads to answer queries; the messages of one that needs more are handled one by one."""
+    """Bytes of answers to queries and of segments that one task loads; above it its messages are handled one by one."""
     http_port: int = -1
     """Port of /healthz, /readyz and /metrics of a worker or beat; 0 picks a free one, -1 opens none."""
 
@@ -262,11 +262,11 @@ class LimitSettings(Group):
     segments: Count = 100
     """Segments of one message."""
     segments_per_signer: Count = 200
-    """Segments that are kept of one signer, whose messages are not complete yet."""
+    """Segments that are kept of one signer, whose messages are not complete yet; above it the oldest are dropped."""
     segment_bytes_per_signer: Count = 8_000_000
-    """Bytes of these segments."""
+    """Bytes of these segments, and of one message in segments."""
     segments_kept: Count = 10_000
-    """Segments that are kept of everybody."""
+    """Segments that are kept of everybody; above it the oldest are dropped."""
     segment_bytes_kept: Count = 256_000_000
     """Bytes of these segments."""
     first_registrations_per_minute: Count = 100_000
@@ -284,8 +284,8 @@ class RetentionSettings(Group):
 
     ledger: Seconds = 2 * 86_400.0
     """Seconds for which hashes of processed messages are kept."""
-    segments: Seconds = 600.0
-    """The same for segments of messages that are not complete."""
+    segments: Seconds = 86_400.0
+    """The same for segments of messages that are not complete; what reconcile brings later than this completes none."""
     admitted_requests: Seconds = 30 * 86_400.0
     """The same for ids of admitted push requests."""
     deliveries: Seconds = 86_400.0

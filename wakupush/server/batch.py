@@ -87,7 +87,7 @@ class Batch:
         parts = {entry.hash: content for entry, content in opened if isinstance(content, Part)}
         ours: list[tuple[Entry, Content]] = []
         limits = self.context.settings.limits
-        for entry, content in put_together(connection, opened, limits, self.context.identity.segment_key):
+        for entry, content in put_together(connection, opened, limits, self.context.identity.segment_key, self.reserve):
             home = HOME.get(content.type, self.queue) if isinstance(content, Opened) else self.queue
             if home is self.queue:
                 ours.append((entry, content))
