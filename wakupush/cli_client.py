@@ -311,7 +311,9 @@ def send(
             for user in keys
         ]
         session.client.enable_sending()
-        targets = await session.client.notify(recipients, message_id=message, chat_id=chat, kind=kinds[kind])
+        targets = await session.client.notify(
+            recipients, message_id=message, chat_id=chat, kind=kinds[kind], force=True
+        )
         _show(
             context.obj,
             [
@@ -322,8 +324,10 @@ def send(
         notified = {each.user for each in targets}
         unknown = [user for user in keys if session.client.acquaintance(user).user not in notified]
         if unknown:
+            if session.unsent is not None:
+                return Exit.NO_ANSWER
             _complain(f"no server tells of a device of {', '.join(map(str, unknown))}")
-            return Exit.REFUSED if session.unsent is None else Exit.NO_ANSWER
+            return Exit.REFUSED
         results = {each.result for each in targets}
         if results == {Result.ACCEPTED}:
             return Exit.DONE

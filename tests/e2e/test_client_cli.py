@@ -112,6 +112,9 @@ def test_advertised_discovered_and_listened_to(stack, person):
 def test_exit_codes(stack, person):
     alice = person("alice")
     assert alice.run("send", alice.public_key, "--chat", "c", code=1) == []  # nobody knows her
+    # Whoever says it again wants it asked again, and it is the node.
+    assert alice.run("send", alice.public_key, "--chat", "c", code=4, node="http://127.0.0.1:1") == []
+    assert "did not do its part" in alice.complaint
     assert alice.run("query", "0x1234", code=2) == []
     assert "a public key has" in alice.complaint
     assert alice.run("keygen", str(alice.directory / "alice.key"), code=2, keyless=True) == []

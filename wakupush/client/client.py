@@ -226,7 +226,13 @@ class Client:
         self._storage.put(SETTINGS, "", self._settings)
 
     async def notify(
-        self, recipients: Sequence[Recipient], *, message_id: bytes, chat_id: str, kind: NotificationType
+        self,
+        recipients: Sequence[Recipient],
+        *,
+        message_id: bytes,
+        chat_id: str,
+        kind: NotificationType,
+        force: bool = False,
     ) -> list[Target]:
         """Ask for pushes to the devices of users, and return each device with its result, in any order.
 
@@ -239,6 +245,7 @@ class Client:
             message_id: of the message, 32 bytes.
             chat_id: of the chat; it leaves as a hash.
             kind: of notification.
+            force: whether to ask about users of whom nothing can be used although that was done lately.
 
         Raises:
             SendingDisabledError: sending was not switched on.
@@ -254,14 +261,19 @@ class Client:
 
         async def ask_and_send(some: Sequence[Recipient]) -> list[Target]:
             try:
-                await self._asker.query([each.user for each in some], force=False)
+                await self._asker.query([each.user for each in some], force=force)
             except NodeError as error:
                 log.warning("query_not_sent", error=str(error))
                 self._context.tell(Unsent(str(error)))
             return await send(some)
 
         now = self._context.now()
-        unknown = {each.user for each in recipients if self._book.find(each.user).is_to_be_asked(now)}
+
+        def is_unknown(user: PublicKey) -> bool:
+            known = self._book.find(user)
+            return known.is_to_be_asked(now) or (force and not known.usable(now))
+
+        unknown = {each.user for each in recipients if is_unknown(each.user)}
         at_once, later = await asyncio.gather(
             send([each for each in recipients if each.user not in unknown]),
             ask_and_send([each for each in recipients if each.user in unknown]),
