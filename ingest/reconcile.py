@@ -456,11 +456,16 @@ def run(settings: Settings) -> None:
     tracing.start(settings.tracing, "ingest reconcile")
     walkers = reconciliation_.walkers
     threads = [Thread(target=walker.run, name=f"{walker.name} {walker.kind.name}") for walker in walkers]
-    for thread in threads:
-        thread.start()
     port = None
     if settings.reconcile.http_port >= 0:
-        port = http.serve(settings.reconcile.http_port, healthy=reconciliation_.healthy, ready=reconciliation_.ready)
+        port = http.serve(
+            settings.reconcile.http_port,
+            setting="WAKUPUSH_RECONCILE__HTTP_PORT",
+            healthy=reconciliation_.healthy,
+            ready=reconciliation_.ready,
+        )
+    for thread in threads:
+        thread.start()
     log.info("started", stores=sorted({walker.name for walker in walkers}), http_port=port)
     for thread in threads:
         thread.join()

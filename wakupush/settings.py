@@ -31,6 +31,9 @@ STORE_SECONDS = 20.0
 
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+Port = Annotated[int, Field(ge=0, le=65_535)]
+#: -1 opens none.
+PortOrNone = Annotated[int, Field(ge=-1, le=65_535)]
 
 
 def _parsed(value: object) -> object:
@@ -130,7 +133,7 @@ class IngestSettings(Group):
     """Tasks in a queue above which new messages are left to `ingest reconcile`."""
     claim_ttl: Count = 120
     """Seconds for which a claimed message is not enqueued again."""
-    http_port: int = 9100
+    http_port: PortOrNone = 9100
     """Port of /healthz, /readyz and /metrics; 0 picks a free one, -1 opens none."""
 
 
@@ -151,7 +154,7 @@ class ReconcileSettings(Group):
     """Seconds back to which whole shards are walked for queries; nobody waits for the answer to an older one."""
     backlog_age: Seconds = 60.0
     """Age of the oldest queued task in seconds above which no Store is walked: a backlog is not a loss."""
-    http_port: int = 9101
+    http_port: PortOrNone = 9101
     """Port of /healthz, /readyz and /metrics; 0 picks a free one, -1 opens none."""
 
 
@@ -168,7 +171,7 @@ class WorkerSettings(Group):
     """Keys of query topics (12-25 ms each) that one task derives at most; what is left goes to the end of the queue."""
     bytes_per_task: Count = 16_000_000
     """Bytes of answers to queries and of segments that one task loads; above it its messages are handled one by one."""
-    http_port: int = -1
+    http_port: PortOrNone = -1
     """Port of /healthz, /readyz and /metrics of a worker or beat; 0 picks a free one, -1 opens none."""
 
 
@@ -182,7 +185,7 @@ class TracingSettings(Group):
 class ExporterSettings(Group):
     """`wakupush exporter`."""
 
-    http_port: Annotated[int, Field(ge=0)] = 9103
+    http_port: Port = 9103
     """Port of /healthz, /readyz and /metrics; 0 picks a free one."""
 
 
@@ -236,7 +239,7 @@ class TokenSettings(Group):
 class FeedbackSettings(Group):
     """`wakupush feedback`."""
 
-    http_port: Annotated[int, Field(ge=0)] = 9102
+    http_port: Port = 9102
     """Port of gorush's feedback webhook, /healthz, /readyz and /metrics; 0 picks a free one."""
 
 

@@ -5,6 +5,8 @@ import logging
 import os
 import re
 import socket
+import subprocess
+import sys
 
 import pytest
 import structlog
@@ -13,6 +15,7 @@ from typer.testing import CliRunner
 
 from wakupush.cli import app
 from wakupush.logging import configure
+from wakupush.protocol.keys import PrivateKey
 from wakupush.settings import Group, Settings, SettingsError, load_settings
 
 
@@ -65,6 +68,11 @@ def test_nested_settings(monkeypatch):
             "WAKUPUSH_LIMITS__QUERY_KEYS",
             "999",
             "WAKUPUSH_LIMITS__QUERY_KEYS: Input should be greater than or equal to 1000",
+        ),
+        *(
+            (f"WAKUPUSH_{process}__HTTP_PORT", port, f"WAKUPUSH_{process}__HTTP_PORT: Input should be ")
+            for process in ("INGEST", "RECONCILE", "WORKER", "EXPORTER", "FEEDBACK")
+            for port in ("65536", "-2")
         ),
         ("WAKUPUSH_GORUSH", '{"url": "http://x"}', "unknown settings: WAKUPUSH_GORUSH"),
         ("WAKUPUSH_WORKER_HTTP_PORT", "9", "unknown settings: WAKUPUSH_WORKER_HTTP_PORT"),
@@ -218,10 +226,34 @@ def test_the_receiver_of_the_webhook_does_not_start_without_a_secret():
     assert 'core.feedback_header: ["X-Wakupush-Secret: …"]' in result.stderr
 
 
-def test_the_receiver_of_the_webhook_needs_its_port(monkeypatch):
+@pytest.mark.parametrize(
+    ("arguments", "process"),
+    [
+        (["feedback"], "FEEDBACK"),
+        (["ingest", "live"], "INGEST"),
+        (["ingest", "reconcile"], "RECONCILE"),
+        (["beat"], "WORKER"),
+        (["worker", "query"], "WORKER"),
+        (["exporter"], "EXPORTER"),
+    ],
+)
+def test_a_process_ends_without_the_port_of_its_probes(arguments, process):
+    """As a process of its own: none of its threads may keep it."""
+    name, key = f"WAKUPUSH_{process}__HTTP_PORT", PrivateKey(b"\1" * 32)
     with socket.create_server(("", 0)) as taken:
-        monkeypatch.setenv("WAKUPUSH_GORUSH__FEEDBACK_SECRET", "0123456789abcdef")
-        monkeypatch.setenv("WAKUPUSH_FEEDBACK__HTTP_PORT", str(taken.getsockname()[1]))
-        result = CliRunner().invoke(app, ["feedback"])
-    assert result.exit_code == 2
-    assert "WAKUPUSH_FEEDBACK__HTTP_PORT" in result.stderr
+        environment = {
+            "WAKUPUSH_GORUSH__FEEDBACK_SECRET": "0123456789abcdef",
+            "WAKUPUSH_IDENTITY_KEY": key.secret.hex(),
+            "WAKUPUSH_PUBLIC_KEY": str(key.public_key),
+            "WAKUPUSH_WAKU__URL": "http://127.0.0.1:1",
+            "WAKUPUSH_REDIS__URL": "redis://127.0.0.1:1/0",
+            "WAKUPUSH_POSTGRES__DSN": "postgresql://127.0.0.1:1/x",
+            name: str(taken.getsockname()[1]),
+        }
+        command = [sys.executable, "-m", "wakupush", *arguments]
+        result = subprocess.run(
+            command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False
+        )
+    assert (result.returncode, result.stdout) == (2, "")
+    assert f"wakupush: {name} cannot be listened on: Address already in use" in result.stderr
+    assert "Traceback" not in result.stderr
