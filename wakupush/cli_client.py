@@ -22,7 +22,7 @@ from wakupush.usage import USAGE as _USAGE
 from wakupush.usage import fail as _fail
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from wakupush.client.acquaintances import Acquaintance
     from wakupush.client.client import Client
@@ -197,7 +197,7 @@ def register(
     async def work(session: _Session) -> Exit:
         session.client.enable_receiving(device, servers, options if is_given else None)
         session.client.try_again()
-        return await _settle(session, wait)
+        return await _settle(session, wait, servers)
 
     _run(context.obj, work)
 
@@ -382,15 +382,18 @@ class _Session:
         self.on_event(event)
 
 
-async def _settle(session: _Session, seconds: float) -> Exit:
-    """Wait for the answers of all servers, show them, and let the change be advertised."""
+async def _settle(session: _Session, seconds: float, servers: Collection[PublicKey] | None = None) -> Exit:
+    """Wait for the answers of these servers, or all, show how it stands, and let the change be advertised."""
     from wakupush.client.registering import Status
 
-    is_settled = await session.client.settled(seconds)
+    is_settled = await session.client.settled(seconds, servers)
     is_advertised = await session.client.advertised(seconds)
     enrolments = session.client.registration.enrolments
     _show(session.common, [_enrolment(each) for each in enrolments])
-    if any(each.status is Status.REFUSED for each in enrolments):
+    for each in enrolments:
+        if not each.wanted and each.status is not Status.UNREGISTERED:
+            _complain(f"{each.server} has not said yet that nothing is registered there; later commands ask again")
+    if any(each.status is Status.REFUSED for each in enrolments if servers is None or each.server in servers):
         return Exit.REFUSED
     if not is_advertised:
         _complain("it could not be advertised in time")

@@ -123,6 +123,11 @@ def test_exit_codes(stack, person):
     silent = str(PrivateKey.generate().public_key)
     [asked] = alice.run("register", "--server", silent, "--device-token", "t", "--wait", "3", code=3)
     assert asked["status"] == "asked"
+    # A server that was a mistake, and never answers, spoils nothing with the right one.
+    bob = person("bob")
+    bob.run("register", "--server", silent, "--device-token", "t", "--wait", "3", code=3)
+    assert {each["status"] for each in bob.register(stack)} == {"asked", "registered"}
+    assert f"{silent} has not said yet" in bob.complaint
     assert alice.run("query", alice.public_key, code=4, node="http://127.0.0.1:1") == []
     # To register goes on in the background: that it is the node is said all the same.
     [due] = alice.run("register", "--server", silent, "--device-token", "new", code=4, node="http://127.0.0.1:1")

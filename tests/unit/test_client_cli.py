@@ -55,7 +55,7 @@ class Enrolled:
         self.registration = replace(State(), enrolments=(enrolment,))
         self._answers = is_settled, is_advertised
 
-    async def settled(self, _seconds):
+    async def settled(self, _seconds, _servers):
         return self._answers[0]
 
     async def advertised(self, _seconds):

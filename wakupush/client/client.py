@@ -31,7 +31,7 @@ from wakupush.tracebacks import places
 from wakupush.waku.errors import NodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from typing import Any
 
     from wakupush.client.acquaintances import Acquaintance
@@ -140,9 +140,14 @@ class Client:
         """How it stands with the servers."""
         return self._enroller.registrar.state
 
-    async def settled(self, seconds: float) -> bool:
-        """Wait until every server has answered for good, and say whether all have within so many seconds."""
-        return await self._enroller.settled(seconds)
+    async def settled(self, seconds: float, servers: Collection[PublicKey] | None = None) -> bool:
+        """Wait until servers have answered for good, and say whether they have within so many seconds.
+
+        Args:
+            seconds: to wait at most.
+            servers: None is all, also those that are still told that nothing is to be registered there any more.
+        """
+        return await self._enroller.settled(seconds, servers)
 
     def try_again(self) -> None:
         """Ask at once the servers that a wait is under way for, or that have refused: the network is back, say."""
