@@ -21,7 +21,6 @@ from wakupush import http, metrics, queue_backlog, tracing, watched
 from wakupush.connections import open_redis
 from wakupush.queues import QUERY, Entry, celery_app
 from wakupush.server.faults import is_outage
-from wakupush.settings import SettingsError
 from wakupush.state import reconciliation
 from wakupush.state.pool import open_pool
 from wakupush.state.reconciliation import Track
@@ -347,27 +346,14 @@ def first_seen(message: WakuMessage, start: int, now: float) -> float:
 
 
 def stores_of(settings: Settings) -> dict[str, str]:
-    """Return the URLs of the nodes whose Stores are walked, by their names.
-
-    Raises:
-        SettingsError: one of them is no URL.
-    """
+    """Return the URLs of the nodes whose Stores are walked, by their names."""
     return {node_name(url): url for url in settings.reconcile.stores or [settings.waku.url]}
 
 
 def node_name(url: str) -> str:
-    """Return how a node is called in watermarks, metrics and logs: host, port and path, never a password.
-
-    Raises:
-        SettingsError: it is no URL.
-    """
-    try:
-        parts = urlsplit(url)
-        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
-    except (ValueError, KeyError):
-        raise SettingsError("WAKUPUSH_RECONCILE__STORES or WAKUPUSH_WAKU__URL is no URL of http or https") from None
-    if not parts.hostname:
-        raise SettingsError("WAKUPUSH_RECONCILE__STORES or WAKUPUSH_WAKU__URL names no host")
+    """Return how a node is called in watermarks, metrics and logs: host, port and path, never a password."""
+    parts = urlsplit(url)
+    port = parts.port or {"http": 80, "https": 443}[parts.scheme]
     return f"{parts.hostname}:{port}{parts.path.rstrip('/')}"
 
 

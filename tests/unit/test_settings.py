@@ -81,6 +81,31 @@ def test_nested_settings(monkeypatch):
         ("WAKUPUSH_WAKU__SHARDS", "[]", "WAKUPUSH_WAKU__SHARDS: Tuple should have at least 1 item"),
         ("WAKUPUSH_RECONCILE__STORES", '"secret-value"', "WAKUPUSH_RECONCILE__STORES: Input should be a valid tuple"),
         ("WAKUPUSH_DELIVERY__LEASE", "1", "WAKUPUSH_DELIVERY__LEASE must be at least 100.0 s"),
+        ("WAKUPUSH_GORUSH__TIMEOUT", "1e9", "or pushes double: WAKUPUSH_GORUSH__TIMEOUT, WAKUPUSH_GORUSH__CONNECT"),
+        ("WAKUPUSH_RECONCILE__WINDOW", "1e9", "handled again: WAKUPUSH_RECONCILE__WINDOW and"),
+        *(
+            (
+                "WAKUPUSH_WAKU__SHARDS",
+                json.dumps([shard]),
+                "WAKUPUSH_WAKU__SHARDS: shards are expected such as",
+            )
+            for shard in (
+                "secret-value",
+                "",
+                "/waku/2/rs/16",
+                "/waku/2/rs/16/32/",
+                "/waku/2/rs/16/x\n",
+                "waku/2/rs/1/1",
+            )
+        ),
+        *(
+            (name, url, f"{name}: a URL is expected that begins with http:// or https://")
+            for name in ("WAKUPUSH_WAKU__URL", "WAKUPUSH_GORUSH__URL")
+            for url in ("localhost:8645", "http://", "http://x:secret-value", "ftp://x", "")
+        ),
+        ("WAKUPUSH_RECONCILE__STORES", '["secret-value"]', "WAKUPUSH_RECONCILE__STORES: a URL is expected that"),
+        ("WAKUPUSH_POSTGRES_DSN", "secret-value", "WAKUPUSH_POSTGRES_DSN (did you mean WAKUPUSH_POSTGRES__DSN?)"),
+        ("WAKUPUSH_SPARK", "secret-value", "unknown settings: WAKUPUSH_SPARK"),
         *(
             (name, "s3a://secret-value/lake", f"{name}: a folder is expected; object stores are not supported (ADR 23)")
             for name in (f"WAKUPUSH_PIPELINE__{folder}" for folder in ("LAKE", "KEYS", "ARCHIVE", "REPORTS"))
@@ -94,6 +119,12 @@ def test_errors_name_the_variable_and_never_its_value(monkeypatch, name, value, 
     assert text in str(error.value)
     assert "secret-value" not in str(error.value)
     assert "WAKUPUSH_:" not in str(error.value)
+
+
+def test_static_and_named_shards_are_taken(monkeypatch):
+    shards = ("/waku/2/rs/16/32", "/waku/2/rs/1/0", "/waku/2/default-waku/proto")
+    monkeypatch.setenv("WAKUPUSH_WAKU__SHARDS", json.dumps(shards))
+    assert load_settings().waku.shards == shards
 
 
 @pytest.mark.parametrize(
