@@ -193,8 +193,13 @@ def test_keygen_writes_a_key_that_only_its_owner_reads_and_never_over_another(tm
         (["worker", "query"], {"WAKUPUSH_IDENTITY_KEY_FILE": "/nowhere"}, "cannot be read"),
         (
             ["worker", "query"],
-            {"WAKUPUSH_IDENTITY_KEY": "01" * 32, "WAKUPUSH_PUBLIC_KEY": "0x04" + "ab" * 64},
+            {"WAKUPUSH_IDENTITY_KEY": "01" * 32, "WAKUPUSH_PUBLIC_KEY": str(PrivateKey(b"\2" * 32).public_key)},
             "WAKUPUSH_PUBLIC_KEY is not that of the private key",
+        ),
+        (
+            ["worker", "query"],
+            {"WAKUPUSH_IDENTITY_KEY": "01" * 32, "WAKUPUSH_PUBLIC_KEY": "0x04" + "ab" * 64},
+            "WAKUPUSH_PUBLIC_KEY: the public key is no point",
         ),
         (["ingest", "live"], {}, "WAKUPUSH_PUBLIC_KEY is missing"),
         (["ingest", "live"], {"WAKUPUSH_PUBLIC_KEY": "0x04"}, "WAKUPUSH_PUBLIC_KEY: a public key has"),
