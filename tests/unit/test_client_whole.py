@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from wakupush.client import asking, enrolling
+from wakupush.client import client as client_module
+from wakupush.client import enrolling
 from wakupush.client.acquaintances import Acquaintance, Way
 from wakupush.client.advertising import SETTLE_SECONDS, advertisement
 from wakupush.client.asking import QUERY_SECONDS
@@ -390,7 +391,7 @@ def test_what_changed_is_advertised_before_it_is_said_to_be(network, client):
 
 
 def test_who_was_asked_about_lately_is_asked_about_again_by_force_alone(network, client, monkeypatch):
-    monkeypatch.setattr(asking, "QUERY_SECONDS", 0.01)
+    monkeypatch.setattr(client_module, "QUERY_SECONDS", 0.01)
 
     async def run():
         client.enable_sending()

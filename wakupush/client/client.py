@@ -15,7 +15,7 @@ import structlog
 
 from wakupush.client import receiving
 from wakupush.client.accounts import Account
-from wakupush.client.asking import Asker
+from wakupush.client.asking import QUERY_SECONDS, Asker
 from wakupush.client.book import Book
 from wakupush.client.context import Config, Context
 from wakupush.client.enrolling import Enroller
@@ -198,7 +198,9 @@ class Client:
                 )
         return self._book.find(user)
 
-    async def query(self, users: Sequence[PublicKey], *, force: bool = False) -> list[Acquaintance]:
+    async def query(
+        self, users: Sequence[PublicKey], *, force: bool = False, seconds: float = QUERY_SECONDS
+    ) -> list[Acquaintance]:
         """Ask servers about users of whom no access token is known, and return what is known then.
 
         What was learned is used for a day. Servers that know nobody do not answer.
@@ -206,13 +208,14 @@ class Client:
         Args:
             users: any number.
             force: whether to ask although something is known, or was asked for lately.
+            seconds: to wait for an answer.
 
         Raises:
             SendingDisabledError: to ask is part of sending.
             NodeError: the node did not take a question.
         """
         self._check_sending()
-        await self._asker.query(users, force=force)
+        await self._asker.query(users, force=force, seconds=seconds)
         return [self._book.find(user) for user in users]
 
     def active(self, user: PublicKey, installation_id: str) -> None:
@@ -266,7 +269,7 @@ class Client:
 
         async def ask_and_send(some: Sequence[Recipient]) -> list[Target]:
             try:
-                await self._asker.query([each.user for each in some], force=force)
+                await self._asker.query([each.user for each in some], force=force, seconds=QUERY_SECONDS)
             except NodeError as error:
                 log.warning("query_not_sent", error=str(error))
                 self._context.tell(Unsent(str(error)))
