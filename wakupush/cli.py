@@ -41,6 +41,24 @@ def main() -> None:
     app()
 
 
+def _print_version(*, wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"wakupush {version('wakupush')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """The push notification server for messengers on Waku."""
+
+
 @app.command()
 def keygen(
     file: Annotated[Path, typer.Argument(help="Where the private key goes; only its owner may read it.")],
@@ -280,7 +298,10 @@ def dev(
 def replay(
     file: Annotated[Path, typer.Argument(help="A scenario of the vectors, or Waku messages as JSON lines.")],
     waku_url: Annotated[str, typer.Option(help="REST API of a Waku node; it must be subscribed to the shards.")],
-    limit: Annotated[int | None, typer.Option(help="Recorded messages at most.", min=1)] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(help="Recorded messages at most; one that a scenario sends several times counts once.", min=1),
+    ] = None,
     rate: Annotated[float | None, typer.Option(help="Messages per second at most.", min=0.001)] = None,
     restamp: Annotated[
         bool, typer.Option("--restamp", help="Give each message the present time: nodes archive only fresh ones.")

@@ -91,12 +91,13 @@ def capacity(
     from pipeline.session import spark_session
 
     days = _days(first, last, 28)
+    costs = _costs(cost or [])
     with _settings() as settings, spark_session(settings.pipeline) as spark, _bar("queues") as progress:
         question = planning.Question(
             wait=wait,
             users=users,
             gorush=gorush / 1000,
-            costs=planning.costs(cost or []),
+            costs=costs,
             connections=settings.gorush.concurrency,
             notifications=settings.gorush.batch_size,
         )
@@ -120,15 +121,18 @@ def fetch_archive(
         from pipeline import fetch
     except ModuleNotFoundError:
         fail("pyarrow is not installed: install wakupush[pipeline]")
-    with _settings() as settings, _bar("hours") as progress:
+    with _settings() as settings, _bar("hours of a shard") as progress:
         done = fetch.run(settings, _since(since), progress)
     typer.echo(
-        f"{done.messages} messages of {done.hours - done.failed} hours fetched; {done.kept} were complete already"
+        f"{done.messages} messages of {done.hours - done.failed} hours of a shard fetched;"
+        f" {done.kept} were complete already"
     )
     if done.malformed:
         typer.echo(f"{done.malformed} messages could not be read", err=True)
     if done.failed:
-        typer.echo(f"{done.failed} hours could not be fetched; run it again. The first: {done.error}", err=True)
+        typer.echo(
+            f"{done.failed} hours of a shard could not be fetched; run it again. The first: {done.error}", err=True
+        )
         raise typer.Exit(1)
 
 
@@ -242,6 +246,16 @@ def _days(first: str | None, last: str | None, most: int) -> tuple[date, date]:
     if begin > end:
         fail("--from is after --to")
     return begin, end
+
+
+def _costs(given: list[str]) -> dict[str, float]:
+    from pipeline.capacity import costs
+    from pipeline.errors import PipelineError
+
+    try:
+        return costs(given)
+    except PipelineError as error:
+        fail(str(error))
 
 
 def _since(text: str) -> float:

@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 import structlog
@@ -169,6 +170,11 @@ def test_times_have_their_unit():
 
 def run(*arguments, **environment):
     return CliRunner().invoke(app, arguments, env=environment)
+
+
+def test_the_version_is_that_of_the_package():
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, f"wakupush {version('wakupush')}\n")
 
 
 def test_keygen_writes_a_key_that_only_its_owner_reads_and_never_over_another(tmp_path):
