@@ -38,7 +38,10 @@ RECORDING = Path(__file__).parent.parent / "tests" / "vectors" / "scenario_clien
 
 def main() -> None:
     """Run the command line."""
-    app()
+    try:
+        app()
+    except KeyboardInterrupt:  # before a command has begun
+        sys.exit(130)
 
 
 def _print_version(*, wanted: bool) -> None:

@@ -452,7 +452,7 @@ def _run(
         # What is printed to has no name.
         _fail(f"the state cannot be used: {error}" if error.filename else f"nothing can be printed: {error.strerror}")
     except (sqlite3.Error, InUseError, UnreadableError) as error:
-        _fail(f"the state cannot be used: {error}")
+        _fail(f"the state {_state_of(common)} cannot be used: {error}")
     except NodeError as error:
         code = _blame_node(common, str(error))
     except KeyboardInterrupt:
@@ -469,9 +469,8 @@ async def _with_client(
     from wakupush.client.storage import SqliteFile
 
     session = _Session(common)
-    path = common.state or Path(f"{common.key}.state")
     async with AsyncExitStack() as exits:
-        file = exits.enter_context(SqliteFile(path))
+        file = exits.enter_context(SqliteFile(_state_of(common)))
         transport = _transport(common)
         try:
             session.client = Client(
@@ -496,6 +495,10 @@ async def _with_client(
 def _blame_node(common: _Common, error: str) -> Exit:
     _complain(f"the node at {without_user(common.node)} did not do its part: {error}; see --node")
     return Exit.NODE
+
+
+def _state_of(common: _Common) -> Path:
+    return common.state or Path(f"{common.key}.state")
 
 
 def _transport(common: _Common) -> RelayTransport | LightTransport:

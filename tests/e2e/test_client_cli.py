@@ -176,6 +176,14 @@ def test_a_listener_to_whom_nobody_listens_ends(stack, person):
         assert process.stderr.read() == ""
 
 
+def test_a_long_text_is_sent(stack, person):
+    alice, bob = person("alice"), person("bob")
+    alice.register(stack)
+    for length, code in ((50_000, 0), (100_000, 0)):
+        [sent] = bob.run("send", alice.public_key, "--chat", "c", "--text", "x" * length, code=code)
+        assert sent["result"] == "accepted"
+
+
 def test_no_token_is_printed(stack, person):
     alice, bob = person("alice"), person("bob")
     alice.register(stack)

@@ -180,3 +180,7 @@ def test_a_state_that_cannot_be_used_is_named(key_file, tmp_path):
     result = run("--key", key_file, "--state", str(tmp_path / "nowhere" / "state"), "whoami")
     assert result.exit_code == Exit.USAGE
     assert f"the state cannot be used: [Errno 2] No such file or directory: '{tmp_path}/nowhere/state'" in result.stderr
+    Path(f"{key_file}.state").write_bytes(b"no database")
+    result = run("--key", key_file, "whoami")
+    assert result.exit_code == Exit.USAGE
+    assert f"the state {key_file}.state cannot be used: file is not a database" in result.stderr

@@ -14,6 +14,7 @@ import structlog
 from annotated_types import Gt, Le
 from typer.testing import CliRunner
 
+from wakupush import cli
 from wakupush.cli import app
 from wakupush.logging import configure
 from wakupush.protocol.keys import PrivateKey
@@ -299,3 +300,13 @@ def test_a_process_ends_without_the_port_of_its_probes(arguments, process):
     assert (result.returncode, result.stdout) == (2, "")
     assert f"wakupush: {name} cannot be listened on: Address already in use" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_ctrl_c_before_a_command_has_begun_ends_without_a_traceback(monkeypatch):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "app", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
