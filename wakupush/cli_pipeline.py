@@ -44,8 +44,9 @@ def export() -> None:
 
     It may be killed at any time: the next run goes on where the last commit ended.
     """
-    from pipeline import export as exporting
-    from pipeline.session import spark_session
+    with _extra():
+        from pipeline import export as exporting
+        from pipeline.session import spark_session
 
     with _settings() as settings, spark_session(settings.pipeline, postgres=True) as spark, _bar("events") as progress:
         done = exporting.run(spark, settings, progress)
@@ -63,11 +64,12 @@ def report(
     last: LastDay = None,
 ) -> None:
     """Write the tables and the page of some days, the last four weeks unless told otherwise."""
-    from pipeline import report as reporting
-    from pipeline.session import spark_session
+    with _extra():
+        from pipeline import report as reporting
+        from pipeline.session import spark_session
 
     days = _days(first, last, 28)
-    with _settings() as settings, spark_session(settings.pipeline) as spark, _bar("tables") as progress:
+    with _settings(days) as settings, spark_session(settings.pipeline) as spark, _bar("tables") as progress:
         written = reporting.run(spark, settings, *days, progress)
     _warn_of_damaged([f"{file.path} ({file.rows} events)" for file in written.damaged])
     typer.echo(f"{written.events} events of {written.first} to {written.last}: {written.page}")
@@ -87,12 +89,13 @@ def capacity(
     ] = None,
 ) -> None:
     """Say how many replicas each pool needs, check it on the later half of the days, print values for the chart."""
-    from pipeline import capacity as planning
-    from pipeline.session import spark_session
+    with _extra():
+        from pipeline import capacity as planning
+        from pipeline.session import spark_session
 
     days = _days(first, last, 28)
     costs = _costs(cost or [])
-    with _settings() as settings, spark_session(settings.pipeline) as spark, _bar("queues") as progress:
+    with _settings(days) as settings, spark_session(settings.pipeline) as spark, _bar("queues") as progress:
         question = planning.Question(
             wait=wait,
             users=users,
@@ -117,10 +120,8 @@ def fetch_archive(
     It may be killed at any time: the next run fetches the hours that are missing. Exits with 1 if some could not be
     fetched.
     """
-    try:
+    with _extra():
         from pipeline import fetch
-    except ModuleNotFoundError:
-        fail("pyarrow is not installed: install wakupush[pipeline]")
     with _settings() as settings, _bar("hours of a shard") as progress:
         done = fetch.run(settings, _since(since), progress)
     typer.echo(
@@ -145,8 +146,9 @@ def rebuild(
 
     What the database has that is newer stays. It may be killed at any time, and run again.
     """
-    from pipeline import rebuild as rebuilding
-    from pipeline.session import spark_session, telling_tasks
+    with _extra():
+        from pipeline import rebuild as rebuilding
+        from pipeline.session import spark_session, telling_tasks
 
     with (
         _settings() as settings,
@@ -170,8 +172,9 @@ def warm_topics() -> None:
 
     It may be killed at any time: the next run goes on.
     """
-    from pipeline import warm
-    from pipeline.session import spark_session
+    with _extra():
+        from pipeline import warm
+        from pipeline.session import spark_session
 
     with _settings() as settings, spark_session(settings.pipeline) as spark, _bar("keys") as progress:
         stored = warm.run(spark, settings, progress)
@@ -187,9 +190,10 @@ def synthesize(
     into: Annotated[Target, typer.Option(help="Where they go; never where real ones are.")] = Target.LAKE,
 ) -> None:
     """Make up events of a server: daily and weekly load, group chats, outages, dead tokens."""
-    from pipeline import made_up
-    from pipeline.session import spark_session, telling_tasks
-    from pipeline.synthesize import Plan
+    with _extra():
+        from pipeline import made_up
+        from pipeline.session import spark_session, telling_tasks
+        from pipeline.synthesize import Plan
 
     begin = _day(first) or datetime.now(UTC).date() - timedelta(days=days)
     plan = Plan(seed=seed, messages=messages, first_day=begin, days=days)
@@ -205,13 +209,27 @@ def synthesize(
 
 
 @contextmanager
-def _settings() -> Iterator[Settings]:
-    """Read the settings, and end in words where a job cannot run."""
+def _extra() -> Iterator[None]:
+    """End in words where a package is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        fail(f"{(error.name or '').partition('.')[0]} is not installed: install wakupush[pipeline]")
+
+
+@contextmanager
+def _settings(days: tuple[date, date] | None = None) -> Iterator[Settings]:
+    """Read the settings, and end in words where a job cannot run: without events of these days, if any are given."""
     from pipeline.errors import PipelineError
     from wakupush.settings import SettingsError, load_settings
 
     try:
-        yield load_settings()
+        settings = load_settings()
+        if days:
+            from pipeline.lake import Lake
+
+            Lake(settings.pipeline.lake.resolve()).need(*days)  # before Java starts
+        yield settings
     except (SettingsError, PipelineError) as error:
         fail(str(error))
 
