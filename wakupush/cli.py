@@ -113,12 +113,13 @@ def reconcile(
 
     from ingest import reconcile as reconciling
     from ingest import reconcile_once
+    from wakupush.durations import parse_since
     from wakupush.settings import SettingsError
 
     if since is not None and not once:
         _fail("--since needs --once")
     try:
-        start = None if since is None else reconciling.parse_since(since, time.time())
+        start = None if since is None else parse_since(since, time.time())
     except ValueError:
         _fail("--since is a duration like 90s, 30m, 2h or 1d, or a time like 2026-11-21T04:00")
     settings = _settings(process="ingest reconcile")

@@ -11,6 +11,7 @@ import httpx2
 import psycopg
 import pytest
 from served import request
+from structlog.testing import capture_logs
 
 from wakupush import watched
 from wakupush.devnet import messages
@@ -26,6 +27,7 @@ from wakupush.protocol.registration import TokenType
 from wakupush.protocol.waku_message import WakuMessage
 from wakupush.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
 from wakupush.server import deliveries, publishing, schedule
+from wakupush.server.batch import Batch
 
 
 def rewrapped(message, server) -> WakuMessage:
@@ -59,6 +61,29 @@ def test_a_repeat_is_answered_again_but_not_for_ever_and_heals_the_watched_topic
     assert server.outcomes(client) == ["success"] * 4
     assert server.context.redis.scard(watched.KEY) == 2
     assert ("repeated_too_often", None) in server.events("refused")
+
+
+def test_a_transaction_that_is_repeated_counts_for_limits_once(open_server, client, monkeypatch):
+    server = open_server(limits={"pushes_per_device_per_minute": 2, "queries_per_topic_per_minute": 1})
+    collisions = []
+
+    def collide(batch, connection):
+        if len(collisions) % 4 < 3:
+            collisions.append(batch)
+            raise psycopg.errors.SerializationFailure
+        collisions.append(None)
+        write(batch, connection)
+
+    write = Batch.write
+    monkeypatch.setattr(Batch, "write", collide)
+    registering = messages.register(client, server.key, content := messages.registration(client, server.key))
+    asking = messages.request(client, server.key, [messages.notification(client.public_key.key_hash, content)] * 2)
+    for queue, sent in ((REGISTRATION, registering), (DISPATCH, asking)):
+        for _ in range(2):
+            server.handle(queue, rewrapped(sent, server))
+    server.handle(QUERY, messages.query(client, client.public_key.key_hash))
+    assert len(collisions) == 5 * 4
+    assert server.events("refused") == []
 
 
 def test_the_same_envelope_is_answered_once(server, client):
@@ -244,6 +269,45 @@ def test_what_finds_no_free_slot_waits_for_the_schedule(server, client):
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 1)]
 
 
+def test_a_fault_of_ours_in_a_post_is_logged_and_the_posts_after_it_are_put_back(open_server, client, gorush):
+    server = open_server(gorush={"url": gorush, "concurrency": 2, "batch_size": 1})
+    content = server.register(client)
+
+    def fail(_):
+        raise LookupError("ours")
+
+    server.context.gorush.post = fail
+    with capture_logs() as logs:
+        server.handle(DISPATCH, *(request(client, server, content) for _ in range(3)))
+    assert [(line["deliveries"], line["put_back"]) for line in logs if line["event"] == "post_failed"] == [(1, 2)]
+    assert sorted(server.rows("SELECT state, attempt FROM deliveries")) == [
+        ("pending", 0),
+        ("pending", 0),
+        ("posting", 1),
+    ]
+    assert server.outcomes(client) == [["success"]] * 3
+    assert server.context.posts.reserve(TokenType.APN, 9) == 1
+
+
+def test_a_backlog_leaves_slots_to_new_requests(open_server, client, gorush, monkeypatch):
+    monkeypatch.setattr(deliveries, "WAIT_SECONDS", 0.0)
+    server = open_server(gorush={"url": gorush, "concurrency": 8, "batch_size": 1})
+    slow, quick = (server.register(client, device_token=token) for token in ("slow-3000", "phone"))
+    assert server.context.posts.reserve(TokenType.APN, 9) == 4
+    server.handle(DISPATCH, *(request(client, server, slow) for _ in range(8)))
+    server.context.posts.release(TokenType.APN, 4)
+    due = is_due(server)
+    assert len(due) == 8
+    for part in (dict(list(due.items())[:4]), dict(list(due.items())[4:])):  # the second task finds no slot
+        deliveries.deliver(server.context, part, "")
+    assert server.rows("SELECT state, count(*) FROM deliveries GROUP BY 1 ORDER BY 1") == [
+        ("pending", 4),
+        ("posting", 4),
+    ]
+    server.handle(DISPATCH, request(client, server, quick))
+    assert [push.notification["tokens"] for push in server.pushes()] == [["phone"]]
+
+
 def test_the_same_message_twice_in_a_batch_gets_the_same_answer_twice(server, client):
     content = server.register(client, device_token="dead-phone")
     sent = request(client, server, content)
@@ -358,6 +422,15 @@ def test_slots_that_all_hang_open_the_breaker(open_server, client, monkeypatch):
     assert not server.context.breaker.is_closed(TokenType.APN)
     # The post that hung got through all the same.
     wait_until(lambda: server.context.breaker.is_closed(TokenType.APN), timeout=5, what="the breaker is closed")
+
+
+def test_the_answer_does_not_wait_for_a_clock_that_is_ahead(open_server, client):
+    server = open_server(worker={"answer_within": 0.2})
+    content = server.register(client, device_token="slow-2500")
+    begun = time.monotonic()
+    server.handle(DISPATCH, request(client, server, content), seen=time.time() + 30)
+    assert time.monotonic() - begun < 2
+    assert server.outcomes(client) == [["success"]]
 
 
 def test_slots_that_are_busy_do_not_open_the_breaker(server, client):
@@ -739,6 +812,19 @@ def test_the_schedule_fills_the_watched_topics_after_redis_was_wiped(server, cli
     server.context.redis.flushall()
     assert schedule.fill_watched_topics(server.context)
     assert server.context.redis.scard(watched.KEY) == 2
+    assert not schedule.fill_watched_topics(server.context)
+
+
+def test_redis_is_wiped_while_the_watched_topics_are_filled(server, client, monkeypatch):
+    server.register(client)
+    redis = server.context.redis
+    redis.flushall()
+    add = watched.add
+    with monkeypatch.context() as patch:
+        patch.setattr(watched, "add", lambda *args: add(*args) or redis.flushall())
+        assert schedule.fill_watched_topics(server.context)
+    assert schedule.fill_watched_topics(server.context)
+    assert redis.scard(watched.KEY) == 2
     assert not schedule.fill_watched_topics(server.context)
 
 

@@ -360,6 +360,18 @@ def test_giving_a_delivery_back_counts_no_attempt(connection):
     assert (due.begun, due.failure) == (0, None)
 
 
+def test_first_attempts_that_were_put_back_are_claimed_before_a_backlog_and_the_newest_first(connection):
+    deliveries.add(connection, [delivery(number) for number in range(6)], seconds=60, time_to_live=TIME_TO_LIVE)
+    retries = [Settlement(delivery=delivery(number), state=State.PENDING, wait=0) for number in (0, 1)]
+    deliveries.settle(connection, retries)
+    deliveries.put_back(connection, [delivery(number) for number in (2, 3, 4, 5)])
+    age = "UPDATE deliveries SET next_attempt_at = now() - %s * interval '1 hour' WHERE delivery_key = %s"
+    connection.cursor().executemany(age, [(30 - number, delivery(number).delivery_key) for number in range(5)])
+    claimed = [deliveries.claim(connection, TokenType.APN, limit=2, seconds=60) for _ in range(3)]
+    keys = [{due.delivery_key for due in part} for part in claimed]
+    assert keys == [{delivery(n).delivery_key for n in part} for part in ((4, 3), (2, 0), (1,))]
+
+
 def test_a_claim_that_nobody_takes_comes_again_and_counts_no_attempt(connection):
     deliveries.add(connection, [delivery(1)], seconds=60, time_to_live=TIME_TO_LIVE)
     deliveries.settle(connection, [Settlement(delivery=delivery(1), state=State.PENDING, wait=0)])

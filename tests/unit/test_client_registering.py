@@ -157,6 +157,28 @@ def test_without_an_answer_the_same_bytes_go_again_after_growing_waits():
     assert waits[-1] >= 3600
 
 
+def test_the_wait_for_an_answer_begins_when_the_registration_has_left():
+    server, client = Server(), registrar()
+    client.enable(PHONE)
+    client.set_servers([server.public_key])
+    [asking] = client.due(0.0)
+    client.sent(asking, 100.0)
+    assert client.next_at > 100.0
+    client.answered(server.public_key, server.take(asking.sealed), 101.0)
+    client.sent(asking, 102.0)
+    assert client.next_at is None
+
+
+def test_nobody_waits_for_days_when_the_clock_is_set_back():
+    server, client = Server(), registrar()
+    client.enable(PHONE)
+    client.set_servers([server.public_key])
+    day = 86_400.0
+    assert client.due(10 * day)
+    assert not client.due(10 * day)
+    assert client.due(9 * day)
+
+
 def test_an_internal_error_is_tried_again_later():
     server = Server()
     client = registrar()

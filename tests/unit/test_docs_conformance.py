@@ -154,8 +154,3 @@ def test_limit_is_that_of_the_code(row):
 def test_every_limit_is_listed():
     listed = {row[0].strip("`") for row in LIMITS}
     assert listed >= {f"WAKUPUSH_LIMITS__{name.upper()}" for name in LimitSettings.model_fields}
-
-
-def test_named_settings_exist():
-    for group, name in set(re.findall(r"WAKUPUSH_([A-Z]+)__([A-Z_]+)", TEXT)):
-        assert name.lower() in Settings.model_fields[group.lower()].annotation.model_fields

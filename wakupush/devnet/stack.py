@@ -56,6 +56,7 @@ class Stack:
         defaults: the same, but the key, addresses and ports of the stack win over them.
         shards: pubsub topics that the server listens to.
         worker_module: what ``python -m`` runs instead of `wakupush` for workers, so that tests can plant a fault.
+        ingest_module: the same for both processes of ingest.
         fsync: False trades the safety of Postgres' data for speed.
         external: parts that run already.
         manners: of the embedded Waku node; go-waku's has no Store v3, which the observer reads.
@@ -74,6 +75,7 @@ class Stack:
         defaults: Mapping[str, str] | None = None,
         shards: Sequence[str] = SHARDS,
         worker_module: str = "wakupush",
+        ingest_module: str = "wakupush",
         fsync: bool = True,
         manners: Literal["nwaku", "go-waku"] = "nwaku",
         node_options: Sequence[str] = (),
@@ -95,11 +97,17 @@ class Stack:
             "gorush", "--feedback-url", self.feedback_url, "--feedback-header", self.feedback_header, *gorush_options
         )
         self.ingest = self._wakupush(
-            "ingest live", "ingest", "live", ready=lambda: answers_http(f"{self.ingest_url}/readyz")
+            "ingest live",
+            *("ingest", "live"),
+            module=ingest_module,
+            ready=lambda: answers_http(f"{self.ingest_url}/readyz"),
         )
         # It need not be ready: a node that runs already may have no Store.
         self.reconcile = self._wakupush(
-            "ingest reconcile", "ingest", "reconcile", ready=lambda: answers_http(f"{self.reconcile_url}/healthz")
+            "ingest reconcile",
+            *("ingest", "reconcile"),
+            module=ingest_module,
+            ready=lambda: answers_http(f"{self.reconcile_url}/healthz"),
         )
         self._worker_module = worker_module
         self.concurrency = concurrency

@@ -66,6 +66,8 @@ class Batch:
     answer_ids: list[list[int]] = field(default_factory=list)
     #: Bytes that were loaded, see `reserve`.
     reserved: int = 0
+    #: What limits said, by their name, the envelope's hash and the position in it; kept when a transaction is repeated.
+    allowed: dict[tuple[str, bytes, int], bool] = field(default_factory=dict)
 
     def reserve(self, size: int) -> None:
         """Count bytes that are about to be loaded for a message; limits of messages hold for one that is alone.
@@ -119,6 +121,16 @@ class Batch:
             case Opened():
                 self.record(entry, EventKind.REFUSED, failure=Failure.TYPE_UNSUPPORTED)
 
+    def allows(self, entry: Entry, name: str, most: int, key: str = "", *, position: int = 0) -> bool:
+        """Count a message, or what is at a position in it, and say whether it is within a limit: see `Limiter.allows`.
+
+        It is counted once, however often the transaction is repeated.
+        """
+        counted = (name, entry.hash, position)
+        if counted not in self.allowed:
+            self.allowed[counted] = self.context.limiter.allows(name, most, key)
+        return self.allowed[counted]
+
     def record(
         self,
         entry: Entry,
@@ -131,7 +143,7 @@ class Batch:
         key_hash: bytes | None = None,
         installation: Installation | None = None,
     ) -> None:
-        """Add an event of a message."""
+        """Add an event of a message; it waited in its queue for `queue_wait` seconds."""
         key_pseudonym = installation_pseudonym = None
         if installation is not None:
             key_pseudonym, installation_pseudonym = self.context.identity.pseudonyms(installation)

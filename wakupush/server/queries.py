@@ -66,7 +66,7 @@ def handle(batch: Batch, connection: Connection, entries: list[Entry]) -> None:
 def _may_ask(batch: Batch, entry: Entry) -> bool:
     """Count a query on the topic that it came on, and say whether it is within the limit."""
     most = batch.context.settings.limits.queries_per_topic_per_minute
-    return batch.context.limiter.allows(TOPIC_QUERIES, most, entry.message.content_topic)
+    return batch.allows(entry, TOPIC_QUERIES, most, entry.message.content_topic)
 
 
 def _open(batch: Batch, connection: Connection, entries: list[Entry]) -> list[tuple[Entry, Content]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from wakupush.protocol.sealing import seal, unseal
 from wakupush.protocol.segments import Segment
-from wakupush.state.queries import load
+from wakupush.state.named_sql import load
 
 if TYPE_CHECKING:
     from collections.abc import Collection

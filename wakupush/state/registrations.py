@@ -10,7 +10,7 @@ from psycopg.rows import dict_row
 from wakupush.protocol.query import Device
 from wakupush.protocol.registration import Registration, TokenType, Unregistration
 from wakupush.protocol.request import Preferences
-from wakupush.state.queries import columns, load
+from wakupush.state.named_sql import columns, load
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
