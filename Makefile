@@ -79,7 +79,7 @@ check: setup ## Run the linters and the type checker
 unit: setup ## Run the unit tests alone: no sockets, seconds
 	$(RUN) pytest tests/unit
 
-fuzz: setup ## Throw 20,000 examples of strange bytes at everything that reads them (about half an hour)
+fuzz: setup ## Throw 20,000 examples of strange bytes at each parser, for hours; what is asked over a socket gets 40 to 60
 	$(RUN) pytest tests/unit -m hypothesis --hypothesis-profile=long --timeout=0
 
 bench: setup ## Measure the budgets: a second, latencies, what grows (about half an hour)
