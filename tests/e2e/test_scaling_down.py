@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from redis import Redis
 
-from wakupush import backlog
+from wakupush import queue_backlog
 from wakupush.devnet import messages
 from wakupush.devnet.observer import Observer
 from wakupush.devnet.processes import Process, wait_until
@@ -81,7 +81,7 @@ def test_busy_workers_are_stopped(stack, answer_within, workers, stopped):
     ):
 
         def in_flight():
-            return backlog.look(redis)["dispatch"].tasks_in_flight
+            return queue_backlog.look(redis)["dispatch"].tasks_in_flight
 
         def posting():
             return connection.execute("SELECT count(*) FROM deliveries WHERE state = 'posting'").fetchone()[0]

@@ -547,6 +547,41 @@ def test_limits_that_are_off_ask_nobody(server, client):
     assert not [key for key in limits if b"device_pushes" in key or b"topic_queries" in key]
 
 
+def contacts(count: int) -> dict:
+    """Return the fields of a registration that lets these many contacts push: an answer shows 68 bytes of each."""
+    return {"allow_from_contacts_only": True, "allowed_key_list": [bytes(64)] * count}
+
+
+def test_answers_to_queries_are_limited(open_server, client):
+    """Also where what is known was stored under other limits, and by however many devices."""
+    server = open_server(limits={"answer_bytes": 20_000, "registration_bytes": 20_000})
+    several, one = PrivateKey.generate(), PrivateKey.generate()
+    for _ in range(3):
+        server.register(several, **contacts(100))
+    server.register(one, **contacts(200))
+    for keys in ((several,), (one, several), (one,)):
+        server.handle(QUERY, messages.query(client, *(key.public_key.key_hash for key in keys)))
+    [reply] = server.answers(client)
+    [info] = PushNotificationQueryResponse.FromString(reply.inner).info
+    assert info.public_key == one.public_key.key_hash
+    assert server.events("refused") == [("query_limit", None)] * 2
+
+
+def test_queries_whose_answers_are_too_large_together_are_handled_one_by_one(open_server, client):
+    server = open_server(worker={"bytes_per_task": 20_000})
+    user = PrivateKey.generate()
+    server.register(user, **contacts(200))
+    sent = [messages.query(client, user.public_key.key_hash) for _ in range(3)]
+    server.handle(QUERY, sent[0])
+    assert len(server.answers(client)) == 1
+    server.handle(QUERY, *sent[1:])
+    assert server.answers(client) == []
+    assert server.context.redis.llen(QUERY.name) == 2
+    for message in sent[1:]:
+        server.handle(QUERY, message, alone=True)
+    assert len(server.answers(client)) == 2
+
+
 # Segments
 
 
@@ -572,6 +607,7 @@ def test_a_message_in_segments_is_handled_once_it_is_complete(server, client, si
     assert server.rows("SELECT count(*) FROM message_segments") == [(0,)]
     server.handle(REGISTRATION, *parts)
     assert server.outcomes(client) == []
+    assert server.rows("SELECT count(*) FROM message_segments") == [(0,)]
 
 
 def test_segments_of_a_message_for_another_queue_are_handled_there(server, client):
@@ -597,34 +633,85 @@ def test_two_workers_with_half_of_the_segments_each_complete_the_message_once(se
     assert server.outcomes(*clients) == ["success"] * len(clients)
 
 
+def kept(server) -> list[tuple[bytes, int]]:
+    """Return signer and index of the segments that wait, the oldest first."""
+    return server.rows("SELECT signer, index FROM message_segments ORDER BY received_at, signer, index DESC")
+
+
 def test_segments_are_limited(open_server, client):
+    """Of one message, of one signer, and of everybody; the newest stay."""
     server = open_server(limits={"segments": 20, "segments_per_signer": 3, "segments_kept": 5})
     other, third = PrivateKey.generate(), PrivateKey.generate()
     sent = messages.register(client, server.key, messages.registration(client, server.key))
-    for signer, kept in ((client, 3), (other, 5), (third, 5)):
-        server.handle(REGISTRATION, *in_segments(sent, server, 100, signer)[1:])
-        assert server.rows("SELECT count(*) FROM message_segments") == [(kept,)]
+    expected = []
+    for signer, count in ((client, 3), (other, 5), (third, 5)):
+        for part in in_segments(sent, server, 100, signer)[4:0:-1]:
+            server.handle(REGISTRATION, part)
+        expected = [*expected, *((signer.public_key.compressed, index) for index in (3, 2, 1))][-5:]
+        assert len(expected) == count
+        assert kept(server) == expected
+    assert server.events("refused") == []
     server.handle(REGISTRATION, *in_segments(sent, server, 10, client)[:1])
-    assert ("segment_limit", None) in server.events("refused")
+    assert server.events("refused") == [("segment_limit", None)]
     server.rows("UPDATE message_segments SET received_at = now() - interval '1 day' RETURNING 1")
     assert schedule.expire_segments(server.context) == 5
 
 
 @pytest.mark.parametrize(
-    ("limits", "kept"),
+    ("limits", "count"),
     [
-        # 100 bytes a part, and 28 of its seal: two parts of each signer, and three of everybody.
-        ({"segment_bytes_per_signer": 299, "segment_bytes_kept": 10_000}, (2, 4)),
-        ({"segment_bytes_per_signer": 10_000, "segment_bytes_kept": 399}, (3, 3)),
+        # 500 bytes a part, and 28 of its seal: two parts of each signer, and three of everybody.
+        ({"segment_bytes_per_signer": 1500, "segment_bytes_kept": 10_000}, (2, 4)),
+        ({"segment_bytes_per_signer": 10_000, "segment_bytes_kept": 1600}, (3, 3)),
     ],
 )
-def test_bytes_of_segments_are_limited(limits, kept, open_server, client):
+def test_bytes_of_segments_are_limited(limits, count, open_server, client):
     server = open_server(limits=limits)
+    registrations = [messages.registration(client, server.key, apn_topic="x" * 500) for _ in range(3)]
+    for signer, parts in zip((client, PrivateKey.generate()), count, strict=True):
+        sent = [messages.register(client, server.key, each) for each in registrations]
+        server.handle(REGISTRATION, *(in_segments(each, server, 500, signer)[0] for each in sent))
+        assert len(kept(server)) == parts
+    assert server.events("refused") == []
+    large = messages.register(client, server.key, messages.registration(client, server.key, **contacts(200)))
+    server.handle(REGISTRATION, in_segments(large, server, 500, client)[0])
+    assert server.events("refused") == [("segment_limit", None)]
+
+
+def test_a_flood_of_segments_does_not_keep_others_from_completing(open_server, client):
+    server = open_server(limits={"segments_kept": 5})
     sent = messages.register(client, server.key, messages.registration(client, server.key))
-    for signer, parts in zip((client, PrivateKey.generate()), kept, strict=True):
-        server.handle(REGISTRATION, *in_segments(sent, server, 100, signer)[:3])
-        assert server.rows("SELECT count(*) FROM message_segments") == [(parts,)]
-    assert ("segment_limit", None) in server.events("refused")
+    flood = [in_segments(sent, server, 100, PrivateKey.generate())[0] for _ in range(8)]
+    server.handle(REGISTRATION, *flood[:6])
+    first, second = in_segments(sent, server, 300, client)
+    server.handle(REGISTRATION, first, flood[6])
+    server.handle(REGISTRATION, flood[7])
+    server.handle(REGISTRATION, second)
+    assert server.outcomes(client) == ["success"]
+
+
+def test_a_segment_waits_as_long_as_reconciliation_may_bring_the_others(server, client):
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    first, second = in_segments(sent, server, 300, client)
+    server.handle(REGISTRATION, first)
+    server.rows("UPDATE message_segments SET received_at = now() - interval '23 hours' RETURNING 1")
+    assert schedule.expire_segments(server.context) == 0
+    server.handle(REGISTRATION, second)
+    assert server.outcomes(client) == ["success"]
+
+
+def test_segments_whose_messages_are_too_large_together_are_handled_one_by_one(open_server):
+    server = open_server(worker={"bytes_per_task": 600})
+    clients = [PrivateKey.generate() for _ in range(2)]
+    sent = [messages.register(one, server.key, messages.registration(one, server.key)) for one in clients]
+    halves = zip(*(in_segments(each, server, 300, one) for each, one in zip(sent, clients, strict=True)), strict=True)
+    for half in halves:
+        server.handle(REGISTRATION, *half)
+    assert server.outcomes(*clients) == []
+    assert server.context.redis.llen(REGISTRATION.name) == 2
+    for message in half:
+        server.handle(REGISTRATION, message, alone=True)
+    assert server.outcomes(*clients) == ["success"] * 2
 
 
 def test_segments_that_do_not_fit_together_are_refused(server, client):

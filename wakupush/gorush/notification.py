@@ -1,6 +1,6 @@
 """A notification for one device, as gorush takes it.
 
-Source: gorush contract, section 2.
+Source: docs/contracts/gorush.md, section 2.
 """
 
 from __future__ import annotations

@@ -335,7 +335,7 @@ def claim_due(resources: Resources) -> int:
     claimed = 0
     for platform in random.sample(list(TokenType), len(TokenType)):
         room = settings.claim_queue - resources.redis.llen(DISPATCH.name)
-        most = resources.breaker.claimable(platform, min(settings.claim_batch, room * size))
+        most = resources.breaker.claimable(platform, room * size)
         if most <= 0:
             continue
         with resources.pool.connection() as connection:

@@ -1,6 +1,6 @@
 """What gorush's feedback webhook tells of a delivery: failures that its sync answer leaves out.
 
-Source: gorush contract, sections 2 to 4. The webhook is called once, before the sync answer, and never again.
+Source: docs/contracts/gorush.md, sections 2 to 4. The webhook is called once, before the sync answer, and never again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from wakupush.server.context import Resources
 
+#: Deliveries that one run of the schedule claims at most.
+CLAIMED_MOST: Final = 500
 #: Deliveries in one task at most.
 TASK_SIZE: Final = 100
 
@@ -68,9 +70,9 @@ def take(pool: ConnectionPool, body: bytes) -> Result:
 
 def enqueue_feedback(resources: Resources) -> int:
     """Enqueue what gorush's webhook told of deliveries that had read as delivered; return how many they are."""
-    settings = resources.settings.delivery
+    claim = resources.settings.delivery.claim
     with resources.pool.connection() as connection:
-        due = deliveries.claim_feedback(connection, limit=settings.claim_batch, seconds=settings.claim)
+        due = deliveries.claim_feedback(connection, limit=CLAIMED_MOST, seconds=claim)
     for position in range(0, len(due), TASK_SIZE):
         part = due[position : position + TASK_SIZE]
         resources.app.send_task(

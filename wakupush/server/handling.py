@@ -13,7 +13,7 @@ from wakupush.events import EventKind
 from wakupush.failures import Failure
 from wakupush.queues import DISPATCH, QUERY, REGISTRATION, send_entries
 from wakupush.server import deliveries, publishing, queries, registrations, requests
-from wakupush.server.batch import Batch
+from wakupush.server.batch import Batch, BatchTooLargeError
 from wakupush.server.faults import COLLISIONS, INFRASTRUCTURE, is_outage
 from wakupush.state import ledger
 
@@ -62,6 +62,9 @@ def handle(context: Context, queue: Queue, entries: list[Entry], *, alone: bool)
     else:
         try:
             batch, accepted = _commit(context, queue, entries, {}, alone=False)
+        except BatchTooLargeError:
+            log.info("batch_too_large", queue=queue.name, messages=len(entries))
+            _scatter(context, queue, entries)
         except Exception as error:
             if is_outage(error):
                 raise

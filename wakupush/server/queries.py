@@ -41,8 +41,17 @@ def handle(batch: Batch, connection: Connection, entries: list[Entry]) -> None:
             batch.record(entry, EventKind.REFUSED, failure=Failure.QUERY_RATE_LIMIT)
             continue
         asked.append((entry, message, wanted))
-    known = registrations.devices(connection, {key for _, _, wanted in asked for key in wanted})
+    sizes = registrations.answer_bytes(connection, {key for _, _, wanted in asked for key in wanted})
+    fitting = []
     for entry, message, wanted in asked:
+        size = sum(sizes.get(key, 0) for key in wanted)
+        if size > batch.context.settings.limits.answer_bytes:
+            batch.record(entry, EventKind.REFUSED, failure=Failure.QUERY_LIMIT)
+            continue
+        batch.reserve(size)
+        fitting.append((entry, message, wanted))
+    known = registrations.devices(connection, {key for _, _, wanted in fitting for key in wanted if key in sizes})
+    for entry, message, wanted in fitting:
         devices = [device for key in wanted for device in known.get(key, ())]
         try:
             inner = rules.encode_response(message.message_id, devices)

@@ -90,7 +90,7 @@ def handle(batch: Batch, connection: Connection, entries: list[Entry]) -> Accept
         return accepted
     admitted = requests.admitted(connection, {each.message_id for each in asked})
     decided: dict[bytes, Asked] = {}
-    devices = registrations.preferences(connection, {one for each in asked for one in each.installations})
+    devices = registrations.preferences(connection, _named(asked))
     wanted: dict[bytes, Delivery] = {}
     for each in asked:
         before = admitted.get(each.message_id)
@@ -156,6 +156,15 @@ def _parse(batch: Batch, entry: Entry, sender: PublicKey, message_id: bytes, inn
     identity = batch.context.identity
     installations = [identity.installation(item.key_hash, item.installation_id) for item in request.items]
     return Asked(entry, sender, message_id, request, installations)
+
+
+def _named(asked: list[Asked]) -> dict[Installation, set[bytes]]:
+    """Return the installations that requests name, and for each the chats and authors."""
+    named: dict[Installation, set[bytes]] = {}
+    for each in asked:
+        for item, installation in zip(each.request.items, each.installations, strict=True):
+            named.setdefault(installation, set()).update((item.chat_id, item.author))
+    return named
 
 
 def _decide(

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 from wakupush.failures import BY_LABEL, Failure
 from wakupush.protocol.registration import TokenType
 from wakupush.protocol.request import NotificationType
-from wakupush.state.queries import columns, load
+from wakupush.state.named_sql import columns, load
 from wakupush.state.registrations import Installation
 
 if TYPE_CHECKING:
