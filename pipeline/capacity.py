@@ -46,7 +46,10 @@ LEAST_REPLICAS: Final = 2
 #: The share of the time that a process may work: the rest is for what the model does not know.
 USE: Final = 0.7
 #: Notifications that gorush holds, as the chart has it.
-GORUSH_QUEUE: Final = 8192
+GORUSH_QUEUE: Final = 16384
+#: Pods of dispatch that may post besides the most replicas, as the chart counts them: one that an upgrade starts first,
+#: and two that were scaled down and end their posts.
+COMING_AND_GOING: Final = 3
 _MOST_PROCESSES: Final = 4096
 _HOUR: Final = 3600
 _P99: Final = 0.99
@@ -248,7 +251,11 @@ def hour_of_week(time: int) -> int:
 
 
 def enough(seconds: list[Second], question: Question, batch: float) -> int:
-    """Return the least number of processes with which the wanted p99 holds over some seconds."""
+    """Return the least number of processes with which the wanted p99 holds over some seconds.
+
+    Raises:
+        PipelineError: that would be more than `_MOST_PROCESSES`.
+    """
     low, high = 1, 1
     while percentile(play(seconds, lambda _: high, question, batch), _P99) > question.wait:  # noqa: B023 - used at once
         if high >= _MOST_PROCESSES:
@@ -336,7 +343,7 @@ def values(plan: Plan) -> dict[str, Any]:
     found: dict[str, Any] = {"components": components}
     if DISPATCH.name in components:
         pods = max(components[DISPATCH.name]["replicas"], components[DISPATCH.name]["autoscaling"]["maxReplicas"])
-        posted = pods * CONCURRENCY * plan.question.connections * plan.question.notifications
+        posted = (pods + COMING_AND_GOING) * CONCURRENCY * plan.question.connections * plan.question.notifications
         found["gorush"] = {"queueNum": max(GORUSH_QUEUE, posted)}
     return found
 

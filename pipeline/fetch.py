@@ -81,7 +81,7 @@ def server_key(settings: Settings) -> PublicKey:
     """Return the public key that the server's topics are made of.
 
     Raises:
-        PipelineError: the settings name none.
+        PipelineError: the settings name none, or one that cannot be read.
     """
     try:
         if settings.public_key is not None:
@@ -89,8 +89,8 @@ def server_key(settings: Settings) -> PublicKey:
         return load_identity(settings).public_key
     except InvalidKeyError as error:
         raise PipelineError(f"WAKUPUSH_PUBLIC_KEY: {error}") from None
-    except NoIdentityError:
-        raise PipelineError("WAKUPUSH_PUBLIC_KEY is missing: `wakupush keygen` prints it") from None
+    except NoIdentityError as error:
+        raise PipelineError(f"WAKUPUSH_PUBLIC_KEY is missing, and {error}") from None
 
 
 class _Walk:

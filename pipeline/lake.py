@@ -180,7 +180,11 @@ class Lake:
         )
 
     def read(self, spark: SparkSession, files: Iterable[File]) -> DataFrame:
-        """Return the events of files, in the columns of the present version."""
+        """Return the events of files, in the columns of the present version.
+
+        Raises:
+            PipelineError: a newer wakupush wrote one of them.
+        """
         by_version: dict[int, list[str]] = {}
         for file in files:
             if file.version not in schema.COLUMNS:
@@ -277,7 +281,7 @@ class Lake:
         return snapshot.rows - sum(file.rows for file in kept)
 
     def sweep(self, grace: float = GRACE_SECONDS) -> int:
-        """Delete files that no longer count, or never did, and are older than the grace; return how many."""
+        """Delete files that no longer count, or never did, and are older than the grace (seconds); return how many."""
         live = {self.folder / file.path for file in self.latest().files}
         oldest = time.time() - grace
         swept = 0

@@ -147,10 +147,13 @@ def test_an_hour_without_messages_is_asked_for_again(settings_of):
     assert archive.is_complete(hour)
 
 
-def test_the_server_has_to_be_known(settings_of):
+def test_the_server_has_to_be_known(settings_of, tmp_path):
     settings = settings_of("http://127.0.0.1:1").model_copy(update={"public_key": None})
-    with pytest.raises(PipelineError, match="WAKUPUSH_PUBLIC_KEY is missing"):
+    with pytest.raises(PipelineError, match="WAKUPUSH_PUBLIC_KEY is missing, and no private key: set"):
         run(settings)
+    unreadable = settings.model_copy(update={"identity_key_file": tmp_path})
+    with pytest.raises(PipelineError, match=r"_PUBLIC_KEY is missing, and the private key in .* cannot be read"):
+        run(unreadable)
 
 
 def test_a_time_that_is_none_is_told():
