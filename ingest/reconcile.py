@@ -7,10 +7,8 @@ killed worker. Several of these processes do each other no harm: they claim mess
 from __future__ import annotations
 
 import math
-import re
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -19,7 +17,7 @@ import structlog
 
 from ingest.enqueue import Enqueuer
 from ingest.routing import Routes
-from wakupush import backlog, http, metrics, tracing, watched
+from wakupush import http, metrics, queue_backlog, tracing, watched
 from wakupush.connections import open_redis
 from wakupush.queues import QUERY, Entry, celery_app
 from wakupush.server.faults import is_outage
@@ -119,7 +117,7 @@ class Rest:
         """
         with self._lock:
             if time.monotonic() - self._looked >= LOOK_SECONDS:
-                oldest = backlog.oldest(self.redis)
+                oldest = queue_backlog.oldest(self.redis)
                 self._looked = time.monotonic()
                 self._note(is_late=oldest is not None and time.time() - oldest > self.most_age)
             return self._since is not None
@@ -371,25 +369,6 @@ def node_name(url: str) -> str:
     if not parts.hostname:
         raise SettingsError("WAKUPUSH_RECONCILE__STORES or WAKUPUSH_WAKU__URL names no host")
     return f"{parts.hostname}:{port}{parts.path.rstrip('/')}"
-
-
-def parse_since(text: str, now: float) -> float:
-    """Return the time (seconds since the epoch) that is so long ago (``90s``, ``30m``, ``2h``, ``1d``), or is told.
-
-    Args:
-        text: a duration, or a time as ISO 8601 has it, in UTC unless it says otherwise.
-        now: seconds since the epoch.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    if duration := re.fullmatch(r"([0-9]{1,9})([smhd])", text):
-        return now - int(duration[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[duration[2]]
-    try:
-        told = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError("neither a duration nor a time") from None
-    return (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp()
 
 
 @dataclass(frozen=True, slots=True)

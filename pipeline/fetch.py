@@ -45,7 +45,8 @@ def run(settings: Settings, since: float, progress: Callable[[int, int], None]) 
     """Fetch the hours since a time that are not complete yet.
 
     Each hour is asked of all Stores, over its own connection, and committed by itself: a run that is killed is gone on
-    with by the next one. The present hour, and any that ended a short time ago, is fetched anew each time.
+    with by the next one. The present hour, any that ended a short time ago, and any without messages are asked for each
+    time.
 
     Args:
         settings: with the server's public key.
@@ -80,7 +81,7 @@ def server_key(settings: Settings) -> PublicKey:
     """Return the public key that the server's topics are made of.
 
     Raises:
-        PipelineError: the settings name none.
+        PipelineError: the settings name none, or one that cannot be read.
     """
     try:
         if settings.public_key is not None:
@@ -88,8 +89,8 @@ def server_key(settings: Settings) -> PublicKey:
         return load_identity(settings).public_key
     except InvalidKeyError as error:
         raise PipelineError(f"WAKUPUSH_PUBLIC_KEY: {error}") from None
-    except NoIdentityError:
-        raise PipelineError("WAKUPUSH_PUBLIC_KEY is missing: `wakupush keygen` prints it") from None
+    except NoIdentityError as error:
+        raise PipelineError(f"WAKUPUSH_PUBLIC_KEY is missing, and {error}") from None
 
 
 class _Walk:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from wakupush.durations import MOST_DAYS, parse_duration
 from wakupush.usage import fail
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ app = typer.Typer(
 NOTHING = 1
 #: Columns of a terminal that nothing is too wide for.
 WIDE = 1000
-_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 class PlatformName(StrEnum):
@@ -181,8 +181,10 @@ def _database() -> Iterator[tuple[Settings, Connection]]:
         fail(str(error))
     except psycopg.errors.UndefinedTable:
         fail("the database has no schema yet, or an old one: run `wakupush migrate`")
-    except psycopg.Error as error:
+    except psycopg.OperationalError as error:
         fail(f"the database at WAKUPUSH_POSTGRES__DSN does not answer ({type(error).__name__}); see `wakupush doctor`")
+    except psycopg.Error as error:
+        fail(f"the database at WAKUPUSH_POSTGRES__DSN answers with {type(error).__name__}; see `wakupush doctor`")
 
 
 def _selection(
@@ -219,10 +221,10 @@ def _reason(label: str) -> Failure:
 
 
 def _age(text: str, option: str) -> timedelta:
-    match = re.fullmatch(r"(\d{1,6})([smhd])", text)
-    if match is None:
-        fail(f"{option} is a number and a unit, such as 45s, 90m, 2h or 3d")
-    return timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+    try:
+        return timedelta(seconds=parse_duration(text))
+    except ValueError:
+        fail(f"{option} is a number and a unit, such as 45s, 90m, 2h or 3d, up to {MOST_DAYS} days")
 
 
 def _chosen(connection: Connection, selection: Selection, keys: list[str] | None, *, every: bool) -> Selection:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from wakupush.durations import parse_since
 from wakupush.usage import fail
 
 if TYPE_CHECKING:
@@ -112,7 +113,8 @@ def fetch_archive(
 ) -> None:
     """Fetch what the Stores have on the server's own topics into Parquet, for `rebuild`; what is there stays.
 
-    It may be killed at any time: the next run fetches the hours that are missing.
+    It may be killed at any time: the next run fetches the hours that are missing. Exits with 1 if some could not be
+    fetched.
     """
     try:
         from pipeline import fetch
@@ -243,8 +245,6 @@ def _days(first: str | None, last: str | None, most: int) -> tuple[date, date]:
 
 
 def _since(text: str) -> float:
-    from ingest.reconcile import parse_since
-
     try:
         return parse_since(text, time.time())
     except ValueError:

@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, SettingsConfigDict
-from pydantic_settings import SettingsError as PydanticSettingsError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydantic_core import ErrorDetails
 
 #: Seconds for which a worker tries to store what a post came to.
 STORE_SECONDS = 20.0
 
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+
+
+def _parsed(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise PydanticCustomError("json", "a list in JSON is expected") from None
+
+
+#: With `NoDecode`: pydantic-settings would not tell which variable is no JSON.
+_FROM_JSON = BeforeValidator(_parsed)
 
 
 class Group(BaseModel):
@@ -30,7 +57,10 @@ class WakuSettings(Group):
 
     url: str = "http://127.0.0.1:8645"
     """URL of the REST API of a nwaku or go-waku relay node."""
-    shards: Annotated[tuple[str, ...], Field(min_length=1)] = ("/waku/2/rs/16/32", "/waku/2/rs/16/64")
+    shards: Annotated[tuple[str, ...], Field(min_length=1), NoDecode, _FROM_JSON] = (
+        "/waku/2/rs/16/32",
+        "/waku/2/rs/16/64",
+    )
     """Static shards to read (pubsub topics), as a JSON list."""
     timeout: Seconds = 10.0
     """Seconds after which a request to the node has failed."""
@@ -46,7 +76,7 @@ class RedisSettings(Group):
     url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
     """URL of the Redis database."""
     timeout: Seconds = 5.0
-    """Seconds after which a Redis command of ingest has failed."""
+    """Seconds after which connecting or a command has failed; Celery's own commands have 15."""
 
 
 class PostgresSettings(Group):
@@ -55,7 +85,7 @@ class PostgresSettings(Group):
     dsn: SecretStr = SecretStr("postgresql://wakupush@127.0.0.1:5432/wakupush")
     """Connection string (libpq)."""
     pool_size: Count = 4
-    """Connections of one worker process at most."""
+    """Connections at most of one process: of a pool of workers, reconcile, beat or feedback."""
     timeout: Seconds = 10.0
     """Seconds to wait for a connection."""
     statement_timeout: Seconds = 20.0
@@ -90,7 +120,7 @@ class GorushSettings(Group):
 
 
 class IngestSettings(Group):
-    """`wakupush ingest live`."""
+    """`wakupush ingest live`, and how `ingest reconcile` enqueues."""
 
     poll_interval: Seconds = 0.05
     """Seconds between polls of a shard that had nothing new, or little while tasks wait."""
@@ -107,7 +137,7 @@ class IngestSettings(Group):
 class ReconcileSettings(Group):
     """`wakupush ingest reconcile`."""
 
-    stores: tuple[str, ...] = ()
+    stores: Annotated[tuple[str, ...], NoDecode, _FROM_JSON] = ()
     """URLs of the REST APIs of nodes with a Store, as a JSON list; if empty, `WAKUPUSH_WAKU__URL` alone."""
     pause: Seconds = 30.0
     """Seconds between the end of a walk and the next one of its kind."""
@@ -136,6 +166,8 @@ class WorkerSettings(Group):
     """Times that a message which fails by itself is handled before it is put into quarantine."""
     key_derivations_per_task: Count = 8
     """Keys of query topics (12-25 ms each) that one task derives at most; what is left goes to the end of the queue."""
+    bytes_per_task: Count = 16_000_000
+    """Bytes of answers to queries and of segments that one task loads; above it its messages are handled one by one."""
     http_port: int = -1
     """Port of /healthz, /readyz and /metrics of a worker or beat; 0 picks a free one, -1 opens none."""
 
@@ -177,8 +209,6 @@ class DeliverySettings(Group):
     """The same for a request to join a community, which waits for an answer."""
     request_max_age: Seconds = 600.0
     """Seconds after ingest first saw a push request after which it is neither pushed nor answered."""
-    claim_batch: Count = 500
-    """Due deliveries of a platform that one run of the schedule claims at most."""
     claim_queue: Count = 2
     """Tasks in the dispatch queue up to which due deliveries are added: no more of them come before new requests."""
 
@@ -215,6 +245,8 @@ class LimitSettings(Group):
 
     query_keys: Annotated[int, Field(ge=1000)] = 1000
     """Keys in a query."""
+    answer_bytes: Count = 4_000_000
+    """Bytes of what is known of the users that a query asks for."""
     request_items: Annotated[int, Field(ge=100)] = 200
     """Items in a push request."""
     installations_per_key: Count = 50
@@ -223,16 +255,18 @@ class LimitSettings(Group):
     """Items in a list of a registration."""
     list_item_bytes: Count = 256
     """Bytes of an item in a list of a registration."""
+    registration_bytes: Count = 1_000_000
+    """Bytes of a registration, as protobuf: 15,000 contacts and chats in all."""
     text_bytes: Count = 4096
     """Bytes of a device token, an APN topic or an access token."""
     segments: Count = 100
     """Segments of one message."""
     segments_per_signer: Count = 200
-    """Segments that are kept of one signer, whose messages are not complete yet."""
+    """Segments that are kept of one signer, whose messages are not complete yet; above it the oldest are dropped."""
     segment_bytes_per_signer: Count = 8_000_000
-    """Bytes of these segments."""
+    """Bytes of these segments, and of one message in segments."""
     segments_kept: Count = 10_000
-    """Segments that are kept of everybody."""
+    """Segments that are kept of everybody; above it the oldest are dropped."""
     segment_bytes_kept: Count = 256_000_000
     """Bytes of these segments."""
     first_registrations_per_minute: Count = 100_000
@@ -246,24 +280,24 @@ class LimitSettings(Group):
 
 
 class RetentionSettings(Group):
-    """How long rows are kept, in seconds."""
+    """How long what is stored is kept."""
 
     ledger: Seconds = 2 * 86_400.0
-    """Hashes of processed messages."""
-    segments: Seconds = 600.0
-    """Segments of messages that are not complete."""
+    """Seconds for which hashes of processed messages are kept."""
+    segments: Seconds = 86_400.0
+    """The same for segments of messages that are not complete; what reconcile brings later than this completes none."""
     admitted_requests: Seconds = 30 * 86_400.0
-    """Ids of admitted push requests."""
+    """The same for ids of admitted push requests."""
     deliveries: Seconds = 86_400.0
-    """Deliveries that are done."""
+    """The same for deliveries that are done."""
     dead_letters: Seconds = 7 * 86_400.0
-    """Dead letters and quarantined messages."""
+    """The same for dead letters, deliveries that expired, and quarantined messages."""
     events: Seconds = 30 * 86_400.0
-    """Delivery events."""
+    """The same for delivery events in Postgres."""
     answers: Seconds = 600.0
-    """Answers that could not be published."""
+    """The same for answers that could not be published."""
     lake: Seconds = 400 * 86_400.0
-    """Days of the event lake."""
+    """The same for the event lake and the reports made of it, in whole days."""
 
 
 class PipelineSettings(Group):
@@ -298,7 +332,7 @@ class PipelineSettings(Group):
     shuffle_partitions: Count = 8
     """Parts that Spark shuffles in; four for each core of a large cluster."""
 
-    @field_validator("lake", "keys", "reports")
+    @field_validator("lake", "keys", "archive", "reports")
     @classmethod
     def _is_a_folder(cls, folder: Path) -> Path:
         # Without this, s3a://bucket would be a folder of that name.
@@ -319,11 +353,11 @@ class Settings(BaseSettings):
     )
 
     public_key: str | None = None
-    """The server's public key, 0x04…, which names its topics. ingest only; it needs no other key."""
+    """The server's public key, 0x04…, which names its topics. ingest needs it; workers refuse another's."""
     identity_key_file: Path | None = None
-    """File with the server's private key, 64 hex digits (`wakupush keygen` writes one). Workers only."""
+    """File with the server's private key, 64 hex digits (`wakupush keygen` writes one). For workers and `rebuild`."""
     identity_key: SecretStr | None = None
-    """The private key itself, instead of a file. Workers only."""
+    """The private key itself, instead of a file. For workers; `rebuild` needs the file."""
     log_format: Literal["json", "console"] = "json"
     """One JSON object a line, or text for people."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
@@ -376,38 +410,38 @@ def load_settings() -> Settings:
     Raises:
         SettingsError: a variable is unknown, or its value is not what it has to be.
     """
-    unknown = [name for name in sorted(os.environ) if name.startswith("WAKUPUSH_") and not _is_known(name)]
+    ours = [name for name in sorted(os.environ) if name.upper().startswith("WAKUPUSH_")]
+    unknown = [name for name in ours if not _is_known(name.upper())]
     if unknown:
         raise SettingsError("unknown settings: " + ", ".join(unknown))
     try:
         return Settings()
     except ValidationError as error:
-        problems = (
-            f"WAKUPUSH_{'__'.join(str(part).upper() for part in problem['loc'])}: {problem['msg']}"
-            for problem in error.errors(include_input=False, include_url=False)
-        )
-        raise SettingsError("; ".join(problems)) from None
-    except PydanticSettingsError as error:
-        raise SettingsError(f"{error}: lists are written as JSON") from None
+        raise SettingsError("; ".join(map(_problem, error.errors(include_input=False, include_url=False)))) from None
 
 
+def _problem(error: ErrorDetails) -> str:
+    """Return what pydantic says; an error of several settings names them itself."""
+    variable = "__".join(str(part).upper() for part in error["loc"])
+    return f"WAKUPUSH_{variable}: {error['msg']}" if variable else error["msg"]
+
+
+def variables() -> Iterator[str]:
+    """Yield the names of all variables."""
+    for name, field in Settings.model_fields.items():
+        inner = [f"__{each}" for each in type(field.default).model_fields] if isinstance(field.default, Group) else [""]
+        yield from (f"WAKUPUSH_{name}{each}".upper() for each in inner)
+
+
+#: What Kubernetes puts into a pod for each Service.
 _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT$|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?$")
 
 
 def _is_known(name: str) -> bool:
-    """Say whether a variable is one of ours.
-
-    Let through are those of tests, and what Kubernetes puts into a pod for each Service whose name begins with ours.
-    """
-    if "__" not in name and _SERVICE_LINK.search(name):
+    """Say whether a variable that begins as ours do is one of ours, of tests, or of a Service whose name begins so."""
+    known = set(variables())
+    if name in known or name.startswith("WAKUPUSH_TEST_"):
         return True
-    group, _, field = name.removeprefix("WAKUPUSH_").lower().partition("__")
-    if group.startswith("test_"):
-        return True
-    known = Settings.model_fields.get(group)
-    if known is None:
-        return False
-    if not field:
-        return True
-    nested = known.annotation
-    return isinstance(nested, type) and issubclass(nested, Group) and field in nested.model_fields
+    # WAKUPUSH_WORKER_HTTP_PORT looks like a Service's, and is one of ours with an underscore too few.
+    misspelt = {each.replace("__", "_") for each in known}
+    return "__" not in name and name not in misspelt and _SERVICE_LINK.search(name) is not None

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 from redis import RedisError
 
-from wakupush import backlog, http, metrics
+from wakupush import http, metrics, queue_backlog
 from wakupush.connections import open_redis
 from wakupush.state.backlog import waiting
 from wakupush.state.pool import check_dsn, timeouts
@@ -69,7 +69,7 @@ class BacklogCollector(Collector):
 
     def _look_at_redis(self) -> None:
         now = time.time()
-        for name, queue in backlog.look(self._redis).items():
+        for name, queue in queue_backlog.look(self._redis).items():
             metrics.QUEUE_TASKS.labels(name).set(queue.tasks)
             metrics.QUEUE_MESSAGES.labels(name).set(queue.messages)
             metrics.QUEUE_AGE.labels(name).set(0 if queue.oldest is None else max(0.0, now - queue.oldest))

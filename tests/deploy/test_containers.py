@@ -265,7 +265,9 @@ def test_flower_wants_a_password(composed):
 
 def test_no_secret_is_in_the_logs_of_the_services(composed):
     key = (composed.secrets / "identity.key").read_text().strip()
-    for log in composed.directory.glob("*.log"):
+    logs = list(composed.directory.glob("*.log"))
+    assert {log.stem for log in logs} >= set(composed.processes)
+    for log in logs:
         text = log.read_text()
         assert key not in text
         assert "0123456789abcdef" not in text

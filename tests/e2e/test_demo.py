@@ -10,6 +10,7 @@ from pathlib import Path
 from wakupush.devnet.processes import wait_until
 
 COMMAND = [sys.executable, "-m", "wakupush", "demo"]
+README = Path(__file__).parents[2] / "README.md"
 
 
 def pids(output: str) -> list[int]:
@@ -33,6 +34,8 @@ def test_the_demo_shows_the_main_job_and_leaves_nothing_behind():
     assert result.returncode == 0, result.stdout + result.stderr
     assert "every answer byte for byte as recorded" in result.stdout
     assert "all 11 processes have ended" in result.stdout
+    assert "eleven processes" in README.read_text()
+    assert "all 11 processes have ended" in README.read_text()
     assert len(pids(result.stdout)) == 11
     assert not any(map(is_alive, pids(result.stdout)))
 

@@ -1,5 +1,6 @@
 """What dies comes back, and what was sent meanwhile is handled."""
 
+import re
 import time
 
 import httpx2
@@ -133,9 +134,13 @@ def test_redis_is_killed_while_tasks_are_under_way(stack, client):
 
 
 def test_the_node_is_restarted(stack, client):
+    def subscriptions():
+        text = httpx2.get(f"{stack.ingest_url}/metrics", trust_env=False).text
+        return float(re.findall(r"^wakupush_subscriptions_total (.*)$", text, re.MULTILINE)[0])
+
+    before = subscriptions()
     httpx2.post(f"{stack.node_url}/dev/restart").raise_for_status()
-    wait_until(lambda: answers_http(f"{stack.ingest_url}/readyz"), timeout=30, what="ingest subscribed again")
-    time.sleep(1)  # long enough for the loop to have met the 404
+    wait_until(lambda: subscriptions() == before + len(SHARDS), timeout=30, what="ingest subscribed again")
     client.register()
     client.wait(replies=1)
 
@@ -195,11 +200,13 @@ def test_workers_that_are_stopped_finish_what_they_began(stack, client):
     client.wait(replies=1)
     fault(stack, kind="delay", seconds=1.0, times=1)
     client.ask_for_push()
-    time.sleep(0.3)
-    stack.workers["dispatch"].restart()
-    client.wait(replies=2, delivered=1)
     with stack.connect() as connection:
-        rows = connection.execute(
-            "SELECT state, attempt FROM deliveries WHERE key_hash = %s", [client.key.public_key.key_hash]
-        ).fetchall()
-    assert rows == [("delivered", 1)]
+
+        def rows():
+            query = "SELECT state, attempt FROM deliveries WHERE key_hash = %s"
+            return connection.execute(query, [client.key.public_key.key_hash]).fetchall()
+
+        wait_until(lambda: rows() == [("posting", 1)], timeout=30, what="a push is under way")
+        stack.workers["dispatch"].restart()
+        client.wait(replies=2, delivered=1)
+        assert rows() == [("delivered", 1)]

@@ -5,6 +5,7 @@ import re
 from datetime import timedelta
 
 import pytest
+from psycopg.conninfo import make_conninfo
 from served import request
 from typer.testing import CliRunner
 
@@ -127,6 +128,7 @@ def test_nothing_matches(run):
         (["list", "--reason", "rate_limitted"], r"rate_limitted is no failure; there are .*rate_limited"),
         (["list", "--reason", "token_unregistered"], r"ends no delivery as a dead letter; there are .*lease_lost"),
         (["list", "--older-than", "2 hours"], "such as 45s, 90m, 2h or 3d"),
+        (["list", "--older-than", "999999d"], "--older-than is .*, up to 10000 days"),
         (["list", "--newer-than", "-3d"], "--newer-than is a number and a unit"),
         (["list", "--platform", "huawei"], "android"),
         (["list", "--limit", "0"], "--limit"),
@@ -153,6 +155,13 @@ def test_no_database(run, monkeypatch):
     error = run("list", expect=USAGE).stderr
     assert "WAKUPUSH_POSTGRES__DSN" in error
     assert "geheim" not in error
+
+
+def test_a_database_that_refuses(run, dsn, connection, monkeypatch):
+    connection.execute("CREATE ROLE stranger LOGIN")
+    monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", make_conninfo(dsn, user="stranger"))
+    assert "answers with InsufficientPrivilege" in run("list", expect=USAGE).stderr
+    connection.execute("DROP ROLE stranger")
 
 
 def test_no_schema(run, empty_dsn, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from redis import Redis
 
-from wakupush import backlog
+from wakupush import queue_backlog
 from wakupush.devnet import messages
 from wakupush.devnet.processes import wait_until
 from wakupush.protocol.keys import PrivateKey
@@ -47,7 +47,7 @@ def test_messages_are_counted_not_tasks(redis, app):
     send_entries(app, QUERY, entries(64, now - 5))
     send_entries(app, QUERY, entries(3, now - 60))
     send_entries(app, REGISTRATION, entries(1, now))
-    found = backlog.look(redis)
+    found = queue_backlog.look(redis)
     assert {name: (each.tasks, each.messages) for name, each in found.items()} == {
         REGISTRATION.name: (1, 1),
         QUERY.name: (2, 67),
@@ -69,7 +69,7 @@ def test_a_long_queue_is_estimated_from_a_sample_and_not_read(redis):
         pipeline.execute()
     before = redis.info("stats")["total_net_output_bytes"]
     begun = time.monotonic()
-    found = backlog.look(redis)[DISPATCH.name]
+    found = queue_backlog.look(redis)[DISPATCH.name]
     print(f"20,000 tasks of 20 kB: {1000 * (time.monotonic() - begun):.1f} ms")
     assert found.tasks == len(sizes)
     assert found.messages == pytest.approx(sum(sizes), rel=0.1)
@@ -81,9 +81,9 @@ def test_a_long_queue_is_estimated_from_a_sample_and_not_read(redis):
 def test_strange_tasks_do_no_harm(redis):
     for text in ("", "{", "[]", '{"headers": null}', '{"headers": {"messages": "x", "seen": []}}'):
         redis.lpush(QUERY.name, text)
-        redis.hset(backlog.UNACKED, text, text)
-        redis.zadd(backlog.UNACKED_INDEX, {text: 0})
-    found = backlog.look(redis)[QUERY.name]
+        redis.hset(queue_backlog.UNACKED, text, text)
+        redis.zadd(queue_backlog.UNACKED_INDEX, {text: 0})
+    found = queue_backlog.look(redis)[QUERY.name]
     assert (found.tasks, found.messages, found.oldest) == (5, 5, None)
     assert (found.tasks_in_flight, found.messages_in_flight) == (0, 0)
 
@@ -95,7 +95,7 @@ def test_tasks_in_flight_belong_to_their_pool(redis, app):
         channel = connection.default_channel
         taken = [channel.basic_get(name) for name in (DISPATCH.name, DISPATCH.name, QUERY.name)]
         assert all(taken)
-        found = backlog.look(redis)
+        found = queue_backlog.look(redis)
         assert {name: (each.tasks_in_flight, each.messages_in_flight) for name, each in found.items()} == {
             REGISTRATION.name: (0, 0),
             QUERY.name: (1, 1),
@@ -103,7 +103,7 @@ def test_tasks_in_flight_belong_to_their_pool(redis, app):
         }
         for message in taken:
             channel.basic_ack(message.delivery_tag)
-        assert all(each.tasks_in_flight == 0 for each in backlog.look(redis).values())
+        assert all(each.tasks_in_flight == 0 for each in queue_backlog.look(redis).values())
 
 
 def insert_deliveries(connection, platform, state, count, due_in="-1 minute"):

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from ingest.enqueue import Enqueued, Enqueuer
 from ingest.live import Poller
 from ingest.routing import Routes
-from wakupush import backlog, watched
+from wakupush import queue_backlog, watched
 from wakupush.protocol import topics
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.waku_message import INT64_MAX, INT64_MIN, WakuMessage, message_hash
@@ -94,18 +94,18 @@ def test_headers_tell_how_many_and_how_old(enqueuer, redis):
     send_entries(enqueuer.app, REGISTRATION, entries)
     headers = json.loads(redis.lindex("registration", 0))["headers"]
     assert (headers["messages"], headers["seen"], headers["argsrepr"]) == (2, 5.0, "(2 messages)")
-    assert backlog.oldest(redis) == 5.0
+    assert queue_backlog.oldest(redis) == 5.0
 
 
 def test_what_was_seen_long_ago_in_a_store_has_not_waited_in_the_queue(enqueuer, redis):
     before = time.time()
     enqueuer.enqueue([replace(entry(), seen=5.0)])
     enqueuer.enqueue([entry(PARTITIONED)])
-    assert before <= backlog.oldest(redis) <= time.time()
+    assert before <= queue_backlog.oldest(redis) <= time.time()
     assert queued(redis)["registration"][0][0].seen == 5.0
     redis.flushall()
     enqueuer.app.send_task("another", queue="query")
-    assert backlog.oldest(redis) is None
+    assert queue_backlog.oldest(redis) is None
 
 
 def test_large_polls_become_several_tasks(enqueuer, redis):
@@ -175,11 +175,29 @@ def test_enqueuing_works_again_after_redis_was_restarted(enqueuer, redis_server)
 # Watched topics
 
 
-def test_the_marker_fits_one_run_of_redis_only(redis):
+def test_the_marker_fits_one_run_of_redis_only(redis, redis_server):
     assert not watched.is_complete(redis)
-    watched.mark_complete(redis, watched.run_id(redis))
+    mark = watched.begin_filling(redis)
+    assert not watched.is_complete(redis)
+    watched.mark_complete(redis, mark)
     assert watched.is_complete(redis)
-    watched.mark_complete(redis, b"another run")
+    life = redis.get(watched.LIFE)
+    redis_server.restart()
+    redis.mset({watched.LIFE: life, watched.MARKER: mark})  # as its file may have them
+    assert not watched.is_complete(redis)
+
+
+def test_a_set_that_was_wiped_while_it_was_filled_is_not_complete(redis):
+    marks = [watched.begin_filling(redis) for _ in range(2)]
+    assert marks[0] == marks[1]
+    redis.flushall()
+    watched.mark_complete(redis, marks[0])
+    assert not watched.is_complete(redis)
+    again = watched.begin_filling(redis)
+    assert not watched.is_complete(redis)
+    watched.mark_complete(redis, again)
+    assert watched.is_complete(redis)
+    watched.mark_complete(redis, marks[1])  # who is late makes it only be filled once more
     assert not watched.is_complete(redis)
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from wakupush.state import queries
+from wakupush.state import named_sql
 from wakupush.state.migrations import runner
 
 FROZEN = sorted((Path(__file__).parent / "frozen").iterdir())
-SQL = Path(queries.__file__).parent / "sql"
+SQL = Path(named_sql.__file__).parent / "sql"
 COLUMNS = """
     SELECT table_name, column_name, is_nullable = 'YES' OR column_default IS NOT NULL
     FROM information_schema.columns WHERE table_schema = 'public'
@@ -24,7 +24,7 @@ COLUMNS = """
 def statements(folder):
     """Every named query of a folder, with `$1` instead of psycopg's placeholders."""
     for file in sorted(folder.glob("*.sql")):
-        _, *parts = queries._NAME.split(file.read_text())
+        _, *parts = named_sql._NAME.split(file.read_text())
         for name, sql in zip(parts[::2], parts[1::2], strict=True):
             # Conditions that are put into others are asked by themselves.
             whole = f"SELECT FROM deliveries WHERE true {sql}" if sql.startswith("AND ") else sql

@@ -30,7 +30,7 @@ from wakupush.protocol.registration import (
 KEY, CONTACT, OTHER = (PrivateKey.generate() for _ in range(3))
 PHONE = Device(token_type=TokenType.APN, device_token="phone", apn_topic="im.status")
 TABLET = Device(token_type=TokenType.FIREBASE, device_token="tablet")
-LIMITS = Limits(list_items=100, list_item_bytes=256, text_bytes=1000)
+LIMITS = Limits(list_items=100, list_item_bytes=256, text_bytes=1000, registration_bytes=100_000)
 INSTALLATION = str(uuid.uuid4())
 
 

@@ -3,21 +3,26 @@
 import inspect
 import json
 import re
+import subprocess
+import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from pydantic import SecretStr
+from typer.main import get_command
 
 from wakupush import events, metrics, queues, settings
+from wakupush.cli import app
 from wakupush.failures import Failure
 from wakupush.server.schedule import JOBS
 from wakupush.state.deliveries import INITIAL, TRANSITIONS, State
 
 ROOT = Path(__file__).parents[2]
-README, ARCHITECTURE = ROOT / "README.md", ROOT / "docs" / "architecture.md"
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+ARCHITECTURE, CONFIGURATION = ROOT / "docs" / "architecture.md", ROOT / "docs" / "configuration.md"
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")])
 
 Row = tuple[str, ...]
 
@@ -78,7 +83,7 @@ def schedule_table() -> Iterator[Row]:
 
 
 TABLES = {
-    settings_table: README,
+    settings_table: CONFIGURATION,
     failures_table: ARCHITECTURE,
     event_kinds_table: ARCHITECTURE,
     event_fields_table: ARCHITECTURE,
@@ -122,6 +127,35 @@ def test_every_state_can_be_reached_and_left_as_it_says():
     assert all(TRANSITIONS[state] for state in State if not state.is_final)
 
 
+def test_every_target_is_told():
+    targets = re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    told = re.findall(r"^\| `make ([a-z]+)` \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    assert sorted(told) == sorted(set(targets) - {"help"})
+
+
+def test_every_command_that_exits_with_1_is_told():
+    [told] = re.findall(r"^\| 1 \| (.*) \|$", (ROOT / "docs" / "running.md").read_text(), re.MULTILINE)
+    says_so = {name for name, command in _commands(get_command(app)) if "xits with 1" in (command.help or "")}
+    assert len(says_so) > 2
+    assert says_so <= set(re.findall(r"`wakupush ([a-z -]+?)(?: --once)?`", told))
+
+
+def test_every_module_has_a_row_among_the_layers():
+    [section] = re.findall(r"^## Layers$(.*?)^## ", ARCHITECTURE.read_text(), re.MULTILINE | re.DOTALL)
+    rows = re.findall(r"^\| `([\w/.]+)` \|", section, re.MULTILINE)
+    modules = {path.relative_to(ROOT) for path in (ROOT / "wakupush").glob("[!_]*.py")}
+    inits = [*(ROOT / "wakupush").glob("*/__init__.py"), *ROOT.glob("*/__init__.py")]
+    packages = {path.parent.relative_to(ROOT) for path in inits} - {Path("wakupush")}
+    assert sorted(map(Path, rows)) == sorted(modules | packages | {Path("proto")})
+
+
+def test_layers_are_those_of_import_linter():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    [layers] = [each["layers"] for each in contracts if each["type"] == "layers"]
+    [drawn] = re.findall(r"^```text\n(wakupush\.cli .*?)^```$", ARCHITECTURE.read_text(), re.MULTILINE | re.DOTALL)
+    assert re.split(r"\s+→ ", drawn.strip()) == layers
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(document):
     text = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
@@ -145,9 +179,40 @@ FORBIDDEN = (
 )
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_registry_and_no_path_of_a_machine_is_named(document):
-    assert not re.search("|".join(FORBIDDEN), document.read_text(), re.IGNORECASE)
+#: Folders of the images, and of a test that looks into them.
+IN_IMAGES = re.compile(r"target=/r[o]ot/[.]cache/pip|\"/h[o]me/file\"")
+
+
+def test_no_registry_and_no_path_of_a_machine_is_named():
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    texts = {}
+    for name in tracked.split("\0"):
+        with suppress(UnicodeDecodeError, FileNotFoundError, IsADirectoryError):
+            texts[name] = IN_IMAGES.sub("", (ROOT / name).read_text())
+    assert len(texts) > 500
+    assert not [name for name, text in texts.items() if re.search("|".join(FORBIDDEN), text, re.IGNORECASE)]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [each for each in DOCUMENTS if each.name != "CHANGELOG.md"],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_named_settings_exist(document):
+    # `WAKUPUSH_LIMITS__SEGMENT…` stands for those that begin so, `…__MAX_WAIT` for the one whose group was just named.
+    exist = {name.strip("`") for name, *_ in settings_table()}
+    text = document.read_text()
+    for name, more in set(re.findall(r"\b(WAKUPUSH_[A-Z][A-Z_]*)(…?)", text)):
+        if not name.startswith("WAKUPUSH_TEST_"):
+            assert any(each.startswith(name) if more else each == name for each in exist), name
+    for name in set(re.findall(r"`…(__[A-Z_]+)`", text)):
+        assert any(each.endswith(name) for each in exist), name
+
+
+def _commands(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    yield name, command
+    for inner, each in getattr(command, "commands", {}).items():
+        yield from _commands(each, f"{name} {inner}".strip())
 
 
 def _code(text: str) -> str:

@@ -3,15 +3,17 @@
 import json
 import logging
 import os
+import re
 import socket
 
 import pytest
 import structlog
+from annotated_types import Gt, Le
 from typer.testing import CliRunner
 
 from wakupush.cli import app
 from wakupush.logging import configure
-from wakupush.settings import Settings, SettingsError, load_settings
+from wakupush.settings import Group, Settings, SettingsError, load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -64,11 +66,16 @@ def test_nested_settings(monkeypatch):
             "999",
             "WAKUPUSH_LIMITS__QUERY_KEYS: Input should be greater than or equal to 1000",
         ),
-        ("WAKUPUSH_WAKU__SHARDS", "secret-value", 'field "waku"'),
-        (
-            "WAKUPUSH_PIPELINE__LAKE",
-            "s3a://secret-value/lake",
-            "WAKUPUSH_PIPELINE__LAKE: a folder is expected; object stores are not supported (ADR 23)",
+        ("WAKUPUSH_GORUSH", '{"url": "http://x"}', "unknown settings: WAKUPUSH_GORUSH"),
+        ("WAKUPUSH_WORKER_HTTP_PORT", "9", "unknown settings: WAKUPUSH_WORKER_HTTP_PORT"),
+        ("wakupush_gorush_url", "http://x", "unknown settings: wakupush_gorush_url"),
+        ("WAKUPUSH_WAKU__SHARDS", "secret-value", "WAKUPUSH_WAKU__SHARDS: a list in JSON is expected"),
+        ("WAKUPUSH_WAKU__SHARDS", "[]", "WAKUPUSH_WAKU__SHARDS: Tuple should have at least 1 item"),
+        ("WAKUPUSH_RECONCILE__STORES", '"secret-value"', "WAKUPUSH_RECONCILE__STORES: Input should be a valid tuple"),
+        ("WAKUPUSH_DELIVERY__LEASE", "1", "WAKUPUSH_DELIVERY__LEASE must be at least 100.0 s"),
+        *(
+            (name, "s3a://secret-value/lake", f"{name}: a folder is expected; object stores are not supported (ADR 23)")
+            for name in (f"WAKUPUSH_PIPELINE__{folder}" for folder in ("LAKE", "KEYS", "ARCHIVE", "REPORTS"))
         ),
     ],
 )
@@ -78,12 +85,44 @@ def test_errors_name_the_variable_and_never_its_value(monkeypatch, name, value, 
         load_settings()
     assert text in str(error.value)
     assert "secret-value" not in str(error.value)
+    assert "WAKUPUSH_:" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "WAKUPUSH_GORUSH_SERVICE_HOST",
+        "WAKUPUSH_GORUSH_SERVICE_PORT",
+        "WAKUPUSH_FEEDBACK_SERVICE_PORT_HTTP",
+        "WAKUPUSH_GORUSH_PORT",
+        "WAKUPUSH_GORUSH_PORT_8088_TCP",
+        "WAKUPUSH_GORUSH_PORT_8088_TCP_ADDR",
+    ],
+)
+def test_what_kubernetes_sets_for_a_service_is_let_through(monkeypatch, name):
+    monkeypatch.setenv(name, "tcp://10.0.0.1:8088")
+    assert load_settings() == Settings()
 
 
 def test_secrets_are_not_shown(monkeypatch):
     for name in ("WAKUPUSH_IDENTITY_KEY", "WAKUPUSH_POSTGRES__DSN", "WAKUPUSH_REDIS__URL"):
         monkeypatch.setenv(name, "planted-secret")
     assert "planted" not in repr(load_settings())
+
+
+def test_times_have_their_unit():
+    groups = [field.default for field in Settings.model_fields.values() if isinstance(field.default, Group)]
+    times = {
+        name: field.description
+        for group in groups
+        for name, field in type(group).model_fields.items()
+        if field.annotation is float
+        and Gt(gt=0) in field.metadata
+        and not any(isinstance(each, Le) for each in field.metadata)
+    }
+    assert len(times) > 20
+    # "The same" is said below a setting that has it.
+    assert [name for name, text in times.items() if not re.search("[Ss]econds|^The same", text)] == []
 
 
 # The command line

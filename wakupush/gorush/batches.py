@@ -1,6 +1,7 @@
 """How notifications are grouped into posts.
 
-Source: gorush contract, section 3: of many failures in one post gorush may lose some, which then read as successes.
+Source: docs/contracts/gorush.md, section 3: of many failures in one post gorush may lose some, which then read as
+successes.
 """
 
 from __future__ import annotations

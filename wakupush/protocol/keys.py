@@ -128,7 +128,11 @@ class PrivateKey:
         return PublicKey(self._key.public_key.format(compressed=False))
 
     def shared_key(self, other: PublicKey) -> bytes:
-        """Return the ECDH X coordinate, 32 bytes with its leading zeros, in constant time."""
+        """Return the ECDH X coordinate, 32 bytes with its leading zeros, in constant time.
+
+        Raises:
+            InvalidKeyError: libsecp256k1 finds none, which no valid keys bring about.
+        """
         shared = ffi.new("unsigned char[32]")
         if not lib.secp256k1_ecdh(
             GLOBAL_CONTEXT.ctx, shared, other.point.public_key, self._key.secret, _copy_x, ffi.NULL

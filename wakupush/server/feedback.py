@@ -1,35 +1,35 @@
 """What gorush's feedback webhook tells of a delivery: failures that its sync answer leaves out.
 
-Source: gorush contract, sections 2 to 4. The webhook is called once, before the sync answer, and never again.
+Source: docs/contracts/gorush.md, sections 2 to 4. The webhook is called once, before the sync answer, and never again.
 """
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from wakupush.gorush.notification import read_notif_id
 from wakupush.gorush.outcomes import read_feedback
 from wakupush.queues import DISPATCH, FEEDBACK
 from wakupush.state import deliveries
-from wakupush.state.deliveries import State
 
 if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
 
     from wakupush.server.context import Resources
 
+#: Deliveries that one run of the schedule claims at most.
+CLAIMED_MOST: Final = 500
 #: Deliveries in one task at most.
 TASK_SIZE: Final = 100
-_DELIVERY_KEY = re.compile("[0-9a-f]{64}")
 
 
 class Result(StrEnum):
     """What came of a call of the webhook."""
 
-    #: The delivery is being posted, or read as delivered: the failure is in its row.
+    #: The attempt is under way, or read as delivered: the failure is in the delivery's row.
     NOTED = "noted"
-    #: The delivery has had its outcome: gorush's answer told of the failure, too.
+    #: The attempt has had its outcome: gorush's answer told of the failure, too, or another attempt was begun.
     KNOWN = "known"
     #: No delivery of ours.
     UNKNOWN = "unknown"
@@ -59,20 +59,20 @@ def take(pool: ConnectionPool, body: bytes) -> Result:
     if told is None:
         return Result.MALFORMED
     notif_id, failure = told
-    if not _DELIVERY_KEY.fullmatch(notif_id):
+    attempt = read_notif_id(notif_id)
+    if attempt is None:
         return Result.UNKNOWN
     with pool.connection() as connection:
-        state = deliveries.note_feedback(connection, bytes.fromhex(notif_id), failure)
-    if state is None:
-        return Result.UNKNOWN
-    return Result.NOTED if state in {State.POSTING, State.DELIVERED} else Result.KNOWN
+        if deliveries.note_feedback(connection, *attempt, failure):
+            return Result.NOTED
+        return Result.KNOWN if deliveries.exists(connection, attempt[0]) else Result.UNKNOWN
 
 
 def enqueue_feedback(resources: Resources) -> int:
     """Enqueue what gorush's webhook told of deliveries that had read as delivered; return how many they are."""
-    settings = resources.settings.delivery
+    claim = resources.settings.delivery.claim
     with resources.pool.connection() as connection:
-        due = deliveries.claim_feedback(connection, limit=settings.claim_batch, seconds=settings.claim)
+        due = deliveries.claim_feedback(connection, limit=CLAIMED_MOST, seconds=claim)
     for position in range(0, len(due), TASK_SIZE):
         part = due[position : position + TASK_SIZE]
         resources.app.send_task(

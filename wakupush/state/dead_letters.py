@@ -10,7 +10,7 @@ from psycopg import sql
 
 from wakupush.protocol.registration import TokenType
 from wakupush.state.deliveries import State
-from wakupush.state.queries import load
+from wakupush.state.named_sql import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from wakupush.state.queries import load
+from wakupush.state.named_sql import load
 
 if TYPE_CHECKING:
     from datetime import date
@@ -73,6 +73,12 @@ def extent(connection: Connection, start: int, end: int) -> Extent:
     assert row is not None  # noqa: S101 - an aggregate has one row
     days, version, rows = row
     return Extent(tuple(days or ()), version or 0, rows)
+
+
+def last_event(connection: Connection, transaction: int) -> float | None:
+    """Return when the last event of a transaction happened, seconds since the epoch; None if there is none any more."""
+    row = connection.execute(_SQL["last_event"], {"transaction": transaction}).fetchone()
+    return row[0].timestamp() if row and row[0] else None
 
 
 def has_others_than(connection: Connection, worker: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wakupush.state.queries import load
+from wakupush.state.named_sql import load
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -27,6 +27,12 @@ def add(connection: Connection, entries: Collection[Entry]) -> set[bytes]:
         _SQL["add"],
         {"hashes": [hash_ for hash_, _ in ordered], "timestamps": [timestamp for _, timestamp in ordered]},
     )
+    return {row[0] for row in rows}
+
+
+def known(connection: Connection, entries: Collection[Entry]) -> set[bytes]:
+    """Return the hashes of those messages that are processed."""
+    rows = connection.execute(_SQL["known"], {"hashes": [entry.hash for entry in entries]}).fetchall()
     return {row[0] for row in rows}
 
 

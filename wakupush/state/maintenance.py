@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, LiteralString
 from psycopg import sql
 
 from wakupush.state import token_trials
-from wakupush.state.queries import load
+from wakupush.state.named_sql import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable

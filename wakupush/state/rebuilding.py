@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from wakupush.protocol.registration import Registration
 from wakupush.state import query_topics
-from wakupush.state.queries import load
+from wakupush.state.named_sql import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

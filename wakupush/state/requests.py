@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wakupush.state.queries import columns, load
+from wakupush.state.named_sql import columns, load
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from wakupush.protocol.registration import TokenType
-from wakupush.state.queries import columns, load
+from wakupush.state.named_sql import columns, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

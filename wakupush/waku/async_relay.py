@@ -1,6 +1,6 @@
 """A relay node out of an event loop: subscribe, read, publish.
 
-Source: waku-rest contract, sections 1, 2 and 6. What `wakupush.waku.node` says of them holds here too.
+Source: docs/contracts/waku-rest.md, sections 1, 2 and 6. What `wakupush.waku.node` says of them holds here too.
 """
 
 from __future__ import annotations

@@ -1,0 +1,41 @@
+"""Durations and times, as people write them in a command."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+#: Days of the longest duration, which every clock of ours can go back by.
+MOST_DAYS: Final = 10_000
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of a duration: a number and a unit, such as ``45s``, ``90m``, ``2h`` or ``3d``.
+
+    Raises:
+        ValueError: it is none, or longer than `MOST_DAYS`.
+    """
+    written = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
+    seconds = float(written[1]) * _UNITS[written[2]] if written else float("inf")
+    if seconds > MOST_DAYS * _UNITS["d"]:
+        raise ValueError("no duration")
+    return seconds
+
+
+def parse_since(text: str, now: float) -> float:
+    """Return the time (seconds since the epoch) that is a duration ago, or is told.
+
+    Args:
+        text: a duration, or a time as ISO 8601 has it, in UTC unless it says otherwise.
+        now: seconds since the epoch.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    try:
+        return now - parse_duration(text)
+    except ValueError:
+        told = datetime.fromisoformat(text)
+        return (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp()
