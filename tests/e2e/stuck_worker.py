@@ -7,7 +7,7 @@ from wakupush.cli import main
 from workers import pulse
 
 pulse.STUCK_SECONDS = 4.0
-pulse.DEAF_SECONDS = 6.0
+pulse.DEAF_SECONDS = 8.0
 
 
 def block_the_event_loop(*_):

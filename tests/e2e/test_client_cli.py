@@ -118,8 +118,7 @@ def test_exit_codes(stack, person):
     assert asked["status"] == "asked"
     assert alice.run("query", alice.public_key, code=4, node="http://127.0.0.1:1") == []
     # To register goes on in the background: that it is the node is said all the same.
-    new = ("register", "--server", silent, "--device-token", "new", "--wait", "3")
-    [due] = alice.run(*new, code=4, node="http://127.0.0.1:1")
+    [due] = alice.run("register", "--server", silent, "--device-token", "new", code=4, node="http://127.0.0.1:1")
     assert due["status"] == "due"
     assert "the node at http://127.0.0.1:1 did not do its part" in alice.complaint
     assert alice.run("status", code=2, node="127.0.0.1:8645") == []

@@ -80,7 +80,7 @@ def test_an_idle_worker_is_healthy(probed):
     assert probed.answers("/healthz") == (200, {"event loop": True, "consumer": True})
     assert probed.answers("/readyz") == (200, {"connected": True, "event loop": True, "consumer": True})
     # Longer than each of the limits of this test: what is noted is renewed.
-    assert stays(probed.healthy, seconds=7)
+    assert stays(probed.healthy, seconds=10)
 
 
 def test_a_stopped_worker_does_not_answer(probed):
@@ -123,11 +123,11 @@ def test_a_worker_waits_for_redis_in_good_health(stack, probed):
     try:
         wait_until(lambda: not probed.ready(), timeout=20, what="the worker notices")
         assert probed.answers("/readyz")[1]["connected"] is False
-        assert stays(probed.healthy, seconds=8)
+        assert stays(probed.healthy, seconds=12)
     finally:
         stack.redis.start()
     wait_until(probed.ready, timeout=60, what="the worker takes tasks again")
-    assert stays(probed.healthy, seconds=7)
+    assert stays(probed.healthy, seconds=10)
 
 
 def test_beat_is_healthy_while_its_jobs_turn(stack):
