@@ -27,7 +27,7 @@ from rich.console import Console
 from benchmarks import made
 from benchmarks.controller import Autoscaler, Behaviour
 from benchmarks.plot import plot
-from benchmarks.running import Bench, log_after, position, relay
+from benchmarks.running import Bench, delivery_key_of, log_after, position, relay
 from wakupush.devnet.processes import Process, wait_until
 from wakupush.devnet.stack import Stack
 
@@ -228,7 +228,7 @@ def _count(bench: Bench, sent: list[made.Made], result: Result, start: tuple[int
     node_log, gorush_log, begun_at = start
     pushes: dict[str, list[float]] = {}
     for each in log_after(stack.gorush_url, gorush_log)[0]:
-        pushes.setdefault(each["notification"]["notif_id"], []).append(each["at"])
+        pushes.setdefault(delivery_key_of(each), []).append(each["at"])
     arrived = {each["hash"]: each["arrivedAt"] for each in log_after(stack.node_url, node_log)[0]}
     for each in sent:
         times = pushes.get(each.delivery_key, [])

@@ -136,6 +136,11 @@ def main() -> None:
     parser.add_argument("--rows", default="", help="only rows whose name contains this")
     parser.add_argument("--keys", type=int, default=1_000_000, help="registered keys, beside a server with 1,000")
     parser.add_argument("--pending", type=int, default=1_000_000, help="deliveries that are due at once")
+    parser.add_argument("--pending-milliseconds", type=int, default=0, help="that a push takes then")
+    parser.add_argument(
+        "--pending-throttled", type=int, default=0, help="devices of a thousand that refuse pushes then"
+    )
+    parser.add_argument("--pending-rate", type=int, default=50, help="first attempts a second then")
     parser.add_argument("--json", type=Path, help="write the figures of the rows there too")
     options = parser.parse_args()
     console = Console(highlight=False, soft_wrap=True)
@@ -151,7 +156,13 @@ def main() -> None:
         rows = {row.name: row for row in ROWS if row.measure in (first_registrations, queries, requests)}
         show_keys(console, {name: row.measure for name, row in rows.items()}, options.keys, options.runs)
     if "pending" in options.sections:
-        show_pending(console, options.pending)
+        show_pending(
+            console,
+            options.pending,
+            options.pending_milliseconds,
+            options.pending_throttled,
+            options.pending_rate,
+        )
 
 
 if __name__ == "__main__":

@@ -50,18 +50,19 @@ SQL = {
         FROM events WHERE kind IN ('registered', 'unregistered', 'token_died') AND installation IS NOT NULL
         GROUP BY ALL""",
     "token_lives": f"""
-        SELECT period, platform, date_diff('day', began, ended) AS days, count(*) AS tokens, count(*) AS people
+        SELECT period, platform, date_diff('day', began, ended) AS days, count(*) AS tokens,
+            count(DISTINCT person) AS people
         FROM (
             SELECT {_PERIOD} AS period, platform, installation, min(day) FILTER (kind = 'registered') AS began,
-                max(day) FILTER (kind = 'token_died') AS ended
+                max(day) FILTER (kind = 'token_died') AS ended, any_value(coalesce("user", trace)) AS person
             FROM events WHERE kind IN ('registered', 'token_died') AND installation IS NOT NULL GROUP BY ALL
         ) AS lives WHERE ended >= began GROUP BY ALL""",
     "registrations_used": f"""
         SELECT period, platform, CASE WHEN notified THEN 'notified' ELSE 'unused' END AS use, count(*) AS devices,
-            count(*) AS people
+            count(DISTINCT person) AS people
         FROM (
             SELECT {_PERIOD} AS period, platform, installation, bool_or(kind = 'registered') AS registered,
-                bool_or(kind = 'admitted') AS notified
+                bool_or(kind = 'admitted') AS notified, any_value(coalesce("user", trace)) AS person
             FROM events WHERE kind IN ('registered', 'admitted') AND installation IS NOT NULL GROUP BY ALL
         ) AS devices WHERE registered GROUP BY ALL""",
     "load_weekly": """

@@ -6,7 +6,7 @@ import time
 from functools import partial
 
 from benchmarks import made
-from benchmarks.running import Bench, log_after, position, relay_at
+from benchmarks.running import Bench, delivery_key_of, log_after, position, relay_at
 from wakupush.devnet.processes import WaitTimeoutError
 
 SECONDS = 15
@@ -40,7 +40,10 @@ def latencies(bench: Bench, rate: float, garbage: float, seconds: float = SECOND
         new, node_log = log_after(stack.node_url, node_log)
         arrived |= {each["hash"]: each["arrivedAt"] for each in new if each["hash"] in hashes}
         new, gorush_log = log_after(stack.gorush_url, gorush_log)
-        pushed |= {key: each["at"] for each in new if (key := each["notification"]["notif_id"]) in delivery_keys}
+        for each in new:
+            key = delivery_key_of(each)
+            if key in delivery_keys:
+                pushed.setdefault(key, each["at"])  # what is tried again arrived before
         time.sleep(0.5)
     for future in futures:
         future.result()

@@ -34,7 +34,7 @@ class Made:
 
     body: str
     hash: str
-    #: Of the push that is asked for: gorush's notif_id.
+    #: Of the push that is asked for: gorush's notif_id without the attempt.
     delivery_key: str = ""
 
     @classmethod

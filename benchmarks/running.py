@@ -128,6 +128,11 @@ def log_after(url: str, after: int) -> tuple[list[dict], int]:
     return log["entries"], int(log["next"])
 
 
+def delivery_key_of(push: dict) -> str:
+    """Return the delivery key, hex, of an entry of gorush's log: its notif_id without the attempt."""
+    return push["notification"]["notif_id"].partition("-")[0]
+
+
 def _last(url: str, after: int, name: str) -> float:
     return max(each[name] for each in log_after(url, after)[0])
 

@@ -28,8 +28,8 @@ FEW_KEYS = 1000
 #: Of the strangers in the database, those that messages are for.
 SAMPLE = 2000
 CHUNK = 10_000
-#: Push requests a second beside the pending deliveries, and for how many seconds.
-RATE, SECONDS = 50, 15
+#: For how many seconds first attempts are measured beside the pending deliveries.
+SECONDS = 30
 MIB = 2**20
 
 REGISTRATION_COLUMNS = (
@@ -51,6 +51,11 @@ ADD_PENDING = """
     JOIN (
         SELECT *, row_number() OVER () - 1 AS position FROM registrations ORDER BY key_hash LIMIT %(devices)s::bigint
     ) AS device ON position = number %% %(devices)s::bigint
+"""
+#: What the development gorush does with pushes to these devices.
+SCRIPT_TOKENS = """
+    UPDATE registrations SET device_token = %(script)s::text || device_token
+    FROM (SELECT ctid FROM registrations LIMIT %(devices)s::bigint) AS chosen WHERE registrations.ctid = chosen.ctid
 """
 
 
@@ -141,13 +146,24 @@ def _cost(run: Run) -> float:
     )
 
 
-def show_pending(console: Console, count: int) -> None:
-    """Let gorush be down with many deliveries due, then back: memory, first attempts beside it, time to drain."""
+def show_pending(console: Console, count: int, milliseconds: int, throttled: int, rate: int) -> None:
+    """Let gorush be down with many deliveries due, then back: memory, first attempts beside it, time to drain.
+
+    Args:
+        console: where the figures go.
+        count: deliveries that are due.
+        milliseconds: that a push takes.
+        throttled: devices of a thousand to which no push gets through: their deliveries are not waited for.
+        rate: first attempts a second.
+    """
     with running(2) as bench:
         register_strangers(bench, FEW_KEYS)
         stack = bench.stack
+        with stack.connect() as connection:
+            for works, devices in (("", FEW_KEYS), ("throttled", throttled)):
+                connection.execute(SCRIPT_TOKENS, {"script": f"slow-{milliseconds}-{works}", "devices": devices})
         watched_processes = {"dispatch worker": stack.workers["dispatch"], "beat": stack.beat}
-        console.print(f"first attempts at {RATE}/s, nothing pending: {percentiles(latencies(bench, RATE, 0, SECONDS))}")
+        console.print(f"first attempts at {rate}/s, nothing pending: {percentiles(latencies(bench, rate, 0, SECONDS))}")
         _show_memory(console, "before", watched_processes)
         faults = f"{stack.gorush_url}/dev/faults"
         httpx2.post(faults, json={"kind": "status", "status": 503, "path": "/api/push"}).raise_for_status()
@@ -161,11 +177,13 @@ def show_pending(console: Console, count: int) -> None:
             httpx2.delete(faults).raise_for_status()
             wait_until(lambda: _pending(connection) < count, timeout=120, what="gorush is used again", interval=0.2)
             left, begun = _pending(connection), time.monotonic()
-            found = percentiles(latencies(bench, RATE, 0, SECONDS))
-            console.print(f"first attempts at {RATE}/s while the backlog drains: {found}")
-            rate = (left - _pending(connection)) / (time.monotonic() - begun)
-            console.print(f"drains by {rate:.0f}/s beside them")
+            found = percentiles(latencies(bench, rate, 0, SECONDS))
+            console.print(f"first attempts at {rate}/s while the backlog drains: {found}")
+            drained = (left - _pending(connection)) / (time.monotonic() - begun)
+            console.print(f"drains by {drained:.0f}/s beside them")
             _show_memory(console, "while it drains", watched_processes)
+            if throttled:
+                return
             wait_until(lambda: _pending(connection) == 0, timeout=3600, what="all are delivered", interval=2)
             seconds = time.monotonic() - begun
             console.print(f"{left:,} deliveries drained in {seconds:.0f} s, {left / seconds:.0f} a second")

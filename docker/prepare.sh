@@ -1,6 +1,6 @@
 #!/bin/sh
-# Write docker/.env and docker/secrets/identity.key, once: random passwords, and the server's key.
-# Keep both: with another key every registration is lost.
+# Write docker/.env and docker/secrets/identity.key, once: random passwords, and the server's key; and make the pipeline's
+# folders, docker/pipeline. Keep the first two: with another key every registration is lost.
 #
 #   WAKUPUSH    the command to make the key with; the image's unless given
 #   DIRECTORY   where to write; the folder of this script unless given
@@ -29,7 +29,10 @@ else
     public_key=$(docker run --rm --network none --user "$(id -u):$(id -g)" --volume "$directory/secrets:/run/secrets" \
         "wakupush:${WAKUPUSH_VERSION:-0.1.0}" keygen /run/secrets/identity.key)
 fi
-chown -R "$user" "$key" "$directory/secrets/gorush"
+for folder in lake keys reports archive; do
+    mkdir -p "$directory/pipeline/$folder"
+done
+chown -R "$user" "$key" "$directory/secrets/gorush" "$directory/pipeline"
 
 password() {
     od -An -N24 -tx1 /dev/urandom | tr -d ' \n'

@@ -2,7 +2,7 @@
 
 ``SERVER/SHARD/20261121T10.parquet`` is an hour that is over and complete, ``…T10.open.parquet`` one that may still get
 messages. A file gets its name when all of it is written; whatever has another name is not there. An hour without
-messages is an empty file.
+messages has no file: a Store that is new, or keeps less, has nothing of it either.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Archive:
         return self._file(hour, is_complete=True).exists()
 
     def write(self, hour: Hour, pages: Iterable[Mapping[bytes, WakuMessage]], *, is_complete: bool) -> int:
-        """Commit an hour, in place of what there was of it.
+        """Commit an hour, in place of what there was of it; without messages there is nothing to commit.
 
         Args:
             hour: of a shard.
@@ -127,6 +127,8 @@ class Archive:
                 count = _write(stream, _gathered(pages, hour.shard))
                 stream.flush()
                 os.fsync(stream.fileno())
+            if not count:
+                return 0
             partial.rename(path)
         finally:
             partial.unlink(missing_ok=True)
@@ -135,14 +137,14 @@ class Archive:
         return count
 
     def files(self) -> list[Path]:
-        """Return the files that count and have messages."""
+        """Return the files that count."""
         complete = {path for path in self.folder.glob("*/*.parquet") if not path.name.endswith(".open.parquet")}
         still_open = {
             path
             for path in self.folder.glob("*/*.open.parquet")
             if path.with_name(path.name.replace(".open.", ".")) not in complete
         }
-        return sorted(path for path in complete | still_open if path.stat().st_size)
+        return sorted(complete | still_open)
 
     def _file(self, hour: Hour, *, is_complete: bool) -> Path:
         return self.folder / f"{hour.path}{'' if is_complete else '.open'}.parquet"

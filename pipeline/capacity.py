@@ -14,10 +14,11 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from pipeline.errors import PipelineError
-from pipeline.lake import Lake, days_between
+from pipeline.lake import Lake
 from wakupush.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
 
 if TYPE_CHECKING:
@@ -45,7 +46,10 @@ LEAST_REPLICAS: Final = 2
 #: The share of the time that a process may work: the rest is for what the model does not know.
 USE: Final = 0.7
 #: Notifications that gorush holds, as the chart has it.
-GORUSH_QUEUE: Final = 8192
+GORUSH_QUEUE: Final = 16384
+#: Pods of dispatch that may post besides the most replicas, as the chart counts them: one that an upgrade starts first,
+#: and two that were scaled down and end their posts.
+COMING_AND_GOING: Final = 3
 _MOST_PROCESSES: Final = 4096
 _HOUR: Final = 3600
 _P99: Final = 0.99
@@ -145,7 +149,7 @@ def run(
         PipelineError: there are fewer than two days with events.
     """
     lake = Lake(settings.pipeline.lake.resolve())
-    files = lake.latest().of(days_between(*days))
+    files = lake.latest().of(*days)
     with_events = sorted({file.day for file in files})
     if len(with_events) < 2:  # noqa: PLR2004 - one to learn from, one to check on
         raise PipelineError(f"{days[0]} to {days[1]}: {len(with_events)} days have events; a plan needs two or more")
@@ -168,23 +172,30 @@ def _epoch(day: date) -> int:
 def load(events: DataFrame, queue: str) -> DataFrame:
     """Return for each second that something arrived in: messages, those not for us, attempts, and attempts made again.
 
-    A message arrives when ingest saw it; an attempt made again arrives when it is made.
+    A message arrives when ingest saw it. Of attempts, which name users, the lake has no more than the hour: they are
+    shared out among the hour's messages.
     """
+    of_queue = events.where(F.col("queue") == queue)
     wait = F.coalesce(F.when(F.col("kind") == "received", F.col("queue_wait_ms")), "latency_ms", F.lit(0))
-    again = (F.col("kind") == "attempt") & (F.col("attempt") > 1)
-    delay = F.when(again, 0).otherwise(F.round(wait / 1000).cast("long"))
-    return (
-        events.where((F.col("queue") == queue) & F.col("kind").isin("received", "foreign", "attempt"))
-        .withColumn("second", F.unix_timestamp("time") - delay)
+    arrived = (
+        of_queue.where(F.col("kind").isin("received", "foreign"))
+        .withColumn("second", F.unix_timestamp("time") - F.round(wait / 1000).cast("long"))
         .groupBy("second")
         .agg(
             F.count_if(F.col("kind") == "received").alias("messages"),
             F.count_if(F.col("kind") == "foreign").alias("foreign"),
-            F.count_if(F.col("kind") == "attempt").alias("attempts"),
-            F.count_if(again).alias("again"),
             F.sum(F.when(F.col("kind") == "received", F.col("batch_size"))).alias("batches"),
         )
+        .withColumn("hour", F.floor(F.col("second") / _HOUR))
     )
+    made = (
+        of_queue.where(F.col("kind") == "attempt")
+        .groupBy(F.floor(F.unix_timestamp("time") / _HOUR).alias("hour"))
+        .agg(F.count("*").alias("attempts"), F.count_if(F.col("attempt") > 1).alias("again"))
+    )
+    share = F.col("messages") / F.sum("messages").over(Window.partitionBy("hour"))
+    shared = (F.coalesce(share * F.col(name), F.lit(0.0)).alias(name) for name in ("attempts", "again"))
+    return arrived.join(made, "hour", "left").select("second", "messages", "foreign", *shared, "batches")
 
 
 def _seconds(events: DataFrame, queue: str, question: Question) -> tuple[list[Second], float]:
@@ -332,7 +343,7 @@ def values(plan: Plan) -> dict[str, Any]:
     found: dict[str, Any] = {"components": components}
     if DISPATCH.name in components:
         pods = max(components[DISPATCH.name]["replicas"], components[DISPATCH.name]["autoscaling"]["maxReplicas"])
-        posted = pods * CONCURRENCY * plan.question.connections * plan.question.notifications
+        posted = (pods + COMING_AND_GOING) * CONCURRENCY * plan.question.connections * plan.question.notifications
         found["gorush"] = {"queueNum": max(GORUSH_QUEUE, posted)}
     return found
 

@@ -12,7 +12,7 @@ from pipeline.errors import PipelineError
 from pipeline.folders import writing
 from pipeline.lake import SPARK_ERRORS, Lake, Snapshot
 from pipeline.postgres import connected, jdbc_options, read_slices
-from pipeline.pseudonyms import Keys, keep_from, rehash, today
+from pipeline.pseudonyms import Keys, blurred, keep_from, rehash, today
 from wakupush.state import exporting
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _take_over(
     snapshot = lake.latest()
     known = keys.periods(snapshot.files)
     mark = exporting.mark(connection)
-    _check_source(snapshot, mark)
+    _check_source(connection, snapshot, mark)
     options = jdbc_options(connection)
     total = exporting.count(connection, snapshot.watermark, mark.transaction)
     done = steps = 0
@@ -128,6 +128,7 @@ def _take_over(
             number=snapshot.number + 1,
             source=mark.source,
             watermark=end,
+            last_event=exporting.last_event(connection, end - 1),
             files=snapshot.files + files,
         )
         lake.commit(snapshot)
@@ -137,12 +138,27 @@ def _take_over(
     return done, steps
 
 
-def _check_source(snapshot: Snapshot, mark: exporting.Mark) -> None:
-    if snapshot.source not in {None, mark.source} or snapshot.watermark > mark.transaction:
+def _check_source(connection: Connection, snapshot: Snapshot, mark: exporting.Mark) -> None:
+    """Refuse a database whose transactions are not those that the lake's mark is of, else events would be left out."""
+    if (
+        snapshot.source not in {None, mark.source}
+        or snapshot.watermark > mark.transaction
+        or (snapshot.last_event is not None and _is_lost(connection, snapshot.watermark - 1, snapshot.last_event))
+    ):
         raise PipelineError(
-            "the events come from another Postgres cluster than those in the lake, or from a restored one, whose"
-            " transactions are counted anew: see docs/pipeline.md"
+            "the events come from another Postgres cluster than those in the lake, or from one that lost transactions"
+            " which are in it, and gives their numbers to others: see docs/pipeline.md"
         )
+
+
+def _is_lost(connection: Connection, transaction: int, last_event: float) -> bool:
+    """Say whether the database has lost a transaction, otherwise than by retention, which takes all older ones too.
+
+    One that was restored to an earlier time, or a standby that was promoted without what came last, gives their numbers
+    to other transactions.
+    """
+    found = exporting.last_event(connection, transaction)
+    return exporting.count(connection, 0, transaction) > 0 if found is None else found != last_event
 
 
 def _check_rows(files: tuple[File, ...], expected: int) -> None:
@@ -158,14 +174,13 @@ def _check_rows(files: tuple[File, ...], expected: int) -> None:
 def for_lake(events: DataFrame, keys: dict[int, bytes], days: int) -> DataFrame:
     """Return events as the lake has them."""
     shaped = (
-        events.withColumn("time", F.date_trunc("second", "time"))
-        .withColumn("day", F.to_date("time"))
+        events.withColumn("day", F.to_date("time"))
         .withColumn("queue_wait_ms", F.expr(schema.milliseconds("queue_wait")))
         .withColumn("latency_ms", F.expr(schema.milliseconds("latency")))
         .withColumn("attempt", F.col("attempt").cast("int"))
         .withColumn("batch_size", F.col("batch_size").cast("int"))
     )
-    return rehash(shaped, keys, days, PSEUDONYMS)
+    return blurred(rehash(shaped, keys, days, PSEUDONYMS))
 
 
 def _write(lake: Lake, events: DataFrame) -> tuple[File, ...]:

@@ -45,7 +45,8 @@ def run(settings: Settings, since: float, progress: Callable[[int, int], None]) 
     """Fetch the hours since a time that are not complete yet.
 
     Each hour is asked of all Stores, over its own connection, and committed by itself: a run that is killed is gone on
-    with by the next one. The present hour, and any that ended a short time ago, is fetched anew each time.
+    with by the next one. The present hour, any that ended a short time ago, and any without messages are asked for each
+    time.
 
     Args:
         settings: with the server's public key.

@@ -72,6 +72,8 @@ class Snapshot:
     source: str | None
     #: Every event of a transaction below is in the lake.
     watermark: int
+    #: When the last event of the transaction below happened, seconds since the epoch: the transaction is known by it.
+    last_event: float | None = None
     files: tuple[File, ...]
 
     @property
@@ -79,10 +81,9 @@ class Snapshot:
         """How many events the lake has."""
         return sum(file.rows for file in self.files)
 
-    def of(self, days: Iterable[date]) -> tuple[File, ...]:
-        """Return the files of some days."""
-        wanted = set(days)
-        return tuple(file for file in self.files if file.day in wanted)
+    def of(self, first: date, last: date) -> tuple[File, ...]:
+        """Return the files of the days from the first to the last, both included."""
+        return tuple(file for file in self.files if first <= file.day <= last)
 
 
 EMPTY: Final = Snapshot(number=0, source=None, watermark=0, files=())
@@ -152,7 +153,9 @@ class Lake:
         batch = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
         folder = self._events / f"batch={batch}"
         columns = [*schema.COLUMNS[version].fieldNames(), "day", "kind"]
-        frame.select(*columns).repartition("day", "kind").write.partitionBy("day", "kind").parquet(str(folder))
+        # In the order of users: that of the rows would be that of their times.
+        sorted_ = frame.select(*columns).repartition("day", "kind").sortWithinPartitions("day", "kind", "user")
+        sorted_.write.partitionBy("day", "kind").parquet(str(folder))
         paths = sorted(folder.glob("day=*/kind=*/*.parquet"))
         if not paths:
             shutil.rmtree(folder, ignore_errors=True)
@@ -229,6 +232,8 @@ class Lake:
     def compact(self, spark: SparkSession, today: date) -> tuple[Snapshot, tuple[File, ...]]:
         """Make one file of the several of a day and kind, once the day is over or they are many.
 
+        Files of an old version of the schema are written anew, too.
+
         Days are taken together as long as they have few events, and committed. Damaged files, and those beside them,
         are left as they are.
 
@@ -240,7 +245,8 @@ class Lake:
         many = [
             files
             for files in _by_day_and_kind(snapshot.files)
-            if len(files) > _most(files[0].day, today) and not set(files) & set(broken)
+            if (len(files) > _most(files[0].day, today) or any(file.version < schema.VERSION for file in files))
+            and not set(files) & set(broken)
         ]
         for old in _taken_together(many, MOST_ROWS):
             left = old

@@ -35,7 +35,7 @@ _HOURS: Final = tuple(f"{hour:02}" for hour in range(24))
 _MOST_ROWS: Final = 15
 
 _FOOTER: Final = (
-    "Rows about too few people have no values, and neither has the next smallest row beside them. Sums here leave"
+    "Rows about too few people have no values, and neither have the smallest rows beside them. Sums here leave"
     " them out; a dash is what is too few to tell."
 )
 
@@ -222,12 +222,11 @@ def _failures(report: Report) -> str:
 
 
 def _week(report: Report) -> str:
-    told: dict[tuple[int, int], float | None] = {}
+    received = (row for row in report.rows["load_hourly"] if row["kind"] == "received")
+    told: dict[tuple[int, int], float | None] = dict.fromkeys((row["day"].weekday(), row["hour"]) for row in received)
     for row in report.rows["load_weekly"]:
         place = (row["weekday"], row["hour"])
-        told.setdefault(place, None)
-        if row["messages"] is not None:
-            told[place] = (told[place] or 0) + row["messages"] / row["days"]
+        told[place] = (told[place] or 0) + row["messages"] / row["days"]
     return heat_map(_WEEKDAYS, _HOURS, told)
 
 

@@ -1,7 +1,8 @@
 """Pseudonyms of the lake: the events' own, hashed again under a key that lasts for one period and is then deleted.
 
 Without the key nobody can say which pseudonym of the events, or message of the network, one in the lake belongs to, nor
-whether two of different periods are the same. Times are whole seconds for the same reason.
+whether two of different periods are the same. Stores have the time of every message, and a user's queries on the user's
+own topic: so what names a user has its hour and no more, and nothing that it shares with what has its second.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ PSEUDONYM_BYTES: Final = 16
 KEY_BYTES: Final = 32
 #: Days after its period for which a key is kept for events that come late; later ones come without pseudonyms.
 GRACE_DAYS: Final = 2
+#: Kinds whose seconds are read, by `pipeline.capacity`. They name no user.
+TO_THE_SECOND: Final = ("received", "foreign")
+#: Kinds whose latency is read, by the report and the same.
+TIMED: Final = ("answered", "delivered", "foreign")
 _EPOCH: Final = date(1970, 1, 1)
 _BLOCK: Final = 64
 _KEYS: Final = StructType(
@@ -119,6 +124,12 @@ def keep_from(seconds: float) -> date:
     return today() - timedelta(seconds=seconds)
 
 
+def whole_periods(first: date, last: date, days: int) -> tuple[date, date]:
+    """Return the first and the last day of the periods of some days that a range of days touches."""
+    begin, end = ((day - _EPOCH).days // days * days for day in (first, last))
+    return _EPOCH + timedelta(days=begin), _EPOCH + timedelta(days=end + days - 1)
+
+
 def rehash(frame: DataFrame, keys: dict[int, bytes], days: int, columns: dict[str, str]) -> DataFrame:
     """Replace columns by HMAC-SHA256 under the key of the row's period, cut to 16 bytes; null where there is no key.
 
@@ -140,6 +151,17 @@ def rehash(frame: DataFrame, keys: dict[int, bytes], days: int, columns: dict[st
         outer = F.unhex(F.sha2(F.concat("outer", inner), 256))
         keyed = keyed.withColumn(new, F.substring(outer, 1, PSEUDONYM_BYTES))
     return keyed.drop("period", "inner", "outer")
+
+
+def blurred(frame: DataFrame) -> DataFrame:
+    """Take out of events what nothing reads and what would join a user to messages of the network, by their time."""
+    kind = F.col("kind")
+    second, hour = (F.date_trunc(unit, "time") for unit in ("second", "hour"))
+    return (
+        frame.withColumn("time", F.when(kind.isin(*TO_THE_SECOND), second).otherwise(hour))
+        .withColumn("latency_ms", F.when(kind.isin(*TIMED), F.col("latency_ms")))
+        .withColumn("trace", F.when(F.col("user").isNull(), F.col("trace")))
+    )
 
 
 def _pad(key: bytes, byte: int) -> bytes:

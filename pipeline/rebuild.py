@@ -18,7 +18,7 @@ import re
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -68,6 +68,8 @@ if TYPE_CHECKING:
 #: Installations, and bytes of what they sent, that are loaded in one transaction: their rows are locked meanwhile.
 LOADED_AT_ONCE: Final = 2_000
 LOADED_BYTES: Final = 16_000_000
+#: Messages that are put together before they are handed over: somebody can send the same parts again and again.
+WHOLES_AT_ONCE: Final = 64
 #: How Spark reads, keeps and hands over rows: a payload has up to 150 KB, so a few hundred rows can be what it takes
 #: elsewhere for ten thousand.
 FEW_ROWS: Final = {
@@ -262,7 +264,7 @@ def _rebuild(messages: DataFrame, job: Job, partitions: int) -> Counter[str]:
     registrations = opened
     if outcomes[SEGMENT]:
         parts = _in_order(opened.where(F.col("outcome") == SEGMENT), partitions, ("signer", "whole"), "sent", "index")
-        wholes = parts.mapInArrow(partial(_join, job), from_arrow_schema(_OPENED))
+        wholes = parts.mapInArrow(partial(_join, job), from_arrow_schema(_OPENED)).persist(StorageLevel.DISK_ONLY)
         outcomes += _count(wholes)
         registrations = opened.unionByName(wholes)
     del outcomes[REGISTRATION]
@@ -271,7 +273,7 @@ def _rebuild(messages: DataFrame, job: Job, partitions: int) -> Counter[str]:
         partial(_fold, job), from_arrow_schema(_TOLD)
     )
     told = folded.groupBy("what").agg(F.sum("count").alias("count")).collect()
-    opened.unpersist()
+    messages.sparkSession.catalog.clearCache()
     return outcomes + Counter({row["what"]: row["count"] for row in told})
 
 
@@ -341,9 +343,10 @@ def _told_of(content: Opened | Failure, sent: int, identity: Identity) -> _Row:
 def _join(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Put together the parts of messages in segments, as `wakupush.server.opening.put_together` does."""
     identity = identity_in(job.key_file)
-    for _, rows in groupby(_rows(batches), itemgetter("signer", "whole")):
-        found = list(_wholes(rows, identity, job.limits))
-        yield pa.RecordBatch.from_pylist(found, _OPENED)
+    groups = groupby(_rows(batches), itemgetter("signer", "whole"))
+    found = (whole for _, rows in groups for whole in _wholes(rows, identity, job.limits))
+    while some := list(islice(found, WHOLES_AT_ONCE)):
+        yield pa.RecordBatch.from_pylist(some, _OPENED)
 
 
 def _wholes(parts: Iterable[_Row], identity: Identity, limits: LimitSettings) -> Iterator[_Row]:

@@ -6,15 +6,18 @@ import shutil
 import uuid
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
 
 import psycopg
 from psycopg import sql
+from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from pipeline import page
 from pipeline.errors import PipelineError
-from pipeline.lake import Lake, days_between
-from pipeline.tables import TABLES, anonymous
+from pipeline.lake import Lake
+from pipeline.pseudonyms import keep_from, whole_periods
+from pipeline.tables import TABLES, anonymous, of_shown_hours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pipeline.lake import File
-    from pipeline.tables import Table
+    from pipeline.tables import Row, Table
     from wakupush.settings import Settings
 
 #: Where the tables are in Postgres.
@@ -32,8 +35,8 @@ SCHEMA: Final = "wakupush_reports"
 _SPARK_TYPES: Final = {"date": "date", "text": "string", "integer": "int", "bigint": "bigint"}
 #: What names the rows that a report of some days replaces.
 _TIMES: Final = ("day", "period")
-
-Row = dict[str, Any]
+#: What folders of reports are called, FIRST_LAST.
+_FOLDERS: Final = "????-??-??_????-??-??"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,7 @@ def columns(table: Table) -> dict[str, str]:
 def run(
     spark: SparkSession, settings: Settings, first: date, last: date, progress: Callable[[int, int], None]
 ) -> Report:
-    """Make the report of some days and write it everywhere that the settings name.
+    """Make the report of some days and write it everywhere that the settings name; forget what the lake forgets.
 
     The report of the same days is replaced, so events that came late are in the next one.
 
@@ -74,33 +77,53 @@ def run(
         PipelineError: the lake has nothing of these days, or the text says what to do.
     """
     lake = Lake(settings.pipeline.lake.resolve())
-    files = lake.latest().of(days_between(first, last))
-    if not files:
+    snapshot = lake.latest()
+    of_days = snapshot.of(first, last)
+    if not of_days:
         raise PipelineError(f"the lake {lake.folder} has no event of {first} to {last}: run `wakupush pipeline export`")
-    rows, damaged = lake.over(spark, files, lambda events: tables(events, settings, progress))
-    events = sum(file.rows for file in files) - sum(file.rows for file in damaged)
+    files = snapshot.of(*whole_periods(first, last, settings.pipeline.pseudonym_days))
+    rows, damaged = lake.over(spark, files, lambda events: tables(events, first, last, settings, progress))
     report = Report(
         first=first,
         last=last,
-        events=events,
+        events=sum(file.rows for file in of_days if file not in damaged),
         rows=rows,
         page=_folder(settings, first, last) / "report.html",
         damaged=damaged,
     )
+    kept_from = keep_from(settings.retention.lake)
     _write_files(spark, report)
+    _forget_files(report.page.parent.parent, kept_from)
     if settings.pipeline.report_dsn is not None:
-        _write_postgres(settings.pipeline.report_dsn.get_secret_value(), report)
+        _write_postgres(settings.pipeline.report_dsn.get_secret_value(), report, kept_from)
     return report
 
 
-def tables(events: DataFrame, settings: Settings, progress: Callable[[int, int], None]) -> dict[str, list[Row]]:
-    """Return the rows of every table of some events, in the order of their keys."""
+def tables(
+    events: DataFrame, first: date, last: date, settings: Settings, progress: Callable[[int, int], None]
+) -> dict[str, list[Row]]:
+    """Return the rows of every table of some days, in the order of their keys.
+
+    Rows of a period are of all its days, whichever of them the report is of: else they would tell less in each report,
+    the further the period lies back.
+
+    Args:
+        events: of all periods that the days are in.
+        first: day.
+        last: day, included.
+        settings: of everything.
+        progress: is told the tables made so far, and of how many.
+    """
+    of_days = events.where(F.col("day").between(first, last))
     made: dict[str, list[Row]] = {}
     progress(0, len(TABLES))
     for table in TABLES:
-        built = table.build(events, settings.pipeline.pseudonym_days).fillna("", _texts(table))
-        rows = anonymous(built, table, settings.pipeline.smallest_cell).select(*columns(table)).collect()
-        made[table.name] = sorted((row.asDict() for row in rows), key=lambda row: [row[name] for name in table.keys])
+        counted = events if "period" in table.keys else of_days
+        if table.of_shown_hours:
+            counted = of_shown_hours(counted, made["load_hourly"])
+        built = table.build(counted, settings.pipeline.pseudonym_days).fillna("", _texts(table)).collect()
+        rows = anonymous([row.asDict() for row in built], table, settings.pipeline.smallest_cell)
+        made[table.name] = sorted(rows, key=itemgetter(*table.keys))
         progress(len(made), len(TABLES))
     return made
 
@@ -131,19 +154,29 @@ def _write_files(spark: SparkSession, report: Report) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
+def _forget_files(folder: Path, before: date) -> None:
+    """Delete the reports whose last day is before a day."""
+    for path in folder.glob(_FOLDERS):
+        if path.name.partition("_")[2] < before.isoformat():
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def _frame(spark: SparkSession, table: Table, rows: list[Row]) -> DataFrame:
     types = columns(table)
     schema = ", ".join(f"`{name}` {_SPARK_TYPES.get(kind, kind.split()[0])}" for name, kind in types.items())
     return spark.createDataFrame([tuple(row[name] for name in types) for row in rows], schema)
 
 
-def _write_postgres(dsn: str, report: Report) -> None:
-    """Replace the rows of the report's days in every table, in one transaction; make the tables first."""
+def _write_postgres(dsn: str, report: Report, kept_from: date) -> None:
+    """Replace the rows of the report's days in every table, in one transaction; make the tables first.
+
+    Rows before a day that are kept no longer go, too.
+    """
     try:
         with psycopg.connect(dsn, connect_timeout=10) as connection:
             connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
             for table in TABLES:
-                _replace(connection, table, report)
+                _replace(connection, table, report, kept_from)
     except psycopg.errors.InsufficientPrivilege as error:
         raise PipelineError(f"the database of reports refuses: {error.diag.message_primary}") from None
     except psycopg.Error as error:
@@ -152,7 +185,7 @@ def _write_postgres(dsn: str, report: Report) -> None:
         ) from None
 
 
-def _replace(connection: psycopg.Connection, table: Table, report: Report) -> None:
+def _replace(connection: psycopg.Connection, table: Table, report: Report, kept_from: date) -> None:
     types = columns(table)
     name = sql.Identifier(SCHEMA, table.name)
     definitions = (sql.SQL("{} {}").format(sql.Identifier(each), _type(types[each])) for each in types)
@@ -168,8 +201,8 @@ def _replace(connection: psycopg.Connection, table: Table, report: Report) -> No
     else:
         begin = min([report.first, *(row[time] for row in rows)])
         connection.execute(
-            sql.SQL("DELETE FROM {} WHERE {} BETWEEN %s AND %s").format(name, sql.Identifier(time)),
-            [begin, report.last],
+            sql.SQL("DELETE FROM {0} WHERE {1} BETWEEN %s AND %s OR {1} < %s").format(name, sql.Identifier(time)),
+            [begin, report.last, kept_from],
         )
     names = sql.SQL(", ").join(map(sql.Identifier, types))
     with connection.cursor() as cursor, cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(name, names)) as copy:

@@ -20,13 +20,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from pipeline.pseudonyms import blurred
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame
 
 #: What is written now.
-VERSION: Final = 2
+VERSION: Final = 3
 #: The schema version of the events in Postgres that `pipeline.export` understands.
 EVENT_VERSION: Final = 1
 
@@ -49,18 +51,20 @@ _PLAIN: Final = [
     StructField("installation", BinaryType()),
 ]
 
-#: The columns of each version. Version 1 had seconds as floats, whose sums depend on the order of the rows.
+#: The columns of each version. Version 1 had seconds as floats, whose sums depend on the order of the rows. Up to
+#: version 2 every event had its second, its latency and its message.
 COLUMNS: Final[dict[int, StructType]] = {
     1: StructType([*_PLAIN, StructField("queue_wait", FloatType()), StructField("latency", FloatType())]),
     2: StructType([*_PLAIN, StructField("queue_wait_ms", LongType()), StructField("latency_ms", LongType())]),
 }
+COLUMNS[3] = COLUMNS[2]
 
 #: What each column of the present version means, for docs/pipeline.md.
 MEANINGS: Final = {
     "batch": "Which step of which run wrote the row; a folder.",
     "day": "The day of `time`, UTC; a folder.",
     "kind": "The event's kind; a folder.",
-    "time": "When it happened, to the second.",
+    "time": "When it happened: received and foreign to the second, all else to the hour.",
     "queue": "The queue that the message came through.",
     "platform": "ios or android.",
     "failure": "The label of a failure.",
@@ -68,11 +72,11 @@ MEANINGS: Final = {
     "attempt": "Which attempt of a delivery, from 1.",
     "batch_size": "Messages in the task, or notifications in the post.",
     "worker": "Which worker process.",
-    "trace": "Pseudonym of the message, 16 bytes; the same in all its events of a period.",
+    "trace": "Pseudonym of the message, 16 bytes, of this period; only where no user is named.",
     "user": "Pseudonym of the user, 16 bytes, of this period.",
     "installation": "Pseudonym of the installation, 16 bytes, of this period.",
     "queue_wait_ms": "Milliseconds between ingest seeing the message and a worker taking it.",
-    "latency_ms": "Milliseconds between ingest seeing the message and this event.",
+    "latency_ms": "Milliseconds between ingest seeing the message and this event: answered, delivered and foreign.",
 }
 
 
@@ -90,7 +94,7 @@ def _from_1(frame: DataFrame) -> DataFrame:
 
 
 #: What turns a version into the next one.
-UPGRADES: Final[dict[int, Callable[[DataFrame], DataFrame]]] = {1: _from_1}
+UPGRADES: Final[dict[int, Callable[[DataFrame], DataFrame]]] = {1: _from_1, 2: blurred}
 
 
 def written(version: int) -> StructType:

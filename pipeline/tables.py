@@ -1,13 +1,14 @@
 """The tables of the report: what each row counts, over whom, and which rows would tell of too few.
 
 Each table is made from the events of the lake by one function. Its rows carry ``people``: how many users they are
-about, or messages where the events name no user. `anonymous` takes the values out of rows about fewer than k.
+about, or messages where the events name no user. `anonymous` takes the values out of rows about fewer than k, and out
+of those that would tell them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import Column, DataFrame
+
+Row = dict[str, Any]
 
 #: A receiver's day is unusual from so many events on, and so many times the day's mean of a receiver.
 UNUSUAL_EVENTS: Final = 100
@@ -35,28 +38,63 @@ class Table:
     keys: dict[str, str]
     #: What it says, with its type in Postgres.
     values: dict[str, str]
-    #: The keys under which rows add up to something that is told elsewhere.
-    whole: tuple[str, ...]
+    #: For each set of keys: rows that agree on them add up to something that another table tells.
+    wholes: tuple[tuple[str, ...], ...]
     build: Callable[[DataFrame, int], DataFrame]
+    #: Whether only the hours are counted that `load_hourly` shows, because their sum is told.
+    of_shown_hours: bool = False
     #: False where the rows are pseudonyms themselves.
     anonymous: bool = True
 
 
-def anonymous(rows: DataFrame, table: Table, k: int) -> DataFrame:
-    """Take the values out of rows about fewer than k people.
+def anonymous(rows: list[Row], table: Table, k: int) -> list[Row]:
+    """Take the values out of rows about fewer than k people, and out of others that would tell them.
 
-    The smallest other row of the same whole loses its values too: else the total, told in another table, less the rows
-    that are shown would tell what was left out.
+    A whole, told in another table, less those of its rows that are shown, tells the rest. So no whole hides one row
+    alone, nor rows about few alone: its smallest others are hidden too. What is hidden for one whole counts in all.
+
+    Args:
+        rows: of the table, with `people`.
+        table: which one.
+        k: people that a row is about at least.
+
+    Returns:
+        The rows by `people`, with `suppressed`.
     """
     if not table.anonymous:
-        return rows.withColumn("suppressed", F.lit(False))
-    whole = Window.partitionBy(*table.whole) if table.whole else Window.partitionBy(F.lit(0))
-    few = F.col("people") < k
-    order = whole.orderBy(few.cast("int"), "people", *table.keys)
-    marked = rows.withColumn("suppressed", few | ((F.row_number().over(order) == 1) & (F.max(few).over(whole))))
-    for name in ("people", *table.values):
-        marked = marked.withColumn(name, F.when(~F.col("suppressed"), F.col(name)))
-    return marked
+        return [row | {"suppressed": False} for row in rows]
+    rows = sorted(rows, key=lambda row: (row["people"], *(row[name] for name in table.keys)))
+    few = {number for number, row in enumerate(rows) if row["people"] < k}
+    wholes = [whole for keys in table.wholes for whole in _agreeing(rows, keys)]
+    hidden = set(few)
+    while told := {min(whole - hidden) for whole in wholes if whole - hidden and _is_told(whole & hidden, few)}:
+        hidden |= told
+    nothing = dict.fromkeys(("people", *table.values))
+    return [
+        row | (nothing if number in hidden else {}) | {"suppressed": number in hidden}
+        for number, row in enumerate(rows)
+    ]
+
+
+def _agreeing(rows: list[Row], keys: tuple[str, ...]) -> list[set[int]]:
+    """Return the numbers of the rows that have the same values of some keys."""
+    found: dict[tuple[object, ...], set[int]] = {}
+    for number, row in enumerate(rows):
+        found.setdefault(tuple(row[name] for name in keys), set()).add(number)
+    return list(found.values())
+
+
+def _is_told(hidden: set[int], few: set[int]) -> bool:
+    """Say whether the sum of the rows that a whole hides would tell of one row, or of few people."""
+    return len(hidden) == 1 or (bool(hidden) and hidden <= few)
+
+
+def of_shown_hours(events: DataFrame, hours: list[Row]) -> DataFrame:
+    """Return the events that are counted in rows of `load_hourly` that are shown."""
+    shown = [(row["day"], row["hour"], row["queue"], row["kind"]) for row in hours if not row["suppressed"]]
+    frame = events.sparkSession.createDataFrame(shown, "day date, hour int, queue string, kind string")
+    of_hours = events.withColumn("hour", F.hour("time"))
+    return of_hours.join(F.broadcast(frame), ["day", "hour", "queue", "kind"], "left_semi")
 
 
 def _person() -> Column:
@@ -148,10 +186,11 @@ def _lives(events: DataFrame, days: int) -> DataFrame:
         .agg(
             F.min(F.when(_kind("registered"), F.col("day"))).alias("began"),
             F.max(F.when(_kind("token_died"), F.col("day"))).alias("ended"),
+            F.any_value(_person()).alias("person"),
         )
         .where("ended >= began")
         .groupBy("period", "platform", F.datediff("ended", "began").alias("days"))
-        .agg(F.count("*").alias("tokens"), F.count("*").alias("people"))
+        .agg(F.count("*").alias("tokens"), F.count_distinct("person").alias("people"))
     )
 
 
@@ -160,10 +199,14 @@ def _used(events: DataFrame, days: int) -> DataFrame:
         events.where(_kind("registered", "admitted") & F.col("installation").isNotNull())
         .withColumn("period", _period(days))
         .groupBy("period", "platform", "installation")
-        .agg(F.max(_kind("registered")).alias("registered"), F.max(_kind("admitted")).alias("notified"))
+        .agg(
+            F.max(_kind("registered")).alias("registered"),
+            F.max(_kind("admitted")).alias("notified"),
+            F.any_value(_person()).alias("person"),
+        )
         .where("registered")
         .groupBy("period", "platform", F.when(F.col("notified"), "notified").otherwise("unused").alias("use"))
-        .agg(F.count("*").alias("devices"), F.count("*").alias("people"))
+        .agg(F.count("*").alias("devices"), F.count_distinct("person").alias("people"))
     )
 
 
@@ -207,7 +250,7 @@ TABLES: Final = (
         meaning="The way from message to delivery: events of each kind; deliveries at once and by a retry apart.",
         keys={"day": "date", "stage": "text"},
         values={"events": COUNT},
-        whole=("day",),
+        wholes=(("day",),),
         build=_funnel,
     ),
     Table(
@@ -215,7 +258,7 @@ TABLES: Final = (
         meaning="Events by hour, queue and kind.",
         keys={"day": "date", "hour": "integer", "queue": "text", "kind": "text"},
         values={"events": COUNT},
-        whole=("day", "kind"),
+        wholes=(("day", "kind"), ("day", "queue", "kind")),
         build=_hourly,
     ),
     Table(
@@ -224,7 +267,7 @@ TABLES: Final = (
         " committed (answer), until gorush took the notification (delivery).",
         keys={"day": "date", "what": "text", "queue": "text", "platform": "text"},
         values=dict.fromkeys(("events", "p50_ms", "p95_ms", "p99_ms"), COUNT),
-        whole=("day", "what"),
+        wholes=(("day", "what"),),
         build=_latency,
     ),
     Table(
@@ -232,7 +275,7 @@ TABLES: Final = (
         meaning="What each attempt of deliveries came to: what retries won.",
         keys={"day": "date", "platform": "text", "attempt": "integer", "kind": "text"},
         values={"events": COUNT},
-        whole=("day", "platform", "attempt"),
+        wholes=(("day", "platform", "attempt"), ("day", "platform", "kind"), ("day", "kind")),
         build=_retries,
     ),
     Table(
@@ -240,7 +283,7 @@ TABLES: Final = (
         meaning="Failures by class.",
         keys={"day": "date", "kind": "text", "failure": "text", "platform": "text"},
         values={"events": COUNT},
-        whole=("day", "kind"),
+        wholes=(("day", "kind"), ("day", "kind", "platform")),
         build=_failures,
     ),
     Table(
@@ -248,7 +291,7 @@ TABLES: Final = (
         meaning="Notifications that their receivers did not want.",
         keys={"day": "date", "reason": "text"},
         values={"events": COUNT},
-        whole=("day",),
+        wholes=(("day",),),
         build=_filtered,
     ),
     Table(
@@ -256,7 +299,7 @@ TABLES: Final = (
         meaning="Devices that registered, unregistered, or whose token died.",
         keys={"day": "date", "platform": "text", "kind": "text"},
         values={"devices": COUNT},
-        whole=("day", "kind"),
+        wholes=(("day", "kind"),),
         build=_tokens,
     ),
     Table(
@@ -264,7 +307,7 @@ TABLES: Final = (
         meaning="Days from a device's first registration to the death of its token, within a period of pseudonyms.",
         keys={"period": "date", "platform": "text", "days": "integer"},
         values={"tokens": COUNT},
-        whole=("period", "platform"),
+        wholes=(("period", "platform"),),
         build=_lives,
     ),
     Table(
@@ -272,16 +315,17 @@ TABLES: Final = (
         meaning="Devices that registered in a period of pseudonyms, and whether they were notified or unused.",
         keys={"period": "date", "platform": "text", "use": "text"},
         values={"devices": COUNT},
-        whole=("period", "platform"),
+        wholes=(("period", "platform"),),
         build=_used,
     ),
     Table(
         name="load_weekly",
-        meaning="Load by hour of the week (weekday 0 is Monday), over all days of the report.",
+        meaning="Load by hour of the week (weekday 0 is Monday), over the hours that `load_hourly` shows.",
         keys={"weekday": "integer", "hour": "integer", "queue": "text"},
         values={"messages": COUNT, "days": COUNT, "busiest_minute": COUNT},
-        whole=("weekday", "queue"),
+        wholes=(),
         build=_week,
+        of_shown_hours=True,
     ),
     Table(
         name="unusual_daily",
@@ -289,7 +333,7 @@ TABLES: Final = (
         f" {UNUSUAL_TIMES} times the mean: at most {UNUSUAL_ROWS} a day and kind.",
         keys={"day": "date", "kind": "text", "pseudonym": "text"},
         values={"events": COUNT, "mean": "double precision"},
-        whole=("day",),
+        wholes=(("day",),),
         build=_unusual,
         anonymous=False,
     ),

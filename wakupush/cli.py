@@ -246,13 +246,17 @@ def dev(
     postgres_dsn: Annotated[str | None, typer.Option(help="Connection string of a Postgres database.")] = None,
     redis_url: Annotated[str | None, typer.Option(help="URL of a Redis database.")] = None,
     identity_key: Annotated[
-        Path | None, typer.Option(help="File with the server's private key; a new key unless given.")
+        Path | None,
+        typer.Option(help="File with the server's private key; that of the settings, or a new key, unless given."),
     ] = None,
 ) -> None:
-    """Run the whole server in the foreground until Ctrl-C, on embedded parts unless told otherwise."""
-    from wakupush import devnet
+    """Run the whole server in the foreground until Ctrl-C, on embedded parts unless told otherwise.
+
+    The settings of the environment hold, but for addresses and ports.
+    """
+    from wakupush import devnet, keyfile
     from wakupush.server.identity import NoIdentityError, load_identity
-    from wakupush.settings import Settings
+    from wakupush.settings import SettingsError, load_settings
 
     if missing := devnet.missing_parts():
         _fail(f"dev needs {', '.join(missing)}: install wakupush[devnet]")
@@ -260,11 +264,16 @@ def dev(
     from wakupush.devnet.stack import External
 
     try:
-        key = load_identity(Settings(identity_key_file=identity_key)).private_key if identity_key else None
-    except NoIdentityError as error:
+        settings = load_settings()
+        key = None
+        if identity_key:
+            key = keyfile.read(identity_key)
+        elif settings.identity_key or settings.identity_key_file:
+            key = load_identity(settings).private_key
+    except (SettingsError, keyfile.KeyFileError, NoIdentityError) as error:
         _fail(str(error))
     external = External(waku_url=waku_url, gorush_url=gorush_url, postgres_dsn=postgres_dsn, redis_url=redis_url)
-    sys.exit(devnet_dev.run(external, key))
+    sys.exit(devnet_dev.run(external, key, settings))
 
 
 @app.command()

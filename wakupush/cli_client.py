@@ -43,10 +43,10 @@ class Exit(IntEnum):
     """Exit codes; 2 is a wrong argument or file."""
 
     DONE = 0
-    #: A server refused, or there is nobody to notify.
+    #: A server refused, or a user cannot be notified.
     REFUSED = 1
     USAGE = _USAGE
-    #: Nobody answered in time.
+    #: Nobody answered in time, or it could not be advertised.
     NO_ANSWER = 3
     #: The Waku node cannot be reached, or did not take a message.
     NODE = 4
@@ -111,8 +111,8 @@ def common(
 ) -> None:
     """Register, advertise, ask and send as a client of push notification servers.
 
-    Exits with 0 if all is done, 1 if a server refused or nobody can be notified, 2 for a wrong argument or file, 3 if
-    nobody answered in time, 4 if the node did not do its part, 130 after Ctrl-C.
+    Exits with 0 if all is done, 1 if a server refused or a user cannot be notified, 2 for a wrong argument or file, 3
+    if nobody answered or it could not be advertised in time, 4 if the node did not do its part, 130 after Ctrl-C.
     """
     if not _is_http(node):
         _fail("--node is the URL of a REST API, for example http://127.0.0.1:8645")
@@ -156,28 +156,37 @@ def register(
     device_token: Annotated[str, typer.Option(help="What Apple or Google gave this device.")],
     platform: Annotated[Platform, typer.Option(help="Whose token it is.")] = Platform.FIREBASE,
     apn_topic: Annotated[str, typer.Option(help="Bundle id of the app; for apn.")] = "",
-    contacts_only: Annotated[bool, typer.Option("--contacts-only", help="Only contacts may notify.")] = False,
+    contacts_only: Annotated[
+        bool | None, typer.Option("--contacts-only/--anybody", help="Who may notify; anybody at first.")
+    ] = None,
     contact: Annotated[list[str] | None, typer.Option(help="Public key of a contact; repeatable.")] = None,
     block_chat: Annotated[list[str] | None, typer.Option(help="Chat id; repeatable.")] = None,
     block_user: Annotated[list[str] | None, typer.Option(help="Public key; repeatable.")] = None,
     mute_chat: Annotated[list[str] | None, typer.Option(help="Chat id; repeatable.")] = None,
     mention_chat: Annotated[list[str] | None, typer.Option(help="Chat whose mentions are wanted; repeatable.")] = None,
-    block_mentions: Annotated[bool, typer.Option("--block-mentions", help="No mentions at all.")] = False,
+    block_mentions: Annotated[
+        bool | None, typer.Option("--block-mentions/--allow-mentions", help="Whether there are mentions at all.")
+    ] = None,
     wait: Seconds = 15.0,
 ) -> None:
-    """Register with servers and no others, wait for their answers, and advertise."""
+    """Register with servers and no others, wait for their answers, and advertise.
+
+    Who may notify, and of what, stays as it is unless one of these options is given; then they replace all of it.
+    """
     from wakupush.client.registering import Device, Options
     from wakupush.protocol.registration import TokenType
 
     servers = _keys(server)
+    flags, lists = (contacts_only, block_mentions), (contact, block_chat, block_user, mute_chat, mention_chat)
+    is_given = any(flag is not None for flag in flags) or any(lists)
     options = Options(
-        contacts_only=contacts_only,
+        contacts_only=bool(contacts_only),
         contacts=_keys(contact or ()),
         blocked_chats=tuple(block_chat or ()),
         blocked_users=_keys(block_user or ()),
         muted_chats=tuple(mute_chat or ()),
         mention_chats=tuple(mention_chat or ()),
-        block_mentions=block_mentions,
+        block_mentions=bool(block_mentions),
     )
     token_type = {Platform.APN: TokenType.APN, Platform.FIREBASE: TokenType.FIREBASE}[platform]
     try:
@@ -186,7 +195,7 @@ def register(
         _fail(str(error))
 
     async def work(session: _Session) -> Exit:
-        session.client.enable_receiving(device, servers, options)
+        session.client.enable_receiving(device, servers, options if is_given else None)
         session.client.try_again()
         return await _settle(session, wait)
 
@@ -310,10 +319,12 @@ def send(
                 for each in targets
             ],
         )
+        notified = {each.user for each in targets}
+        unknown = [user for user in keys if session.client.acquaintance(user).user not in notified]
+        if unknown:
+            _complain(f"no server tells of a device of {', '.join(map(str, unknown))}")
+            return Exit.REFUSED if session.unsent is None else Exit.NO_ANSWER
         results = {each.result for each in targets}
-        if not targets:
-            _complain("no device of these users is known to any server")
-            return Exit.REFUSED
         if results == {Result.ACCEPTED}:
             return Exit.DONE
         return Exit.NO_ANSWER if results <= {Result.ACCEPTED, Result.FAILED} else Exit.REFUSED
@@ -372,12 +383,14 @@ async def _settle(session: _Session, seconds: float) -> Exit:
     from wakupush.client.registering import Status
 
     is_settled = await session.client.settled(seconds)
-    await session.client.advertised(seconds)
+    is_advertised = await session.client.advertised(seconds)
     enrolments = session.client.registration.enrolments
     _show(session.common, [_enrolment(each) for each in enrolments])
     if any(each.status is Status.REFUSED for each in enrolments):
         return Exit.REFUSED
-    return Exit.DONE if is_settled else Exit.NO_ANSWER
+    if not is_advertised:
+        _complain("it could not be advertised in time")
+    return Exit.DONE if is_settled and is_advertised else Exit.NO_ANSWER
 
 
 def _run(
@@ -392,6 +405,7 @@ def _run(
 
     from wakupush import keyfile
     from wakupush.client.documents import UnreadableError
+    from wakupush.client.storage import InUseError
     from wakupush.waku.errors import NodeError
 
     structlog.configure(
@@ -407,7 +421,7 @@ def _run(
         _fail(str(error))
     except BrokenPipeError:
         raise  # nobody reads what is printed: typer ends without a word
-    except (OSError, sqlite3.Error, UnreadableError) as error:
+    except (OSError, sqlite3.Error, InUseError, UnreadableError) as error:
         _fail(f"the state cannot be used: {error}")
     except NodeError as error:
         _complain(f"the node at {common.node} did not do its part: {error}")
@@ -436,7 +450,7 @@ async def _with_client(
                 transport,
                 file.account(str(key.public_key)),
                 Config(anonymous=common.anonymous),
-                history=exits.enter_context(History(common.node, common.shard)),
+                history=History(common.node, common.shard),
                 on_event=session.happened,
             )
         except ValueError as error:
@@ -471,7 +485,8 @@ def _enrolment(each: Enrolment) -> dict[str, Any]:
 
 
 def _ways(known: Sequence[Acquaintance], since: float = 0.0) -> list[dict[str, Any]]:
-    """Return the ways to notify users that were learned since a time and lead somewhere, without the tokens."""
+    """Return the ways to notify users that were learned since a time and may be used, without the tokens."""
+    now = time.time()
     return [
         {
             "user": str(each.user),
@@ -480,8 +495,8 @@ def _ways(known: Sequence[Acquaintance], since: float = 0.0) -> list[dict[str, A
             "version": way.version,
         }
         for each in known
-        for way in each.ways
-        if way.access_token and way.learned_at >= since
+        for way in each.usable(now)
+        if way.learned_at >= since
     ]
 
 
@@ -499,7 +514,7 @@ def _show_event(common: _Common, event: Event) -> None:
         case Unsent(error):
             rows = [{"event": "unsent", "error": error}]
     for row in rows:
-        text = json.dumps(row) if common.as_json else "  ".join(f"{name} {value}" for name, value in row.items())
+        text = json.dumps(row) if common.as_json else "  ".join(f"{name} {_text(value)}" for name, value in row.items())
         print(text, flush=True)  # noqa: T201 - what the command is for
 
 
@@ -510,13 +525,21 @@ def _show(common: _Common, rows: Sequence[Mapping[str, Any]]) -> None:
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     # One below the other: keys are long, and nobody is helped by half of one.
     for row in rows:
         table = Table.grid(padding=(0, 2))
         for name, value in row.items():
-            table.add_row(name, "" if value is None else str(value))
+            table.add_row(name, Text(_text(value)))
         Console(highlight=False, width=200).print(table)
+
+
+def _text(value: object) -> str:
+    """Return what may be shown of a value: what strangers wrote must not steer the terminal."""
+    from wakupush.waku.rest import printable
+
+    return "" if value is None else printable(str(value))
 
 
 def _is_http(url: str) -> bool:

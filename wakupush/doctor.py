@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import httpx2
 import psycopg
-from redis import RedisError
+from redis import RedisError, ResponseError
 
 from ingest.reconcile import stores_of
 from wakupush.connections import open_redis
@@ -27,6 +27,8 @@ from wakupush.waku.store_codec import Query
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from redis import Redis
 
     from wakupush.settings import Settings
 
@@ -94,8 +96,10 @@ def _node(settings: Settings) -> Iterator[Finding]:
         yield Finding(Level.WARNING, part, f"it says {health.state}: wait, or look at its peers")
     answer = _get(f"{settings.waku.url}/health")
     if answer is not None and "date" in answer.headers:
-        node_time = parsedate_to_datetime(answer.headers["date"]).timestamp()
-        yield _clock(part, node_time)
+        try:
+            yield _clock(part, parsedate_to_datetime(answer.headers["date"]).timestamp())
+        except ValueError:
+            yield Finding(Level.WARNING, part, "it answers with a date that is none: see that its clock is right")
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
@@ -158,19 +162,41 @@ def _gorush(settings: Settings) -> Iterator[Finding]:
         yield Finding(Level.OK, part, "sync mode, local queue, no retries of its own")
 
 
+#: What Redis' configuration is asked for.
+_REDIS_TELLS = ("maxmemory-policy", "maxmemory", "appendonly")
+
+
 def _redis(settings: Settings) -> Iterator[Finding]:
     part = "Redis"
     try:
         with open_redis(settings.redis) as redis:
-            config = {
-                name: redis.config_get(name)[name] for name in ("maxmemory-policy", "maxmemory", "appendonly", "save")
-            }
             seconds, micros = redis.time()
+            config = _redis_config(redis)
     except SettingsError as error:
         yield Finding(Level.FAULT, part, str(error))
         return
     except RedisError as error:
         yield Finding(Level.FAULT, part, f"no Redis answers at WAKUPUSH_REDIS__URL ({type(error).__name__})")
+        return
+    yield from _keeps_queues(part, config)
+    yield _clock(part, seconds + micros / 1e6)
+
+
+def _redis_config(redis: Redis) -> dict[str, str | None]:
+    """Return what Redis tells of its configuration; managed ones forbid the question, or answer it with nothing."""
+    try:
+        return {name: redis.config_get(name).get(name) for name in _REDIS_TELLS}
+    except ResponseError:
+        return dict.fromkeys(_REDIS_TELLS)
+
+
+def _keeps_queues(part: str, config: dict[str, str | None]) -> Iterator[Finding]:
+    if None in config.values():
+        yield Finding(
+            Level.WARNING,
+            part,
+            "it does not show its configuration: see that maxmemory-policy is noeviction and persistence on",
+        )
         return
     if config["maxmemory"] != "0" and config["maxmemory-policy"] != "noeviction":
         text = f"maxmemory-policy is {config['maxmemory-policy']}: it throws away queued messages; set noeviction"
@@ -183,7 +209,6 @@ def _redis(settings: Settings) -> Iterator[Finding]:
         )
     else:
         yield Finding(Level.OK, part, "it answers, and its queues survive a restart")
-    yield _clock(part, seconds + micros / 1e6)
 
 
 def _postgres(settings: Settings) -> Iterator[Finding]:

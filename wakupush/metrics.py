@@ -99,9 +99,8 @@ TASK_EVENTS_LOST: Final = Counter(
 )
 BREAKER_STATE: Final = Gauge(
     "wakupush_breaker_state",
-    "The circuit breaker of a platform, as last read: 0 closed, 1 probing, 2 open.",
+    "The circuit breaker of a platform, as the schedule last read it: 0 closed, 1 probing, 2 open.",
     ["platform"],
-    multiprocess_mode="mostrecent",
 )
 BREAKER_OPENED: Final = Counter("wakupush_breaker_opened", "Times that a circuit breaker opened.", ["platform"])
 BREAKER_FAILED: Final = Counter(

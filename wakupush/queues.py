@@ -94,6 +94,12 @@ def decode_entry(value: dict[str, Any]) -> Entry:
     )
 
 
+def _tls(settings: Settings) -> dict[str, str] | None:
+    # kombu trusts every certificate unless it is told otherwise; what the URL says about them comes before this.
+    is_tls = settings.redis.url.get_secret_value().startswith("rediss:")
+    return {"ssl_cert_reqs": "required"} if is_tls else None
+
+
 def celery_app(settings: Settings) -> Celery:
     """Return a Celery application that can send every task and runs none yet."""
     app = Celery("wakupush", broker=settings.redis.url.get_secret_value(), set_as_current=False)
@@ -120,6 +126,7 @@ def celery_app(settings: Settings) -> Celery:
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         broker_connection_timeout=settings.redis.timeout,
+        broker_use_ssl=_tls(settings),
         broker_transport_options={
             "visibility_timeout": VISIBILITY_TIMEOUT_SECONDS,
             "unacked_restore_interval": 10,

@@ -166,6 +166,8 @@ class WorkerSettings(Group):
     """Times that a message which fails by itself is handled before it is put into quarantine."""
     key_derivations_per_task: Count = 8
     """Keys of query topics (12-25 ms each) that one task derives at most; what is left goes to the end of the queue."""
+    bytes_per_task: Count = 16_000_000
+    """Bytes of answers to queries and of segments that one task loads; above it its messages are handled one by one."""
     http_port: int = -1
     """Port of /healthz, /readyz and /metrics of a worker or beat; 0 picks a free one, -1 opens none."""
 
@@ -243,6 +245,8 @@ class LimitSettings(Group):
 
     query_keys: Annotated[int, Field(ge=1000)] = 1000
     """Keys in a query."""
+    answer_bytes: Count = 4_000_000
+    """Bytes of what is known of the users that a query asks for."""
     request_items: Annotated[int, Field(ge=100)] = 200
     """Items in a push request."""
     installations_per_key: Count = 50
@@ -251,16 +255,18 @@ class LimitSettings(Group):
     """Items in a list of a registration."""
     list_item_bytes: Count = 256
     """Bytes of an item in a list of a registration."""
+    registration_bytes: Count = 1_000_000
+    """Bytes of a registration, as protobuf: 15,000 contacts and chats in all."""
     text_bytes: Count = 4096
     """Bytes of a device token, an APN topic or an access token."""
     segments: Count = 100
     """Segments of one message."""
     segments_per_signer: Count = 200
-    """Segments that are kept of one signer, whose messages are not complete yet."""
+    """Segments that are kept of one signer, whose messages are not complete yet; above it the oldest are dropped."""
     segment_bytes_per_signer: Count = 8_000_000
-    """Bytes of these segments."""
+    """Bytes of these segments, and of one message in segments."""
     segments_kept: Count = 10_000
-    """Segments that are kept of everybody."""
+    """Segments that are kept of everybody; above it the oldest are dropped."""
     segment_bytes_kept: Count = 256_000_000
     """Bytes of these segments."""
     first_registrations_per_minute: Count = 100_000
@@ -278,8 +284,8 @@ class RetentionSettings(Group):
 
     ledger: Seconds = 2 * 86_400.0
     """Seconds for which hashes of processed messages are kept."""
-    segments: Seconds = 600.0
-    """The same for segments of messages that are not complete."""
+    segments: Seconds = 86_400.0
+    """The same for segments of messages that are not complete; what reconcile brings later than this completes none."""
     admitted_requests: Seconds = 30 * 86_400.0
     """The same for ids of admitted push requests."""
     deliveries: Seconds = 86_400.0
@@ -291,7 +297,7 @@ class RetentionSettings(Group):
     answers: Seconds = 600.0
     """The same for answers that could not be published."""
     lake: Seconds = 400 * 86_400.0
-    """The same for the event lake, in whole days."""
+    """The same for the event lake and the reports made of it, in whole days."""
 
 
 class PipelineSettings(Group):
@@ -326,7 +332,7 @@ class PipelineSettings(Group):
     shuffle_partitions: Count = 8
     """Parts that Spark shuffles in; four for each core of a large cluster."""
 
-    @field_validator("lake", "keys", "reports")
+    @field_validator("lake", "keys", "archive", "reports")
     @classmethod
     def _is_a_folder(cls, folder: Path) -> Path:
         # Without this, s3a://bucket would be a folder of that name.

@@ -1,12 +1,14 @@
 """The query topics that the server listens to: a Redis set, which ingest reads and the registration workers fill.
 
-A marker that carries Redis' run id says that the set is complete; after a restart, a wipe or a restore it does not fit
-any more, and the set is filled again from Postgres. Topics that nobody needs any more do no harm.
+A marker says that the set is complete. It carries Redis' run id, which a restart changes, and a random id that a wipe
+takes away: after either, or a restore, it does not fit any more, also if that happened while the set was being filled.
+Then it is filled again from Postgres. Topics that nobody needs any more do no harm.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
+from uuid import uuid4
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -14,7 +16,9 @@ if TYPE_CHECKING:
     from redis import Redis
 
 KEY: Final = "wakupush:watched"
-MARKER: Final = "wakupush:watched:complete"
+MARKER: Final = "wakupush:watched:filled"
+#: An id of the data, from one wipe to the next.
+LIFE: Final = "wakupush:watched:life"
 
 
 def add(redis: Redis, topics: Collection[bytes]) -> None:
@@ -39,15 +43,21 @@ def among(redis: Redis, topics: Sequence[bytes]) -> set[bytes]:
 
 def is_complete(redis: Redis) -> bool:
     """Say whether the set holds every topic that it should."""
-    return redis.get(MARKER) == run_id(redis)
+    marker, life = cast("list[bytes | None]", redis.mget(MARKER, LIFE))
+    return life is not None and marker == _mark(redis, life)
 
 
-def mark_complete(redis: Redis, run_id: bytes) -> None:
-    """Say that the set is complete, as of the Redis with this run id."""
-    redis.set(MARKER, run_id)
+def begin_filling(redis: Redis) -> bytes:
+    """Return the mark of a set that is filled from now on; all who fill it at the same time have the same."""
+    redis.set(LIFE, uuid4().hex, nx=True)
+    return _mark(redis, cast("bytes | None", redis.get(LIFE)) or b"")
 
 
-def run_id(redis: Redis) -> bytes:
-    """Return the id of this run of Redis, which changes with each start."""
+def mark_complete(redis: Redis, mark: bytes) -> None:
+    """Say that the set is complete, unless Redis was started anew or wiped since `begin_filling` returned this mark."""
+    redis.set(MARKER, mark)
+
+
+def _mark(redis: Redis, life: bytes) -> bytes:
     info = cast("dict[str, str]", redis.info("server"))
-    return info["run_id"].encode()
+    return b"%b %b" % (info["run_id"].encode(), life)

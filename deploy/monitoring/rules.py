@@ -166,6 +166,16 @@ ALERTS = (
         WARNING,
         "Calls of gorush's feedback webhook come to nothing ({{ $labels.result }}).",
     ),
+    # The pipeline.
+    Alert(
+        "WakupushExportStopped",
+        # Of kube-state-metrics; a job that never succeeded has no time of its last success.
+        'time() - max by (namespace, cronjob) (kube_cronjob_status_last_successful_time{cronjob=~".*wakupush.*-export"}'
+        ' or kube_cronjob_created{cronjob=~".*wakupush.*-export"}) > 86400',
+        "15m",
+        WARNING,
+        "{{ $labels.cronjob }} has exported no events for {{ $value | humanizeDuration }}; retention deletes them.",
+    ),
     # Messages and answers.
     Alert(
         "WakupushMessagesQuarantined",

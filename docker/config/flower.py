@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import ssl
 import sys
 from typing import TYPE_CHECKING
 
+from celery import current_app
 from flower.views.monitor import Healthcheck, Metrics
+from kombu.utils.url import parse_url
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -21,6 +24,11 @@ if TYPE_CHECKING:
 
 if not os.environ.get("FLOWER_BASIC_AUTH"):
     sys.exit("FLOWER_BASIC_AUTH is missing: user:password, several with commas in between")
+
+broker = os.environ.get("CELERY_BROKER_URL", "")
+if broker.startswith("rediss:"):
+    # Celery trusts every certificate unless it is told otherwise, and Flower's own client does not read the URL.
+    current_app.conf.broker_use_ssl = {"ssl_cert_reqs": ssl.CERT_REQUIRED} | parse_url(broker).get("ssl", {})
 
 #: It shows, and controls no worker.
 read_only = True

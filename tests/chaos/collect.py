@@ -85,7 +85,11 @@ _READERS = {
 def pushes(stack: Stack) -> tuple[Pushed, ...]:
     """Return the attempts in gorush's log."""
     return tuple(
-        Pushed(delivery_key=entry["notification"].get("notif_id", ""), outcome=entry["outcome"], at=entry["at"])
+        Pushed(
+            delivery_key=entry["notification"].get("notif_id", "").partition("-")[0],
+            outcome=entry["outcome"],
+            at=entry["at"],
+        )
         for entry in _log(stack.gorush_url)
     )
 

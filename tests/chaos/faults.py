@@ -190,6 +190,9 @@ def _node(name: str, lasts: tuple[float, float], **fields: object) -> Fault:
     return Fault(name, "node", partial(_spoiled, "node", _RELAY | fields), lasts)
 
 
+#: Seconds of faults that begin when the mixed ones do.
+LONG = 120.0
+
 FAULTS: tuple[Fault, ...] = (
     *(
         fault
@@ -226,6 +229,7 @@ FAULTS: tuple[Fault, ...] = (
     _gorush("gorush closes in mid answer", (1, 3), kind="close"),
     _gorush("gorush answers half of its JSON", (1, 3), kind="garbage"),
     _gorush(LOST_LOG, (2, 5), kind="drop_logs"),
+    Fault("gorush is down for minutes", "gorush", partial(_killed, "gorush"), (LONG, 150), kills=1),
     Fault("everything is restarted in turn", "rollout", _rolling_restart, (0, 1)),
 )
 #: A rolling restart meets every process of the server.
@@ -242,19 +246,26 @@ def schedule(random: Random, faults: tuple[Fault, ...], seconds: float, *, pause
         faults: to choose from.
         seconds: when the last one is over at the latest, as far as we decide.
         pause: mean time in seconds between the beginnings of two that are mixed.
-        alone: whether each happens alone first, as far as half of the time lets it.
+        alone: whether each happens alone first, as far as half of the time lets it. Long ones begin together with the
+            mixed ones.
     """
     planned: list[Planned] = []
     now = REST
-    for fault in random.sample(faults, len(faults)) if alone else ():
+    short = [fault for fault in faults if fault.seconds[0] < LONG]
+    for fault in random.sample(short, len(short)) if alone else ():
         lasts = random.uniform(*fault.seconds)
         if now + lasts > seconds / 2 and planned:
             continue
         planned.append(Planned(now, fault, lasts, random.getrandbits(32)))
         now += lasts + REST
     free: dict[str, float] = {}
+    for fault in faults:
+        if fault not in short and now + fault.seconds[1] <= seconds:
+            lasts = random.uniform(*fault.seconds)
+            planned.append(Planned(now, fault, lasts, random.getrandbits(32)))
+            free |= dict.fromkeys(_parts(fault), now + lasts + REST)
     while (now := now + random.uniform(0.2, 1.8) * pause) < seconds:
-        choice = [it for it in faults if all(free.get(part, 0) <= now for part in _parts(it))]
+        choice = [it for it in short if all(free.get(part, 0) <= now for part in _parts(it))]
         choice = [it for it in choice if now + it.seconds[1] <= seconds]
         if choice:
             fault = random.choices(choice, weights=[it.weight for it in choice])[0]

@@ -27,7 +27,7 @@ class Fate(StrEnum):
 class Notified:
     """One item of a push request."""
 
-    #: Identity of the notification, hex; gorush's ``notif_id``.
+    #: Identity of the notification, hex; gorush's ``notif_id`` has an attempt besides.
     delivery_key: str
     #: Of the receiver, hex.
     key_hash: str

@@ -47,6 +47,8 @@ SETTINGS = {
     "WAKUPUSH_BREAKER__PROBES": "20",
     "WAKUPUSH_INGEST__CLAIM_TTL": "30",
 }
+#: Seconds by which the clock of the machine that ingest runs on may be wrong.
+CLOCKS = (-20.0, 20.0)
 #: Seconds around its own time that the node archives messages of: clients' clocks are wrong, and faults take time.
 ARCHIVE_WINDOW = 120
 #: Unread messages that the node keeps, few enough to overflow; nwaku's own default is 50.
@@ -76,6 +78,11 @@ class Options:
     settings: dict[str, str] = field(default_factory=dict)
     worker_module: str = "wakupush"
 
+    @property
+    def clock(self) -> float:
+        """Seconds by which the clock of ingest is wrong."""
+        return Random(self.seed).choice(CLOCKS)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
@@ -101,8 +108,9 @@ def run(options: Options, directory: Path, say: Callable[[str], None] = lambda _
         directory,
         fsync=False,
         concurrency=options.concurrency,
-        settings=SETTINGS | options.settings,
+        settings=SETTINGS | options.settings | {"CHAOS_CLOCK": str(options.clock)},
         worker_module=options.worker_module,
+        ingest_module="chaos.wrong_clock",
         node_options=(
             *("--archive-window", str(ARCHIVE_WINDOW), "--archive-file", str(directory / "archive.sqlite")),
             *("--cache-capacity", str(CACHE_CAPACITY), "--log-file", str(directory / "waku.jsonl")),
@@ -292,6 +300,7 @@ def main() -> None:
         alone=True,
     )
     console.print(f"seed {given.seed}: {given.messages} messages in {given.minutes:g} minutes")
+    console.print(f"ingest's clock is wrong by {options.clock:+g} s")
     with open_directory(given.keep) as directory:
         outcome = run(options, directory, say=lambda text: console.print(text, markup=False, style="dim"))
     console.print(figures.table(outcome))

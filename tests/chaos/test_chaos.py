@@ -11,7 +11,7 @@ from chaos.run import Options, open_directory, run
 
 #: A run of a minute has no time for faults that are longer.
 SHORT = tuple(fault for fault in FAULTS if fault.seconds[1] <= 10)
-#: Shorter than those of a full run; a lease covers both time-outs of gorush, storing the outcome (20 s), and some work.
+#: Shorter than those of a full run; a lease covers a post, storing its outcome (20 s), and some work.
 SETTINGS = {
     "WAKUPUSH_GORUSH__CONNECT_TIMEOUT": "1",
     "WAKUPUSH_GORUSH__TIMEOUT": "3",

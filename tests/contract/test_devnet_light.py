@@ -105,7 +105,7 @@ def test_messages_read_as_recorded(name, client, node):
     for message in recording.answer:
         # As they were published: what is not there was not given.
         given = {key: value for key, value in message.items() if value is not None}
-        client.post("/lightpush/v1/message", json={"pubsubTopic": SHARD, "message": given}).raise_for_status()
+        client.post(f"/relay/v1/messages/{quoted(SHARD)}", json=given).raise_for_status()
     answer = send(client, recording)
     assert (answer.status_code, answer.text) == (recording.status, body(recording))
     assert send(client, recording).json() == []
@@ -144,6 +144,18 @@ def test_one_request_a_second(client):
     answer = send(client, second)
     assert (answer.status_code, answer.text) == (second.status, body(second))
     wait_until(lambda: send(client, second).status_code == 200, timeout=3, interval=0.2, what="a second later")
+
+
+def test_one_message_a_second(client):
+    def push():
+        message = {"payload": "aGk=", "contentTopic": TOPIC, "timestamp": time.time_ns()}
+        return client.post("/lightpush/v1/message", json={"pubsubTopic": SHARD, "message": message})
+
+    assert push().status_code == 200
+    refused = push()
+    # As a go-waku 0.10.0 said it.
+    assert (refused.status_code, refused.text) == (503, "lightpush errorexceeds the rate limit")
+    wait_until(lambda: push().status_code == 200, timeout=3, interval=0.2, what="a second later")
 
 
 def test_unsubscribing_what_is_unknown(client):

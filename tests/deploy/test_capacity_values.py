@@ -4,7 +4,7 @@ import math
 
 import pytest
 import yaml
-from chart import VALUES, NotRendered, need, objects, render
+from chart import CHART, VALUES, NotRendered, need, objects, render
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: install wakupush[pipeline]")
 need("helm")
@@ -69,7 +69,8 @@ def test_pools_have_the_replicas_of_the_busiest_hour_where_nothing_scales_them(v
 
 def test_without_its_place_in_gorush_the_plan_is_refused(values, tmp_path):
     changed = yaml.safe_load(values(90).read_text())
-    assert changed.pop("gorush")["queueNum"] > capacity.GORUSH_QUEUE
+    chart = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert changed.pop("gorush")["queueNum"] > capacity.GORUSH_QUEUE == chart["gorush"]["queueNum"]
     path = tmp_path / "without.yaml"
     path.write_text(yaml.safe_dump(changed))
     with pytest.raises(NotRendered, match="queueNum"):

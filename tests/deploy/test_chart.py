@@ -4,6 +4,7 @@ import difflib
 import json
 import re
 import shutil
+import subprocess
 
 import jsonschema
 import kubernetes_validate
@@ -13,6 +14,7 @@ from chart import (
     CHART,
     GOLDEN,
     KUBERNETES,
+    ROOT,
     VALUES,
     NotRendered,
     documented_values,
@@ -29,10 +31,13 @@ from prometheus_client import Counter, Gauge, Histogram
 from schemas import SPECS, schema
 
 from wakupush import metrics
+from wakupush.queues import QUEUES
+from wakupush.settings import Settings
 
 need("helm")
 
 MINIMAL = VALUES["minimal"]
+DEPLOYMENT = ROOT / "docs" / "deployment.md"
 
 
 def test_helm_is_installed():
@@ -167,6 +172,21 @@ def test_what_is_switched_off_is_not_there(component):
     assert len(left) > 8
 
 
+def test_nothing_writes_while_a_database_is_restored():
+    """By the command of docs/deployment.md, whose braces are the shell's."""
+    [command] = re.findall(r"helm upgrade (wakupush [^\n]+--reuse-values(?:[^\n]+\\\n)*[^\n]+)", DEPLOYMENT.read_text())
+    shell = subprocess.run(["bash", "-c", f"printf '%s\\n' {command}"], capture_output=True, text=True, check=True)
+    options = shell.stdout.split()
+    assert "--no-hooks" in options
+    rendered = objects(VALUES["keda"], "--no-hooks", *(each for each in options if each.startswith("--set=")))
+    jobs = [each["spec"]["suspend"] for each in rendered if each["kind"] == "CronJob"]
+    assert jobs
+    assert all(jobs)
+    running = {each["metadata"]["name"] for each, _ in pod_specs(rendered) if each["kind"] != "CronJob"}
+    assert running == {"wakupush-exporter", "wakupush-flower"}
+    assert "ScaledObject" not in {each["kind"] for each in rendered}
+
+
 def test_a_component_may_be_placed_by_itself():
     options = [
         "--set",
@@ -223,8 +243,27 @@ def test_dispatch_is_capped_by_gorush():
         for each in objects(VALUES["keda"])
         if (each["kind"], each["metadata"]["name"]) == ("ScaledObject", "wakupush-dispatch")
     )
-    # Two processes in each pod, 8 posts (settings.gorush.concurrency) of 50 notifications in each.
-    assert spec["maxReplicaCount"] * 2 * 8 * 50 <= 8192
+    # Three more come and go; each has two processes, those 8 posts (settings.gorush.concurrency) of 50 notifications.
+    assert (spec["maxReplicaCount"] + 3) * 2 * 8 * 50 <= 16384
+
+
+@pytest.mark.parametrize("mode", ["none", "keda"])
+def test_the_bundled_postgres_takes_the_connections_of_all(mode):
+    rendered = objects(VALUES["trial"], "--set", f"autoscaling.mode={mode}")
+    pods = {
+        each["metadata"]["name"]: each["spec"].get("maxReplicaCount") or each["spec"]["replicas"]
+        for kind in ("Deployment", "ScaledObject")
+        for each in rendered
+        if each["kind"] == kind and (kind == "ScaledObject" or "replicas" in each["spec"])
+    }
+    pools = sum(pods[f"wakupush-{pool}"] + (1 if mode == "none" else 3) for pool in QUEUES)
+    others = sum(pods[f"wakupush-{name}"] + 1 for name in ("reconcile", "beat", "feedback", "exporter"))
+    needed = (2 * pools + others) * Settings.model_fields["postgres"].default.pool_size
+    [args] = [
+        spec["containers"][0]["args"] for each, spec in pod_specs(rendered) if "postgres" in str(each["metadata"])
+    ]
+    assert args[:2] == ["postgres", "-c"]
+    assert int(args[2].removeprefix("max_connections=")) >= needed + 10 > 100
 
 
 REFUSED = {
@@ -278,12 +317,16 @@ REFUSED = {
         "settings.waku.shards are of several clusters",
     ),
     "more posts than gorush holds": (
-        ["--set", "components.dispatch.replicas=6"],
-        "6 pods x 2 processes x 16 posts x 50 notifications are 9600, above gorush.queueNum (8192)",
+        ["--set", "components.dispatch.replicas=10"],
+        "x 2 processes x 16 posts x 50 notifications are 17600, above gorush.queueNum (16384)",
+    ),
+    "more posts than a gorush of one's own holds": (
+        ["--set", "gorush.queueNum=8192,components.dispatch.replicas=5"],
+        "core.queue_num of a gorush of your own",
     ),
     "scaling past gorush": (
-        ["--set", "autoscaling.mode=hpa,components.dispatch.autoscaling.maxReplicas=50"],
-        "above gorush.queueNum",
+        ["--set", "autoscaling.mode=hpa,components.dispatch.autoscaling.maxReplicas=8"],
+        "11 pods (with those that come and go)",
     ),
     "KEDA without numbers": (["--set", "autoscaling.mode=keda"], "autoscaling.mode is keda, which needs"),
     "KEDA without the exporter": (

@@ -22,8 +22,10 @@ need("compose-spec")
 
 VARIABLES = dict.fromkeys(needed(), "x" * 16) | {"WAKUPUSH_USER": "10001:10001"}
 SERVICES = filled(VARIABLES)["services"]
+#: What prepare.sh makes.
+MADE = ("./secrets", "./pipeline")
 #: What runs to its end.
-ONCE = {"migrate", "tools"}
+ONCE = {"migrate", "tools", "pipeline"}
 OURS = {name for name, service in SERVICES.items() if service["image"].startswith("wakupush")}
 
 
@@ -64,7 +66,8 @@ def test_everything_that_is_named_exists():
     used = {kind: set() for kind in ("networks", "volumes", "secrets")}
     for service in content["services"].values():
         used["networks"] |= set(service["networks"])
-        used["volumes"] |= {each["source"] for each in service.get("volumes", []) if each["type"] == "volume"}
+        volumes = [each for each in service.get("volumes", []) if each["type"] == "volume"]
+        used["volumes"] |= {each["source"] for each in volumes if "source" in each}
         used["secrets"] |= {each["source"] for each in service.get("secrets", [])}
         assert service.get("depends_on", {}).keys() <= content["services"].keys()
     for kind, names in used.items():
@@ -103,6 +106,8 @@ def test_prepare_writes_all_that_is_needed_once(tmp_path):
     assert all(len(secret) >= 48 for secret in secrets)
     for file in (tmp_path / ".env", tmp_path / "secrets" / "identity.key"):
         assert file.stat().st_mode & 0o077 == 0
+    written = {f"./{folder.relative_to(tmp_path)}" for folder in (tmp_path / "pipeline").iterdir()}
+    assert written == {each["source"] for each in SERVICES["pipeline"]["volumes"] if each["type"] == "bind"}
     before = (tmp_path / ".env").read_text()
     again = prepare(tmp_path)
     assert again.returncode == 1
@@ -110,6 +115,7 @@ def test_prepare_writes_all_that_is_needed_once(tmp_path):
     assert (tmp_path / ".env").read_text() == before
     assert "\ndocker/.env\n" in (ROOT / ".gitignore").read_text()
     assert "\ndocker/secrets/\n" in (ROOT / ".gitignore").read_text()
+    assert "\ndocker/pipeline/\n" in (ROOT / ".gitignore").read_text()
 
 
 def test_prepare_makes_the_key_with_the_image(tmp_path):
@@ -168,6 +174,16 @@ def test_grace_periods_are_longer_than_the_longest_task():
     assert grace("dispatch") >= Settings.model_fields["delivery"].default.lease + 30
 
 
+def test_gorush_holds_what_the_documented_most_processes_post():
+    settings = Settings.model_fields["gorush"].default
+    queue = yaml.safe_load((FILE.parent / "config" / "gorush.yml").read_text())["core"]["queue_num"]
+    [most, each] = re.search(
+        r"of dispatch at most (\d+), .* (\d+) for each", (ROOT / "docs" / "deployment.md").read_text()
+    ).groups()
+    assert int(each) == settings.concurrency * settings.batch_size
+    assert int(most) == queue // int(each)
+
+
 def test_only_workers_hold_the_key():
     assert {name for name, service in SERVICES.items() if service.get("secrets")} == {*QUEUES, "tools"}
 
@@ -198,10 +214,15 @@ def test_prometheus_asks_every_process():
     assert all("metrics" in SERVICES[name]["networks"] for name in names)
 
 
+def test_the_documented_command_pins_all_that_is_not_built_here():
+    [names] = re.findall(r"--lock-image-digests -o \S+ (.*)", (ROOT / "docs" / "deployment.md").read_text())
+    assert set(names.split()) == SERVICES.keys() - OURS
+
+
 def test_mounted_files_exist():
     for service in SERVICES.values():
         for volume in service.get("volumes", []):
-            if volume["type"] == "bind" and not volume["source"].startswith("./secrets"):
+            if volume["type"] == "bind" and not volume["source"].startswith(MADE):
                 assert (FILE.parent / volume["source"]).exists(), volume["source"]
 
 

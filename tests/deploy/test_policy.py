@@ -112,6 +112,14 @@ def test_pods_live_longer_than_their_longest_task(name):
 
 
 @SETS
+def test_what_runs_to_its_end_has_a_deadline(name):
+    jobs = [each["spec"] for each in objects(VALUES[name]) if each["kind"] in {"Job", "CronJob"}]
+    assert jobs
+    for spec in jobs:
+        assert spec.get("jobTemplate", {"spec": spec})["spec"]["activeDeadlineSeconds"] >= 60
+
+
+@SETS
 def test_pods_spread(name):
     for each, spec in pod_specs(objects(VALUES[name])):
         if each["kind"] == "Deployment":
@@ -140,21 +148,26 @@ def test_only_workers_hold_the_key(name):
         assert "WAKUPUSH_IDENTITY_KEY" not in used
 
 
+#: What each command of the pipeline has; the keys of pseudonyms are the export's alone.
+VOLUMES = {"export": {"lake", "keys"}, "report": {"lake", "reports"}, "fetch-archive": {"archive"}}
+
+
 @pytest.mark.parametrize("name", ["hpa", "keda"])
-def test_only_the_export_has_the_keys_of_pseudonyms(name):
+def test_jobs_of_the_pipeline_have_the_volumes_that_they_need(name):
     claims = {each["metadata"]["name"] for each in objects(VALUES[name]) if each["kind"] == "PersistentVolumeClaim"}
     jobs = [(each, spec) for each, spec in pod_specs(objects(VALUES[name])) if each["kind"] == "CronJob"]
     assert jobs
+    used = set()
     for _, spec in jobs:
         [container] = spec["containers"]
         mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
         env = {entry["name"]: entry.get("value") for entry in container["env"]}
-        writes = container["args"] == ["pipeline", "export"]
-        assert mounted.keys() == {"tmp", "lake", "reports"} | ({"keys"} if writes else set())
+        assert mounted.keys() == {"tmp"} | VOLUMES[container["args"][1]]
         for volume in mounted.keys() - {"tmp"}:
             assert env[f"WAKUPUSH_PIPELINE__{volume.upper()}"] == mounted[volume]
-        used = [volume["persistentVolumeClaim"]["claimName"] for volume in spec["volumes"] if volume["name"] != "tmp"]
-        assert set(used) <= claims | {"lake"}, "a claim that exists, or one that is made"
+        used |= {volume["persistentVolumeClaim"]["claimName"] for volume in spec["volumes"] if volume["name"] != "tmp"}
+    # A claim that exists, or one that is made; none is made for nothing, which `helm --wait` would wait for.
+    assert claims == used - {"lake"} if name == "keda" else used
 
 
 @SETS
@@ -227,6 +240,16 @@ def test_parts_outside_are_reached_by_their_ports_and_where_they_are():
             assert len(anywhere) == (len(parts) if name == "minimal" else 0)
 
 
+def test_jobs_of_the_pipeline_reach_the_node_where_one_fetches_from_it():
+    for name, ports in (("keda", [5432, 8645]), ("hpa", [5432])):
+        [spec] = [
+            each["spec"]
+            for each in objects(VALUES[name], "--set", "networkPolicy.enabled=true")
+            if each["kind"] == "NetworkPolicy" and component(each) == "pipeline"
+        ]
+        assert [port["port"] for rule in spec["egress"][1:] for port in rule["ports"]] == ports
+
+
 def test_flower_metrics_and_the_webhook_are_closed_to_the_outside():
     closed, open_ = policies("minimal"), policies("keda")
     for process in REACHES:
@@ -238,6 +261,23 @@ def test_flower_metrics_and_the_webhook_are_closed_to_the_outside():
     assert flower["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}]
     callers = policies("trial")["feedback"]["ingress"][0]["from"]
     assert [peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in callers] == ["gorush"]
+
+
+@pytest.mark.parametrize("namespace", ["keda", "operators"])
+def test_keda_asks_the_bundled_redis_from_where_it_is(namespace):
+    peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
+    options = ["--set", "autoscaling.mode=keda", "--set-json", f"networkPolicy.kedaFrom=[{json.dumps(peer)}]"]
+    rendered = objects(VALUES["trial"], *options[: 2 if namespace == "keda" else None])
+    [redis] = [each for each in rendered if each["kind"] == "NetworkPolicy" and component(each) == "redis"]
+    [rule] = redis["spec"]["ingress"]
+    assert [each for each in rule["from"] if "namespaceSelector" in each] == [peer]
+
+
+def test_null_is_nobody():
+    values = [f"networkPolicy.{name}=null" for name in ("metricsFrom", "flowerFrom", "kedaFrom", "extraEgress")]
+    options = ",".join(["autoscaling.mode=keda", "gorush.network.peers=null", *values])
+    rendered = [each for each in objects(VALUES["trial"], "--set", options) if each["kind"] == "NetworkPolicy"]
+    assert "namespaceSelector" not in str([each["spec"].get("ingress") for each in rendered])
 
 
 def test_all_our_processes_may_be_let_out_besides():

@@ -245,12 +245,11 @@ def test_whoever_comes_later_finds_the_latest_advertisement_in_the_store(stack, 
             alice.enable_receiving(device("new"), [stack.key.public_key])
             assert await alice.settled(20)
             await eventually(lambda: events and isinstance(events[-1], Advertised))
-        with History(stack.node_url, SHARD) as history:
-            async with people(either, "bob", history=history) as (bob,):
-                [way] = (await bob.discover(key(alice), 10)).ways
-                assert way.version == 2
-                bob.enable_sending()
-                assert await notify(bob, alice) == [Result.ACCEPTED]
+        async with people(either, "bob", history=History(stack.node_url, SHARD)) as (bob,):
+            [way] = (await bob.discover(key(alice), 10)).ways
+            assert way.version == 2
+            bob.enable_sending()
+            assert await notify(bob, alice) == [Result.ACCEPTED]
 
     asyncio.run(run())
 

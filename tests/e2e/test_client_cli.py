@@ -78,6 +78,10 @@ def test_everything_in_turn(stack, person, observer):
     pushes = []
     wait_until(lambda: pushes.extend(observer.pushes()) or pushes, timeout=10, what="the push")
     assert pushes[0].notification["tokens"] == ["alice-phone"]
+    # Not everybody was notified.
+    nobody = str(PrivateKey.generate().public_key)
+    assert [each["user"] for each in bob.run("send", alice.public_key, nobody, "--chat", "c", code=1)] == [sent["user"]]
+    assert nobody in bob.complaint
     # The same message again is the same notification.
     bob.run("send", alice.public_key, "--chat", "c", "--message-id", "ab" * 32)
     assert alice.run("unregister") == [{**registered, "status": "unregistered", "version": 2}]
@@ -141,9 +145,16 @@ def test_ctrl_c(person):
     alice = person("alice")
     state = alice.directory / "alice.key.state"
     for arguments, code in ((["discover", alice.public_key, "--wait", "60"], 130), (["listen"], 0)):
-        state.unlink(missing_ok=True)
+        for path in state.parent.glob(f"{state.name}*"):
+            path.unlink()
         with subprocess.Popen(alice.command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            wait_until(state.exists, timeout=SECONDS, what="the command is at work")
+            wait_until(
+                lambda: list(state.parent.glob(f"{state.name}.*.lock")), timeout=SECONDS, what="the command is at work"
+            )
+            # Another one may look meanwhile, and do no more.
+            assert alice.run("status") == []
+            assert alice.run("advertise", code=2) == []
+            assert "another client of this account runs" in alice.complaint
             process.send_signal(signal.SIGINT)
             assert process.wait(SECONDS) == code
 

@@ -1,5 +1,7 @@
 """`wakupush dev`."""
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -8,13 +10,21 @@ from contextlib import contextmanager
 import httpx2
 import pytest
 
+from wakupush.devnet import messages
+from wakupush.devnet.conversation import open_reply
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import wait_until
 from wakupush.protocol.keys import PrivateKey
+from wakupush.waku.node import WakuNode
 
 
 @contextmanager
-def running(*options):
+def running(*options, **variables):
     command = [sys.executable, "-m", "wakupush", "dev", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    environment = os.environ | variables
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         shown = {}
         try:
             for line in process.stdout:
@@ -52,6 +62,46 @@ def test_a_part_that_runs_already_is_used():
         assert httpx2.get(f"{first['Waku node']}/health").status_code == 200
 
 
+def test_the_settings_of_the_environment_hold_but_for_key_addresses_and_ports(tmp_path):
+    key, client, shard = PrivateKey.generate(), PrivateKey.generate(), "/waku/2/rs/16/7"
+    file = tmp_path / "identity.key"
+    file.write_text(key.secret.hex())
+    settings = {
+        "WAKUPUSH_GORUSH__DIALECT": "status",
+        "WAKUPUSH_WAKU__SHARDS": json.dumps([shard]),
+        "WAKUPUSH_LOG_LEVEL": "WARNING",
+        "WAKUPUSH_GORUSH__FEEDBACK_SECRET": "sixteen-characters",
+        "WAKUPUSH_IDENTITY_KEY": PrivateKey.generate().secret.hex(),
+        "WAKUPUSH_WAKU__URL": "http://127.0.0.1:1",
+        "WAKUPUSH_WORKER__HTTP_PORT": "1",
+    }
+    with running("--identity-key", str(file), **settings) as (_, shown):
+        assert (shown["public key"], shown["shards"]) == (str(key.public_key), shard)
+        content = messages.registration(client, key.public_key)
+        item = messages.notification(client.public_key.key_hash, content)
+        observer = Observer(shown["Waku node"], shown["gorush"])
+        with WakuNode(shown["Waku node"]) as node:
+            for message in (
+                messages.register(client, key.public_key, content),
+                messages.request(client, key.public_key, [item]),
+            ):
+                node.publish(shard, message)
+                found = []
+                wait_until(
+                    lambda found=found: (
+                        found.extend(
+                            filter(None, (open_reply(seen.message, (client,)) for seen in observer.messages()))
+                        )
+                        or found
+                    ),
+                    timeout=15,
+                    what="an answer",
+                )
+        [push] = observer.pushes()
+        observer.close()
+    assert push.notification["data"].keys() >= {"encryptedMessage", "chatId", "publicKey"}
+
+
 def test_a_part_that_does_not_start_ends_it_with_the_reason():
     command = [sys.executable, "-m", "wakupush", "dev", "--postgres-dsn", "postgresql://127.0.0.1:1/nowhere"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -65,3 +115,12 @@ def test_what_is_unusable_is_said():
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert "/nowhere cannot be read" in result.stderr
+
+
+def test_a_setting_that_is_wrong_is_said_without_its_value():
+    command = [sys.executable, "-m", "wakupush", "dev"]
+    environment = os.environ | {"WAKUPUSH_GORUSH__FEEDBACK_SECRET": "planted:secret"}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "WAKUPUSH_GORUSH__FEEDBACK_SECRET" in result.stderr
+    assert "planted" not in result.stdout + result.stderr

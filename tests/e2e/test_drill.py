@@ -68,6 +68,7 @@ def recover(stack, postgres, tmp_path):
         "PATH": os.pathsep.join([str(programs), str(postgres._programs), os.environ["PATH"]]),
         "JAVA_HOME": os.environ.get("JAVA_HOME", ""),
         "ADMIN": postgres.dsn,
+        "REBUILT": postgres.dsn.rpartition("/")[0] + "/wakupush_rebuilt",
         "WAKUPUSH_PIPELINE__ARCHIVE": str(tmp_path / "archive"),
         "WAKUPUSH_PIPELINE__MASTER": "local[1]",
         "WAKUPUSH_PIPELINE__MEMORY": "1g",

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -19,6 +21,7 @@ from wakupush.devnet.conversation import open_reply
 from wakupush.devnet.observer import Observer
 from wakupush.devnet.processes import wait_until
 from wakupush.devnet.stack import SHARDS
+from wakupush.protocol import payload, segments
 from wakupush.protocol.grants import grant
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.pb.push_notification_pb2 import PushNotificationRegistration
@@ -30,7 +33,9 @@ from wakupush.waku.node import WakuNode
 @pytest.fixture(scope="module")
 def stack(start_stack):
     return start_stack(
+        worker_module="poisoned_worker",
         settings={
+            "PYTHONPATH": str(Path(__file__).parent),
             "WAKUPUSH_WORKER__HTTP_PORT": "0",
             "WAKUPUSH_LOG_LEVEL": "DEBUG",
             "WAKUPUSH_DELIVERY__FIRST_WAIT": "0.1",
@@ -94,7 +99,7 @@ def test_no_secret_leaves_its_place(stack):
     events = []
     observer = Observer(stack.node_url, stack.gorush_url)
     clients = [PrivateKey.generate() for _ in range(4)]
-    dump = []
+    dump, devices = [], []
     with celery_events(stack, events), WakuNode(stack.node_url) as node, Redis.from_url(stack.redis_url) as redis:
         # Delivered, dead, failing in passing until there is no attempt left, rejected.
         for client, prefix in zip(clients, ("", "dead-", "unavailable-", "bad-"), strict=True):
@@ -106,17 +111,14 @@ def test_no_secret_leaves_its_place(stack):
                 client, server, device_token=token, access_token=access, blocked_chat_list=[blocked],
                 grant=planted.plant(f"grant {prefix}", grant(client, server, access)),
             )  # fmt: skip
+            devices.append(content)
             node.publish(SHARDS[0], messages.register(client, server, content))
             _wait_for_answers(observer, clients, 1)
             node.publish(SHARDS[0], messages.query(client, client.public_key.key_hash))
             _wait_for_answers(observer, clients, 1)
             for wrong in (access, planted.plant(f"guess {prefix}", str(messages.uuid.uuid4()))):
-                item = messages.notification(
-                    client.public_key.key_hash, content, access_token=wrong,
-                    chat_id=planted.plant(f"chat {prefix}{wrong}", secrets.token_bytes(64)),
-                    message=planted.plant(f"message {prefix}{wrong}", secrets.token_bytes(99)),
-                    author=planted.plant(f"author {prefix}{wrong}", secrets.token_bytes(64)),
-                )  # fmt: skip
+                item = _planted_item(planted, f"{prefix}{wrong}", client, content)
+                item.access_token = wrong
                 node.publish(SHARDS[0], messages.request(client, server, [item]))
                 _wait_for_answers(observer, clients, 1)
             dump.append(_everything_in(redis))
@@ -140,34 +142,107 @@ def test_no_secret_leaves_its_place(stack):
             gone = PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
             node.publish(SHARDS[0], messages.register(clients[0], server, gone))
             _wait_for_answers(observer, clients, 1)
-            table = repr(connection.execute("SELECT * FROM delivery_events").fetchall())
-            table += repr(connection.execute("SELECT delivery_events::text FROM delivery_events").fetchall())
+            troubles = _run_into_trouble(
+                stack=stack, connection=connection, node=node, observer=observer, planted=planted,
+                client=clients[0], registered=devices[0],
+            )  # fmt: skip
+            table = _table(connection, "delivery_events")
         dump.append(_everything_in(redis))
         redis.save()
     places = {
-        "ingest's metrics": httpx2.get(f"{stack.ingest_url}/metrics").text,
-        "reconcile's metrics": httpx2.get(f"{stack.reconcile_url}/metrics").text,
+        **_logs_and_metrics(stack),
         "Celery's events": "".join(events),
         "the events table": table,
         "the dead letters' list and details": "".join(letters),
+        **troubles,
         "Redis' keys and values": b"".join(dump),
         "Redis' dump": b"".join(path.read_bytes() for path in (stack.directory / "redis").rglob("*") if path.is_file()),
     }
-    for process in (stack.ingest, stack.beat, stack.feedback, *stack.workers.values()):
-        places[f"the log of {process.name}"] = process.log.read_bytes()
-    for process in (stack.beat, stack.feedback, *stack.workers.values()):
-        [port] = {int(port) for port in re.findall(r'"http_port": (\d+)', process.log.read_text())}
-        places[f"the metrics of {process.name}"] = httpx2.get(f"http://127.0.0.1:{port}/metrics").text
-        assert "wakupush_" in places[f"the metrics of {process.name}"]
     observer.close()
     assert len(planted.forms) > 40
     assert len(places["Celery's events"]) > 1000
     assert b"wakupush" in places["Redis' dump"]
+    assert b"message_quarantined" in places["the log of worker registration"]
+    assert b"RuntimeError" in places["the log of worker registration"]
     assert set().union(*(planted.found_in(where, content) for where, content in places.items())) == set()
     # The search can find: the secrets are where they belong.
     with stack.connect() as connection:
         rows = repr(connection.execute("SELECT * FROM registrations").fetchall())
     assert planted.found_in("Postgres", rows)
+
+
+def _run_into_trouble(*, stack, connection, node, observer, planted, client, registered):
+    """Let a message fail, one wait in parts, and gorush be gone; return what is kept in Postgres meanwhile."""
+    server = stack.key.public_key
+    # The text of its error is the device token, until it is put aside.
+    poison = planted.plant("poisonous token", "poison-raise" + secrets.token_hex(20))
+    content = messages.registration(client, server, device_token=poison)
+    node.publish(SHARDS[0], messages.register(client, server, content))
+    _wait_for_rows(connection, "quarantine", 1)
+    kept = {"the quarantine": _table(connection, "quarantine")}
+    # What waits for the second part is opened already.
+    items = [_planted_item(planted, f"segment {number}", client, registered) for number in range(2)]
+    first, second = _in_two(messages.request(client, server, items), stack.key)
+    node.publish(SHARDS[0], first)
+    _wait_for_rows(connection, "message_segments", 1)
+    kept["segments that wait"] = _table(connection, "message_segments")
+    node.publish(SHARDS[0], second)
+    _wait_for_answers(observer, [client], 1)
+    # gorush cuts the connection, and the push is tried again.
+    fault = {"path": "/api/push", "kind": "close", "times": 1}
+    httpx2.post(f"{stack.gorush_url}/dev/faults", json=fault).raise_for_status()
+    item = _planted_item(planted, "outage", client, registered)
+    node.publish(SHARDS[0], messages.request(client, server, [item]))
+    _wait_for_answers(observer, [client], 1)
+    _wait_for_rows(connection, "delivery_events WHERE kind = 'unknown' AND failure LIKE 'gorush%'", 1)
+    _wait_for_rows(connection, "deliveries WHERE state IN ('pending', 'posting')", 0)
+    return kept
+
+
+def _logs_and_metrics(stack):
+    """Return what each process of the server tells."""
+    places = {
+        "ingest's metrics": httpx2.get(f"{stack.ingest_url}/metrics").text,
+        "reconcile's metrics": httpx2.get(f"{stack.reconcile_url}/metrics").text,
+    }
+    for process in (stack.ingest, stack.reconcile, stack.beat, stack.feedback, *stack.workers.values()):
+        places[f"the log of {process.name}"] = process.log.read_bytes()
+    for process in (stack.beat, stack.feedback, *stack.workers.values()):
+        [port] = {int(port) for port in re.findall(r'"http_port": (\d+)', process.log.read_text())}
+        places[f"the metrics of {process.name}"] = httpx2.get(f"http://127.0.0.1:{port}/metrics").text
+        assert "wakupush_" in places[f"the metrics of {process.name}"]
+    return places
+
+
+def _planted_item(planted, name, client, registered):
+    """Return an item of a request whose fields are planted."""
+    return messages.notification(
+        client.public_key.key_hash, registered,
+        chat_id=planted.plant(f"chat {name}", secrets.token_bytes(64)),
+        message=planted.plant(f"message {name}", secrets.token_bytes(99)),
+        author=planted.plant(f"author {name}", secrets.token_bytes(64)),
+    )  # fmt: skip
+
+
+def _in_two(message, key):
+    """Return a message to the server in two segments."""
+    data = payload.open_asymmetric(message.payload, key).data
+    parts = segments.split(data, len(data) // 2 + 1)
+    return [replace(message, payload=payload.seal_asymmetric(part, key.public_key, key)) for part in parts]
+
+
+def _wait_for_rows(connection, table, count):
+    wait_until(
+        lambda: connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (count,),
+        timeout=30,
+        what=f"{count} rows of {table}",
+    )
+
+
+def _table(connection, table):
+    """Return all rows of a table, as Python and as Postgres write them."""
+    rows = connection.execute(f"SELECT * FROM {table}").fetchall()
+    return repr(rows) + repr(connection.execute(f"SELECT {table}::text FROM {table}").fetchall())
 
 
 def dead_letters(stack, *arguments):
@@ -198,6 +273,7 @@ def _everything_in(redis):
             b"set": redis.smembers,
             b"hash": redis.hgetall,
             b"zset": lambda key: redis.zrange(key, 0, -1),
+            b"none": bytes,  # it has expired meanwhile
         }[kind]
         content += repr(reader(key)).encode()
     return content

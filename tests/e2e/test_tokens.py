@@ -113,7 +113,12 @@ def test_what_the_webhook_tells_late_still_counts(stack, register, rows):
     assert push() == "success"
     [(key,)] = rows("SELECT delivery_key FROM deliveries ORDER BY seen_at DESC LIMIT 1")
     name, secret = stack.feedback_header.split(": ")
-    entry = {"notif_id": key.hex(), "platform": "android", "error": "Requested entity was not found.", "token": "good"}
+    entry = {
+        "notif_id": f"{key.hex()}-1",
+        "platform": "android",
+        "error": "Requested entity was not found.",
+        "token": "good",
+    }
     for wrong, status in ((secret, 200), ("wrong", 403)):
         answer = httpx2.post(stack.feedback_url, json=entry, headers={name: wrong}, trust_env=False)
         assert answer.status_code == status

@@ -75,12 +75,21 @@ def test_a_backlog_is_read_by_index_and_does_not_come_before_new_requests(resour
         for platform in TokenType:
             nodes = plan(connection, platform)
             scans = {node["Index Name"] for node in nodes if node["Node Type"] == "Index Scan"}
-            assert {"deliveries_due", "deliveries_lapsed", "deliveries_pkey"} <= scans
+            assert {"deliveries_due", "deliveries_first", "deliveries_lapsed", "deliveries_pkey"} <= scans
             assert not [node for node in nodes if node["Node Type"] in {"Seq Scan", "Sort"}]
             # Nothing is read that is not claimed, whatever the other platform has.
             assert sum(node.get("Rows Removed by Filter", 0) for node in nodes) == 0
             read = [node["Actual Rows"] for node in nodes if node.get("Index Name") == "deliveries_due"]
             assert [int(rows) for rows in read] == [200]
+
+            # The same holds where an outage left as many that were never attempted.
+            with connection.transaction(force_rollback=True):
+                connection.execute("UPDATE deliveries SET attempt = 0 WHERE platform = %s", [platform])
+                nodes = plan(connection, platform)
+            assert not [node for node in nodes if node["Node Type"] in {"Seq Scan", "Sort"}]
+            assert sum(node.get("Rows Removed by Filter", 0) for node in nodes) == 0
+            read = {node["Index Name"]: int(node["Actual Rows"]) for node in nodes if "Index Name" in node}
+            assert (read["deliveries_first"], read["deliveries_due"]) == (200, 0)
 
     claimed = [deliveries.claim_due(resources) for _ in range(20)]
     assert claimed == [200, *[0] * 19]
@@ -103,3 +112,15 @@ def test_nothing_is_claimed_for_a_platform_whose_breaker_is_open(resources, dsn,
     assert rows == [(TokenType.APN, 200)]
     tasks = [json.loads(raw)["headers"]["argsrepr"] for raw in redis.lrange(DISPATCH.name, 0, -1)]
     assert tasks == ["(attempt 2 of 10, 50 ios, after platform_unreachable)"] * 4
+
+
+def test_the_backlog_of_one_platform_does_not_keep_out_the_other(resources, dsn, redis):
+    fill(dsn, 100_000)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("UPDATE deliveries SET platform = 1 + platform % 2")  # what is served first has more to do
+    platforms = set()
+    for _ in range(50):
+        assert deliveries.claim_due(resources) > 0
+        platforms |= {json.loads(raw)["headers"]["argsrepr"].split()[5] for raw in redis.lrange(DISPATCH.name, 0, -1)}
+        redis.delete(DISPATCH.name)
+    assert platforms == {"ios,", "android,"}

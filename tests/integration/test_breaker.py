@@ -159,7 +159,24 @@ def test_it_opens_at_once_when_all_slots_hang(make):
     breaker.open(APN)
     assert not breaker.is_closed(APN)
     assert REGISTRY.get_sample_value("wakupush_breaker_opened_total", {"platform": "ios"}) == opened + 1
-    assert REGISTRY.get_sample_value("wakupush_breaker_state", {"platform": "ios"}) == 2
+
+
+def test_the_schedule_alone_shows_the_state(make, redis):
+    def shown():
+        return REGISTRY.get_sample_value("wakupush_breaker_state", {"platform": "ios"})
+
+    beat, worker = make(), make()
+    worker.open(APN)
+    assert beat.claimable(APN, 9) == 0
+    assert shown() == 2
+    end_pause(redis)
+    worker.note(APN, [None], probe=True)
+    assert beat.claimable(APN, 9) == 9
+    assert shown() == 0
+    worker.open(APN)
+    assert not worker.is_closed(APN)
+    assert worker.take_probes(APN, 9) == 0
+    assert shown() == 0
 
 
 def test_while_all_is_well_redis_is_asked_once_a_second(make, redis):

@@ -2,9 +2,11 @@
 
 import json
 import threading
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import httpx2
 import pytest
 from redis import Redis
 from typer.testing import CliRunner
@@ -94,6 +96,45 @@ def test_a_missing_migration(environment, empty_dsn):
     assert "run `wakupush migrate`" in texts(findings, "fault")
 
 
+@contextmanager
+def serving(handler):
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class Misdated(BaseHTTPRequestHandler):
+    """A Waku node, the development one, behind a proxy whose clock is broken."""
+
+    def do_GET(self):
+        answer = httpx2.get(self.server.node + self.path, trust_env=False)
+        self.send_response(answer.status_code)
+        self.send_header("Content-Type", answer.headers["Content-Type"])
+        self.send_header("Content-Length", str(len(answer.content)))
+        self.end_headers()
+        self.wfile.write(answer.content)
+
+    def date_time_string(self, timestamp=None):  # noqa: ARG002 - of the base class
+        return "yesterday"
+
+    def log_message(self, *args):
+        pass
+
+
+def test_a_date_that_is_none(environment, node):
+    with serving(Misdated) as server:
+        server.node = node
+        code, findings = examine(environment, WAKUPUSH_WAKU__URL=f"http://127.0.0.1:{server.server_port}")
+    assert code == 0
+    assert "a date that is none" in texts(findings, "warning")
+    assert "schema is up to date" in texts(findings, "ok")  # the others are looked at all the same
+
+
 class Configured(BaseHTTPRequestHandler):
     """A gorush that is healthy and shows a configuration."""
 
@@ -111,25 +152,19 @@ class Configured(BaseHTTPRequestHandler):
 def test_a_gorush_that_calls_no_webhook(environment):
     recording = Path(__file__).parents[1] / "recordings" / "gorush" / "config.json"
     config = json.loads(recording.read_text())["response"]["body"]
-    with ThreadingHTTPServer(("127.0.0.1", 0), Configured) as gorush:
-        thread = threading.Thread(target=gorush.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(Configured) as gorush:
         url = f"http://127.0.0.1:{gorush.server_port}"
-        try:
-            gorush.config = config
-            code, findings = examine(environment, WAKUPUSH_GORUSH__URL=url)
-            assert code == 1  # as recorded, without sync mode
-            assert "core.sync must be true" in texts(findings, "fault")
-            assert "set core.feedback_hook_url" in texts(findings, "warning")
-            gorush.config = config.replace("sync: false", "sync: true").replace(
-                'feedback_hook_url: ""', "feedback_hook_url: http://127.0.0.1:9102/feedback"
-            )
-            code, findings = examine(environment, WAKUPUSH_GORUSH__URL=url)
-            assert code == 0
-            assert "feedback_hook_url" not in texts(findings, "warning")
-        finally:
-            gorush.shutdown()
-            thread.join()
+        gorush.config = config
+        code, findings = examine(environment, WAKUPUSH_GORUSH__URL=url)
+        assert code == 1  # as recorded, without sync mode
+        assert "core.sync must be true" in texts(findings, "fault")
+        assert "set core.feedback_hook_url" in texts(findings, "warning")
+        gorush.config = config.replace("sync: false", "sync: true").replace(
+            'feedback_hook_url: ""', "feedback_hook_url: http://127.0.0.1:9102/feedback"
+        )
+        code, findings = examine(environment, WAKUPUSH_GORUSH__URL=url)
+        assert code == 0
+        assert "feedback_hook_url" not in texts(findings, "warning")
 
 
 def test_a_redis_that_evicts(environment, redis_server):
@@ -143,3 +178,25 @@ def test_a_redis_that_evicts(environment, redis_server):
             redis.config_set("maxmemory", "0")
     assert code == 1
     assert "set noeviction" in texts(findings, "fault")
+
+
+@pytest.fixture
+def managed(redis_server):
+    """URL of the Redis as a user who may not ask for its configuration, as providers have it."""
+    with Redis.from_url(redis_server.url) as redis:
+        redis.acl_setuser("managed", enabled=True, passwords=["+a-password"], keys=["*"], commands=["+@all", "-config"])
+        yield redis_server.url.replace("redis://", "redis://managed:a-password@")
+        redis.acl_deluser("managed")
+
+
+def test_a_redis_that_does_not_show_its_configuration(environment, managed):
+    code, findings = examine(environment, WAKUPUSH_REDIS__URL=managed)
+    assert code == 0
+    assert "see that maxmemory-policy is noeviction" in texts(findings, "warning")
+
+
+def test_a_redis_that_answers_the_question_with_nothing(environment, monkeypatch):
+    monkeypatch.setattr(Redis, "config_get", lambda _, __: {})
+    code, findings = examine(environment)
+    assert code == 0
+    assert "see that maxmemory-policy is noeviction" in texts(findings, "warning")

@@ -28,8 +28,8 @@ SECRET = "0123456789abcdef"
 DEAD, BUSY = "Unregistered", "ServiceUnavailable"
 
 
-def body(delivery_key, error=DEAD, **fields) -> bytes:
-    notif_id = delivery_key.hex() if isinstance(delivery_key, bytes) else delivery_key
+def body(delivery_key, error=DEAD, attempt=1, **fields) -> bytes:
+    notif_id = f"{delivery_key.hex()}-{attempt}" if isinstance(delivery_key, bytes) else delivery_key
     entry = {"notif_id": notif_id, "type": "failed-push", "platform": "ios", "token": "t", "message": "m"}
     return json.dumps(entry | {"error": error} | fields).encode()
 
@@ -89,6 +89,24 @@ def test_what_an_earlier_attempt_was_told_does_not_count_for_the_next(server, cl
     assert feedback.enqueue_feedback(server.context) == 0
 
 
+def test_what_is_told_late_is_not_charged_to_the_next_attempt(server, client):
+    content = server.register(client, device_token="unavailable")
+    server.handle(DISPATCH, request(client, server, content))
+    assert server.outcomes(client) == [["success"]]
+    server.register(client, version=2, installation_id=content.installation_id, device_token="slow-400")
+    [(key,)] = server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")
+    retrying = server.threads.submit(deliveries.deliver, server.context, {key: 1}, "")
+    posting = "SELECT count(*) FROM deliveries WHERE state = 'posting' AND attempt = 2"
+    wait_until(lambda: server.rows(posting) == [(1,)], timeout=10, what="the second attempt is under way")
+    assert feedback.take(server.context.pool, body(key)) is Result.KNOWN
+    retrying.result()
+    assert feedback.take(server.context.pool, body(key)) is Result.KNOWN
+    assert feedback.enqueue_feedback(server.context) == 0
+    assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 2)]
+    assert server.rows("SELECT token_died_at FROM registrations") == [(None,)]
+    assert feedback.take(server.context.pool, body(key, attempt=2)) is Result.NOTED
+
+
 def test_what_is_told_of_a_delivered_one_makes_it_failed(server, client):
     content = server.register(client)
     server.handle(DISPATCH, request(client, server, content))
@@ -135,10 +153,13 @@ def test_only_the_version_that_was_tried_dies(server, client):
 @pytest.mark.parametrize(
     ("sent", "result"),
     [
-        (body("ab" * 32), Result.UNKNOWN),
+        (body(b"k" * 32), Result.UNKNOWN),
+        (body(b"k" * 32, attempt=99_999), Result.UNKNOWN),
         (body("somebody else's"), Result.UNKNOWN),
-        (body("AB" * 32), Result.UNKNOWN),
-        (body("ab" * 32, platform="huawei"), Result.MALFORMED),
+        (body("AB" * 32 + "-1"), Result.UNKNOWN),
+        # Without the attempt, as earlier versions posted.
+        (body("ab" * 32), Result.UNKNOWN),
+        (body(b"k" * 32, platform="huawei"), Result.MALFORMED),
         (body(""), Result.MALFORMED),
         (b"[" * 10_000, Result.MALFORMED),
         (b"", Result.MALFORMED),
@@ -225,7 +246,7 @@ def test_postgres_is_down(start_receiver):
     receiver = start_receiver(f"postgresql://127.0.0.1:{free_port()}/x", ready="/healthz")
     begun = time.monotonic()
     with ThreadPoolExecutor(10) as threads:
-        statuses = list(threads.map(lambda _: receiver.post(body("ab" * 32)).status_code, range(10)))
+        statuses = list(threads.map(lambda _: receiver.post(body(bytes(32))).status_code, range(10)))
     assert statuses == [503] * 10
     assert time.monotonic() - begun < 10  # gorush's patience
     assert httpx2.get(f"{receiver.url}/readyz", trust_env=False).status_code == 503
@@ -241,7 +262,7 @@ def test_slow_clients_do_not_hold_up_others(dsn, start_receiver):
         for each in slow:
             each.sendall(head.encode())
         begun = time.monotonic()
-        assert receiver.post(body("ab" * 32)).status_code == 200
+        assert receiver.post(body(bytes(32))).status_code == 200
         assert time.monotonic() - begun < 2
         slow[0].settimeout(10)
         assert b" 408 " in slow[0].recv(1000)
@@ -255,7 +276,12 @@ def test_slow_clients_do_not_hold_up_others(dsn, start_receiver):
 entries = st.fixed_dictionaries(
     {},
     optional={
-        "notif_id": st.one_of(st.text(), st.none(), st.integers(), st.binary(min_size=32, max_size=32).map(bytes.hex)),
+        "notif_id": st.one_of(
+            st.text(),
+            st.none(),
+            st.integers(),
+            st.binary(min_size=32, max_size=32).map(lambda key: f"{key.hex()}-1"),
+        ),
         "platform": st.sampled_from(["ios", "android", "huawei", "", 1, None]),
         "error": st.one_of(st.text(), st.none(), st.sampled_from(["Unregistered", 'Post "https://'])),
         "token": st.text(),
@@ -306,7 +332,7 @@ def test_bytes_that_are_no_http_end_no_process(receiver, content):
         connection.shutdown(socket.SHUT_WR)
         while connection.recv(10_000):
             pass
-    assert receiver.post(body("ab" * 32)).status_code == 200
+    assert receiver.post(body(bytes(32))).status_code == 200
     assert '"level": "error"' not in receiver.log()
 
 

@@ -175,11 +175,29 @@ def test_enqueuing_works_again_after_redis_was_restarted(enqueuer, redis_server)
 # Watched topics
 
 
-def test_the_marker_fits_one_run_of_redis_only(redis):
+def test_the_marker_fits_one_run_of_redis_only(redis, redis_server):
     assert not watched.is_complete(redis)
-    watched.mark_complete(redis, watched.run_id(redis))
+    mark = watched.begin_filling(redis)
+    assert not watched.is_complete(redis)
+    watched.mark_complete(redis, mark)
     assert watched.is_complete(redis)
-    watched.mark_complete(redis, b"another run")
+    life = redis.get(watched.LIFE)
+    redis_server.restart()
+    redis.mset({watched.LIFE: life, watched.MARKER: mark})  # as its file may have them
+    assert not watched.is_complete(redis)
+
+
+def test_a_set_that_was_wiped_while_it_was_filled_is_not_complete(redis):
+    marks = [watched.begin_filling(redis) for _ in range(2)]
+    assert marks[0] == marks[1]
+    redis.flushall()
+    watched.mark_complete(redis, marks[0])
+    assert not watched.is_complete(redis)
+    again = watched.begin_filling(redis)
+    assert not watched.is_complete(redis)
+    watched.mark_complete(redis, again)
+    assert watched.is_complete(redis)
+    watched.mark_complete(redis, marks[1])  # who is late makes it only be filled once more
     assert not watched.is_complete(redis)
 
 

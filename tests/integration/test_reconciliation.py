@@ -46,7 +46,7 @@ def node_url(request, tmp_path_factory):
 def redis(redis_server):
     with Redis.from_url(redis_server.url) as client:
         client.flushall()
-        watched.mark_complete(client, watched.run_id(client))
+        watched.mark_complete(client, watched.begin_filling(client))
         yield client
 
 
@@ -274,7 +274,7 @@ def test_without_the_whole_set_of_watched_topics_no_query_is_looked_for(bench, o
     assert queries.try_walk(SHARD, ago(60)) is None
     assert own.try_walk(SHARD, ago(60)) is not None
     assert bench.watermark(queries) is None
-    watched.mark_complete(bench.redis, watched.run_id(bench.redis))
+    watched.mark_complete(bench.redis, watched.begin_filling(bench.redis))
     bench.send(FOREIGN)
     queries.report = lambda _: bench.redis.flushall()  # Redis is wiped during the walk
     assert queries.try_walk(SHARD, ago(60)) is None

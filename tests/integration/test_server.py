@@ -11,6 +11,7 @@ import httpx2
 import psycopg
 import pytest
 from served import request
+from structlog.testing import capture_logs
 
 from wakupush import watched
 from wakupush.devnet import messages
@@ -26,6 +27,7 @@ from wakupush.protocol.registration import TokenType
 from wakupush.protocol.waku_message import WakuMessage
 from wakupush.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
 from wakupush.server import deliveries, publishing, schedule
+from wakupush.server.batch import Batch
 
 
 def rewrapped(message, server) -> WakuMessage:
@@ -59,6 +61,29 @@ def test_a_repeat_is_answered_again_but_not_for_ever_and_heals_the_watched_topic
     assert server.outcomes(client) == ["success"] * 4
     assert server.context.redis.scard(watched.KEY) == 2
     assert ("repeated_too_often", None) in server.events("refused")
+
+
+def test_a_transaction_that_is_repeated_counts_for_limits_once(open_server, client, monkeypatch):
+    server = open_server(limits={"pushes_per_device_per_minute": 2, "queries_per_topic_per_minute": 1})
+    collisions = []
+
+    def collide(batch, connection):
+        if len(collisions) % 4 < 3:
+            collisions.append(batch)
+            raise psycopg.errors.SerializationFailure
+        collisions.append(None)
+        write(batch, connection)
+
+    write = Batch.write
+    monkeypatch.setattr(Batch, "write", collide)
+    registering = messages.register(client, server.key, content := messages.registration(client, server.key))
+    asking = messages.request(client, server.key, [messages.notification(client.public_key.key_hash, content)] * 2)
+    for queue, sent in ((REGISTRATION, registering), (DISPATCH, asking)):
+        for _ in range(2):
+            server.handle(queue, rewrapped(sent, server))
+    server.handle(QUERY, messages.query(client, client.public_key.key_hash))
+    assert len(collisions) == 5 * 4
+    assert server.events("refused") == []
 
 
 def test_the_same_envelope_is_answered_once(server, client):
@@ -244,6 +269,45 @@ def test_what_finds_no_free_slot_waits_for_the_schedule(server, client):
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 1)]
 
 
+def test_a_fault_of_ours_in_a_post_is_logged_and_the_posts_after_it_are_put_back(open_server, client, gorush):
+    server = open_server(gorush={"url": gorush, "concurrency": 2, "batch_size": 1})
+    content = server.register(client)
+
+    def fail(_):
+        raise LookupError("ours")
+
+    server.context.gorush.post = fail
+    with capture_logs() as logs:
+        server.handle(DISPATCH, *(request(client, server, content) for _ in range(3)))
+    assert [(line["deliveries"], line["put_back"]) for line in logs if line["event"] == "post_failed"] == [(1, 2)]
+    assert sorted(server.rows("SELECT state, attempt FROM deliveries")) == [
+        ("pending", 0),
+        ("pending", 0),
+        ("posting", 1),
+    ]
+    assert server.outcomes(client) == [["success"]] * 3
+    assert server.context.posts.reserve(TokenType.APN, 9) == 1
+
+
+def test_a_backlog_leaves_slots_to_new_requests(open_server, client, gorush, monkeypatch):
+    monkeypatch.setattr(deliveries, "WAIT_SECONDS", 0.0)
+    server = open_server(gorush={"url": gorush, "concurrency": 8, "batch_size": 1})
+    slow, quick = (server.register(client, device_token=token) for token in ("slow-3000", "phone"))
+    assert server.context.posts.reserve(TokenType.APN, 9) == 4
+    server.handle(DISPATCH, *(request(client, server, slow) for _ in range(8)))
+    server.context.posts.release(TokenType.APN, 4)
+    due = is_due(server)
+    assert len(due) == 8
+    for part in (dict(list(due.items())[:4]), dict(list(due.items())[4:])):  # the second task finds no slot
+        deliveries.deliver(server.context, part, "")
+    assert server.rows("SELECT state, count(*) FROM deliveries GROUP BY 1 ORDER BY 1") == [
+        ("pending", 4),
+        ("posting", 4),
+    ]
+    server.handle(DISPATCH, request(client, server, quick))
+    assert [push.notification["tokens"] for push in server.pushes()] == [["phone"]]
+
+
 def test_the_same_message_twice_in_a_batch_gets_the_same_answer_twice(server, client):
     content = server.register(client, device_token="dead-phone")
     sent = request(client, server, content)
@@ -360,6 +424,15 @@ def test_slots_that_all_hang_open_the_breaker(open_server, client, monkeypatch):
     wait_until(lambda: server.context.breaker.is_closed(TokenType.APN), timeout=5, what="the breaker is closed")
 
 
+def test_the_answer_does_not_wait_for_a_clock_that_is_ahead(open_server, client):
+    server = open_server(worker={"answer_within": 0.2})
+    content = server.register(client, device_token="slow-2500")
+    begun = time.monotonic()
+    server.handle(DISPATCH, request(client, server, content), seen=time.time() + 30)
+    assert time.monotonic() - begun < 2
+    assert server.outcomes(client) == [["success"]]
+
+
 def test_slots_that_are_busy_do_not_open_the_breaker(server, client):
     content = server.register(client)
     assert server.context.posts.reserve(TokenType.APN, 9) == 1
@@ -474,6 +547,41 @@ def test_limits_that_are_off_ask_nobody(server, client):
     assert not [key for key in limits if b"device_pushes" in key or b"topic_queries" in key]
 
 
+def contacts(count: int) -> dict:
+    """Return the fields of a registration that lets these many contacts push: an answer shows 68 bytes of each."""
+    return {"allow_from_contacts_only": True, "allowed_key_list": [bytes(64)] * count}
+
+
+def test_answers_to_queries_are_limited(open_server, client):
+    """Also where what is known was stored under other limits, and by however many devices."""
+    server = open_server(limits={"answer_bytes": 20_000, "registration_bytes": 20_000})
+    several, one = PrivateKey.generate(), PrivateKey.generate()
+    for _ in range(3):
+        server.register(several, **contacts(100))
+    server.register(one, **contacts(200))
+    for keys in ((several,), (one, several), (one,)):
+        server.handle(QUERY, messages.query(client, *(key.public_key.key_hash for key in keys)))
+    [reply] = server.answers(client)
+    [info] = PushNotificationQueryResponse.FromString(reply.inner).info
+    assert info.public_key == one.public_key.key_hash
+    assert server.events("refused") == [("query_limit", None)] * 2
+
+
+def test_queries_whose_answers_are_too_large_together_are_handled_one_by_one(open_server, client):
+    server = open_server(worker={"bytes_per_task": 20_000})
+    user = PrivateKey.generate()
+    server.register(user, **contacts(200))
+    sent = [messages.query(client, user.public_key.key_hash) for _ in range(3)]
+    server.handle(QUERY, sent[0])
+    assert len(server.answers(client)) == 1
+    server.handle(QUERY, *sent[1:])
+    assert server.answers(client) == []
+    assert server.context.redis.llen(QUERY.name) == 2
+    for message in sent[1:]:
+        server.handle(QUERY, message, alone=True)
+    assert len(server.answers(client)) == 2
+
+
 # Segments
 
 
@@ -499,6 +607,7 @@ def test_a_message_in_segments_is_handled_once_it_is_complete(server, client, si
     assert server.rows("SELECT count(*) FROM message_segments") == [(0,)]
     server.handle(REGISTRATION, *parts)
     assert server.outcomes(client) == []
+    assert server.rows("SELECT count(*) FROM message_segments") == [(0,)]
 
 
 def test_segments_of_a_message_for_another_queue_are_handled_there(server, client):
@@ -524,34 +633,85 @@ def test_two_workers_with_half_of_the_segments_each_complete_the_message_once(se
     assert server.outcomes(*clients) == ["success"] * len(clients)
 
 
+def kept(server) -> list[tuple[bytes, int]]:
+    """Return signer and index of the segments that wait, the oldest first."""
+    return server.rows("SELECT signer, index FROM message_segments ORDER BY received_at, signer, index DESC")
+
+
 def test_segments_are_limited(open_server, client):
+    """Of one message, of one signer, and of everybody; the newest stay."""
     server = open_server(limits={"segments": 20, "segments_per_signer": 3, "segments_kept": 5})
     other, third = PrivateKey.generate(), PrivateKey.generate()
     sent = messages.register(client, server.key, messages.registration(client, server.key))
-    for signer, kept in ((client, 3), (other, 5), (third, 5)):
-        server.handle(REGISTRATION, *in_segments(sent, server, 100, signer)[1:])
-        assert server.rows("SELECT count(*) FROM message_segments") == [(kept,)]
+    expected = []
+    for signer, count in ((client, 3), (other, 5), (third, 5)):
+        for part in in_segments(sent, server, 100, signer)[4:0:-1]:
+            server.handle(REGISTRATION, part)
+        expected = [*expected, *((signer.public_key.compressed, index) for index in (3, 2, 1))][-5:]
+        assert len(expected) == count
+        assert kept(server) == expected
+    assert server.events("refused") == []
     server.handle(REGISTRATION, *in_segments(sent, server, 10, client)[:1])
-    assert ("segment_limit", None) in server.events("refused")
+    assert server.events("refused") == [("segment_limit", None)]
     server.rows("UPDATE message_segments SET received_at = now() - interval '1 day' RETURNING 1")
     assert schedule.expire_segments(server.context) == 5
 
 
 @pytest.mark.parametrize(
-    ("limits", "kept"),
+    ("limits", "count"),
     [
-        # 100 bytes a part, and 28 of its seal: two parts of each signer, and three of everybody.
-        ({"segment_bytes_per_signer": 299, "segment_bytes_kept": 10_000}, (2, 4)),
-        ({"segment_bytes_per_signer": 10_000, "segment_bytes_kept": 399}, (3, 3)),
+        # 500 bytes a part, and 28 of its seal: two parts of each signer, and three of everybody.
+        ({"segment_bytes_per_signer": 1500, "segment_bytes_kept": 10_000}, (2, 4)),
+        ({"segment_bytes_per_signer": 10_000, "segment_bytes_kept": 1600}, (3, 3)),
     ],
 )
-def test_bytes_of_segments_are_limited(limits, kept, open_server, client):
+def test_bytes_of_segments_are_limited(limits, count, open_server, client):
     server = open_server(limits=limits)
+    registrations = [messages.registration(client, server.key, apn_topic="x" * 500) for _ in range(3)]
+    for signer, parts in zip((client, PrivateKey.generate()), count, strict=True):
+        sent = [messages.register(client, server.key, each) for each in registrations]
+        server.handle(REGISTRATION, *(in_segments(each, server, 500, signer)[0] for each in sent))
+        assert len(kept(server)) == parts
+    assert server.events("refused") == []
+    large = messages.register(client, server.key, messages.registration(client, server.key, **contacts(200)))
+    server.handle(REGISTRATION, in_segments(large, server, 500, client)[0])
+    assert server.events("refused") == [("segment_limit", None)]
+
+
+def test_a_flood_of_segments_does_not_keep_others_from_completing(open_server, client):
+    server = open_server(limits={"segments_kept": 5})
     sent = messages.register(client, server.key, messages.registration(client, server.key))
-    for signer, parts in zip((client, PrivateKey.generate()), kept, strict=True):
-        server.handle(REGISTRATION, *in_segments(sent, server, 100, signer)[:3])
-        assert server.rows("SELECT count(*) FROM message_segments") == [(parts,)]
-    assert ("segment_limit", None) in server.events("refused")
+    flood = [in_segments(sent, server, 100, PrivateKey.generate())[0] for _ in range(8)]
+    server.handle(REGISTRATION, *flood[:6])
+    first, second = in_segments(sent, server, 300, client)
+    server.handle(REGISTRATION, first, flood[6])
+    server.handle(REGISTRATION, flood[7])
+    server.handle(REGISTRATION, second)
+    assert server.outcomes(client) == ["success"]
+
+
+def test_a_segment_waits_as_long_as_reconciliation_may_bring_the_others(server, client):
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    first, second = in_segments(sent, server, 300, client)
+    server.handle(REGISTRATION, first)
+    server.rows("UPDATE message_segments SET received_at = now() - interval '23 hours' RETURNING 1")
+    assert schedule.expire_segments(server.context) == 0
+    server.handle(REGISTRATION, second)
+    assert server.outcomes(client) == ["success"]
+
+
+def test_segments_whose_messages_are_too_large_together_are_handled_one_by_one(open_server):
+    server = open_server(worker={"bytes_per_task": 600})
+    clients = [PrivateKey.generate() for _ in range(2)]
+    sent = [messages.register(one, server.key, messages.registration(one, server.key)) for one in clients]
+    halves = zip(*(in_segments(each, server, 300, one) for each, one in zip(sent, clients, strict=True)), strict=True)
+    for half in halves:
+        server.handle(REGISTRATION, *half)
+    assert server.outcomes(*clients) == []
+    assert server.context.redis.llen(REGISTRATION.name) == 2
+    for message in half:
+        server.handle(REGISTRATION, message, alone=True)
+    assert server.outcomes(*clients) == ["success"] * 2
 
 
 def test_segments_that_do_not_fit_together_are_refused(server, client):
@@ -652,6 +812,19 @@ def test_the_schedule_fills_the_watched_topics_after_redis_was_wiped(server, cli
     server.context.redis.flushall()
     assert schedule.fill_watched_topics(server.context)
     assert server.context.redis.scard(watched.KEY) == 2
+    assert not schedule.fill_watched_topics(server.context)
+
+
+def test_redis_is_wiped_while_the_watched_topics_are_filled(server, client, monkeypatch):
+    server.register(client)
+    redis = server.context.redis
+    redis.flushall()
+    add = watched.add
+    with monkeypatch.context() as patch:
+        patch.setattr(watched, "add", lambda *args: add(*args) or redis.flushall())
+        assert schedule.fill_watched_topics(server.context)
+    assert schedule.fill_watched_topics(server.context)
+    assert redis.scard(watched.KEY) == 2
     assert not schedule.fill_watched_topics(server.context)
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from wakupush.events import FIELDS, Event, EventKind
 from wakupush.failures import Failure
+from wakupush.protocol.pb.push_notification_pb2 import PushNotificationQueryResponse
+from wakupush.protocol.query import encode_response
 from wakupush.protocol.registration import Registration, TokenType, Unregistration
 from wakupush.protocol.request import NotificationType
 from wakupush.protocol.waku_message import INT64_MAX, INT64_MIN, WakuMessage
@@ -154,19 +156,38 @@ def test_unregistering_leaves_key_hash_and_version_alone(connection):
     for table in ("deliveries", "quarantine"):
         assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
     assert registrations.devices(connection, [ALICE.key_hash]) == {}
-    assert registrations.preferences(connection, [ALICE]) == {}
+    assert registrations.preferences(connection, {ALICE: ()}) == {}
     assert registrations.targets(connection, [ALICE]) == {}
 
 
 def test_what_queries_requests_and_deliveries_read(connection):
-    registrations.store(connection, [change(3, blocked_chat_list=(b"b",))])
+    registrations.store(connection, [change(3, blocked_chat_list=(b"b", b"", b"c"), allow_from_contacts_only=True)])
     [device] = registrations.devices(connection, [ALICE.key_hash])[ALICE.key_hash]
     assert (device.version, device.access_token, device.allowed_key_list) == (3, "access", (b"key", b""))
-    platform, preferences = registrations.preferences(connection, [ALICE])[ALICE]
+    named = {ALICE: (b"b", b"x", b"", b"m" * 64), Installation(b"b" * 64, b"1" * 16): (b"c",)}
+    [(platform, preferences)] = registrations.preferences(connection, named).values()
     assert platform is TokenType.APN
-    assert preferences.blocked_chat_list == {b"b"}
+    assert preferences.blocked_chat_list == {b"b", b""}  # the others of the list were not asked for
     assert preferences.muted_chat_list == {b"m" * 64}
+    assert preferences.allowed_mentions_chat_list == frozenset()
     assert registrations.targets(connection, [ALICE])[ALICE].device_token == "token-3"
+
+
+@pytest.mark.parametrize("contacts_only", [True, False])
+@pytest.mark.parametrize("keys", [(), (b"",) * 100, (b"x" * 256,) * 100, (b"x", b"y" * 127, b"z" * 128)])
+def test_an_answer_is_never_larger_than_was_told_before(connection, contacts_only, keys):
+    longest = {"installation_id": "urn:uuid:" + "0" * 36, "access_token": "urn:uuid:" + "0" * 36}
+    lists = {"allow_from_contacts_only": contacts_only, "allowed_key_list": keys}
+    for number in range(3):
+        installation = Installation(ALICE.key_hash, bytes([number]) * 16)
+        registrations.store(connection, [change(2**64 - 1, installation, **longest, **lists)])
+    told = registrations.answer_bytes(connection, [ALICE.key_hash, b"b" * 64])
+    devices = registrations.devices(connection, [ALICE.key_hash])[ALICE.key_hash]
+    size = sum(
+        info.ByteSize() + 5 for info in PushNotificationQueryResponse.FromString(encode_response(b"", devices)).info
+    )
+    assert told.keys() == {ALICE.key_hash}
+    assert size <= told[ALICE.key_hash] < size + 3 * (256 + 5 * len(keys))
 
 
 def test_a_token_dies_only_for_the_version_that_was_tried(connection):
@@ -176,7 +197,7 @@ def test_a_token_dies_only_for_the_version_that_was_tried(connection):
     assert registrations.token_died(connection, ALICE, 2)
     assert not registrations.token_died(connection, ALICE, 2)
     assert registrations.targets(connection, [ALICE]) == {}
-    assert registrations.preferences(connection, [ALICE])[ALICE][1].token_died
+    assert registrations.preferences(connection, {ALICE: ()})[ALICE][1].token_died
     registrations.store(connection, [change(3)])
     assert ALICE in registrations.targets(connection, [ALICE])
 
@@ -337,6 +358,18 @@ def test_giving_a_delivery_back_counts_no_attempt(connection):
     connection.execute("UPDATE deliveries SET next_attempt_at = now()")
     [due] = deliveries.claim(connection, TokenType.APN, limit=1, seconds=60)
     assert (due.begun, due.failure) == (0, None)
+
+
+def test_first_attempts_that_were_put_back_are_claimed_before_a_backlog_and_the_newest_first(connection):
+    deliveries.add(connection, [delivery(number) for number in range(6)], seconds=60, time_to_live=TIME_TO_LIVE)
+    retries = [Settlement(delivery=delivery(number), state=State.PENDING, wait=0) for number in (0, 1)]
+    deliveries.settle(connection, retries)
+    deliveries.put_back(connection, [delivery(number) for number in (2, 3, 4, 5)])
+    age = "UPDATE deliveries SET next_attempt_at = now() - %s * interval '1 hour' WHERE delivery_key = %s"
+    connection.cursor().executemany(age, [(30 - number, delivery(number).delivery_key) for number in range(5)])
+    claimed = [deliveries.claim(connection, TokenType.APN, limit=2, seconds=60) for _ in range(3)]
+    keys = [{due.delivery_key for due in part} for part in claimed]
+    assert keys == [{delivery(n).delivery_key for n in part} for part in ((4, 3), (2, 0), (1,))]
 
 
 def test_a_claim_that_nobody_takes_comes_again_and_counts_no_attempt(connection):

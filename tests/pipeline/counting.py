@@ -75,22 +75,22 @@ def tokens(found: list[Event]) -> dict[Key, tuple[Any, ...]]:
 
 
 def lives(found: list[Event], period: date) -> dict[Key, tuple[Any, ...]]:
-    rows: dict[Key, int] = defaultdict(int)
+    rows: dict[Key, list[bytes | str]] = defaultdict(list)
     for (platform, _), group in cells(found, lambda e: (e.platform, e.installation_pseudonym)).items():
         began = min((day_of(e) for e in group if e.kind == "registered"), default=None)
         ended = max((day_of(e) for e in group if e.kind == "token_died"), default=None)
         if began and ended and ended >= began:
-            rows[period, platform, (ended - began).days] += 1
-    return {key: (count, count) for key, count in rows.items()}
+            rows[period, platform, (ended - began).days].append(person(group[0]))
+    return {key: (len(set(owners)), len(owners)) for key, owners in rows.items()}
 
 
 def used(found: list[Event], period: date) -> dict[Key, tuple[Any, ...]]:
-    rows: dict[Key, int] = defaultdict(int)
+    rows: dict[Key, list[bytes | str]] = defaultdict(list)
     for (platform, _), group in cells(found, lambda e: (e.platform, e.installation_pseudonym)).items():
         kinds = {e.kind for e in group}
         if "registered" in kinds:
-            rows[period, platform, "notified" if "admitted" in kinds else "unused"] += 1
-    return {key: (count, count) for key, count in rows.items()}
+            rows[period, platform, "notified" if "admitted" in kinds else "unused"].append(person(group[0]))
+    return {key: (len(set(owners)), len(owners)) for key, owners in rows.items()}
 
 
 def week(found: list[Event]) -> dict[Key, tuple[Any, ...]]:
@@ -116,7 +116,7 @@ def unusual(found: list[Event]) -> list[tuple[Any, ...]]:
 
 
 def every(found: list[Event], period: date) -> dict[str, dict[Key, tuple[Any, ...]]]:
-    """Return the rows of every table that may tell of too few: by key, the people and the values."""
+    """Return the rows of every table that may tell of too few, but for `week`: by key, the people and the values."""
     simple = {
         name: {
             group_key: (len({person(e) for e in group}), len(group)) for group_key, group in cells(found, key).items()
@@ -128,19 +128,27 @@ def every(found: list[Event], period: date) -> dict[str, dict[Key, tuple[Any, ..
         "tokens_daily": tokens(found),
         "token_lives": lives(found, period),
         "registrations_used": used(found, period),
-        "load_weekly": week(found),
     }
 
 
-def hidden(rows: dict[Key, tuple[Any, ...]], whole: Callable[[Key], Key], k: int) -> set[Key]:
-    """Return the rows that would tell of fewer than k people, alone or less from their total."""
-    found = set()
-    for of_whole in {whole(key) for key in rows}:
-        people = {key: rows[key][0] for key in rows if whole(key) == of_whole}
-        few = {key for key, count in people.items() if count < k}
-        others = sorted((count, key) for key, count in people.items() if key not in few)
-        found |= few | ({others[0][1]} if few and others else set())
-    return found
+def hidden(rows: dict[Key, tuple[Any, ...]], wholes: Iterable[Callable[[Key], Key]], k: int) -> set[Key]:
+    """Return the rows that would tell of fewer than k people, alone or less from their totals."""
+    found = {key for key, (people, *_) in rows.items() if people < k}
+    while True:
+        more = set()
+        for whole in wholes:
+            groups: dict[Key, list[Key]] = defaultdict(list)
+            for key in rows:
+                groups[whole(key)].append(key)
+            for group in groups.values():
+                secret = [key for key in group if key in found]
+                left = sorted((rows[key][0], key) for key in group if key not in found)
+                is_safe = not secret or (len(secret) > 1 and any(rows[key][0] >= k for key in secret))
+                if left and not is_safe:
+                    more.add(left[0][1])
+        if not more:
+            return found
+        found |= more
 
 
 def days(first: date, last: date) -> list[date]:

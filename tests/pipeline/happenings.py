@@ -36,7 +36,7 @@ def pseudonym(*of: object) -> bytes:
 DAYS = tuple(FIRST + timedelta(days=offset) for offset in range(5) if FIRST + timedelta(days=offset) != EMPTY)
 
 
-def make(messages: int, seed: int = 1, users: int = 60, days: tuple[date, ...] = DAYS) -> list[Event]:
+def make(messages: int, seed: int = 1, users: int = 72, days: tuple[date, ...] = DAYS) -> list[Event]:
     """Return the events of some messages, of which some users get far more than others."""
     chance = random.Random(seed)
     found = []
@@ -60,7 +60,8 @@ def _of_message(chance: random.Random, begin: float, trace_id: str, users: int) 
         platform = ("ios", "android")[number % 2]
         return {
             "platform": platform,
-            "key_pseudonym": pseudonym("user", number),
+            # One user has twelve devices.
+            "key_pseudonym": pseudonym("user", 1 if 1 <= number <= 12 else number),
             "installation_pseudonym": pseudonym("device", number),
         }
 

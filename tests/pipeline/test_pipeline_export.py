@@ -41,7 +41,13 @@ def in_lake(spark, settings):
 
 def expected(events):
     return Counter(
-        (str(day_of(e)), str(e.kind), int(e.time), None if e.latency is None else round(1000 * e.latency), e.attempt)
+        (
+            str(day_of(e)),
+            str(e.kind),
+            int(e.time) if e.kind in {"received", "foreign"} else int(e.time) // 3600 * 3600,
+            round(1000 * e.latency) if e.kind in {"answered", "delivered", "foreign"} else None,
+            e.attempt,
+        )
         for e in events
     )
 
@@ -66,6 +72,25 @@ def test_every_event_once_over_many_runs(spark, connection, dsn, make_settings):
     files = Lake(settings.pipeline.lake).latest().files
     assert len({(file.day, file.kind) for file in files}) == len(files)
     assert sum(file.rows for file in files) == len(first + second)
+
+
+def test_what_names_a_user_cannot_be_joined_by_time(spark, connection, dsn, make_settings):
+    """Not to messages of the network, nor to events that have their second and their message."""
+    settings = make_settings(dsn)
+    happenings.write(connection, make(200))
+    export.run(spark, settings, ignore)
+    lake = Lake(settings.pipeline.lake)
+    files = lake.latest().files
+    of_users = lake.read(spark, files).where("user IS NOT NULL")
+    assert of_users.select("kind").distinct().count() > 8
+    assert of_users.where("trace IS NOT NULL OR minute(time) <> 0 OR second(time) <> 0").count() == 0
+    assert {row.kind for row in of_users.where("latency_ms IS NOT NULL").select("kind").distinct().collect()} == {
+        "delivered"
+    }
+    # Nor by the order of the rows.
+    for file in files:
+        users = [row.user for row in lake.read(spark, [file]).collect() if row.user is not None]
+        assert users == sorted(users)
 
 
 def test_a_transaction_that_is_open_holds_back_what_comes_after_and_loses_nothing(
@@ -150,6 +175,29 @@ def test_another_cluster_is_refused(spark, connection, dsn, make_settings):
         lake.commit(replace(changed, number=lake.latest().number + 1))
         with pytest.raises(PipelineError, match="another Postgres cluster"):
             export.run(spark, settings, ignore)
+
+
+def test_a_database_that_was_restored_to_an_earlier_time_is_refused(spark, connection, dsn, make_settings):
+    """The numbers of the transactions that were lost are given to others, which would seem to be in the lake."""
+    settings = make_settings(dsn)
+    happenings.write(connection, make(30))
+    export.run(spark, settings, ignore)
+    snapshot = Lake(settings.pipeline.lake).latest()
+    last = snapshot.watermark - 1
+
+    def is_lost():
+        return export._is_lost(connection, last, snapshot.last_event)
+
+    assert not is_lost()
+    # Retention takes the older ones as well.
+    for which, expected in (("TRUE", False), ("transaction_id = %s::text::xid8", True)):
+        with connection.transaction(force_rollback=True):
+            connection.execute(f"DELETE FROM delivery_events WHERE {which}", [last] if "%s" in which else [])
+            assert is_lost() is expected
+    change = "UPDATE delivery_events SET time = time + interval '1 microsecond' WHERE transaction_id = %s::text::xid8"
+    assert connection.execute(change, [last]).rowcount
+    with pytest.raises(PipelineError, match="lost transactions"):
+        export.run(spark, settings, ignore)
 
 
 def test_what_keeps_it_from_working_is_told(spark, connection, dsn, make_settings, tmp_path):

@@ -67,21 +67,37 @@ def test_a_log_that_cannot_be_read_is_told(lake):
         lake.latest()
 
 
-def test_version_1_is_read_together_with_the_present_one(spark, lake):
-    moment = datetime(2026, 11, 3, 12, tzinfo=UTC)
-    values = {"kind": "received", "day": DAY, "queue_wait": 0.123, "latency": 1.5, "time": moment, "trace": b"t"}
-    columns = schema.written(1)
-    old = spark.createDataFrame([tuple(values.get(name) for name in columns.fieldNames())], columns)
-    commit(lake, lake.write(old, version=1))
+@pytest.mark.parametrize(
+    ("version", "times"),
+    [(1, {"queue_wait": 0.123, "latency": 1.5}), (2, {"queue_wait_ms": 123, "latency_ms": 1500})],
+)
+def test_old_versions_are_read_together_with_the_present_one(spark, lake, version, times):
+    moment = datetime(2026, 11, 3, 12, 34, 56, tzinfo=UTC)
+    columns = schema.written(version)
+    old = spark.createDataFrame(
+        [
+            tuple((values | {"time": moment, "trace": b"t", "day": DAY}).get(name) for name in columns.fieldNames())
+            for values in ({"kind": "foreign"} | times, {"kind": "queried", "user": b"u"} | times)
+        ],
+        columns,
+    )
+    commit(lake, lake.write(old, version=version))
     commit(lake, lake.write(frame(spark, [("attempt", DAY, 1)])))
-    rows = {row.kind: row for row in lake.read(spark, lake.latest().files).collect()}
-    assert (rows["received"].queue_wait_ms, rows["received"].latency_ms) == (123, 1500)
-    assert rows["received"].trace == b"t"
-    assert rows["attempt"].attempt == 1
-    # Compaction writes it anew in the present version.
-    snapshot, damaged = lake.compact(spark, DAY + timedelta(days=1))
+
+    def check():
+        rows = {row.kind: row for row in lake.read(spark, lake.latest().files).collect()}
+        foreign, queried = rows["foreign"], rows["queried"]
+        assert (foreign.queue_wait_ms, foreign.latency_ms, foreign.trace) == (123, 1500, b"t")
+        assert (queried.queue_wait_ms, queried.latency_ms, queried.trace, queried.user) == (123, None, None, b"u")
+        assert (foreign.time - queried.time).seconds == 34 * 60 + 56
+        assert rows["attempt"].attempt == 1
+
+    check()
+    # Compaction writes it anew in the present version, also where there is nothing to put together.
+    snapshot, damaged = lake.compact(spark, DAY)
     assert not damaged
-    assert snapshot.rows == 2
+    assert [file.version for file in snapshot.files] == [schema.VERSION] * 3
+    check()
 
 
 def test_a_newer_version_is_refused(spark, lake):
@@ -98,7 +114,7 @@ def test_compaction_keeps_every_row_and_the_files_until_nobody_reads_them(spark,
     snapshot, damaged = lake.compact(spark, DAY + timedelta(days=1))
     assert not damaged
     assert [(file.day, file.rows) for file in snapshot.files if file.day == DAY] == [(DAY, 3)]
-    assert len(snapshot.of([DAY + timedelta(days=1)])) == 3, "the day is not over"
+    assert len(snapshot.of(DAY + timedelta(days=1), DAY + timedelta(days=9))) == 3, "the day is not over"
     assert attempts(spark, lake) == [0, 1, 2, 10, 10, 10]
     assert lake.sweep() == 0
     assert lake.read(spark, before.files).count() == 6

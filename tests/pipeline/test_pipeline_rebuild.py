@@ -12,6 +12,7 @@ from threading import Event, Thread
 import psycopg
 import pytest
 from histories import LIMITS, SHARD, SMALL, History, archive
+from pyarrow import parquet
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pipeline import rebuild
@@ -254,6 +255,23 @@ def test_no_secret_leaves_the_executors(server, spark):
     assert "MapInArrow" in plan
     assert "the-password" not in plan
     assert server.key.secret.hex() not in plan
+
+
+def test_a_message_that_is_repeated_without_end_is_handed_over_meanwhile(server):
+    """Its parts come again and again, and make the whole each time."""
+    history = History.of(server.key.public_key, seed=10)
+    archive(server.archive, history.register(PrivateKey.generate(), SMALL, muted_chat_list=[b"m" * 64] * 40))
+    job = rebuild.Job.of(server())
+    messages = parquet.read_table(server.archive.files()).combine_chunks().to_batches()
+    [parts] = rebuild._open(job, messages)
+    assert set(parts.column("outcome").to_pylist()) == {"segment"}
+    assert len(set(parts.column("index").to_pylist())) == parts.num_rows > 1
+    repeats = [parts] * (3 * rebuild.WHOLES_AT_ONCE)
+    left = iter(repeats)
+    joined = rebuild._join(job, left)
+    first = next(joined)
+    assert set(first.column("outcome").to_pylist()) == {"registration"}
+    assert len(list(left)) >= len(repeats) // 2
 
 
 def test_what_is_missing_is_told(server, spark, tmp_path):

@@ -3,17 +3,20 @@
 import re
 import shutil
 from datetime import date, timedelta
+from operator import itemgetter
 from xml.etree import ElementTree as ET
 
 import counting
 import happenings
 import psycopg
 import pytest
-from happenings import EMPTY, FIRST, LAST
+import subtracting
+from happenings import EMPTY, FIRST, LAST, TODAY, day_of
 
 from pipeline import export, page, report
 from pipeline.errors import PipelineError
 from pipeline.lake import Lake
+from pipeline.pseudonyms import whole_periods
 from pipeline.tables import TABLES
 from wakupush.events import EventKind
 
@@ -53,24 +56,33 @@ def written(spark, exported):
     return report.run(spark, exported, FIRST, LAST, ignore)
 
 
+def secret(table, rows):
+    """Return the keys of a table's rows that must not be shown."""
+    names = list(table.keys)
+    wholes = [itemgetter(*map(names.index, keys)) for keys in table.wholes]
+    return counting.hidden(rows, wholes, K)
+
+
 def test_every_number_is_that_of_a_plain_count(written, events, database):
     expected = counting.every(events, date(1970, 1, 1))
+    secrets = {table.name: secret(table, expected[table.name]) for table in TABLES if table.name in expected}
+    hours = [each for each in events if counting.KEYS["load_hourly"](each) not in secrets["load_hourly"]]
+    expected["load_weekly"] = counting.week(hours)
+    assert not secret(TABLES[-2], expected["load_weekly"]), "what is shown adds up to what can be shown"
     told = hidden = 0
     for table in TABLES:
         if not table.anonymous:
             continue
         names = list(table.keys)
-        places = [names.index(name) for name in table.whole]
-        of_table = expected[table.name]
-        secret = counting.hidden(of_table, lambda key: tuple(key[place] for place in places), K)  # noqa: B023
+        of_table, of_secret = expected[table.name], secrets.get(table.name, set())
         rows = {tuple(row[name] for name in names): row for row in written.rows[table.name]}
         assert rows.keys() == of_table.keys(), table.name
         for key, row in rows.items():
             values = tuple(row[name] for name in ("people", *table.values))
-            assert row["suppressed"] == (key in secret), (table.name, key)
-            assert values == ((None,) * len(values) if key in secret else of_table[key]), (table.name, key)
-        told += len(rows) - len(secret)
-        hidden += len(secret)
+            assert row["suppressed"] == (key in of_secret), (table.name, key)
+            assert values == ((None,) * len(values) if key in of_secret else of_table[key]), (table.name, key)
+        told += len(rows) - len(of_secret)
+        hidden += len(of_secret)
     assert told > 300
     assert hidden > 30
     unusual = sorted((row["day"], row["kind"], row["events"]) for row in written.rows["unusual_daily"])
@@ -91,6 +103,26 @@ def test_no_value_is_about_too_few(written):
         for row in written.rows[table.name]:
             if table.anonymous and not row["suppressed"]:
                 assert row["people"] >= K
+
+
+def test_no_subtraction_tells_of_too_few(written, events):
+    """Neither a total less the rows that are shown, nor another one less what was had by that."""
+    expected = counting.every(events, date(1970, 1, 1))
+    few = {(name, key) for name, rows in expected.items() for key, (people, *_) in rows.items() if people < K}
+    told = subtracting.told(written.rows)
+    assert not few & told.keys()
+    # It would be told if only that was hidden which is about few.
+    shown = {
+        table.name: [
+            dict(zip(table.keys, key, strict=True)) | {"events": None if (table.name, key) in few else value[1]}
+            for key, value in expected[table.name].items()
+        ]
+        for table in TABLES
+        if table.name in subtracting.PARTS
+    }
+    found = subtracting.told(shown)
+    assert len(few & found.keys()) > 10
+    assert all(expected[name][key][1] == value for (name, key), value in found.items())
 
 
 def test_files_have_the_rows(spark, written):
@@ -116,6 +148,59 @@ def test_a_second_report_replaces_the_first_and_has_what_came_late(spark, connec
     stored = connection.execute(query).fetchall()
     assert stored
     assert all(expected[day, stage][1] == count for day, stage, count in stored)
+
+
+def test_rows_of_a_period_are_of_the_whole_period_in_every_report(spark, exported, dsn, make_settings, events):
+    """Night after night the days of a report move on, and one day is made anew."""
+    of_period = 3
+    settings = make_settings(
+        exported.postgres.dsn.get_secret_value(), report_dsn=dsn, smallest_cell=2, pseudonym_days=of_period
+    )
+    export.run(spark, settings, ignore)
+    for last in (FIRST + timedelta(days=1), LAST, FIRST):
+        report.run(spark, settings, last - timedelta(days=1), last, ignore)
+    periods = {}
+    for event in events:
+        begin, _ = whole_periods(day_of(event), day_of(event), of_period)
+        periods.setdefault(begin, []).append(event)
+    assert len(periods) > 1
+    for name, count in (("registrations_used", counting.used), ("token_lives", counting.lives)):
+        expected = {key: row for begin, found in periods.items() for key, row in count(found, begin).items()}
+        table = next(table for table in TABLES if table.name == name)
+        columns = ", ".join([*table.keys, "people", *table.values])
+        with psycopg.connect(dsn) as connection:
+            stored = connection.execute(
+                f"SELECT {columns} FROM wakupush_reports.{name} WHERE NOT suppressed"
+            ).fetchall()
+        assert stored
+        for row in stored:
+            places = len(table.keys)
+            assert expected[row[:places]] == row[places:], (name, row)
+
+
+def test_reports_are_forgotten_when_the_lake_forgets_their_days(spark, exported, dsn, make_settings):
+    settings = make_settings(
+        lake=exported.pipeline.lake, report_dsn=dsn, retention={"lake": 86_400.0 * (TODAY - FIRST).days}
+    )
+    ended = FIRST - timedelta(days=1)
+    names = {f"{FIRST - timedelta(days=9)}_{day}": day >= FIRST for day in (ended, FIRST)} | {"another folder": True}
+    for name in names:
+        (settings.pipeline.reports / name).mkdir(parents=True)
+    report.run(spark, settings, FIRST, FIRST, ignore)
+    with psycopg.connect(dsn) as connection:
+        for day in (ended, FIRST):
+            values = [day, "queried", f"of {day}", 500, 2.5, False]
+            connection.execute(
+                "INSERT INTO wakupush_reports.unusual_daily (day, kind, pseudonym, events, mean, suppressed)"
+                " VALUES (%s, %s, %s, %s, %s, %s)",
+                values,
+            )
+    report.run(spark, settings, LAST, LAST, ignore)
+    assert {name: (settings.pipeline.reports / name).exists() for name in names} == names
+    with psycopg.connect(dsn) as connection:
+        stored = {day for (day,) in connection.execute("SELECT day FROM wakupush_reports.unusual_daily")}
+    assert FIRST in stored
+    assert ended not in stored
 
 
 def test_the_page_needs_nothing_and_shows_the_numbers(written):
@@ -163,9 +248,9 @@ def test_damaged_files_are_named_left_out_and_counted(spark, exported, make_sett
 def test_a_database_that_refuses_is_told(connection, dsn, written):
     connection.execute("CREATE ROLE reader LOGIN")
     with pytest.raises(PipelineError, match="database of reports refuses"):
-        report._write_postgres(dsn.replace("postgres@", "reader@"), written)
+        report._write_postgres(dsn.replace("postgres@", "reader@"), written, FIRST)
     with pytest.raises(PipelineError, match=r"REPORT_DSN cannot be used \(OperationalError\)"):
-        report._write_postgres("postgresql://x:secret@127.0.0.1:1/x", written)
+        report._write_postgres("postgresql://x:secret@127.0.0.1:1/x", written, FIRST)
 
 
 def test_texts_cannot_break_the_page():

@@ -27,10 +27,10 @@ from wakupush.protocol.query import Info, encode_info
 from wakupush.protocol.sealing import seal
 
 USER, SERVER, OTHER_SERVER, ME, EVE = (PrivateKey.generate() for _ in range(5))
-TOKEN, NEW_TOKEN = str(uuid.uuid4()), str(uuid.uuid4())
+TOKEN, NEW_TOKEN, PHONE, TABLET, DESKTOP = (str(uuid.uuid4()) for _ in range(5))
 
 
-def info(server=SERVER, token=TOKEN, installation="phone", version=1, user=USER, **fields):
+def info(server=SERVER, token=TOKEN, installation=PHONE, version=1, user=USER, **fields):
     values = {
         "key_hash": user.public_key.key_hash,
         "installation_id": installation,
@@ -76,6 +76,8 @@ def test_a_token_sealed_for_contacts_opens_for_them_alone():
         info(user=EVE),
         info(server_key=b"no key"),
         info(installation=""),
+        info(installation="[/]no uuid"),
+        info(installation="\x1b[2J"),
         info(token="no uuid"),
         info(access_token="", allowed_key_list=(seal(USER.shared_key(ME.public_key), b"no uuid"),)),
     ],
@@ -94,7 +96,7 @@ def test_the_newest_registration_counts_in_any_order():
 
 
 def test_after_a_wrong_token_an_old_advertisement_does_not_bring_it_back_but_the_server_does():
-    known = learn(info()).useless("phone", SERVER.public_key, TOKEN)
+    known = learn(info()).useless(PHONE, SERVER.public_key, TOKEN)
     assert tokens(known) == []
     assert known.is_to_be_asked(0)
     assert tokens(learn(info(), known=known)) == []
@@ -104,9 +106,9 @@ def test_after_a_wrong_token_an_old_advertisement_does_not_bring_it_back_but_the
 
 def test_another_token_is_not_wrong():
     known = learn(info())
-    assert known.useless("phone", SERVER.public_key, NEW_TOKEN).ways == known.ways
-    assert known.useless("tablet", SERVER.public_key, TOKEN).ways == known.ways
-    assert known.useless("phone", OTHER_SERVER.public_key, TOKEN).ways == known.ways
+    assert known.useless(PHONE, SERVER.public_key, NEW_TOKEN).ways == known.ways
+    assert known.useless(TABLET, SERVER.public_key, TOKEN).ways == known.ways
+    assert known.useless(PHONE, OTHER_SERVER.public_key, TOKEN).ways == known.ways
 
 
 def test_tokens_are_used_for_a_day_and_then_as_a_last_resort():
@@ -115,15 +117,22 @@ def test_tokens_are_used_for_a_day_and_then_as_a_last_resort():
     later = 100 + KEEP_SECONDS + 1
     assert known.is_to_be_asked(later)
     assert known.usable(later) == []
-    assert list(known.devices(later, most=3)) == ["phone"]
+    assert list(known.devices(later, most=3)) == [PHONE]
+
+
+def test_what_was_learned_or_asked_before_the_clock_was_set_back_is_old():
+    known = learn(info(), now=10 * KEEP_SECONDS)
+    assert known.usable(0) == []
+    assert known.asked(10 * KEEP_SECONDS).is_to_be_asked(0)
+    assert len(known.usable(10 * KEEP_SECONDS - 1)) == 1
 
 
 def test_a_device_that_was_closed_days_ago_is_asked_about_and_notified_although_another_one_advertises():
     later = 2 * KEEP_SECONDS
     known = learn(info(), now=0).asked(0)
-    known = learn(info(installation="desktop"), known=known, now=later).active("desktop", later)
+    known = learn(info(installation=DESKTOP), known=known, now=later).active(DESKTOP, later)
     assert known.is_to_be_asked(later)
-    assert list(known.devices(later, most=3)) == ["desktop", "phone"]
+    assert list(known.devices(later, most=3)) == [DESKTOP, PHONE]
     # A server tells of the phone: for a day nobody is asked.
     asked = learn(info(), known=known.asked(later), server=SERVER, now=later)
     assert not asked.is_to_be_asked(later + KEEP_SECONDS - 1)
@@ -134,13 +143,13 @@ def test_a_device_that_was_closed_days_ago_is_asked_about_and_notified_although_
 
 def test_a_device_is_notified_by_new_tokens_where_it_has_some():
     known = learn(info(server=OTHER_SERVER), known=learn(info(), now=0), now=2 * KEEP_SECONDS)
-    [way] = known.devices(2 * KEEP_SECONDS, most=3)["phone"]
+    [way] = known.devices(2 * KEEP_SECONDS, most=3)[PHONE]
     assert way.server == OTHER_SERVER.public_key
 
 
 def test_a_device_that_is_gone_is_neither_notified_nor_asked_about():
-    known = learn(info(installation="desktop"), known=learn(info())).useless("phone", SERVER.public_key, TOKEN)
-    assert list(known.devices(0, most=3)) == ["desktop"]
+    known = learn(info(installation=DESKTOP), known=learn(info())).useless(PHONE, SERVER.public_key, TOKEN)
+    assert list(known.devices(0, most=3)) == [DESKTOP]
     assert not known.is_to_be_asked(0)
 
 
@@ -151,22 +160,23 @@ def test_nobody_is_asked_again_at_once_about_a_user_whom_nobody_knew():
 
 
 def test_devices_by_last_activity_capped_and_only_those_that_are_meant():
-    known = learn(*(info(installation=str(number)) for number in range(6)))
+    ids = [str(uuid.uuid4()) for _ in range(6)]
+    known = learn(*(info(installation=each) for each in ids))
     for number, at in ((4, 40.0), (2, 30.0), (0, 20.0), (1, 10.0)):
-        known = known.active(str(number), at)
-    known = known.active("2", 5.0)  # an old message says nothing new
-    assert list(known.devices(0, most=3)) == ["4", "2", "0"]
-    assert list(known.devices(0, most=3, only=("1", "0"))) == ["0", "1"]
+        known = known.active(ids[number], at)
+    known = known.active(ids[2], 5.0)  # an old message says nothing new
+    assert list(known.devices(0, most=3)) == [ids[4], ids[2], ids[0]]
+    assert list(known.devices(0, most=3, only=(ids[1], ids[0]))) == [ids[0], ids[1]]
     assert known.devices(0, most=3, only=()) == {}
 
 
 def test_a_device_has_all_its_servers():
     known = learn(info(), info(server=OTHER_SERVER))
-    assert {way.server for way in known.devices(0, most=3)["phone"]} == {SERVER.public_key, OTHER_SERVER.public_key}
+    assert {way.server for way in known.devices(0, most=3)[PHONE]} == {SERVER.public_key, OTHER_SERVER.public_key}
 
 
 def test_what_strangers_send_is_bounded():
-    infos = [info(installation=str(number)) for number in range(MOST_INSTALLATIONS + 30)]
+    infos = [info(installation=str(uuid.uuid4())) for _ in range(MOST_INSTALLATIONS + 30)]
     known = learn(*infos)
     for number in range(100):
         known = known.active(str(number), float(number))
@@ -177,7 +187,7 @@ def test_what_strangers_send_is_bounded():
 
 
 def test_it_is_kept_as_it_is_and_shows_no_token():
-    known = replace(learn(info()).active("phone", 3.0).asked(5.0), push_key=EVE.public_key)
+    known = replace(learn(info()).active(PHONE, 3.0).asked(5.0), push_key=EVE.public_key)
     assert ACQUAINTANCE.load(ACQUAINTANCE.dump(known)) == known
     assert TOKEN not in repr(known)
     assert str(known.push_key)[:14] not in repr(known)

@@ -3,6 +3,7 @@
 import json
 import os
 import uuid
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
@@ -11,20 +12,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakupush.client.accounts import Account
-from wakupush.client.advertising import SETTLE_SECONDS, Advertiser
+from wakupush.client.acquaintances import Acquaintance, Way
+from wakupush.client.advertising import SETTLE_SECONDS, Advertiser, advertisement
 from wakupush.client.backoff import Backoff
 from wakupush.client.context import Config
 from wakupush.client.documents import UnreadableError
-from wakupush.client.kept import Seen, Settings
-from wakupush.client.mailbox import MOST_INCOMPLETE, Mailbox
+from wakupush.client.kept import Advertising, Seen, Settings
+from wakupush.client.mailbox import MOST_KEPT, Mailbox, open_advertisement
 from wakupush.client.receiving import parse, receive, seal_message
-from wakupush.client.storage import SEEN, SETTINGS, SqliteFile
+from wakupush.client.registering import Device, Enrolment, State
+from wakupush.client.storage import ACQUAINTANCE, ADVERTISING, REGISTRATION, SEEN, SETTINGS, SqliteFile
 from wakupush.client.transport import FILTER_PAUSE, FILTER_REQUESTS, Listeners, Pacer
 from wakupush.protocol import envelopes, notification, topics
+from wakupush.protocol.advertisement import parse_advertisement
 from wakupush.protocol.application import Type
 from wakupush.protocol.hashing import shake256_64
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.query import Info
+from wakupush.protocol.registration import TokenType
 from wakupush.protocol.waku_message import WakuMessage
 
 ME, EVE = PrivateKey.generate(), PrivateKey.generate()
@@ -50,7 +55,7 @@ def test_two_processes_may_use_a_file(tmp_path):
     with SqliteFile(tmp_path / "state") as one, SqliteFile(tmp_path / "state") as other:
         one.account("a").put(SEEN, "1", Seen())
         other.account("a").put(SEEN, "2", Seen())
-        assert sorted(one.account("a").names(SEEN)) == ["1", "2"]
+        assert None not in {file.account("a").get(SEEN, name) for file in (one, other) for name in ("1", "2")}
 
 
 def test_what_is_old_is_forgotten():
@@ -58,9 +63,9 @@ def test_what_is_old_is_forgotten():
         storage = file.account("a")
         storage.put(SEEN, "1", Seen())
         storage.forget(SEEN, 1.0)
-        assert storage.names(SEEN) == ["1"]
+        assert storage.get(SEEN, "1") == Seen()
         storage.forget(SEEN, 1e12)
-        assert storage.names(SEEN) == []
+        assert storage.get(SEEN, "1") is None
 
 
 def test_what_cannot_be_read_says_so_without_its_content(tmp_path):
@@ -72,6 +77,43 @@ def test_what_cannot_be_read_says_so_without_its_content(tmp_path):
             storage.get(SETTINGS, "")
     assert "secret" not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+def objects(value):
+    """Return every object in a JSON value."""
+    match value:
+        case dict():
+            return [value, *(found for each in value.values() for found in objects(each))]
+        case list():
+            return [found for each in value for found in objects(each)]
+    return []
+
+
+DEVICE = Device(token_type=TokenType.FIREBASE, device_token="t")
+WAY = Way(installation_id="i", server=ME.public_key, access_token="t", version=1, learned_at=1.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (SETTINGS, Settings()),
+        (REGISTRATION, State(device=DEVICE, enrolments=(Enrolment(server=ME.public_key),))),
+        (ADVERTISING, Advertising()),
+        (ACQUAINTANCE, Acquaintance(user=ME.public_key, ways=(WAY,))),
+        (SEEN, Seen()),
+    ],
+)
+def test_what_a_later_version_has_added_is_refused_wherever_it_stands(kind, value):
+    count = len(objects(json.loads(kind.dump(value))))
+    for number in range(count):
+        later = json.loads(kind.dump(value))
+        place = objects(later)[number]
+        place["a later version's"] = 0.0
+        is_free = kind is ACQUAINTANCE and place is later["activity"]  # its names are installations
+        if not is_free:
+            with pytest.raises(UnreadableError):
+                kind.load(json.dumps(later))
+    assert kind.load(kind.dump(value)) == value
 
 
 # --- mailbox ---
@@ -93,7 +135,7 @@ def test_messages_come_out_as_they_went_in():
 
 def test_segments_are_put_together_in_any_order_and_not_across_senders():
     inner = os.urandom(5000)
-    box, parts = Mailbox(ME), sent(inner, most_bytes=2000)
+    box, parts = Mailbox(ME, 100), sent(inner, most_bytes=2000)
     foreign = sent(inner, most_bytes=2000, sender=PrivateKey.generate())
     assert len(parts) > 3
     Random(1).shuffle(parts)
@@ -103,10 +145,17 @@ def test_segments_are_put_together_in_any_order_and_not_across_senders():
 
 
 def test_segments_that_are_never_complete_are_bounded():
+    box = Mailbox(ME, 100)
+    for _ in range(MOST_KEPT):
+        for part in sent(os.urandom(3000), most_bytes=2000)[:2]:
+            assert box.take(part) is None
+    assert sum(map(len, box._parts.values())) <= MOST_KEPT
+
+
+def test_where_nothing_large_is_waited_for_segments_are_not_kept():
     box = Mailbox(ME)
-    for _ in range(3 * MOST_INCOMPLETE):
-        assert box.take(sent(os.urandom(3000), most_bytes=2000)[0]) is None
-    assert len(box._parts) <= MOST_INCOMPLETE
+    assert [box.take(part) for part in sent(os.urandom(1500), most_bytes=2000)] == [None, None]
+    assert not box._parts
 
 
 @given(st.binary(max_size=300))
@@ -131,6 +180,12 @@ def test_advertises_after_a_change_and_then_periodically():
     assert advertiser.due([info("me")], 111) == [info("me")]
 
 
+def test_advertises_when_the_clock_is_set_back():
+    advertiser = Advertiser(100, next_at=1000.0)
+    assert advertiser.due([info("me")], 950) is None
+    assert advertiser.due([info("me")], 500) == [info("me")]
+
+
 def test_that_nothing_is_registered_any_more_is_advertised_once():
     advertiser = Advertiser(100)
     advertiser.changed(0)
@@ -142,11 +197,33 @@ def test_other_installations_are_handed_on_while_they_are_heard_of_but_no_hearsa
     advertiser = Advertiser(100)
     advertiser.heard([info("tablet"), info("desktop")], "me", 0)
     advertiser.heard([info("me"), info("stale")], "me", 0)  # our own, as it comes back
-    advertiser.heard([], "me", 0)
     advertiser.changed(0)
     assert advertiser.due([info("me")], 1) == [info("me"), info("tablet")]
     advertiser.changed(300)
     assert advertiser.due([info("me")], 301) == [info("me")]
+
+
+def test_an_installation_that_is_registered_no_longer_is_not_advertised_by_others():
+    phone, tablet = Advertiser(100), Advertiser(100)
+    phone.heard([info("tablet")], "phone", 0)
+    tablet.heard([info("phone")], "tablet", 0)
+    phone.changed(1)
+    said = phone.due([], 2)
+    assert said == []
+    tablet.heard(said, "tablet", 2)
+    tablet.changed(3)
+    assert tablet.due([info("tablet")], 4) == [info("tablet")]
+
+
+@pytest.mark.parametrize("contacts", [1, 3000])
+def test_lists_that_do_not_fit_are_left_out(contacts):
+    sealed = tuple(os.urandom(64) for _ in range(contacts))
+    listed = replace(info("phone"), access_token="", allowed_key_list=sealed)
+    message = advertisement(ME, [listed] * 2, topic_key=bytes(32), timestamp=1)
+    assert len(message.payload) < envelopes.MOST_MESSAGE_BYTES
+    infos = parse_advertisement(open_advertisement(message, bytes(32)).inner)
+    assert [each.allowed_key_list for each in infos] == [sealed if contacts == 1 else ()] * 2
+    assert {each.grant for each in infos} == {b"g"}
 
 
 # --- what a push is about ---

@@ -30,7 +30,7 @@ from wakupush.protocol.registration import (
 KEY, CONTACT, OTHER = (PrivateKey.generate() for _ in range(3))
 PHONE = Device(token_type=TokenType.APN, device_token="phone", apn_topic="im.status")
 TABLET = Device(token_type=TokenType.FIREBASE, device_token="tablet")
-LIMITS = Limits(list_items=100, list_item_bytes=256, text_bytes=1000)
+LIMITS = Limits(list_items=100, list_item_bytes=256, text_bytes=1000, registration_bytes=100_000)
 INSTALLATION = str(uuid.uuid4())
 
 
@@ -155,6 +155,28 @@ def test_without_an_answer_the_same_bytes_go_again_after_growing_waits():
     assert all(5 * 2**index <= wait <= 6 * 2**index for index, wait in enumerate(waits[:9]))
     assert all(wait <= 3600 * 1.2 for wait in waits)
     assert waits[-1] >= 3600
+
+
+def test_the_wait_for_an_answer_begins_when_the_registration_has_left():
+    server, client = Server(), registrar()
+    client.enable(PHONE)
+    client.set_servers([server.public_key])
+    [asking] = client.due(0.0)
+    client.sent(asking, 100.0)
+    assert client.next_at > 100.0
+    client.answered(server.public_key, server.take(asking.sealed), 101.0)
+    client.sent(asking, 102.0)
+    assert client.next_at is None
+
+
+def test_nobody_waits_for_days_when_the_clock_is_set_back():
+    server, client = Server(), registrar()
+    client.enable(PHONE)
+    client.set_servers([server.public_key])
+    day = 86_400.0
+    assert client.due(10 * day)
+    assert not client.due(10 * day)
+    assert client.due(9 * day)
 
 
 def test_an_internal_error_is_tried_again_later():

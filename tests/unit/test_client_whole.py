@@ -1,25 +1,43 @@
 """The whole client over a network of one process: what its parts do together, without waiting for a node."""
 
 import asyncio
+import sqlite3
 import time
+import uuid
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
+from wakupush.client import enrolling
 from wakupush.client.acquaintances import Acquaintance, Way
+from wakupush.client.advertising import SETTLE_SECONDS, advertisement
+from wakupush.client.asking import QUERY_SECONDS
 from wakupush.client.client import Client
 from wakupush.client.context import Config
 from wakupush.client.events import Unsent
 from wakupush.client.notifying import Recipient
-from wakupush.client.registering import Device
-from wakupush.client.storage import ACQUAINTANCE, SqliteFile
+from wakupush.client.registering import Device, State
+from wakupush.client.storage import ACQUAINTANCE, InUseError, SqliteFile
 from wakupush.client.transport import Listeners
+from wakupush.protocol.grants import grant
 from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.payload import open_symmetric
+from wakupush.protocol.pb.application_metadata_pb2 import ProtocolMessage
+from wakupush.protocol.query import Info
 from wakupush.protocol.registration import TokenType
 from wakupush.protocol.request import NotificationType
-from wakupush.waku.errors import NodeUnreachable
+from wakupush.protocol.topics import (
+    contact_code_topic,
+    content_topic,
+    partitioned_topic,
+    query_topics,
+    symmetric_key,
+)
+from wakupush.waku.errors import NodeRefused, NodeUnreachable
 
 PHONE = Device(token_type=TokenType.FIREBASE, device_token="phone")
+TABLET = str(uuid.uuid4())
 SERVER, FRIEND, STRANGER = (PrivateKey.generate().public_key for _ in range(3))
 
 
@@ -28,17 +46,21 @@ class Network:
 
     def __init__(self):
         self.listeners = Listeners()
-        self.is_down = False
+        self.is_down = self.is_stuck = False
+        #: A content topic on which nothing is taken.
+        self.refused = None
         self.published = []
 
     async def publish(self, message):
-        if self.is_down:
+        if self.is_down or message.content_topic == self.refused:
             raise NodeUnreachable("down")
         self.published.append(message)
         self.listeners.deliver([message])
 
     @asynccontextmanager
     async def listening(self, content_topic, receive):
+        if self.is_stuck:
+            await asyncio.sleep(60)
         self.listeners.add(content_topic, receive)
         try:
             yield
@@ -152,6 +174,207 @@ def test_a_notification_that_the_node_does_not_take_is_told(network, storage):
 
     asyncio.run(run())
     assert events[0] == Unsent("down")
+
+
+@pytest.fixture
+def friend(storage):
+    """A user whose device is known."""
+    way = Way(installation_id="phone", server=SERVER, access_token="token", version=1, learned_at=time.time())
+    storage.put(ACQUAINTANCE, str(FRIEND), Acquaintance(user=FRIEND, ways=(way,)))
+    return FRIEND
+
+
+def query_topic(user):
+    return content_topic(query_topics(user.key_hash)[0])
+
+
+def requests(network):
+    topic = content_topic(partitioned_topic(SERVER))
+    return [each for each in network.published if each.content_topic == topic]
+
+
+def test_known_devices_do_not_wait_for_answers_about_others(network, client, friend):
+    async def run():
+        client.enable_sending()
+        begun = time.monotonic()
+        recipients = [Recipient(user=STRANGER), Recipient(user=friend)]
+        notification = asyncio.create_task(
+            client.notify(recipients, message_id=bytes(32), chat_id="c", kind=NotificationType.MESSAGE)
+        )
+        await eventually(lambda: requests(network))
+        assert time.monotonic() - begun < QUERY_SECONDS
+        notification.cancel()
+
+    asyncio.run(run())
+
+
+def test_a_question_that_the_node_does_not_take_keeps_nobody_else_from_being_notified(network, storage, friend):
+    events = []
+
+    async def run():
+        client = Client(PrivateKey.generate(), network, storage, on_event=events.append)
+        client.enable_sending()
+        network.refused = query_topic(STRANGER)
+        recipients = [Recipient(user=STRANGER), Recipient(user=friend)]
+        notification = asyncio.create_task(
+            client.notify(recipients, message_id=bytes(32), chat_id="c", kind=NotificationType.MESSAGE)
+        )
+        await eventually(lambda: requests(network) and events)
+        notification.cancel()
+
+    asyncio.run(run())
+    assert events == [Unsent("down")]
+
+
+def test_the_activity_of_what_is_no_installation_is_not_noted(network, client):
+    async def run():
+        user = PrivateKey.generate()
+        await client.follow(user.public_key)
+        for installation in ("[/]no uuid", TABLET):
+            info = Info(key_hash=b"", installation_id=installation, version=1, access_token="", grant=b"")
+            key = symmetric_key(contact_code_topic(user.public_key))
+            network.listeners.deliver([advertisement(user, [info], topic_key=key, timestamp=1_000_000_000)])
+        assert client.acquaintance(user.public_key).activity == {TABLET: 1.0}
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("anonymous", [False, True])
+def test_servers_do_not_learn_the_chat_key_from_a_contact_code_that_goes_along(network, storage, anonymous):
+    code = ProtocolMessage(public_message=b"bundles with the chat key").SerializeToString()
+
+    async def run():
+        config = Config(anonymous=anonymous, contact_code=code)
+        async with Client(PrivateKey.generate(), network, storage, config) as client:
+            client.advertise()
+            assert await client.advertised(30)
+        [message] = network.published
+        topic_key = symmetric_key(contact_code_topic(client.push_key))
+        assert (code in open_symmetric(message.payload, topic_key).data) != anonymous
+
+    asyncio.run(run())
+
+
+class Silent:
+    """A Store that does not answer."""
+
+    async def latest(self, _content_topic, _is_wanted):
+        await asyncio.sleep(60)
+
+
+def test_discovering_ends_in_time_and_a_store_that_is_silent_hides_nothing(network, storage):
+    user = PrivateKey.generate()
+    token = str(uuid.uuid4())
+    info = Info(
+        key_hash=user.public_key.key_hash,
+        installation_id=TABLET,
+        version=1,
+        access_token=token,
+        grant=grant(user, SERVER, token),
+        server_key=SERVER.compressed,
+    )
+
+    async def run():
+        async with Client(PrivateKey.generate(), network, storage, history=Silent()) as client:
+            assert (await client.discover(FRIEND, 0.2)).ways == ()
+            discovery = asyncio.create_task(client.discover(user.public_key, 30))
+            await eventually(lambda: topics(network) == 2)
+            key = symmetric_key(contact_code_topic(user.public_key))
+            network.listeners.deliver([advertisement(user, [info], topic_key=key, timestamp=1)])
+            assert len((await discovery).ways) == 1
+            network.is_stuck = True
+            assert (await client.discover(STRANGER, 0.2)).ways == ()
+
+    begun = time.monotonic()
+    asyncio.run(run())
+    assert time.monotonic() - begun < 20
+
+
+def test_an_advertisement_that_a_node_refuses_is_not_sent_again_and_again(network, storage, monkeypatch):
+    monkeypatch.setattr(enrolling, "RETRY_SECONDS", 0.0)
+    events = []
+
+    async def publish(_message):
+        raise NodeRefused(400, "too large")
+
+    async def run():
+        async with Client(PrivateKey.generate(), network, storage, on_event=events.append) as client:
+            client.advertise()
+            await eventually(lambda: events)
+            await asyncio.sleep(3 * SETTLE_SECONDS)
+
+    monkeypatch.setattr(network, "publish", publish)
+    asyncio.run(run())
+    assert events == [Unsent("400: too large")]
+
+
+def test_a_client_looks_at_the_clock_now_and_then(network, storage, monkeypatch):
+    monkeypatch.setattr(enrolling, "MOST_SECONDS", 0.05)
+    clock = [1e9]
+
+    async def run():
+        async with Client(PrivateKey.generate(), network, storage, now=lambda: clock[0]) as client:
+            client.enable_receiving(PHONE, [SERVER])
+            await eventually(lambda: network.published)
+            clock[0] -= 1e6
+            await eventually(lambda: len(network.published) == 2)
+
+    asyncio.run(run())
+
+
+def test_one_client_of_an_account_runs_at_a_time_and_knows_what_the_one_before_kept(network, tmp_path):
+    key = PrivateKey.generate()
+    new = replace(PHONE, device_token="new")
+
+    async def run(one, other):
+        first, second, somebody = (
+            Client(key, network, storage)
+            for storage in (one.account("a"), other.account("a"), other.account("somebody/else"))
+        )
+        async with first, somebody:
+            with pytest.raises(InUseError):
+                async with second:
+                    pytest.fail("both run")
+            assert second.registration == State()  # it may look
+            first.enable_receiving(new, [SERVER])
+        async with second:
+            assert second.registration.device == new
+
+    with SqliteFile(tmp_path / "state") as one, SqliteFile(tmp_path / "state") as other:
+        asyncio.run(run(one, other))
+    assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
+
+
+class Full:
+    """A storage that keeps nothing while it is full."""
+
+    def __init__(self, storage):
+        self._storage = storage
+        self.get, self.lock = storage.get, storage.lock
+        self.is_full = False
+
+    def put(self, kind, name, value):
+        if self.is_full:
+            raise sqlite3.OperationalError("database or disk is full")
+        self._storage.put(kind, name, value)
+
+
+def test_a_storage_that_fails_in_passing_ends_nothing(network, storage, monkeypatch):
+    monkeypatch.setattr(enrolling, "RETRY_SECONDS", 0.01)
+    events, full = [], Full(storage)
+
+    async def run():
+        async with Client(PrivateKey.generate(), network, full, on_event=events.append) as client:
+            client.enable_receiving(PHONE, [SERVER])
+            full.is_full = True
+            await eventually(lambda: events)
+            assert not network.published  # nothing leaves before it is kept
+            full.is_full = False
+            client.try_again()
+            await eventually(lambda: network.published)
+
+    asyncio.run(run())
+    assert events[0] == Unsent("OperationalError")
 
 
 def test_what_changed_is_advertised_before_it_is_said_to_be(network, client):

@@ -20,11 +20,12 @@ from wakupush.gorush.notification import Notification, Platform
 
 HANG = object()
 DRIP = object()
+LATE_HALF = object()
 ACCEPTED = (200, b'{"success":"ok","counts":1,"logs":[]}')
 
 
 class Server(ThreadingHTTPServer):
-    """Gives one answer: (status, body), raw bytes, HANG or DRIP."""
+    """Gives one answer: (status, body), raw bytes, HANG, DRIP or LATE_HALF."""
 
     daemon_threads = True
 
@@ -55,6 +56,11 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif answer is DRIP:
             self.drip()
+        elif answer is LATE_HALF:
+            self.server.stopped.wait(1.6)
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{")
+            self.wfile.flush()
+            self.server.stopped.wait(5)
         elif isinstance(answer, bytes):
             self.wfile.write(answer)
             self.close_connection = True
@@ -181,6 +187,14 @@ def test_no_answer_in_time(server, answer, expected):
     with Gorush(server.url, timeout=0.2) as hasty:
         assert hasty.post([make()]).outcomes == [expected]
     assert time.monotonic() - begun < 4
+
+
+def test_the_time_of_a_post_runs_from_its_beginning(server):
+    server.answer = LATE_HALF
+    begun = time.monotonic()
+    with Gorush(server.url, timeout=2) as client:
+        assert client.post([make()]).outcomes == [Failure.GORUSH_TIMED_OUT]
+    assert time.monotonic() - begun < 3.2
 
 
 def test_nothing_listens():

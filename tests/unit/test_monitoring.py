@@ -48,14 +48,16 @@ def series():
     return found
 
 
-SERIES = series()
+#: Labels of what kube-state-metrics tells, beside Prometheus' own.
+KUBERNETES = {"kube_cronjob_status_last_successful_time": {"cronjob"}, "kube_cronjob_created": {"cronjob"}}
+SERIES = series() | KUBERNETES
 
 
 def problems(text):
     """Say what is wrong with an expression: names, labels and values that do not exist, words that are not known."""
     found = []
     selected = {}
-    for name, matchers in re.findall(r"\b(wakupush_\w+)(\{[^}]*\})?", text):
+    for name, matchers in re.findall(r"\b((?:wakupush|kube)_\w+)(\{[^}]*\})?", text):
         if name not in SERIES:
             found.append(f"there is no series {name}")
             continue

@@ -30,7 +30,7 @@ from wakupush.protocol.uuids import is_uuid
 
 CLIENT, SERVER = PrivateKey(b"\1" * 32), PrivateKey(b"\2" * 32)
 TOKEN, INSTALLATION = "0fd8121c-34b8-4ceb-b88e-5acbf94501ad", "cf3695c5-ae8a-40d9-bf26-a554268f1475"
-LIMITS = Limits(list_items=3, list_item_bytes=64, text_bytes=100)
+LIMITS = Limits(list_items=3, list_item_bytes=64, text_bytes=100, registration_bytes=1000)
 LISTS = ("allowed_key_list", "blocked_chat_list", "muted_chat_list", "allowed_mentions_chat_list")
 
 
@@ -197,6 +197,13 @@ def test_limits_of_lists(name, items, fits):
 def test_limits_of_texts(name):
     assert isinstance(check(**{name: "x" * 100}), Registration)
     assert check(**{name: "x" * 101}) is Failure.REGISTRATION_TOO_LARGE
+
+
+def test_limit_of_a_registration_as_a_whole():
+    """Each list and text is within its own limit, all together are not."""
+    lists = {name: 3 * [64 * b"x"] for name in LISTS}
+    assert isinstance(check(**lists), Registration)
+    assert check(**lists, device_token=100 * "x") is Failure.REGISTRATION_TOO_LARGE
 
 
 def test_limits_count_bytes():

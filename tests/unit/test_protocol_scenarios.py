@@ -40,7 +40,7 @@ from wakupush.protocol.pb.push_notification_pb2 import (
 from wakupush.protocol.registration import Registration
 
 unhex = bytes.fromhex
-LIMITS = registration.Limits(list_items=1000, list_item_bytes=256, text_bytes=1024)
+LIMITS = registration.Limits(list_items=1000, list_item_bytes=256, text_bytes=1024, registration_bytes=1_000_000)
 
 
 class Server:

@@ -86,7 +86,7 @@ def test_a_secret_would_be_found():
     assert traces(PushNotificationRegistration(device_token=SECRET))
 
 
-LIMITS = registration.Limits(list_items=0, list_item_bytes=0, text_bytes=0)
+LIMITS = registration.Limits(list_items=0, list_item_bytes=0, text_bytes=0, registration_bytes=0)
 GOOD = {"version": 2, "installation_id": "cf3695c5-ae8a-40d9-bf26-a554268f1475"}
 
 

@@ -40,7 +40,7 @@ from wakupush.protocol.uuids import is_uuid
 CLIENT, SERVER = PrivateKey(b"\1" * 32), PrivateKey(b"\2" * 32)
 SHARED = CLIENT.shared_key(SERVER.public_key)
 TOKEN = "0fd8121c-34b8-4ceb-b88e-5acbf94501ad"
-LIMITS = Limits(list_items=3, list_item_bytes=64, text_bytes=100)
+LIMITS = Limits(list_items=3, list_item_bytes=64, text_bytes=100, registration_bytes=1000)
 
 junk = st.binary(max_size=400)
 #: What strings of a protobuf message may hold; a lone surrogate is no UTF-8.

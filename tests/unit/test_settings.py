@@ -73,10 +73,9 @@ def test_nested_settings(monkeypatch):
         ("WAKUPUSH_WAKU__SHARDS", "[]", "WAKUPUSH_WAKU__SHARDS: Tuple should have at least 1 item"),
         ("WAKUPUSH_RECONCILE__STORES", '"secret-value"', "WAKUPUSH_RECONCILE__STORES: Input should be a valid tuple"),
         ("WAKUPUSH_DELIVERY__LEASE", "1", "WAKUPUSH_DELIVERY__LEASE must be at least 100.0 s"),
-        (
-            "WAKUPUSH_PIPELINE__LAKE",
-            "s3a://secret-value/lake",
-            "WAKUPUSH_PIPELINE__LAKE: a folder is expected; object stores are not supported (ADR 23)",
+        *(
+            (name, "s3a://secret-value/lake", f"{name}: a folder is expected; object stores are not supported (ADR 23)")
+            for name in (f"WAKUPUSH_PIPELINE__{folder}" for folder in ("LAKE", "KEYS", "ARCHIVE", "REPORTS"))
         ),
     ],
 )

@@ -4,6 +4,7 @@ import json
 import time
 from base64 import b64encode
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 
 import httpx2
@@ -54,6 +55,7 @@ def test_parameters():
         "ascending": "true",
         "pageSize": "100",
     }
+    assert replace(QUERY, ascending=False).parameters()["ascending"] == "false"
     assert "contentTopics" not in Query(pubsub_topic=SHARD, start=1, end=2).parameters()
     assert hash_parameters([HASH, bytes(32)])["hashes"] == f"0x{HASH.hex()},0x{bytes(32).hex()}"
 

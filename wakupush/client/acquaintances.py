@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from wakupush.client.documents import Key  # noqa: TC001 - pydantic reads the annotations
+from wakupush.client.documents import Key, document
 from wakupush.protocol.grants import is_granted
 from wakupush.protocol.keys import InvalidKeyError, PublicKey
 from wakupush.protocol.query import find_token
+from wakupush.protocol.uuids import is_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from wakupush.protocol.keys import PrivateKey
     from wakupush.protocol.query import Info
 
-#: Seconds for which an access token is used without asking again.
+#: Seconds for which an access token is used without asking again; one from a day ahead was learned by a wrong clock.
 KEEP_SECONDS = 86_400.0
 #: Seconds for which a user of whom no server knew anything is not asked about again.
 ABSENT_SECONDS = 3600.0
@@ -24,6 +25,7 @@ ABSENT_SECONDS = 3600.0
 MOST_INSTALLATIONS, MOST_SERVERS = 20, 10
 
 
+@document
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
     """A server through which a device can be notified."""
@@ -38,6 +40,7 @@ class Way:
     learned_at: float
 
 
+@document
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquaintance:
     """What is known of a user."""
@@ -100,7 +103,7 @@ class Acquaintance:
 
     def usable(self, now: float) -> list[Way]:
         """Return the ways whose tokens may be used."""
-        return [way for way in self.ways if way.access_token and way.learned_at > now - KEEP_SECONDS]
+        return [way for way in self.ways if way.access_token and abs(now - way.learned_at) < KEEP_SECONDS]
 
     def is_to_be_asked(self, now: float) -> bool:
         """Say whether servers are to be asked: some device has no token to use, and they were not asked lately.
@@ -110,7 +113,7 @@ class Acquaintance:
         """
         usable = {way.installation_id for way in self.usable(now)}
         is_old = any(way.access_token and way.installation_id not in usable for way in self.ways)
-        return (is_old or not usable) and (self.asked_at is None or self.asked_at <= now - ABSENT_SECONDS)
+        return (is_old or not usable) and (self.asked_at is None or abs(now - self.asked_at) >= ABSENT_SECONDS)
 
     def devices(self, now: float, *, most: int, only: Sequence[str] | None = None) -> dict[str, list[Way]]:
         """Return the devices to notify, the one that was active last first, each with its ways.
@@ -133,8 +136,8 @@ class Acquaintance:
 
 
 def _way(info: Info, user: PublicKey, asker: PrivateKey, server: PublicKey | None, now: float) -> Way | None:
-    """Return the way that an info tells, None if it is another user's, or not for us, or not granted."""
-    if info.key_hash != user.key_hash or not info.installation_id:
+    """Return the way that an info tells, None if it is another user's, or not for us, or not granted, or no uuid."""
+    if info.key_hash != user.key_hash or not is_uuid(info.installation_id):
         return None
     try:
         server = server or PublicKey(info.server_key)

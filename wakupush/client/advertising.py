@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from wakupush.protocol import application, envelopes, topics
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Seconds after a change until it is advertised: the answers of several servers come within moments.
 SETTLE_SECONDS = 0.5
+#: Seconds by which a wait may be longer than the period: where that is short, the wait after a failure is.
+SLACK_SECONDS = 60.0
 
 
 class Advertiser:
@@ -42,26 +45,34 @@ class Advertiser:
         """Take over what another installation of this user advertised.
 
         An advertisement begins with its author's own servers. What stands behind them is hearsay, and not handed on:
-        nobody could ever take it back.
+        nobody could ever take it back. An empty one says that an installation is registered nowhere any more, but not
+        which: all are forgotten, and those that are left advertise again.
 
         Args:
-            infos: of an advertisement signed by our own key, with grants that were checked.
+            infos: of an advertisement signed by our own key. Whoever learns from them checks the grants.
             own_id: this installation.
             now: seconds since the epoch.
         """
-        if infos and infos[0].installation_id != own_id:
+        if not infos:
+            self._others.clear()
+        elif infos[0].installation_id != own_id:
             author = infos[0].installation_id
             self._others[author] = ([info for info in infos if info.installation_id == author], now)
 
     def due(self, own: Sequence[Info], now: float) -> list[Info] | None:
         """Return what is to be advertised now, own servers first; None if it is not time.
 
-        Installations that were not heard of for three periods are left out.
+        Nothing at all without own servers, see `heard`. Installations that were not heard of for three periods are left
+        out.
         """
-        if self.next_at is None or self.next_at > now:
+        # A wait longer than any is one of a clock that was set back.
+        if self.next_at is None or now < self.next_at <= now + self._period + SLACK_SECONDS:
             return None
+        if not own:
+            self.next_at = None
+            return []
+        self.next_at = now + self._period
         fresh = [infos for infos, heard in self._others.values() if heard > now - 3 * self._period]
-        self.next_at = now + self._period if own else None
         return [*own, *(info for infos in fresh for info in infos)]
 
 
@@ -69,6 +80,8 @@ def advertisement(
     key: PrivateKey, infos: Sequence[Info], *, topic_key: bytes, timestamp: int, contact_code: bytes = b""
 ) -> WakuMessage:
     """Return an advertisement, wrapped as clients of the reference read it.
+
+    What would be too large for a node goes without the lists for contacts: who finds no token asks a server.
 
     Args:
         key: whose contact code topic it is; it signs both layers.
@@ -78,6 +91,9 @@ def advertisement(
         contact_code: a messenger's own ProtocolMessage that is to go with it, see `application.wrap_public`.
     """
     metadata = application.wrap(Type.CONTACT_CODE_ADVERTISEMENT, encode_advertisement(infos), key)
+    if len(metadata) + len(contact_code) > envelopes.MOST_MESSAGE_BYTES - envelopes.ENVELOPE_BYTES:
+        bare = [replace(info, allowed_key_list=()) for info in infos]
+        metadata = application.wrap(Type.CONTACT_CODE_ADVERTISEMENT, encode_advertisement(bare), key)
     name = topics.contact_code_topic(key.public_key)
     data = application.wrap_public(metadata, contact_code)
     return envelopes.to_topic(key, name, topic_key, data, timestamp=timestamp)

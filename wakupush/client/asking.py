@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from wakupush.client.context import topic_key
 from wakupush.client.mailbox import Mailbox
@@ -13,7 +13,7 @@ from wakupush.client.querying import Query, group
 from wakupush.protocol.keys import PrivateKey
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Iterable, Sequence
 
     from wakupush.client.book import Book
     from wakupush.client.context import Context
@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from wakupush.protocol.keys import PublicKey
     from wakupush.protocol.waku_message import WakuMessage
 
+T = TypeVar("T")
+
 #: Seconds for which an answer is waited for.
 QUERY_SECONDS = 4.0
+#: Of an answer: it may hold the allowed_key_lists of many devices.
+MOST_SEGMENTS = 100
 
 
 class Asker:
@@ -55,10 +59,10 @@ class Asker:
         wanted = [each for each in known if force or each.is_to_be_asked(self._context.now())]
         under_way = [self._asking[each.user] for each in wanted if each.user in self._asking]
         groups = group(each for each in wanted if each.user not in self._asking)
-        left = await asyncio.gather(*map(self.ask, groups))
+        left = await _all(map(self.ask, groups))
         # Who was asked about with others may be known to other servers, which listen elsewhere.
         alone = [user for users, unknown in zip(groups, left, strict=True) if len(users) > 1 for user in unknown]
-        await asyncio.gather(*(self.ask((user,)) for user in alone), *(ended.wait() for ended in under_way))
+        await _all([*(self.ask((user,)) for user in alone), *(ended.wait() for ended in under_way)])
 
     async def ask(self, users: tuple[PublicKey, ...]) -> set[PublicKey]:
         """Send one query, and return of whom nothing was learned in time.
@@ -67,7 +71,7 @@ class Asker:
             NodeError: the node did not take it.
         """
         query = Query(users, PrivateKey.generate())
-        box = Mailbox(query.key)
+        box = Mailbox(query.key, MOST_SEGMENTS)
         left = set(users)
         ended = asyncio.Event()
         self._asking.update(dict.fromkeys(users, ended))
@@ -97,6 +101,13 @@ class Asker:
     def _note(self, users: Sequence[PublicKey]) -> None:
         for known in map(self._book.find, users):
             self._book.put(known.asked(self._context.now()))
+
+
+async def _all(asked: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return every result. What one raises is raised once all have ended: the others' answers are of use."""
+    tasks = [asyncio.ensure_future(each) for each in asked]
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return [task.result() for task in tasks]
 
 
 async def _close_later(exits: AsyncExitStack) -> None:

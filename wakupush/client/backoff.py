@@ -10,6 +10,8 @@ from tenacity import RetryCallState, Retrying, wait_exponential
 if TYPE_CHECKING:
     from random import Random
 
+_JITTER = 1.2
+
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
@@ -18,8 +20,13 @@ class Backoff:
     first: float
     most: float
 
+    @property
+    def longest(self) -> float:
+        """No wait is longer, in seconds."""
+        return self.most * _JITTER
+
     def wait(self, attempt: int, random: Random) -> float:
         """Return the seconds to wait after an attempt (from 1), up to a fifth more so that clients do not march."""
         state = RetryCallState(Retrying(), fn=None, args=(), kwargs={})
         state.attempt_number = attempt
-        return wait_exponential(multiplier=self.first, max=self.most)(state) * random.uniform(1.0, 1.2)
+        return wait_exponential(multiplier=self.first, max=self.most)(state) * random.uniform(1.0, _JITTER)

@@ -17,6 +17,7 @@ from wakupush.protocol import topics
 from wakupush.protocol.advertisement import parse_advertisement
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
+from wakupush.protocol.uuids import is_uuid
 from wakupush.waku.errors import NodeError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from wakupush.client.context import Context
     from wakupush.client.history import History
     from wakupush.client.sending import Useless
+    from wakupush.client.tasks import Tasks
     from wakupush.protocol.keys import PublicKey
     from wakupush.protocol.query import Info
     from wakupush.protocol.waku_message import WakuMessage
@@ -38,11 +40,13 @@ class Book:
     Args:
         context: of the client.
         history: a Store, asked for the latest advertisements of a user who is followed; None asks nobody.
+        tasks: of the client.
     """
 
-    def __init__(self, context: Context, history: History | None) -> None:
+    def __init__(self, context: Context, history: History | None, tasks: Tasks) -> None:
         self._context = context
         self._history = history
+        self._tasks = tasks
         self._followed: dict[PublicKey, AsyncExitStack] = {}
         self.changed = Signal()
 
@@ -89,7 +93,7 @@ class Book:
             self.put(after)
 
     async def follow(self, user: PublicKey) -> None:
-        """Listen to a user's advertisements from now on, and ask the Store for the latest.
+        """Listen to a user's advertisements from now on, and have the Store asked for the latest.
 
         Raises:
             NodeError: the node does not let us listen.
@@ -103,18 +107,14 @@ class Book:
             key = await topic_key(name)
 
             def receive(message: WakuMessage) -> None:
-                self._advertised(user, message, key)
+                self._heard(user, message, key)
 
             await exits.enter_async_context(self._context.transport.listening(topics.content_topic(name), receive))
         except BaseException:  # a cancelled one does not follow either
             self._followed.pop(user, None)
             raise
         if self._history is not None:
-            try:
-                for message in await self._history.latest(topics.content_topic(name)):
-                    receive(message)
-            except NodeError as error:
-                log.warning("history_not_read", error=str(error))
+            self._tasks.start(self._look_back(self._history, user, key))
 
     async def unfollow(self, user: PublicKey) -> None:
         """Listen to a user no longer."""
@@ -132,14 +132,31 @@ class Book:
     def _get(self, user: PublicKey) -> Acquaintance:
         return self._context.storage.get(ACQUAINTANCE, str(user)) or Acquaintance(user=user)
 
-    def _advertised(self, user: PublicKey, message: WakuMessage, key: bytes) -> None:
-        opened = open_advertisement(message, key)
-        if opened is None or opened.type != Type.CONTACT_CODE_ADVERTISEMENT or opened.signer != user:
-            return
+    async def _look_back(self, history: History, user: PublicKey, key: bytes) -> None:
+        topic = topics.content_topic(topics.contact_code_topic(user))
         try:
-            infos = parse_advertisement(opened.inner)
-        except Refused:
+            latest = await history.latest(topic, lambda message: _advertised(user, message, key) is not None)
+        except NodeError as error:
+            log.warning("history_not_read", error=str(error))
+            return
+        for message in latest:
+            self._heard(user, message, key)
+
+    def _heard(self, user: PublicKey, message: WakuMessage, key: bytes) -> None:
+        infos = _advertised(user, message, key)
+        if not infos:
             return
         self.learn(user, infos, None)
-        if infos:
+        if is_uuid(infos[0].installation_id):
             self.active(user, infos[0].installation_id, message.timestamp / 1e9)
+
+
+def _advertised(user: PublicKey, message: WakuMessage, key: bytes) -> tuple[Info, ...] | None:
+    """Return what a message on a user's contact code topic says; None if it is not an advertisement by this user."""
+    opened = open_advertisement(message, key)
+    if opened is None or opened.type != Type.CONTACT_CODE_ADVERTISEMENT or opened.signer != user:
+        return None
+    try:
+        return parse_advertisement(opened.inner)
+    except Refused:
+        return None

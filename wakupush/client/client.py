@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import secrets
 import time
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Self
@@ -16,6 +19,7 @@ from wakupush.client.asking import Asker
 from wakupush.client.book import Book
 from wakupush.client.context import Config, Context
 from wakupush.client.enrolling import Enroller
+from wakupush.client.events import Unsent
 from wakupush.client.kept import Seen, Settings
 from wakupush.client.notifying import Notifier, Recipient, targets
 from wakupush.client.sending import Sending, Target
@@ -24,6 +28,7 @@ from wakupush.client.tasks import Tasks
 from wakupush.protocol.hashing import shake256_64
 from wakupush.protocol.keys import PrivateKey
 from wakupush.tracebacks import places
+from wakupush.waku.errors import NodeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -50,7 +55,7 @@ class SendingDisabledError(Exception):
 
 
 class Client:
-    """One user on one device. As an async context manager it runs inside the block.
+    """One user on one device. As an async context manager it runs inside the block, and no other of this account does.
 
     Nothing is registered before `enable_receiving`, nobody asked before `enable_sending`; both outlast the process.
 
@@ -97,9 +102,10 @@ class Client:
             now=now,
             random=random or Random(secrets.randbits(64)),
         )
+        self._exits = ExitStack()
         self._tasks = Tasks()
         self._enroller = Enroller(self._context)
-        self._book = Book(self._context, history)
+        self._book = Book(self._context, history, self._tasks)
         self._asker = Asker(self._context, self._book, self._tasks)
 
     # Registering and advertising.
@@ -162,7 +168,7 @@ class Client:
         return self._book.find(user)
 
     async def follow(self, user: PublicKey) -> None:
-        """Listen to a user's advertisements from now on, and ask the Store for the latest ones.
+        """Listen to a user's advertisements from now on, and have the Store asked for the latest ones.
 
         Raises:
             NodeError: the node does not let us listen.
@@ -179,8 +185,12 @@ class Client:
         Raises:
             NodeError: the node does not let us listen.
         """
-        await self._book.follow(user)
-        await self._book.changed.wait_until(lambda: bool(self._book.find(user).usable(self._context.now())), seconds)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._book.follow(user)
+                await self._book.changed.wait_until(
+                    lambda: bool(self._book.find(user).usable(self._context.now())), math.inf
+                )
         return self._book.find(user)
 
     async def query(self, users: Sequence[PublicKey], *, force: bool = False) -> list[Acquaintance]:
@@ -218,10 +228,11 @@ class Client:
     async def notify(
         self, recipients: Sequence[Recipient], *, message_id: bytes, chat_id: str, kind: NotificationType
     ) -> list[Target]:
-        """Ask for pushes to the devices of users, and return each device with its result.
+        """Ask for pushes to the devices of users, and return each device with its result, in any order.
 
-        Every query and request has a key of its own at both layers. It may take minutes where servers do not answer.
-        Users of whom no device is known are not in the result.
+        Users of whom servers are to be asked first are notified after that, and the others at once. What cannot be
+        asked is told as `Unsent`, and what is known is used. Every query and request has a key of its own at both
+        layers. It may take minutes where servers do not answer. Users of whom no device is known are not in the result.
 
         Args:
             recipients: of the message.
@@ -231,13 +242,31 @@ class Client:
 
         Raises:
             SendingDisabledError: sending was not switched on.
-            NodeError: the node did not take a query.
         """
-        await self.query([recipient.user for recipient in recipients])
-        found = targets(self._context, self._book, recipients, chat_id=shake256_64(chat_id.encode()), kind=kind)
-        sending = Sending(message_id, found, random=self._context.random)
-        await Notifier(self._context, self._book, self._asker, self._tasks, sending).run()
-        return sending.targets
+        self._check_sending()
+        hashed = shake256_64(chat_id.encode())
+
+        async def send(some: Sequence[Recipient]) -> list[Target]:
+            found = targets(self._context, self._book, some, chat_id=hashed, kind=kind)
+            sending = Sending(message_id, found, random=self._context.random)
+            await Notifier(self._context, self._book, self._asker, self._tasks, sending).run()
+            return sending.targets
+
+        async def ask_and_send(some: Sequence[Recipient]) -> list[Target]:
+            try:
+                await self._asker.query([each.user for each in some], force=False)
+            except NodeError as error:
+                log.warning("query_not_sent", error=str(error))
+                self._context.tell(Unsent(str(error)))
+            return await send(some)
+
+        now = self._context.now()
+        unknown = {each.user for each in recipients if self._book.find(each.user).is_to_be_asked(now)}
+        at_once, later = await asyncio.gather(
+            send([each for each in recipients if each.user not in unknown]),
+            ask_and_send([each for each in recipients if each.user in unknown]),
+        )
+        return at_once + later
 
     # What a push is about.
 
@@ -266,12 +295,20 @@ class Client:
         self._storage.forget(SEEN, self._context.now() - SEEN_SECONDS)
 
     async def __aenter__(self) -> Self:
+        """Run.
+
+        Raises:
+            InUseError: another client of this account runs.
+        """
+        self._exits.enter_context(self._storage.lock())
+        self._enroller.load()  # another may have run since
         self._tasks.start(self._enroller.run())
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        await self._tasks.stop()
-        await self._book.close()
+        with self._exits:
+            await self._tasks.stop()
+            await self._book.close()
 
     def _first_settings(self, config: Config) -> Settings:
         """Return what is decided when an account is first used, and keep it."""

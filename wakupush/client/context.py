@@ -30,7 +30,8 @@ class Config:
     advertise_every: float = 6 * 3600.0
     #: True: registers with a key of its own instead of the chat key. Decided when an account is first used.
     anonymous: bool = False
-    #: A messenger's own ProtocolMessage with the bundles of its contact code, which goes with each advertisement.
+    #: A messenger's own ProtocolMessage with the bundles of its contact code, which goes with each advertisement. Not
+    #: in anonymous mode: servers would learn the chat key from it.
     contact_code: bytes = field(repr=False, default=b"")
 
     def __post_init__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Generic, TypeVar
 
-from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationError
+from pydantic import ConfigDict, PlainSerializer, PlainValidator, TypeAdapter, ValidationError, with_config
 
 from wakupush.failures import Answer
 from wakupush.protocol.keys import PublicKey
@@ -35,6 +35,10 @@ Hex = Annotated[bytes, PlainValidator(_bytes), PlainSerializer(bytes.hex)]
 
 #: What a server answered, by its name in JSON.
 Told = Annotated[Answer, PlainValidator(_answer), PlainSerializer(_name)]
+
+
+#: To be put on each dataclass that is kept: a field that a later version has added is not dropped, but refused.
+document = with_config(ConfigDict(extra="forbid"))
 
 
 class UnreadableError(Exception):

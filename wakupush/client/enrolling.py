@@ -21,7 +21,7 @@ from wakupush.protocol.advertisement import parse_advertisement
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.registration import parse_response
-from wakupush.waku.errors import NodeError
+from wakupush.waku.errors import NodeError, NodeRefused
 
 if TYPE_CHECKING:
     from wakupush.client.context import Context
@@ -31,6 +31,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Seconds until an advertisement that the node did not take is tried again.
 RETRY_SECONDS = 10.0
+#: Seconds until it is looked again at the clock, which may have been set.
+MOST_SECONDS = 600.0
 
 
 class Enroller:
@@ -39,15 +41,25 @@ class Enroller:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._account = context.account
-        state = context.storage.get(REGISTRATION, "") or State()
-        self.registrar = Registrar(self._account.push_key, self._account.installation_id, state, random=context.random)
-        kept = context.storage.get(ADVERTISING, "") or Advertising()
-        self._advertiser = Advertiser(context.config.advertise_every, kept.next_at)
+        self.registrar = Registrar(
+            self._account.push_key, self._account.installation_id, State(), random=context.random
+        )
+        self._advertiser = Advertiser(context.config.advertise_every)
+        self.load()
         self._mailbox = Mailbox(self._account.push_key)
         self._topic = topics.contact_code_topic(self._account.push_key.public_key)
         #: Number of the last change that is to be advertised, and of the last that was.
         self._to_advertise = self._advertised = 0
         self._changed = Signal()
+
+    def load(self) -> None:
+        """Take over what is kept.
+
+        Raises:
+            UnreadableError: it cannot be read.
+        """
+        self.registrar.state = self._context.storage.get(REGISTRATION, "") or State()
+        self._advertiser.next_at = (self._context.storage.get(ADVERTISING, "") or Advertising()).next_at
 
     def changed(self) -> None:
         """Keep what the registrar was told, and act on it."""
@@ -85,11 +97,17 @@ class Enroller:
                     await self._register()
                     await self._advertise()
                 except NodeError as error:
-                    log.warning("not_sent", error=str(error))
-                    self._context.tell(Unsent(str(error)))
+                    self._failed(str(error))
                     if not is_listening:
                         await self._changed.wait(RETRY_SECONDS)
-                await self._changed.wait(self._next_at - self._context.now())
+                except Exception as error:  # noqa: BLE001 - what cannot be kept now, on a full disk, may be later
+                    self._failed(type(error).__name__)
+                    await self._changed.wait(RETRY_SECONDS)
+                await self._changed.wait(min(self._next_at - self._context.now(), MOST_SECONDS))
+
+    def _failed(self, error: str) -> None:
+        log.warning("not_sent", error=error)
+        self._context.tell(Unsent(error))
 
     @property
     def _next_at(self) -> float:
@@ -117,6 +135,7 @@ class Enroller:
             key = self._account.push_key
             for message in envelopes.to_key(key, each.server, kind, each.sealed, timestamp=time.time_ns()):
                 await self._context.transport.publish(message)
+            self.registrar.sent(each, self._context.now())
 
     async def _advertise(self) -> None:
         infos = self._advertiser.due(self.registrar.infos(), self._context.now())
@@ -128,18 +147,22 @@ class Enroller:
             infos,
             topic_key=await topic_key(self._topic),
             timestamp=time.time_ns(),
-            contact_code=self._context.config.contact_code,
+            # Bundles name the chat key, and servers read what is on the push key's topic.
+            contact_code=b"" if self._account.is_anonymous else self._context.config.contact_code,
         )
         try:
             await self._context.transport.publish(message)
+        except NodeRefused:
+            self._keep_advertising()  # the same again would be refused again
+            raise
         except NodeError:
             self._advertiser.changed(self._context.now() + RETRY_SECONDS)
             self._keep_advertising()
             raise
-        self._keep_advertising()
         self._advertised = max(self._advertised, change)
         self._context.tell(Advertised(len(infos)))
         self._changed.set()
+        self._keep_advertising()
 
     def _advertise_soon(self) -> None:
         self._to_advertise += 1

@@ -33,7 +33,7 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class Unsent:
-    """Something could not be handed to the node; it is tried again."""
+    """Something could not be handed to the node, or not be kept. It is tried again, but for a question of `notify`."""
 
     error: str
 

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from typing import TYPE_CHECKING, Self
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from wakupush.client.transport import SHARDS
-from wakupush.waku.store import Store
-from wakupush.waku.store_codec import Query
+from wakupush.waku.async_rest import AsyncRest
+from wakupush.waku.errors import NodeBusy
+from wakupush.waku.rest import check
+from wakupush.waku.store import V1, V3
+from wakupush.waku.store_codec import Query, decode_v1, decode_v3, is_go_waku
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from wakupush.protocol.waku_message import WakuMessage
+    from wakupush.waku.store_codec import Cursor, Page
 
 #: Seconds that are looked back: whoever is still there has advertised since.
 LOOK_BACK_SECONDS = 2 * 86_400
-#: Messages that are looked at; anybody can write to the topic.
-MOST_MESSAGES = 100
+#: Pages of 100 messages that are looked at: anybody can write to the topic.
+MOST_PAGES = 20
 
 
 class History:
-    """A Store, asked in a thread.
+    """A Store.
 
     Args:
         url: of the REST API of a node with a Store, or with a peer that has one.
@@ -29,36 +38,56 @@ class History:
     """
 
     def __init__(self, url: str, shard: str = SHARDS[0]) -> None:
-        self._store = Store(url)
+        self._url = url
         self._shard = shard
 
-    async def latest(self, content_topic: str) -> list[WakuMessage]:
-        """Return the latest messages of a content topic, the oldest first.
+    async def latest(self, content_topic: str, is_wanted: Callable[[WakuMessage], bool]) -> list[WakuMessage]:
+        """Return the wanted messages of the newest page that has any, the oldest first.
+
+        That is usually the first page, and tells everything. Strangers can fill the newest pages, and then hide what is
+        older than their last 2,000 messages.
+
+        Args:
+            content_topic: of the messages.
+            is_wanted: called in a thread.
 
         Raises:
             NodeError: the Store does not answer.
         """
-        return await asyncio.to_thread(self._walk, content_topic)
-
-    def close(self) -> None:
-        """Close all connections."""
-        self._store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def _walk(self, content_topic: str) -> list[WakuMessage]:
         now = time.time_ns()
         query = Query(
             pubsub_topic=self._shard,
             content_topics=(content_topic,),
             start=now - LOOK_BACK_SECONDS * 1_000_000_000,
             end=now,
+            ascending=False,
         )
-        found: deque[WakuMessage] = deque(maxlen=MOST_MESSAGES)
-        for page in self._store.walk(query, with_messages=True):
-            found.extend(stored.message for stored in page.found if stored.message is not None)
-        return list(found)
+        async with AsyncRest(self._url) as rest:
+            at: Mapping[str, str] = {}
+            for _ in range(MOST_PAGES):
+                page, cursor = await _ask(rest, query, at)
+                messages = [stored.message for stored in page.found if stored.message is not None]
+                wanted = await asyncio.to_thread(list, filter(is_wanted, messages))
+                # In a go-waku's order, what has no time comes last.
+                if wanted or cursor is None or cursor.is_timeless:
+                    return sorted(wanted, key=lambda message: message.timestamp)
+                at = cursor.parameters
+        return []
+
+
+@retry(
+    retry=retry_if_exception_type(NodeBusy),
+    wait=wait_exponential(multiplier=0.25, max=4),
+    stop=stop_after_attempt(6),
+    reraise=True,
+)
+async def _ask(rest: AsyncRest, query: Query, at: Mapping[str, str]) -> tuple[Page, Cursor | None]:
+    """Return a page, and where the next one begins: by Store v3, or by v1 where the node answers as a go-waku."""
+    parameters = urlencode({**query.parameters(), "includeData": "true", **at})
+    status, body = await rest.send("GET", f"{V3}?{parameters}")
+    decode = decode_v3
+    if status == HTTPStatus.NOT_FOUND or is_go_waku(body):
+        status, body = await rest.send("GET", f"{V1}?{parameters}")
+        decode = decode_v1
+    check(status, body)
+    return await asyncio.to_thread(decode, body, query.pubsub_topic)

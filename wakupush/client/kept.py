@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from wakupush.client.documents import Hex  # noqa: TC001 - pydantic reads the annotations
+from wakupush.client.documents import Hex, document
 
 
+@document
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What was switched on, and what makes this installation."""
@@ -18,6 +19,7 @@ class Settings:
     sending: bool = False
 
 
+@document
 @dataclass(frozen=True, slots=True)
 class Advertising:
     """When to advertise."""
@@ -26,6 +28,7 @@ class Advertising:
     next_at: float | None = None
 
 
+@document
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A message that was received; its id is the document's name."""

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from wakupush.protocol.segments import Segment
     from wakupush.protocol.waku_message import WakuMessage
 
-#: Messages in segments that are waited for at the same time, and segments of one.
-MOST_INCOMPLETE, MOST_SEGMENTS = 20, 100
+#: Segments that are kept of messages that are not complete; each is a message of a node, at most 150 KB.
+MOST_KEPT = 200
 
 
 class Mailbox:
@@ -23,10 +23,12 @@ class Mailbox:
 
     Args:
         key: that messages are sealed to.
+        most_segments: of one message. Anybody may send some, so more than one only where a large one is waited for.
     """
 
-    def __init__(self, key: PrivateKey) -> None:
+    def __init__(self, key: PrivateKey, most_segments: int = 1) -> None:
         self._key = key
+        self._most_segments = most_segments
         self.content_topic = topics.content_topic(topics.partitioned_topic(key.public_key))
         self._parts: dict[tuple[PublicKey | None, bytes], dict[int, Segment]] = {}
 
@@ -41,9 +43,9 @@ class Mailbox:
 
     def _join(self, part: Segment, signer: PublicKey | None) -> Opened | None:
         place = (signer, part.entire_message_hash)
-        if part.count > MOST_SEGMENTS:
+        if part.count > self._most_segments:
             return None
-        if place not in self._parts and len(self._parts) >= MOST_INCOMPLETE:
+        while sum(map(len, self._parts.values())) >= MOST_KEPT:
             del self._parts[next(iter(self._parts))]
         parts = self._parts.setdefault(place, {})
         parts[part.index] = part

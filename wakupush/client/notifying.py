@@ -70,9 +70,9 @@ class Notifier:
         """Work until every result is known."""
         async with AsyncExitStack() as exits:
             while not self._sending.is_done:
-                due = self._sending.due(self._context.now())
+                due = self._sending.due(time.monotonic())
                 await asyncio.gather(*(self._request(asking, exits) for asking in due))
-                await self._changed.wait(self._sending.next_at - self._context.now())
+                await self._changed.wait(self._sending.next_at - time.monotonic())
 
     async def _request(self, asking: Asking, exits: AsyncExitStack) -> None:
         """Send a request under a key of its own. Its answer may come until everything is done."""
@@ -87,7 +87,7 @@ class Notifier:
                 response = parse_response(opened.inner)
             except Refused:
                 return
-            for useless in self._sending.answered(asking, opened.signer, response, self._context.now()):
+            for useless in self._sending.answered(asking, opened.signer, response, time.monotonic()):
                 self._book.useless(useless)
                 if useless.is_wrong:
                     self._tasks.start(self._refresh(useless))
@@ -101,7 +101,7 @@ class Notifier:
         except NodeError as error:
             log.warning("request_not_sent", error=str(error))
             self._context.tell(Unsent(str(error)))
-        self._sending.sent(asking, self._context.now())
+        self._sending.sent(asking, time.monotonic())
 
     async def _refresh(self, wrong: Useless) -> None:
         """Ask for a token anew."""
@@ -112,7 +112,7 @@ class Notifier:
             self._context.tell(Unsent(str(error)))
         usable = self._book.find(wrong.user).usable(self._context.now())
         ways = [way for way in usable if way.installation_id == wrong.installation_id]
-        self._sending.refresh(wrong.user, wrong.installation_id, ways, self._context.now())
+        self._sending.refresh(wrong.user, wrong.installation_id, ways, time.monotonic())
         self._changed.set()
 
 

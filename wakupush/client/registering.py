@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from wakupush.client.backoff import Backoff
-from wakupush.client.documents import Hex, Key, Told  # noqa: TC001 - pydantic reads the annotations
+from wakupush.client.documents import Hex, Key, Told, document
 from wakupush.failures import Answer
 from wakupush.protocol.grants import grant
 from wakupush.protocol.hashing import shake256_64
@@ -30,6 +30,7 @@ MOST_VERSION = 2**64 - 1
 BACKOFF = Backoff(first=5.0, most=3600.0)
 
 
+@document
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """What Apple or Google gave this installation."""
@@ -46,6 +47,7 @@ class Device:
             raise ValueError("a device of APNs needs an APN topic")
 
 
+@document
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """Who may notify, and of what. Chats are given by their ids, and leave this client as hashes."""
@@ -76,6 +78,7 @@ class Status(StrEnum):
     UNREGISTERED = "unregistered"
 
 
+@document
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enrolment:
     """This installation at one server."""
@@ -97,6 +100,7 @@ class Enrolment:
     error: Told | None = None
 
 
+@document
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """What a registering client keeps."""
@@ -188,13 +192,20 @@ class Registrar:
         """Return what is to be sent now, and take it for sent."""
         asking = []
         for each in self.state.enrolments:
-            if self._is_pending(each) and each.next_at <= now:
+            # A wait longer than any is one of a clock that was set back.
+            if self._is_pending(each) and not now < each.next_at <= now + BACKOFF.longest:
                 sent = self._seal(each)
                 attempts = sent.attempts + 1
                 wait = BACKOFF.wait(attempts, self._random)
                 self._put(replace(sent, status=Status.ASKED, attempts=attempts, next_at=now + wait))
                 asking.append(Asking(sent.server, sent.sealed))
         return asking
+
+    def sent(self, asking: Asking, now: float) -> None:
+        """Wait for the answer from now on: a light client may have needed seconds to send the registration."""
+        for each in self.state.enrolments:
+            if each.server == asking.server and each.sealed == asking.sealed and each.status is Status.ASKED:
+                self._put(replace(each, next_at=now + BACKOFF.wait(each.attempts, self._random)))
 
     def answered(self, signer: PublicKey, response: RegistrationResponse, now: float) -> Enrolment | None:
         """Take a server's answer, and return how it stands now; None if it answers nothing that we wait for.

@@ -72,7 +72,7 @@ class Target:
     rounds: int = 0
     #: Seconds to wait for the answer of the server asked last.
     patience: float = 0.0
-    #: When the next server is asked, in seconds since the epoch.
+    #: When the next server is asked, by the clock of `Sending`.
     next_at: float = 0.0
     #: Whether its token was asked for again; once is enough.
     refreshed: bool = False
@@ -105,7 +105,7 @@ class Useless:
 
 
 class Sending:
-    """Notifies devices of one message.
+    """Notifies devices of one message. Times are seconds of any clock that is not set.
 
     Args:
         message_id: of the messenger's message, 32 bytes.
@@ -128,7 +128,7 @@ class Sending:
 
     @property
     def next_at(self) -> float:
-        """When to call `due` again, in seconds since the epoch: infinite while a token is asked for, 0 if done."""
+        """When to call `due` again: infinite while a token is asked for, 0 if done."""
         return min((target.next_at for target in self._pending), default=0.0)
 
     def due(self, now: float) -> list[Asking]:

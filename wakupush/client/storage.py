@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from urllib.parse import quote
 
 from wakupush.client.acquaintances import Acquaintance
 from wakupush.client.documents import Kind
@@ -14,6 +17,8 @@ from wakupush.client.kept import Advertising, Seen, Settings
 from wakupush.client.registering import State
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 T = TypeVar("T")
@@ -35,6 +40,10 @@ CREATE TABLE IF NOT EXISTS documents (
 """
 
 
+class InUseError(Exception):
+    """Another client of the account runs. Two would write over what the other has kept, and use versions twice."""
+
+
 class Storage(Protocol):
     """Documents of one account by kind and name. What was put survives the process."""
 
@@ -48,11 +57,15 @@ class Storage(Protocol):
     def put(self, kind: Kind[T], name: str, value: T) -> None:
         """Keep a document, instead of the one of this name if there is one."""
 
-    def names(self, kind: Kind[T]) -> list[str]:
-        """Return the names of all documents of a kind."""
-
     def forget(self, kind: Kind[T], before: float) -> None:
         """Delete the documents of a kind that were put before a time, in seconds since the epoch."""
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Keep other clients of the account from running inside the block.
+
+        Raises:
+            InUseError: one runs.
+        """
 
 
 class SqliteFile:
@@ -64,7 +77,8 @@ class SqliteFile:
 
     def __init__(self, path: Path | str) -> None:
         if str(path) != ":memory:":
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            os.close(_open(path))
+        self._path = str(path)
         self._lock = threading.Lock()
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         for statement in ("PRAGMA busy_timeout = 5000", "PRAGMA journal_mode = WAL", _TABLE, _INDEX):
@@ -78,6 +92,23 @@ class SqliteFile:
         """Run a statement and return its rows."""
         with self._lock:
             return self._connection.execute(statement, values).fetchall()
+
+    @contextmanager
+    def lock(self, name: str) -> Iterator[None]:
+        """Keep other clients of an account from running inside the block, by a file beside this one.
+
+        Raises:
+            InUseError: one runs, in this process or another.
+        """
+        if self._path == ":memory:":
+            yield
+            return
+        with os.fdopen(_open(f"{self._path}.{quote(name, safe='')}.lock")) as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InUseError("another client of this account runs") from None
+            yield
 
     def close(self) -> None:
         """Close the file."""
@@ -109,11 +140,15 @@ class _Account:
             "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?)", self._name, kind.name, name, text, time.time()
         )
 
-    def names(self, kind: Kind[T]) -> list[str]:
-        rows = self._file.run("SELECT name FROM documents WHERE account = ? AND kind = ?", self._name, kind.name)
-        return [row[0] for row in rows]
-
     def forget(self, kind: Kind[T], before: float) -> None:
         self._file.run(
             "DELETE FROM documents WHERE account = ? AND kind = ? AND put_at < ?", self._name, kind.name, before
         )
+
+    def lock(self) -> AbstractContextManager[None]:
+        return self._file.lock(self._name)
+
+
+def _open(path: Path | str) -> int:
+    """Return a descriptor of a file that is its owner's alone; it is made if need be."""
+    return os.open(path, os.O_CREAT | os.O_RDWR, 0o600)

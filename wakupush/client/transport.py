@@ -35,10 +35,12 @@ SHARDS = ("/waku/2/rs/16/32",)
 POLL_SECONDS = 0.1
 #: Seconds between two attempts to read a node that does not answer.
 RECOVER_SECONDS = 1.0
-#: Attempts to publish a message, with waits around these seconds: a light push server takes one message a second.
+#: Attempts to publish a message, with waits around these seconds.
 ATTEMPTS, FIRST_WAIT = 6, 0.5
 #: Seconds between two requests to a filter server, and requests a minute: go-waku's limit, and nwaku's 30.
 FILTER_PAUSE, FILTER_REQUESTS = 1.05, 28
+#: Likewise for light push: go-waku refuses what follows within a second. Our node does not tell which kind serves it.
+PUSH_PAUSE, PUSH_REQUESTS = 1.05, 60
 #: Seconds between two pings of a filter server: nwaku forgets those who do not for five minutes.
 PING_SECONDS = 30.0
 #: Attempts to subscribe before whoever waits for it is told.
@@ -196,11 +198,12 @@ class LightTransport(_Running):
         self._missing: dict[str, asyncio.Future[None]] = {}
         self._subscribed: set[str] = set()
         self._changed = asyncio.Event()
-        self._pacer = Pacer(FILTER_PAUSE, FILTER_REQUESTS)
+        self._filtering = Pacer(FILTER_PAUSE, FILTER_REQUESTS)
+        self._pushing = Pacer(PUSH_PAUSE, PUSH_REQUESTS)
 
     async def publish(self, message: WakuMessage) -> None:
-        """Hand a message to the network; see `Transport`."""
-        await _again(self._light.publish, self._shards[0], message)
+        """Hand a message to the network when its turn comes; see `Transport`."""
+        await _again(self._pushing.send, self._light.publish, self._shards[0], message)
 
     @asynccontextmanager
     async def listening(self, content_topic: str, receive: Receive) -> AsyncIterator[None]:
@@ -227,16 +230,18 @@ class LightTransport(_Running):
         return self._missing[content_topic]
 
     async def _keep_subscribed(self) -> None:
+        tend_at = time.monotonic() + PING_SECONDS
         while True:
             self._changed.clear()
-            if self._missing:
-                await self._subscribe(list(self._missing)[:MOST_TOPICS])
-                continue
-            try:
-                async with asyncio.timeout(PING_SECONDS):
-                    await self._changed.wait()
-            except TimeoutError:
+            if time.monotonic() >= tend_at:
                 await self._tend()
+                tend_at = time.monotonic() + PING_SECONDS
+            elif self._missing:
+                await self._subscribe(list(self._missing)[:MOST_TOPICS])
+            else:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(tend_at - time.monotonic()):
+                        await self._changed.wait()
 
     async def _subscribe(self, content_topics: list[str]) -> None:
         """Subscribe to topics, and tell those who wait for them what came of it."""
@@ -250,12 +255,14 @@ class LightTransport(_Running):
         problem: NodeError | None = None
         try:
             for shard in self._shards if wanted else ():
-                await retrying(self._paced, self._light.subscribe, shard, wanted)
+                await retrying(self._filtering.send, self._light.subscribe, shard, wanted)
             self._subscribed.update(wanted)
         except NodeError as error:
             problem = error
             log.warning("filter_not_subscribed", topics=len(wanted), error=str(error))
         for each in content_topics:
+            if each not in wanted and each in self._listeners:
+                continue  # somebody has begun to listen since: it is among the next
             future = self._missing.pop(each)
             if problem is None:
                 future.set_result(None)
@@ -272,11 +279,11 @@ class LightTransport(_Running):
         if not self._subscribed:
             return
         try:
-            await self._paced(self._light.ping)
+            await self._filtering.send(self._light.ping)
             unused = [each for each in self._subscribed if each not in self._listeners][:MOST_TOPICS]
             self._subscribed.difference_update(unused)
             for shard in self._shards if unused else ():
-                await self._paced(self._light.unsubscribe, shard, unused)
+                await self._filtering.send(self._light.unsubscribe, shard, unused)
         except NotSubscribed:
             log.warning("filter_subscription_lost", topics=len(self._subscribed))
             for each in tuple(self._subscribed):
@@ -303,10 +310,6 @@ class LightTransport(_Running):
             if not found:
                 await asyncio.sleep(POLL_SECONDS)
 
-    async def _paced(self, request: Callable[..., Coroutine[Any, Any, None]], *arguments: object) -> None:
-        await asyncio.sleep(self._pacer.wait(time.monotonic()))
-        await request(*arguments)
-
 
 class Pacer:
     """Spreads requests.
@@ -326,12 +329,17 @@ class Pacer:
         self._times.append(at)
         return at - now
 
+    async def send(self, request: Callable[..., Coroutine[Any, Any, None]], *arguments: object) -> None:
+        """Send a request once it is its turn."""
+        await asyncio.sleep(self.wait(time.monotonic()))
+        await request(*arguments)
 
-async def _again(publish: Callable[..., Coroutine[Any, Any, None]], shard: str, message: WakuMessage) -> None:
+
+async def _again(publish: Callable[..., Coroutine[Any, Any, None]], *arguments: object) -> None:
     retrying = AsyncRetrying(
         retry=retry_if_exception_type(NodeUnreachable),
         wait=wait_random_exponential(multiplier=FIRST_WAIT, max=2),
         stop=stop_after_attempt(ATTEMPTS),
         reraise=True,
     )
-    await retrying(publish, shard, message)
+    await retrying(publish, *arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -10,17 +11,18 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from wakupush.devnet.processes import StartFailedError
-from wakupush.devnet.stack import SHARDS, External, Stack
+from wakupush.devnet.stack import External, Stack
 from wakupush.stopping import stop_on_signals
 
 if TYPE_CHECKING:
     from wakupush.protocol.keys import PrivateKey
+    from wakupush.settings import Settings
 
 #: Seconds between looks at whether everything still runs.
 LOOK_SECONDS = 0.5
 
 
-def run(external: External, key: PrivateKey | None) -> int:
+def run(external: External, key: PrivateKey | None, settings: Settings) -> int:
     """Run until Ctrl-C and return the exit code: 0, or 1 if a part did not start or died.
 
     What is embedded keeps its data in a temporary directory, which goes at the end.
@@ -28,12 +30,19 @@ def run(external: External, key: PrivateKey | None) -> int:
     Args:
         external: parts that run already.
         key: of the server; a new one unless given.
+        settings: of the environment. All of them hold but for the key, addresses and ports.
     """
     console = Console(highlight=False, soft_wrap=True)
     stop = stop_on_signals()
     directory = Path(tempfile.mkdtemp(prefix="wakupush-dev-"))
     directory.chmod(0o755)  # Postgres runs as another user if we are root
-    stack = Stack(directory, key=key, external=external)
+    # The key that counts is in a file of the stack, over which this variable would win.
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("WAKUPUSH_") and name != "WAKUPUSH_IDENTITY_KEY"
+    }
+    stack = Stack(directory, key=key, external=external, defaults=variables, shards=settings.waku.shards)
     try:
         with stack:
             _show(console, stack, external)
@@ -52,7 +61,7 @@ def _show(console: Console, stack: Stack, external: External) -> None:
     facts = {
         "public key": str(stack.key.public_key),
         "Waku node": stack.node_url,
-        "shards": " ".join(SHARDS),
+        "shards": " ".join(stack.shards),
         "gorush": stack.gorush_url,
         "ingest": f"{stack.ingest_url}/readyz /healthz /metrics",
         "logs": str(stack.directory),

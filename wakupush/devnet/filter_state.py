@@ -37,6 +37,22 @@ NWAKU = FilterSettings(capacity=50, each_topic=False, requests=30, seconds=60.0)
 GO_WAKU = FilterSettings(capacity=30, each_topic=True, requests=1, seconds=1.0, rate=15.0, burst=20)
 
 
+class Limit:
+    """A service node's: so many requests within so many seconds. What it refuses does not count."""
+
+    def __init__(self, requests: int, seconds: float) -> None:
+        self._seconds = seconds
+        self._times: deque[float] = deque(maxlen=requests)
+
+    def admits(self) -> bool:
+        """Say whether it takes a request now, and count it."""
+        now = time.monotonic()
+        if len(self._times) == self._times.maxlen and now - self._times[0] < self._seconds:
+            return False
+        self._times.append(now)
+        return True
+
+
 class Filter:
     """The subscriptions of a light client and its unread messages."""
 
@@ -45,21 +61,14 @@ class Filter:
         self._subscribed: set[tuple[str, str]] = set()
         self._unread: dict[tuple[str, str], deque[WakuMessage]] = {}
         self._order: deque[tuple[str, str]] = deque()
-        self._requests: deque[float] = deque(maxlen=settings.requests)
+        #: To be asked before what the service node does, and only then.
+        self.limit = Limit(settings.requests, settings.seconds)
         self._tokens, self._refilled = float(settings.burst), time.monotonic()
 
     @property
     def is_subscribed(self) -> bool:
         """Whether the service node has any subscription."""
         return bool(self._subscribed)
-
-    def admits(self) -> bool:
-        """Say whether the service node takes a request now, and count it."""
-        now = time.monotonic()
-        if len(self._requests) == self._requests.maxlen and now - self._requests[0] < self._settings.seconds:
-            return False
-        self._requests.append(now)
-        return True
 
     def subscribe(self, shard: str, content_topics: Collection[str]) -> None:
         """Let messages of content topics come."""

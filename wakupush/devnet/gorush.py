@@ -4,7 +4,8 @@ Serves POST /api/push (gorush.md section 2), /healthz, /metrics, /api/stat/app, 
 local queue unless told otherwise. What becomes of a push is decided by how its token begins, see `SCRIPTS` and:
 
 ==============  ================================================================================================
-``flaky-N``     the first N attempts for this ``notif_id`` and token fail with a server error, then it is delivered
+``flaky-N``     the first N attempts for this token and ``notif_id``, of which a hyphen and what follows are those of an
+                attempt, fail with a server error, then it is delivered
 ``slow-MS``     takes MS milliseconds; what follows (``slow-300-dead``) is a script again
 ``total-``      Android: what follows (``total-flaky-1``) is a script again; where it fails, the whole notification
                 does, which leaves ``logs`` empty: only the feedback webhook tells
@@ -277,7 +278,7 @@ class Gorush:
             return None
         script = script.removeprefix(_TOTAL)
         if flaky := _FLAKY.match(script):
-            key = (str(notification.get("notif_id")), script)
+            key = (str(notification.get("notif_id")).partition("-")[0], script)
             self._flaky_attempts[key] += 1
             return _SERVER_ERROR.failure(platform) if self._flaky_attempts[key] <= int(flaky[1]) else None
         return next((it.failure(platform) for prefix, it in SCRIPTS.items() if script.startswith(prefix)), None)

@@ -9,6 +9,7 @@ from urllib.parse import unquote, unquote_plus
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from wakupush.devnet.filter_state import Limit
 from wakupush.devnet.waku_state import PublishRefusedError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class NwakuLight:
         except (ValueError, KeyError, TypeError):
             return PlainTextResponse("Failed to decode request", status_code=400)
         shard = body.get("pubsubTopic", "")
-        if not self._node.filter.admits():
+        if not self._node.filter.limit.admits():
             return _status(request_id, "TOO_MANY_REQUESTS", 429)
         if request.method == "DELETE":
             all_did = self._node.filter.unsubscribe(shard, topics)
@@ -76,7 +77,7 @@ class NwakuLight:
 
     async def _ping(self, request: Request) -> Response:
         request_id = request.path_params["id"]
-        if not self._node.filter.admits():
+        if not self._node.filter.limit.admits():
             return _status(request_id, "TOO_MANY_REQUESTS", 429)
         if not self._node.filter.is_subscribed:
             return _status(request_id, "NOT_FOUND: peer has no subscriptions", 404)
@@ -110,6 +111,7 @@ class GoWakuLight:
         self._node = node
         self._decode = decode
         self._encode = encode
+        self._pushes = Limit(requests=1, seconds=1.0)
 
     def routes(self) -> list[Route]:
         """Return all routes of the contract."""
@@ -131,7 +133,7 @@ class GoWakuLight:
         shard, topics = body.get("pubsubTopic", ""), body.get("contentFilters") or []
         request_id = body.get("requestId", "")
         if topics:
-            if len(topics) > _MOST_TOPICS or not self._node.filter.admits() or shard not in self._node.topics:
+            if len(topics) > _MOST_TOPICS or not self._node.filter.limit.admits() or shard not in self._node.topics:
                 return _go_status(request_id, "subscription failed", 400)
             self._node.filter.subscribe(shard, topics)
         return _go_status(request_id, "OK")
@@ -149,7 +151,7 @@ class GoWakuLight:
         request_id = request.path_params.get("id", "")
         if not request_id:
             return _go_status("", "bad request id", 400)
-        if not self._node.filter.admits():
+        if not self._node.filter.limit.admits():
             return _go_status(request_id, "ping request failed", 500)
         if not self._node.filter.is_subscribed:
             return _go_status(request_id, "peer has no subscription", 404)
@@ -180,14 +182,22 @@ class GoWakuLight:
             message = self._decode(body["message"])
         except ValueError as error:
             return PlainTextResponse(str(error), status_code=503)
+        refusal = self._hand_over(shard, message)
+        if refusal is not None:
+            return PlainTextResponse(refusal, status_code=503)
+        return JSONResponse(content=True, media_type=_JSON)
+
+    def _hand_over(self, shard: Any, message: WakuMessage) -> str | None:
+        """Give a message to the service node; return what is said if it does not take it."""
         if shard not in self._node.topics:
-            return PlainTextResponse("no suitable remote peers", status_code=503)
+            return "no suitable remote peers"
+        if not self._pushes.admits():
+            return "lightpush errorexceeds the rate limit"
         try:
             self._node.publish(shard, message)
         except PublishRefusedError:
-            text = "lightpush errorCould not publish message: message size exceeds gossipsub max message size"
-            return PlainTextResponse(text, status_code=503)
-        return JSONResponse(content=True, media_type=_JSON)
+            return "lightpush errorCould not publish message: message size exceeds gossipsub max message size"
+        return None
 
 
 def _status(request_id: str, text: str, status: int = 200) -> Response:

@@ -52,8 +52,11 @@ class Stack:
         directory: for data and logs; if we are root, every folder above it must be open to others.
         key: of the server; a new one unless given.
         concurrency: processes of each pool.
-        settings: further variables, for example ``{"WAKUPUSH_GORUSH__DIALECT": "status"}``.
+        settings: further variables, for example ``{"WAKUPUSH_GORUSH__DIALECT": "status"}``; they win over ours.
+        defaults: the same, but the key, addresses and ports of the stack win over them.
+        shards: pubsub topics that the server listens to.
         worker_module: what ``python -m`` runs instead of `wakupush` for workers, so that tests can plant a fault.
+        ingest_module: the same for both processes of ingest.
         fsync: False trades the safety of Postgres' data for speed.
         external: parts that run already.
         manners: of the embedded Waku node; go-waku's has no Store v3, which the observer reads.
@@ -69,7 +72,10 @@ class Stack:
         external: External | None = None,
         concurrency: int = 1,
         settings: Mapping[str, str] | None = None,
+        defaults: Mapping[str, str] | None = None,
+        shards: Sequence[str] = SHARDS,
         worker_module: str = "wakupush",
+        ingest_module: str = "wakupush",
         fsync: bool = True,
         manners: Literal["nwaku", "go-waku"] = "nwaku",
         node_options: Sequence[str] = (),
@@ -79,21 +85,29 @@ class Stack:
         self.key = key or PrivateKey.generate()
         self._key_file = directory / "identity.key"
         self._settings = dict(settings or {})
+        self._defaults = dict(defaults or {})
+        self.shards = tuple(shards)
         self._external = external or External()
         self.postgres = PostgresServer(directory / "postgres", fsync=fsync)
         self.redis = RedisServer(directory / "redis")
         self._ports = {name: free_port() for name in ("waku", "gorush", "ingest", "reconcile", "feedback", "exporter")}
-        self._feedback_secret = secrets.token_hex(16)
+        self._feedback_secret = self._defaults.get("WAKUPUSH_GORUSH__FEEDBACK_SECRET") or secrets.token_hex(16)
         self.node = self._server("waku", "--manners", manners, "--archive-window", "any", *node_options)
         self.gorush = self._server(
             "gorush", "--feedback-url", self.feedback_url, "--feedback-header", self.feedback_header, *gorush_options
         )
         self.ingest = self._wakupush(
-            "ingest live", "ingest", "live", ready=lambda: answers_http(f"{self.ingest_url}/readyz")
+            "ingest live",
+            *("ingest", "live"),
+            module=ingest_module,
+            ready=lambda: answers_http(f"{self.ingest_url}/readyz"),
         )
         # It need not be ready: a node that runs already may have no Store.
         self.reconcile = self._wakupush(
-            "ingest reconcile", "ingest", "reconcile", ready=lambda: answers_http(f"{self.reconcile_url}/healthz")
+            "ingest reconcile",
+            *("ingest", "reconcile"),
+            module=ingest_module,
+            ready=lambda: answers_http(f"{self.reconcile_url}/healthz"),
         )
         self._worker_module = worker_module
         self.concurrency = concurrency
@@ -168,11 +182,14 @@ class Stack:
     def environment(self) -> dict[str, str]:
         """The environment of every process of the server."""
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-        return inherited | {
+        defaults = {"WAKUPUSH_RECONCILE__PAUSE": str(_RECONCILE_PAUSE), **self._defaults}
+        return {
+            **inherited,
+            **defaults,
             "WAKUPUSH_PUBLIC_KEY": str(self.key.public_key),
             "WAKUPUSH_IDENTITY_KEY_FILE": str(self._key_file),
             "WAKUPUSH_WAKU__URL": self.node_url,
-            "WAKUPUSH_WAKU__SHARDS": json.dumps(SHARDS),
+            "WAKUPUSH_WAKU__SHARDS": json.dumps(self.shards),
             "WAKUPUSH_REDIS__URL": self.redis_url,
             "WAKUPUSH_POSTGRES__DSN": self.postgres_dsn,
             "WAKUPUSH_GORUSH__URL": self.gorush_url,
@@ -180,8 +197,8 @@ class Stack:
             "WAKUPUSH_FEEDBACK__HTTP_PORT": str(self._ports["feedback"]),
             "WAKUPUSH_INGEST__HTTP_PORT": str(self._ports["ingest"]),
             "WAKUPUSH_RECONCILE__HTTP_PORT": str(self._ports["reconcile"]),
-            "WAKUPUSH_RECONCILE__PAUSE": str(_RECONCILE_PAUSE),
             "WAKUPUSH_EXPORTER__HTTP_PORT": str(self._ports["exporter"]),
+            "WAKUPUSH_WORKER__HTTP_PORT": "-1",
             **self._settings,
         }
 
@@ -275,12 +292,13 @@ class Stack:
 
     def worker(self, queue: str, *, concurrency: int = 1, settings: Mapping[str, str] | None = None) -> Process:
         """Return a further pool of workers of a queue, which is not started yet."""
+        tells = self.environment.get("WAKUPUSH_LOG_LEVEL", "INFO") in {"DEBUG", "INFO"}
         process = self._wakupush(
             f"worker {queue}",
             *("worker", queue, "--concurrency", str(concurrency)),
             module=self._worker_module,
             settings=settings,
-            ready=lambda: process.has_logged(_READY),
+            ready=(lambda: process.has_logged(_READY)) if tells else None,
         )
         return process
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -30,6 +31,8 @@ POST_LIMIT = 100
 ANSWER_LIMIT = 8 * 1024 * 1024
 #: Seconds for the health check.
 HEALTH_TIMEOUT = 2.0
+#: Seconds of a time-out at least; 0 would be none for a socket.
+LEAST_TIMEOUT = 0.001
 
 #: With these nothing of the post has left us.
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
@@ -52,15 +55,16 @@ class Gorush:
     Args:
         url: for example ``http://127.0.0.1:8088``. Proxies of the environment are not used: posts hold device tokens.
         connect_timeout: seconds to wait for a connection, for a free one of the pool, and for each write.
-        timeout: seconds to wait for the answer, and then for its end. gorush needs up to 60 to fail an iOS push.
+        timeout: seconds that a post takes from its beginning to the end of its answer, all of that included. gorush
+            needs up to 60 to fail an iOS push.
         connections: posts that are open at the same time at most.
     """
 
     def __init__(self, url: str, *, connect_timeout: float = 5.0, timeout: float = 75.0, connections: int = 16) -> None:
         self._timeout = timeout
+        self._timeouts = dict.fromkeys(("pool", "connect", "write"), connect_timeout) | {"read": timeout}
         self._http = httpx2.Client(
             base_url=url,
-            timeout=httpx2.Timeout(connect=connect_timeout, read=timeout, write=connect_timeout, pool=connect_timeout),
             limits=httpx2.Limits(max_connections=connections, max_keepalive_connections=connections),
             trust_env=False,
         )
@@ -84,9 +88,12 @@ class Gorush:
             raise ValueError("two notifications of a post have the same notif_id")
         content = json.dumps({"notifications": [each.to_json() for each in notifications]})
         headers = {"Content-Type": "application/json"}
+        timeouts = _Countdown(self._timeouts, self._timeout)
         try:
-            with self._http.stream("POST", "/api/push", content=content, headers=headers) as response:
-                outcomes = read_answer(notifications, response.status_code, self._read(response))
+            with self._http.stream(
+                "POST", "/api/push", content=content, headers=headers, extensions={"timeout": timeouts}
+            ) as response:
+                outcomes = read_answer(notifications, response.status_code, _read(response, timeouts))
                 return Posted(outcomes, read_retry_after(response.headers.get("Retry-After", ""), time.time()))
         except _NOT_SENT:
             failure = Failure.GORUSH_UNREACHABLE
@@ -113,14 +120,35 @@ class Gorush:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _read(self, response: httpx2.Response) -> bytes:
-        deadline = time.monotonic() + self._timeout
-        body = bytearray()
-        for chunk in response.iter_bytes():
-            body += chunk
-            if len(body) > ANSWER_LIMIT or time.monotonic() > deadline:
-                break
-        return bytes(body)
+
+class _Countdown(Mapping[str, float]):
+    """The time-outs of a request's phases, which httpcore asks for as each begins, within those of the whole."""
+
+    def __init__(self, phases: Mapping[str, float], seconds: float) -> None:
+        self._phases = phases
+        self._deadline = time.monotonic() + seconds
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() > self._deadline
+
+    def __getitem__(self, phase: str) -> float:
+        return max(LEAST_TIMEOUT, min(self._phases[phase], self._deadline - time.monotonic()))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._phases)
+
+    def __len__(self) -> int:
+        return len(self._phases)
+
+
+def _read(response: httpx2.Response, timeouts: _Countdown) -> bytes:
+    body = bytearray()
+    for chunk in response.iter_bytes():
+        body += chunk
+        if len(body) > ANSWER_LIMIT or timeouts.is_over:
+            break
+    return bytes(body)
 
 
 def read_retry_after(value: str, now: float) -> float:

@@ -5,6 +5,7 @@ Source: docs/contracts/gorush.md, section 2.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,18 @@ if TYPE_CHECKING:
 ADDED_KEYS = frozenset({"notif_id", "collapse_id"})
 #: Characters of a collapse id at most (APNs).
 COLLAPSE_ID_LIMIT = 64
+_NOTIF_ID = re.compile("([0-9a-f]{64})-([1-9][0-9]{0,3})")
+
+
+def notif_id(delivery_key: bytes, attempt: int) -> str:
+    """Return gorush's name of an attempt (from 1) to deliver: what it tells late is not taken for the next one's."""
+    return f"{delivery_key.hex()}-{attempt}"
+
+
+def read_notif_id(text: str) -> tuple[bytes, int] | None:
+    """Return the delivery key (32 bytes) and the attempt that `notif_id` named; None if it named none."""
+    match = _NOTIF_ID.fullmatch(text)
+    return match and (bytes.fromhex(match[1]), int(match[2]))
 
 
 class Platform(Enum):

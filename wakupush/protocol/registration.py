@@ -45,6 +45,8 @@ class Limits:
     list_items: int
     list_item_bytes: int
     text_bytes: int
+    #: In all, as protobuf.
+    registration_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +220,8 @@ def _check_apn(message: PushNotificationRegistration) -> None:
 
 
 def _check_size(message: PushNotificationRegistration, limits: Limits) -> None:
+    if message.ByteSize() > limits.registration_bytes:
+        raise Refused(Failure.REGISTRATION_TOO_LARGE)
     lists: tuple[Iterable[bytes], ...] = (
         message.allowed_key_list,
         message.blocked_chat_list,

@@ -44,6 +44,10 @@ HOME: dict[int, Queue] = {
 }
 
 
+class BatchTooLargeError(Exception):
+    """The messages of a batch need too much memory together: each is to be handled alone."""
+
+
 @dataclass(slots=True)
 class Batch:
     """The messages of one task and what comes of them."""
@@ -60,6 +64,20 @@ class Batch:
     passed_on: list[tuple[Queue, Entry]] = field(default_factory=list)
     #: Of `answers`, once they are committed.
     answer_ids: list[list[int]] = field(default_factory=list)
+    #: Bytes that were loaded, see `reserve`.
+    reserved: int = 0
+    #: What limits said, by their name, the envelope's hash and the position in it; kept when a transaction is repeated.
+    allowed: dict[tuple[str, bytes, int], bool] = field(default_factory=dict)
+
+    def reserve(self, size: int) -> None:
+        """Count bytes that are about to be loaded for a message; limits of messages hold for one that is alone.
+
+        Raises:
+            BatchTooLargeError: these are more than one task may load.
+        """
+        self.reserved += size
+        if self.size > 1 and self.reserved > self.context.settings.worker.bytes_per_task:
+            raise BatchTooLargeError
 
     def admit(self, connection: Connection, opened: list[tuple[Entry, Content]]) -> list[tuple[Entry, Opened]]:
         """Enter messages into the ledger and return those that are new, readable and for this queue.
@@ -69,7 +87,7 @@ class Batch:
         parts = {entry.hash: content for entry, content in opened if isinstance(content, Part)}
         ours: list[tuple[Entry, Content]] = []
         limits = self.context.settings.limits
-        for entry, content in put_together(connection, opened, limits, self.context.identity.segment_key):
+        for entry, content in put_together(connection, opened, limits, self.context.identity.segment_key, self.reserve):
             home = HOME.get(content.type, self.queue) if isinstance(content, Opened) else self.queue
             if home is self.queue:
                 ours.append((entry, content))
@@ -102,6 +120,16 @@ class Batch:
                 self.record(entry, EventKind.OPENED)
             case Opened():
                 self.record(entry, EventKind.REFUSED, failure=Failure.TYPE_UNSUPPORTED)
+
+    def allows(self, entry: Entry, name: str, most: int, key: str = "", *, position: int = 0) -> bool:
+        """Count a message, or what is at a position in it, and say whether it is within a limit: see `Limiter.allows`.
+
+        It is counted once, however often the transaction is repeated.
+        """
+        counted = (name, entry.hash, position)
+        if counted not in self.allowed:
+            self.allowed[counted] = self.context.limiter.allows(name, most, key)
+        return self.allowed[counted]
 
     def record(
         self,

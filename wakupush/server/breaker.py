@@ -132,8 +132,12 @@ class Breaker:
         return self._view(platform).state is State.CLOSED
 
     def claimable(self, platform: TokenType, most: int) -> int:
-        """Return how many due deliveries, at most `most`, may be enqueued; this takes nothing."""
+        """Return how many due deliveries, at most `most`, may be enqueued; this takes nothing.
+
+        The schedule asks without end, so it shows the state: in a worker that has nothing to do it would grow old.
+        """
         view = self._view(platform)
+        metrics.BREAKER_STATE.labels(platform.platform).set(view.state)
         if view.state is State.CLOSED:
             return most
         return min(most, self._settings.probes - view.probes) if view.state is State.PROBING else 0
@@ -193,7 +197,6 @@ class Breaker:
             _failed(error)
             return _View()
         state = State.CLOSED if tripped is None else State.PROBING if is_open is None else State.OPEN
-        metrics.BREAKER_STATE.labels(platform.platform).set(state)
         return _View(state, int(faults or 0), int(probes or 0))
 
     def _run(self, platform: TokenType, script: Callable[..., object], *arguments: int) -> int | None:

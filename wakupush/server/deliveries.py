@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from wakupush.events import Event, EventKind
 from wakupush.failures import Failure, Retry, Route
 from wakupush.gorush.backoff import next_wait
 from wakupush.gorush.batches import split
-from wakupush.gorush.notification import Notification, Platform
+from wakupush.gorush.notification import Notification, Platform, notif_id
 from wakupush.protocol import notification as texts
 from wakupush.protocol.registration import TokenType
 from wakupush.protocol.request import NotificationType
@@ -71,11 +72,16 @@ def times_to_live(settings: DeliverySettings) -> dict[NotificationType, float]:
     }
 
 
-def start(context: Context, postings: list[Posting]) -> list[Future[Failed]]:
+def start(context: Context, postings: list[Posting], *, scheduled: bool = False) -> list[Future[Failed]]:
     """Start posting deliveries that are under our lease; the results are the failures that are final.
 
     The posts of a platform share its slots that are free. What finds none, or a breaker that is open, waits for the
     schedule.
+
+    Args:
+        context: of this process.
+        postings: what is to be posted.
+        scheduled: whether the schedule enqueued them: then they leave slots to new requests.
     """
     settings = context.settings
     a_post = settings.gorush.timeout + settings.gorush.connect_timeout + STORE_SECONDS
@@ -87,39 +93,41 @@ def start(context: Context, postings: list[Posting]) -> list[Future[Failed]]:
         settled.set_result(attempt(context, gone))
         futures.append(settled)
     for platform, posts in _posts_by_platform(context, postings).items():
-        futures += _start_platform(context, platform, posts, until)
+        futures += _start_platform(context, platform, posts, until, scheduled=scheduled)
     return futures
 
 
 def _start_platform(
-    context: Context, platform: TokenType, posts: list[list[Posting]], until: float
+    context: Context, platform: TokenType, posts: list[list[Posting]], until: float, *, scheduled: bool
 ) -> list[Future[Failed]]:
     """Start the posts of a platform: all of them in the slots that are free, or as many probes as its breaker gives."""
-    lanes = context.posts.reserve(platform, len(posts))
+    lanes = context.posts.reserve(platform, len(posts), scheduled=scheduled)
     if not lanes:
-        if context.posts.hang(platform, HANG_SECONDS):
+        if context.posts.hang(platform, HANG_SECONDS, scheduled=scheduled):
             context.breaker.open(platform)
         _put_back(context, posts)
         return []
     waiting: list[list[Posting]] = []
     probes = context.breaker.take_probes(platform, lanes)
     if probes is not None:
-        context.posts.release(platform, lanes - probes)
+        context.posts.release(platform, lanes - probes, scheduled=scheduled)
         singles = [[posting] for post in posts for posting in post]
         lanes, posts, waiting = probes, singles[:probes], singles[probes:]
     work = partial(_work_through, context, platform, until=until, probe=probes is not None)
-    futures = [context.posts.submit(platform, partial(work, posts[lane::lanes])) for lane in range(lanes)]
+    futures = [
+        context.posts.submit(platform, partial(work, posts[lane::lanes]), scheduled=scheduled) for lane in range(lanes)
+    ]
     _put_back(context, waiting)
     return futures
 
 
 def _posts_by_platform(context: Context, postings: list[Posting]) -> dict[TokenType, list[list[Posting]]]:
     """Return the posts to make, for each platform: single ones where gorush's log could lose a failure."""
-    by_key = {posting.delivery.delivery_key.hex(): posting for posting in postings}
+    by_id = {_notif_id(posting.delivery): posting for posting in postings}
     reachable = [_notification(context, posting.delivery, posting.target) for posting in postings if posting.target]
     platforms: dict[TokenType, list[list[Posting]]] = {}
     for post in split(reachable, context.settings.gorush.batch_size, context.caution, time.monotonic()):
-        members = [by_key[each.notif_id] for each in post]
+        members = [by_id[each.notif_id] for each in post]
         platforms.setdefault(TokenType(post[0].platform.value), []).append(members)
     return platforms
 
@@ -128,6 +136,9 @@ def _work_through(
     context: Context, platform: TokenType, posts: list[list[Posting]], *, until: float, probe: bool
 ) -> Failed:
     """Make posts one after another, while the breaker lets them and their leases cover one more.
+
+    A fault of ours ends that, too, and is logged here, for nobody may be waiting. The post that it met comes back as
+    unknown when its lease ends; those after it were not made.
 
     Args:
         context: of this process.
@@ -143,7 +154,12 @@ def _work_through(
             _put_back(context, posts[position:])
             break
         context.posts.begin(platform)
-        failed |= attempt(context, post, probe=probe)
+        try:
+            failed |= attempt(context, post, probe=probe)
+        except Exception:
+            log.exception("post_failed", deliveries=len(post), put_back=len(posts) - position - 1)
+            _put_back(context, posts[position + 1 :])
+            break
     return failed
 
 
@@ -170,9 +186,7 @@ def attempt(context: Context, post: list[Posting], *, probe: bool = False) -> Fa
         for posting, _ in pairs:
             # gorush's own log knows the notification by its notif_id.
             delivery = posting.delivery
-            log.debug(
-                "posting", trace_id=delivery.trace_id, notif_id=delivery.delivery_key.hex(), attempt=delivery.attempt
-            )
+            log.debug("posting", trace_id=delivery.trace_id, notif_id=_notif_id(delivery), attempt=delivery.attempt)
         begun, begun_at = time.monotonic(), context.now()
         posted = context.gorush.post(notifications)
         platform = TokenType(notifications[0].platform.value)
@@ -262,7 +276,7 @@ def deliver(context: Context, claimed: Mapping[bytes, int], task_id: str) -> Set
     _show(context, postings, settled)
     over = {settlement.delivery.delivery_key for settlement in given_up}
     going_on = [posting for posting in postings if posting.delivery.delivery_key not in over]
-    wait_for(start(context, going_on), WAIT_SECONDS)
+    wait_for(start(context, going_on, scheduled=True), WAIT_SECONDS)
     return lead.leave()
 
 
@@ -313,12 +327,13 @@ def claim_due(resources: Resources) -> int:
     """Enqueue the next attempts of deliveries whose time has come; return how many.
 
     No more than `claim_queue` tasks wait in the dispatch queue then, so that a backlog does not come before new
-    requests; and only what the platform's breaker lets through.
+    requests; and only what the platform's breaker lets through. Chance decides which comes first: the backlog of one
+    is not to keep out the others.
     """
     settings = resources.settings.delivery
     size = resources.settings.gorush.batch_size
     claimed = 0
-    for platform in TokenType:
+    for platform in random.sample(list(TokenType), len(TokenType)):
         room = settings.claim_queue - resources.redis.llen(DISPATCH.name)
         most = resources.breaker.claimable(platform, room * size)
         if most <= 0:
@@ -348,10 +363,14 @@ def _enqueue(resources: Resources, due: list[Due]) -> None:
     )
 
 
+def _notif_id(delivery: Delivery) -> str:
+    return notif_id(delivery.delivery_key, delivery.attempt)
+
+
 def _notification(context: Context, delivery: Delivery, target: Target) -> Notification:
     is_ios = target.platform is TokenType.APN
     return Notification(
-        notif_id=delivery.delivery_key.hex(),
+        notif_id=_notif_id(delivery),
         token=target.device_token,
         platform=Platform(target.platform.value),
         message=texts.TEXTS[delivery.notification_type],

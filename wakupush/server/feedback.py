@@ -5,14 +5,13 @@ Source: docs/contracts/gorush.md, sections 2 to 4. The webhook is called once, b
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from wakupush.gorush.notification import read_notif_id
 from wakupush.gorush.outcomes import read_feedback
 from wakupush.queues import DISPATCH, FEEDBACK
 from wakupush.state import deliveries
-from wakupush.state.deliveries import State
 
 if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
@@ -23,15 +22,14 @@ if TYPE_CHECKING:
 CLAIMED_MOST: Final = 500
 #: Deliveries in one task at most.
 TASK_SIZE: Final = 100
-_DELIVERY_KEY = re.compile("[0-9a-f]{64}")
 
 
 class Result(StrEnum):
     """What came of a call of the webhook."""
 
-    #: The delivery is being posted, or read as delivered: the failure is in its row.
+    #: The attempt is under way, or read as delivered: the failure is in the delivery's row.
     NOTED = "noted"
-    #: The delivery has had its outcome: gorush's answer told of the failure, too.
+    #: The attempt has had its outcome: gorush's answer told of the failure, too, or another attempt was begun.
     KNOWN = "known"
     #: No delivery of ours.
     UNKNOWN = "unknown"
@@ -61,13 +59,13 @@ def take(pool: ConnectionPool, body: bytes) -> Result:
     if told is None:
         return Result.MALFORMED
     notif_id, failure = told
-    if not _DELIVERY_KEY.fullmatch(notif_id):
+    attempt = read_notif_id(notif_id)
+    if attempt is None:
         return Result.UNKNOWN
     with pool.connection() as connection:
-        state = deliveries.note_feedback(connection, bytes.fromhex(notif_id), failure)
-    if state is None:
-        return Result.UNKNOWN
-    return Result.NOTED if state in {State.POSTING, State.DELIVERED} else Result.KNOWN
+        if deliveries.note_feedback(connection, *attempt, failure):
+            return Result.NOTED
+        return Result.KNOWN if deliveries.exists(connection, attempt[0]) else Result.UNKNOWN
 
 
 def enqueue_feedback(resources: Resources) -> int:

@@ -13,7 +13,7 @@ from wakupush.events import EventKind
 from wakupush.failures import Failure
 from wakupush.queues import DISPATCH, QUERY, REGISTRATION, send_entries
 from wakupush.server import deliveries, publishing, queries, registrations, requests
-from wakupush.server.batch import Batch
+from wakupush.server.batch import Batch, BatchTooLargeError
 from wakupush.server.faults import COLLISIONS, INFRASTRUCTURE, is_outage
 from wakupush.state import ledger
 
@@ -61,7 +61,10 @@ def handle(context: Context, queue: Queue, entries: list[Entry], *, alone: bool)
         _scatter(context, queue, entries)
     else:
         try:
-            batch, accepted = _commit(context, queue, entries, alone=False)
+            batch, accepted = _commit(context, queue, entries, {}, alone=False)
+        except BatchTooLargeError:
+            log.info("batch_too_large", queue=queue.name, messages=len(entries))
+            _scatter(context, queue, entries)
         except Exception as error:
             if is_outage(error):
                 raise
@@ -89,7 +92,7 @@ def _handle_alone(context: Context, queue: Queue, entry: Entry) -> None:
         _quarantine(context, queue, entry, reason=PROCESS_DIED, attempts=attempts, owner=None)
         return
     try:
-        batch, accepted = _commit(context, queue, [entry], alone=True)
+        batch, accepted = _commit(context, queue, [entry], {}, alone=True)
     except Exception as error:
         if is_outage(error):
             _refund(context, entry)
@@ -137,9 +140,11 @@ def _refund(context: Context, entry: Entry) -> None:
     stop=stop_after_attempt(5),
     reraise=True,
 )
-def _commit(context: Context, queue: Queue, entries: list[Entry], *, alone: bool) -> tuple[Batch, Accepted | None]:
-    """Commit everything that comes of messages in one transaction."""
-    batch = Batch(context, queue, len(entries), context.now())
+def _commit(
+    context: Context, queue: Queue, entries: list[Entry], allowed: dict[tuple[str, bytes, int], bool], *, alone: bool
+) -> tuple[Batch, Accepted | None]:
+    """Commit everything that comes of messages in one transaction; what limits said of them goes into `allowed`."""
+    batch = Batch(context, queue, len(entries), context.now(), allowed=allowed)
     with context.pool.connection() as connection:
         accepted = HANDLERS[queue.name](batch, connection, entries)
         batch.write(connection)
@@ -170,8 +175,9 @@ def _finish(batch: Batch, accepted: Accepted | None) -> None:
 def _correct(batch: Batch, accepted: Accepted, posts: list[Future[deliveries.Failed]]) -> None:
     """Wait for the posts as long as the answers can wait, and correct those that turned out to be wrong."""
     oldest = min(asked.entry.seen for asked in accepted.asked)
-    deadline = oldest + batch.context.settings.worker.answer_within
-    failed = deliveries.wait_for(posts, deadline - batch.context.now())
+    within = batch.context.settings.worker.answer_within
+    # ingest saw it by its own clock, which may be ahead of ours.
+    failed = deliveries.wait_for(posts, min(within, oldest + within - batch.context.now()))
     if failed:
         with batch.context.pool.connection() as connection:
             requests.correct(batch, connection, accepted, failed)

@@ -5,19 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import structlog
+
 from wakupush.failures import Failure
 from wakupush.protocol import application, payload, segments
 from wakupush.protocol.application import Opened
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.segments import Segment
-from wakupush.state import message_segments
+from wakupush.state import ledger, message_segments
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from psycopg import Connection
 
     from wakupush.protocol.keys import PrivateKey, PublicKey
     from wakupush.queues import Entry
     from wakupush.settings import LimitSettings
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,51 +67,62 @@ def open_symmetric(entry: Entry, keys: list[bytes]) -> Content:
 
 
 def put_together(
-    connection: Connection, opened: list[tuple[Entry, Content]], limits: LimitSettings, key: bytes
+    connection: Connection,
+    opened: list[tuple[Entry, Content]],
+    limits: LimitSettings,
+    key: bytes,
+    reserve: Callable[[int], None],
 ) -> list[tuple[Entry, Content]]:
     """Keep the parts of messages in segments; what is complete takes the place of its last part.
 
-    The parts stay until `forget_parts`: the message may have to be passed on to another queue first.
+    Parts that were processed before are left out: their message may be done. Those that are kept stay until
+    `forget_parts`, as the whole may have to be passed on to another queue first, or until there are too many: then the
+    oldest go, so that a flood, which nobody completes, holds up no message whose parts come one after the other.
 
     Args:
         connection: in a transaction.
         opened: contents of envelopes.
         limits: of segments.
         key: seals the parts while they are kept, 32 bytes.
+        reserve: is told of the bytes of a whole message before it is loaded.
     """
-    signers = {content.signer for _, content in opened if isinstance(content, Part)}
-    if not signers:
-        return opened
-    message_segments.lock(connection, signers)
-    return [
-        (entry, _keep(connection, content, limits, key) if isinstance(content, Part) else content)
-        for entry, content in opened
-    ]
-
-
-def _keep(connection: Connection, part: Part, limits: LimitSettings, key: bytes) -> Content:
-    if part.segment.count > limits.segments:
-        return Failure.SEGMENT_LIMIT
-    if not message_segments.is_kept(connection, part.signer, part.segment) and not _fits(connection, part, limits):
-        return Failure.SEGMENT_LIMIT
-    parts = message_segments.add(connection, part.signer, part.segment, key)
+    parts = [(entry, content) for entry, content in opened if isinstance(content, Part)]
     if not parts:
-        return part
-    whole = join(part, parts)
-    if isinstance(whole, Failure):
-        message_segments.remove(connection, part.signer, part.segment.entire_message_hash)
-    return whole
-
-
-def _fits(connection: Connection, part: Part, limits: LimitSettings) -> bool:
-    usage = message_segments.usage(connection, part.signer)
-    size = len(part.segment.payload)
-    return (
-        usage.signer_parts < limits.segments_per_signer
-        and usage.signer_size + size <= limits.segment_bytes_per_signer
-        and usage.parts < limits.segments_kept
-        and usage.size + size <= limits.segment_bytes_kept
+        return opened
+    message_segments.lock(connection, {part.signer for _, part in parts})
+    known = ledger.known(connection, [entry for entry, _ in parts])
+    together = [
+        (entry, _keep(connection, content, limits, key, reserve) if isinstance(content, Part) else content)
+        for entry, content in opened
+        if entry.hash not in known
+    ]
+    trimmed = message_segments.trim(
+        connection,
+        parts_per_signer=limits.segments_per_signer,
+        bytes_per_signer=limits.segment_bytes_per_signer,
+        parts=limits.segments_kept,
+        bytes=limits.segment_bytes_kept,
     )
+    if trimmed:
+        log.warning("segments_dropped", segments=trimmed)
+    return together
+
+
+def _keep(
+    connection: Connection, part: Part, limits: LimitSettings, key: bytes, reserve: Callable[[int], None]
+) -> Content:
+    segment = part.segment
+    # All parts of a message but the last are of one size.
+    if segment.count > limits.segments or segment.count * len(segment.payload) > limits.segment_bytes_per_signer:
+        return Failure.SEGMENT_LIMIT
+    count, size = message_segments.add(connection, part.signer, segment, key)
+    if count < segment.count:
+        return part
+    reserve(size)
+    whole = join(part, message_segments.parts(connection, part.signer, segment, key))
+    if isinstance(whole, Failure):
+        forget_parts(connection, part)
+    return whole
 
 
 def join(part: Part, parts: list[Segment]) -> Opened | Failure:

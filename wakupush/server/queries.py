@@ -41,8 +41,17 @@ def handle(batch: Batch, connection: Connection, entries: list[Entry]) -> None:
             batch.record(entry, EventKind.REFUSED, failure=Failure.QUERY_RATE_LIMIT)
             continue
         asked.append((entry, message, wanted))
-    known = registrations.devices(connection, {key for _, _, wanted in asked for key in wanted})
+    sizes = registrations.answer_bytes(connection, {key for _, _, wanted in asked for key in wanted})
+    fitting = []
     for entry, message, wanted in asked:
+        size = sum(sizes.get(key, 0) for key in wanted)
+        if size > batch.context.settings.limits.answer_bytes:
+            batch.record(entry, EventKind.REFUSED, failure=Failure.QUERY_LIMIT)
+            continue
+        batch.reserve(size)
+        fitting.append((entry, message, wanted))
+    known = registrations.devices(connection, {key for _, _, wanted in fitting for key in wanted if key in sizes})
+    for entry, message, wanted in fitting:
         devices = [device for key in wanted for device in known.get(key, ())]
         try:
             inner = rules.encode_response(message.message_id, devices)
@@ -57,7 +66,7 @@ def handle(batch: Batch, connection: Connection, entries: list[Entry]) -> None:
 def _may_ask(batch: Batch, entry: Entry) -> bool:
     """Count a query on the topic that it came on, and say whether it is within the limit."""
     most = batch.context.settings.limits.queries_per_topic_per_minute
-    return batch.context.limiter.allows(TOPIC_QUERIES, most, entry.message.content_topic)
+    return batch.allows(entry, TOPIC_QUERIES, most, entry.message.content_topic)
 
 
 def _open(batch: Batch, connection: Connection, entries: list[Entry]) -> list[tuple[Entry, Content]]:

@@ -79,7 +79,10 @@ def decide(identity: Identity, asked: Asked, known: Known, limits: LimitSettings
         server=identity.public_key,
         stored_version=stored.version if stored else 0,
         limits=rules.Limits(
-            list_items=limits.list_items, list_item_bytes=limits.list_item_bytes, text_bytes=limits.text_bytes
+            list_items=limits.list_items,
+            list_item_bytes=limits.list_item_bytes,
+            text_bytes=limits.text_bytes,
+            registration_bytes=limits.registration_bytes,
         ),
     )
     is_new = not known.is_registered(asked.installation)

@@ -45,7 +45,7 @@ def handle(batch: Batch, connection: Connection, entries: list[Entry]) -> None:
     listening: set[bytes] = set()
     for entry, each in asked:
         try:
-            change = _decide(batch.context, each, known)
+            change = _decide(batch, entry, each, known)
         except Refused as refused:
             _refuse(batch, entry, each, refused.failure)
             continue
@@ -91,20 +91,20 @@ def _unseal(batch: Batch, entry: Entry, client: PublicKey, sealed: bytes) -> Ask
         return None
 
 
-def _decide(context: Context, asked: Asked, known: Known) -> Change | None:
+def _decide(batch: Batch, entry: Entry, asked: Asked, known: Known) -> Change | None:
     """Return what is to be stored, or None for a repeat of what is stored already.
 
     Raises:
         Refused: see `decide`, and the limits of how many come in a minute.
     """
-    limits = context.settings.limits
-    change = decide(context.identity, asked, known, limits)
+    identity, limits = batch.context.identity, batch.context.settings.limits
+    change = decide(identity, asked, known, limits)
     if change is None:
-        digest = context.identity.request_digest(asked.request_id)
-        if not context.limiter.allows(REPEATS, limits.repeats_per_minute, digest.hex()):
+        digest = identity.request_digest(asked.request_id)
+        if not batch.allows(entry, REPEATS, limits.repeats_per_minute, digest.hex()):
             raise Refused(Failure.REPEATED_TOO_OFTEN)
-    elif asked.installation not in known.stored and not context.limiter.allows(
-        FIRST_REGISTRATIONS, limits.first_registrations_per_minute
+    elif asked.installation not in known.stored and not batch.allows(
+        entry, FIRST_REGISTRATIONS, limits.first_registrations_per_minute
     ):
         raise Refused(Failure.REGISTRATION_RATE_LIMIT)
     return change

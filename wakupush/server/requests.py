@@ -90,12 +90,12 @@ def handle(batch: Batch, connection: Connection, entries: list[Entry]) -> Accept
         return accepted
     admitted = requests.admitted(connection, {each.message_id for each in asked})
     decided: dict[bytes, Asked] = {}
-    devices = registrations.preferences(connection, {one for each in asked for one in each.installations})
+    devices = registrations.preferences(connection, _named(asked))
     wanted: dict[bytes, Delivery] = {}
     for each in asked:
         before = admitted.get(each.message_id)
-        if before is not None and not context.limiter.allows(
-            REPEATS, context.settings.limits.repeats_per_minute, each.message_id.hex()
+        if before is not None and not batch.allows(
+            each.entry, REPEATS, context.settings.limits.repeats_per_minute, each.message_id.hex()
         ):
             batch.record(each.entry, EventKind.REFUSED, failure=Failure.REPEATED_TOO_OFTEN)
             continue
@@ -158,6 +158,15 @@ def _parse(batch: Batch, entry: Entry, sender: PublicKey, message_id: bytes, inn
     return Asked(entry, sender, message_id, request, installations)
 
 
+def _named(asked: list[Asked]) -> dict[Installation, set[bytes]]:
+    """Return the installations that requests name, and for each the chats and authors."""
+    named: dict[Installation, set[bytes]] = {}
+    for each in asked:
+        for item, installation in zip(each.request.items, each.installations, strict=True):
+            named.setdefault(installation, set()).update((item.chat_id, item.author))
+    return named
+
+
 def _decide(
     batch: Batch,
     asked: Asked,
@@ -180,7 +189,11 @@ def _decide(
         delivery_key = None
         if before is not None and before[position]:
             decision = Admitted.ADMITTED
-        elif decision is Admitted.ADMITTED and platform is not None and not _may_push(batch, installation):
+        elif (
+            decision is Admitted.ADMITTED
+            and platform is not None
+            and not _may_push(batch, asked.entry, installation, position)
+        ):
             decision = Failure.DEVICE_RATE_LIMIT
             batch.record(asked.entry, EventKind.REFUSED, failure=decision, installation=installation)
         elif decision is Admitted.ADMITTED and platform is not None:
@@ -194,10 +207,10 @@ def _decide(
         asked.delivery_keys.append(delivery_key)
 
 
-def _may_push(batch: Batch, installation: Installation) -> bool:
+def _may_push(batch: Batch, entry: Entry, installation: Installation, position: int) -> bool:
     """Count a notification of a device, and say whether it is within the limit."""
     most = batch.context.settings.limits.pushes_per_device_per_minute
-    return batch.context.limiter.allows(DEVICE_PUSHES, most, installation.installation_hash.hex())
+    return batch.allows(entry, DEVICE_PUSHES, most, installation.installation_hash.hex(), position=position)
 
 
 def _delivery(

@@ -37,7 +37,7 @@ def fill_watched_topics(resources: Resources) -> bool:
     """Fill the set of watched topics from Postgres if it is not complete; say whether it was not."""
     if watched.is_complete(resources.redis):
         return False
-    run_id = watched.run_id(resources.redis)
+    mark = watched.begin_filling(resources.redis)
     # Registrations that added their topics to a Redis that was wiped since are waited for, so that they are read here.
     with resources.pool.connection() as connection:
         query_topics.wait_for_additions(connection)
@@ -46,7 +46,7 @@ def fill_watched_topics(resources: Resources) -> bool:
         for topics in query_topics.every_topic(connection):
             watched.add(resources.redis, topics)
             count += len(topics)
-    watched.mark_complete(resources.redis, run_id)
+    watched.mark_complete(resources.redis, mark)
     log.info("watched_topics_filled", topics=count)
     return True
 

@@ -159,7 +159,10 @@ def add(
 
 
 def claim(connection: Connection, platform: TokenType, *, limit: int, seconds: float) -> list[Due]:
-    """Return deliveries of a platform whose lease has ended or whose time has come, at most `limit`, in this order.
+    """Return deliveries of a platform that are to be attempted, at most `limit`.
+
+    First come those whose lease has ended, then those whose time has come: what was put back before its first attempt,
+    the newest first, then the others, the oldest first.
 
     For `seconds` nobody else gets them, and whoever takes them by then counts the attempt; if nobody does, because the
     task was lost or waits in its queue, they come again.
@@ -258,16 +261,19 @@ def put_back(connection: Connection, unattempted: Sequence[Delivery]) -> None:
         connection.execute(_SQL["put_back"], columns(rows) | {"lease_lost": Failure.LEASE_LOST.label})
 
 
-def note_feedback(connection: Connection, delivery_key: bytes, failure: Failure) -> State | None:
-    """Keep what gorush's webhook tells of a delivery that is being posted, or reads as delivered; return its state.
+def note_feedback(connection: Connection, delivery_key: bytes, attempt: int, failure: Failure) -> bool:
+    """Keep what gorush's webhook tells of an attempt that is under way, or reads as delivered; say whether it was kept.
 
-    Whoever settles it finds the failure, or the schedule does. In another state the delivery has had its outcome, and
-    nothing is kept. None is an unknown delivery.
+    Whoever settles the delivery finds the failure, or the schedule does. In another state, or in another attempt, what
+    the webhook tells of has had its outcome.
     """
-    values = {"delivery_key": delivery_key, "failure": failure.label}
-    row = connection.execute(_SQL["note_feedback"], values).fetchone()
-    row = row or connection.execute(_SQL["state"], values).fetchone()
-    return State(row[0]) if row else None
+    values = {"delivery_key": delivery_key, "attempt": attempt, "failure": failure.label}
+    return connection.execute(_SQL["note_feedback"], values).rowcount > 0
+
+
+def exists(connection: Connection, delivery_key: bytes) -> bool:
+    """Say whether there is such a delivery."""
+    return connection.execute(_SQL["exists"], {"delivery_key": delivery_key}).fetchone() is not None
 
 
 def claim_feedback(connection: Connection, *, limit: int, seconds: float) -> list[bytes]:

@@ -75,6 +75,12 @@ def extent(connection: Connection, start: int, end: int) -> Extent:
     return Extent(tuple(days or ()), version or 0, rows)
 
 
+def last_event(connection: Connection, transaction: int) -> float | None:
+    """Return when the last event of a transaction happened, seconds since the epoch; None if there is none any more."""
+    row = connection.execute(_SQL["last_event"], {"transaction": transaction}).fetchone()
+    return row[0].timestamp() if row and row[0] else None
+
+
 def has_others_than(connection: Connection, worker: str) -> bool:
     """Say whether there are events of other workers than one."""
     row = connection.execute(_SQL["others_than"], {"worker": worker}).fetchone()

@@ -30,6 +30,12 @@ def add(connection: Connection, entries: Collection[Entry]) -> set[bytes]:
     return {row[0] for row in rows}
 
 
+def known(connection: Connection, entries: Collection[Entry]) -> set[bytes]:
+    """Return the hashes of those messages that are processed."""
+    rows = connection.execute(_SQL["known"], {"hashes": [entry.hash for entry in entries]}).fetchall()
+    return {row[0] for row in rows}
+
+
 def attempts(connection: Connection, entries: Collection[Entry]) -> dict[bytes, int]:
     """Return how often these messages were handled alone."""
     return dict(connection.execute(_SQL["attempts"], {"hashes": [entry.hash for entry in entries]}).fetchall())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -18,37 +17,14 @@ if TYPE_CHECKING:
 _SQL = load("message_segments")
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """How much is kept, of everybody and of one signer."""
-
-    parts: int
-    #: Of payload.
-    size: int
-    signer_parts: int
-    signer_size: int
-
-
 def lock(connection: Connection, signers: Collection[bytes]) -> None:
     """Wait for whoever is adding parts of the same signers, until the transaction ends."""
     keys = sorted({int.from_bytes(blake2b(signer, digest_size=8).digest(), "big", signed=True) for signer in signers})
     connection.execute(_SQL["lock"], {"keys": keys})
 
 
-def is_kept(connection: Connection, signer: bytes, segment: Segment) -> bool:
-    """Say whether this part is here already."""
-    part = {"signer": signer, "hash": segment.entire_message_hash, "index": segment.index}
-    return connection.execute(_SQL["is_kept"], part).fetchone() is not None
-
-
-def usage(connection: Connection, signer: bytes) -> Usage:
-    """Return how much is kept at the moment."""
-    row = connection.execute(_SQL["usage"], {"signer": signer}).fetchone()
-    return Usage(*row) if row else Usage(0, 0, 0, 0)
-
-
-def add(connection: Connection, signer: bytes, segment: Segment, key: bytes) -> list[Segment]:
-    """Keep a part, and return all parts of its message if they are complete.
+def add(connection: Connection, signer: bytes, segment: Segment, key: bytes) -> tuple[int, int]:
+    """Keep a part, and return how many of its message are here now, and their bytes.
 
     Args:
         connection: under `lock`.
@@ -58,13 +34,22 @@ def add(connection: Connection, signer: bytes, segment: Segment, key: bytes) -> 
     """
     message = {"signer": signer, "hash": segment.entire_message_hash}
     connection.execute(_SQL["add"], {**message, "index": segment.index, "payload": seal(key, segment.payload)})
-    row = connection.execute(_SQL["count"], message).fetchone()
-    if row is None or row[0] < segment.count:
-        return []
+    row = connection.execute(_SQL["kept"], message).fetchone()
+    return row or (0, 0)
+
+
+def parts(connection: Connection, signer: bytes, segment: Segment, key: bytes) -> list[Segment]:
+    """Return all parts of a message that are here; the arguments are those of `add`."""
     return [
         Segment(segment.entire_message_hash, index, segment.count, unseal(key, sealed))
-        for index, sealed in connection.execute(_SQL["parts"], message)
+        for index, sealed in connection.execute(_SQL["parts"], {"signer": signer, "hash": segment.entire_message_hash})
     ]
+
+
+def trim(connection: Connection, *, parts_per_signer: int, bytes_per_signer: int, parts: int, bytes: int) -> int:  # noqa: A002 - the unit
+    """Delete the oldest parts beyond so many, of each signer and of everybody; return how many."""
+    quotas = {"parts_per_signer": parts_per_signer, "bytes_per_signer": bytes_per_signer}
+    return connection.execute(_SQL["trim"], {**quotas, "parts": parts, "bytes": bytes}).rowcount
 
 
 def remove(connection: Connection, signer: bytes, entire_message_hash: bytes) -> None:

@@ -13,7 +13,7 @@ from wakupush.protocol.request import Preferences
 from wakupush.state.named_sql import columns, load
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from psycopg import Connection
 
@@ -100,8 +100,17 @@ def store(connection: Connection, changes: Iterable[Change]) -> None:
             connection.execute(query, columns(unregisters))
 
 
+def answer_bytes(connection: Connection, key_hashes: Collection[bytes]) -> dict[bytes, int]:
+    """Return how many bytes `devices` has at most of each of these users of whom it has any."""
+    rows = connection.execute(_SQL["answer_bytes"], {"key_hashes": list(key_hashes)}).fetchall()
+    return {key_hash: int(size) for key_hash, size in rows}
+
+
 def devices(connection: Connection, key_hashes: Collection[bytes]) -> dict[bytes, list[Device]]:
-    """Return the registered devices of these users, as far as their device tokens are alive."""
+    """Return the registered devices of these users, as far as their device tokens are alive.
+
+    The lists of those that do not ask for them are left out.
+    """
     found: dict[bytes, list[Device]] = {}
     with connection.cursor(row_factory=dict_row) as cursor:
         for row in cursor.execute(_SQL["devices"], {"key_hashes": list(key_hashes)}):
@@ -112,12 +121,19 @@ def devices(connection: Connection, key_hashes: Collection[bytes]) -> dict[bytes
 
 
 def preferences(
-    connection: Connection, installations: Collection[Installation]
+    connection: Connection, named: Mapping[Installation, Collection[bytes]]
 ) -> dict[Installation, tuple[TokenType, Preferences]]:
-    """Return the platform and the preferences of these installations, as far as they are registered."""
+    """Return the platform and the preferences of installations, as far as they are registered.
+
+    Args:
+        connection: to the database.
+        named: for each installation the chats and authors of whom it is to be known whether they are in its lists; the
+            rest of a list, which can be long, stays where it is.
+    """
     found = {}
+    wanted = _pairs(named) | {"named": [_array(ids) for ids in named.values()]}
     with connection.cursor(row_factory=dict_row) as cursor:
-        for row in cursor.execute(_SQL["preferences"], _pairs(installations)):
+        for row in cursor.execute(_SQL["preferences"], wanted):
             key = Installation(row.pop("key_hash"), row.pop("installation_hash"))
             platform = TokenType(row.pop("token_type"))
             found[key] = platform, Preferences(**_with_sets(row))
@@ -162,7 +178,7 @@ def clear_suspicions(connection: Connection, proven: Collection[tuple[Installati
         connection.execute(_SQL["clear_suspicions"], columns(rows))
 
 
-def _pairs(installations: Collection[Installation]) -> dict[str, list[bytes]]:
+def _pairs(installations: Iterable[Installation]) -> dict[str, Any]:
     return {
         "key_hashes": [installation.key_hash for installation in installations],
         "installation_hashes": [installation.installation_hash for installation in installations],
@@ -174,7 +190,7 @@ def _row(change: Change) -> dict[str, Any]:
     return {name: _array(value) if isinstance(value, tuple) else value for name, value in row.items()}
 
 
-def _array(items: tuple[bytes, ...]) -> str:
+def _array(items: Iterable[bytes]) -> str:
     """Return a bytea[] as Postgres writes it: lists of several lengths do not fit into one array of arrays."""
     return "{" + ",".join(f'"\\\\x{item.hex()}"' for item in items) + "}"
 

@@ -52,7 +52,7 @@ class Store(NodeClient):
         A message can come twice. What is added to the Store meanwhile may or may not be found.
 
         Args:
-            query: with a fixed end.
+            query: with a fixed end, ascending.
             with_messages: False asks for hashes alone where the node can tell them; fetch what is missing then.
 
         Raises:

@@ -33,7 +33,7 @@ _TO_URL_SAFE = str.maketrans("+/", "-_")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What is asked of a Store, in ascending order of time."""
+    """What is asked of a Store."""
 
     #: The shard.
     pubsub_topic: str
@@ -42,6 +42,8 @@ class Query:
     #: Nanoseconds since the epoch by the senders' clocks, both inclusive and above 0.
     start: int
     end: int
+    #: False: the newest page first. Either way the oldest message of a page comes first.
+    ascending: bool = True
 
     def parameters(self) -> dict[str, str]:
         """Return the parameters that both kinds understand."""
@@ -51,7 +53,7 @@ class Query:
             **topics,
             "startTime": str(self.start),
             "endTime": str(self.end),
-            "ascending": "true",
+            "ascending": str(self.ascending).lower(),
             "pageSize": str(PAGE_SIZE),
         }
 

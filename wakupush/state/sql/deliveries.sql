@@ -39,10 +39,16 @@ WITH lapsed AS MATERIALIZED (
     SELECT delivery_key FROM deliveries
     WHERE state = 'posting' AND platform = %(platform)s AND lease_until <= now()
     ORDER BY lease_until LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-), waiting AS MATERIALIZED (
+), first AS MATERIALIZED (
+    -- The newest first: a new request that found no slot is not to wait behind what an outage left.
     SELECT delivery_key FROM deliveries
-    WHERE state = 'pending' AND platform = %(platform)s AND next_attempt_at <= now()
-    ORDER BY next_attempt_at LIMIT %(limit)s - (SELECT count(*) FROM lapsed) FOR UPDATE SKIP LOCKED
+    WHERE state = 'pending' AND attempt = 0 AND platform = %(platform)s AND next_attempt_at <= now()
+    ORDER BY next_attempt_at DESC LIMIT %(limit)s - (SELECT count(*) FROM lapsed) FOR UPDATE SKIP LOCKED
+), again AS MATERIALIZED (
+    SELECT delivery_key FROM deliveries
+    WHERE state = 'pending' AND attempt > 0 AND platform = %(platform)s AND next_attempt_at <= now()
+    ORDER BY next_attempt_at LIMIT %(limit)s - (SELECT count(*) FROM lapsed) - (SELECT count(*) FROM first)
+    FOR UPDATE SKIP LOCKED
 )
 UPDATE deliveries SET
     state = 'pending',
@@ -51,7 +57,7 @@ UPDATE deliveries SET
     lease_until = NULL,
     next_attempt_at = now() + %(seconds)s * interval '1 second'
 -- Not by a join: not knowing how few they are, the planner would read the whole table.
-WHERE delivery_key = ANY (ARRAY(SELECT delivery_key FROM lapsed UNION ALL SELECT delivery_key FROM waiting))
+WHERE delivery_key = ANY (ARRAY(TABLE lapsed UNION ALL TABLE first UNION ALL TABLE again))
 RETURNING delivery_key, platform, attempt, failure, task_id
 
 -- name: take
@@ -105,11 +111,10 @@ WHERE deliveries.delivery_key = new.delivery_key AND deliveries.state = 'posting
 UPDATE deliveries SET
     feedback = %(failure)s,
     feedback_due_at = CASE WHEN state = 'delivered' THEN now() END
-WHERE delivery_key = %(delivery_key)s AND state IN ('posting', 'delivered')
-RETURNING state
+WHERE delivery_key = %(delivery_key)s AND attempt = %(attempt)s AND state IN ('posting', 'delivered')
 
--- name: state
-SELECT state FROM deliveries WHERE delivery_key = %(delivery_key)s
+-- name: exists
+SELECT FROM deliveries WHERE delivery_key = %(delivery_key)s
 
 -- name: claim_feedback
 WITH due AS MATERIALIZED (

@@ -26,5 +26,10 @@ SELECT array_agg(DISTINCT (time AT TIME ZONE 'UTC')::date), max(schema_version),
 FROM delivery_events
 WHERE transaction_id >= %(start)s::text::xid8 AND transaction_id < %(end)s::text::xid8
 
+-- name: last_event
+SELECT max(time)
+FROM delivery_events
+WHERE transaction_id = %(transaction)s::text::xid8
+
 -- name: others_than
 SELECT EXISTS (SELECT FROM delivery_events WHERE worker <> %(worker)s)

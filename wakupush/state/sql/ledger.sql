@@ -4,6 +4,9 @@ SELECT * FROM unnest(%(hashes)b::bytea[], %(timestamps)s::bigint[])
 ON CONFLICT DO NOTHING
 RETURNING message_hash
 
+-- name: known
+SELECT message_hash FROM ledger WHERE message_hash = ANY (%(hashes)b)
+
 -- name: attempts
 SELECT message_hash, attempts FROM message_attempts WHERE message_hash = ANY (%(hashes)b)
 

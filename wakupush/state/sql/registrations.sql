@@ -88,17 +88,30 @@ WHERE key_hash = gone.key AND installation_hash = gone.installation
 DELETE FROM quarantine USING unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[]) AS gone (key, installation)
 WHERE key_hash = gone.key AND installation_hash = gone.installation
 
+-- name: answer_bytes
+-- A device takes 256 bytes without its list at most, and the array has no less than the protobuf made of it.
+SELECT key_hash, sum(256 + CASE WHEN allow_from_contacts_only THEN octet_length(array_send(allowed_key_list)) ELSE 0 END)
+FROM registrations
+WHERE key_hash = ANY (%(key_hashes)b) AND registered AND token_died_at IS NULL
+GROUP BY key_hash
+
 -- name: devices
-SELECT key_hash, installation_id, version, access_token, "grant", allow_from_contacts_only, allowed_key_list
+SELECT key_hash, installation_id, version, access_token, "grant", allow_from_contacts_only,
+    CASE WHEN allow_from_contacts_only THEN allowed_key_list ELSE '{}' END AS allowed_key_list
 FROM registrations
 WHERE key_hash = ANY (%(key_hashes)b) AND registered AND token_died_at IS NULL
 ORDER BY key_hash, installation_id
 
 -- name: preferences
 SELECT key_hash, installation_hash, token_type, access_token, enabled, token_died_at IS NOT NULL AS token_died,
-    block_mentions, blocked_chat_list, muted_chat_list, allowed_mentions_chat_list
+    block_mentions,
+    ARRAY(SELECT unnest(blocked_chat_list) INTERSECT SELECT unnest(named::bytea[])) AS blocked_chat_list,
+    ARRAY(SELECT unnest(muted_chat_list) INTERSECT SELECT unnest(named::bytea[])) AS muted_chat_list,
+    ARRAY(SELECT unnest(allowed_mentions_chat_list) INTERSECT SELECT unnest(named::bytea[]))
+        AS allowed_mentions_chat_list
 FROM registrations
-JOIN unnest(%(key_hashes)b::bytea[], %(installation_hashes)b::bytea[]) AS wanted (key, installation)
+JOIN unnest(%(key_hashes)b::bytea[], %(installation_hashes)b::bytea[], %(named)s::text[])
+    AS wanted (key, installation, named)
     ON key_hash = wanted.key AND installation_hash = wanted.installation
 WHERE registered
 

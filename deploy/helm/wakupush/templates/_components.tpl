@@ -59,7 +59,20 @@ migrate:
 doctor:
   reaches: [redis, node, postgres, gorush]
 {{- if .Values.pipeline.jobs }}
-pipeline:
-  reaches: [postgres]
+{{- $args := list }}
+{{- range .Values.pipeline.jobs }}
+{{- $args = concat $args .args }}
 {{- end }}
+pipeline:
+  reaches: {{ ternary "[postgres, node]" "[postgres]" (has "fetch-archive" $args) }}
+{{- end }}
+{{- end }}
+
+{{/* Which of .Values.pipeline.volumes a command of the pipeline reads or writes; any other command has none. The keys of
+     pseudonyms are for who makes them alone. */}}
+{{- define "wakupush.pipelineVolumes" -}}
+export: [lake, keys]
+report: [lake, reports]
+capacity: [lake]
+fetch-archive: [archive]
 {{- end }}

@@ -171,6 +171,30 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- (index .Values.settings "waku" | default dict).shards | default (list "/waku/2/rs/16/32" "/waku/2/rs/16/64") | toJson -}}
 {{- end }}
 
+{{/* Pods of a component that may be at work at the same time: (dict "root" $ "own" VALUES). An upgrade starts one before it
+     ends another; of those that are scaled down, one in a minute, two still end what they have begun. */}}
+{{- define "wakupush.mostPods" -}}
+{{- if and .own.autoscaling (ne .root.Values.autoscaling.mode "none") -}}
+{{ add .own.autoscaling.maxReplicas 3 }}
+{{- else -}}
+{{ add .own.replicas 1 }}
+{{- end -}}
+{{- end }}
+
+{{/* Connections to Postgres that all processes may have open, and some for jobs and operators. */}}
+{{- define "wakupush.mostConnections" -}}
+{{- $pool := include "wakupush.settingOr" (dict "root" . "group" "postgres" "field" "pool_size" "default" 4) | int -}}
+{{- $most := 20 -}}
+{{- range $name, $process := include "wakupush.components" . | fromYaml -}}
+{{- $own := index $.Values.components $name -}}
+{{- if and $own.enabled (has "postgres" $process.reaches) -}}
+{{- $pods := include "wakupush.mostPods" (dict "root" $ "own" $own) | int -}}
+{{- $most = add $most (mul $pods ($own.concurrency | default 1) $pool) -}}
+{{- end -}}
+{{- end -}}
+{{ $most }}
+{{- end }}
+
 {{/* What the schema cannot say, all at once and with what to do about it. */}}
 {{- define "wakupush.check" -}}
 {{- $problems := list -}}
@@ -220,12 +244,12 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- end -}}
 {{- end -}}
 {{- $dispatch := .Values.components.dispatch -}}
-{{- $most := ternary $dispatch.replicas $dispatch.autoscaling.maxReplicas (eq .Values.autoscaling.mode "none") -}}
+{{- $pods := include "wakupush.mostPods" (dict "root" . "own" $dispatch) | int -}}
 {{- $posts := include "wakupush.settingOr" (dict "root" . "group" "gorush" "field" "concurrency" "default" 16) | int -}}
 {{- $batch := include "wakupush.settingOr" (dict "root" . "group" "gorush" "field" "batch_size" "default" 50) | int -}}
-{{- $atOnce := mul $most $dispatch.concurrency $posts $batch -}}
+{{- $atOnce := mul $pods $dispatch.concurrency $posts $batch -}}
 {{- if and $dispatch.enabled (gt $atOnce (int64 .Values.gorush.queueNum)) -}}
-{{- $problems = append $problems (printf "components.dispatch: %v pods x %v processes x %d posts x %d notifications are %d, above gorush.queueNum (%v); gorush would never answer" $most $dispatch.concurrency $posts $batch $atOnce .Values.gorush.queueNum) -}}
+{{- $problems = append $problems (printf "components.dispatch: %d pods (with those that come and go) x %v processes x %d posts x %d notifications are %d, above gorush.queueNum (%v); gorush would never answer. Lower one of them, or raise gorush.queueNum, and core.queue_num of a gorush of your own with it" $pods $dispatch.concurrency $posts $batch $atOnce .Values.gorush.queueNum) -}}
 {{- end -}}
 {{- if and (eq .Values.autoscaling.mode "keda") (not .Values.autoscaling.prometheus.serverAddress) (not .Values.autoscaling.redis.address) (not .Values.redis.bundled.enabled) -}}
 {{- $problems = append $problems "autoscaling.mode is keda, which needs autoscaling.prometheus.serverAddress or autoscaling.redis.address" -}}
