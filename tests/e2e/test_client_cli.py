@@ -129,10 +129,12 @@ def test_exit_codes(stack, person):
     assert alice.run("send", alice.public_key, "--chat", "c", "--message-id", "ab", code=2) == []
     assert alice.run("--anonymous", "whoami", code=2) == []
     assert "without anonymous mode" in alice.complaint
-    refused = alice.register(stack, "--platform", "apn", "--apn-topic", "im status", code=1)
+    # The silent one is waited for each time.
+    unfit = ("--platform", "apn", "--apn-topic", "im status", "--wait", "5")
+    refused = alice.register(stack, *unfit, code=1)
     assert {each["error"] for each in refused} == {None, "MALFORMED_MESSAGE"}
     # Said again, it is asked again.
-    again = alice.register(stack, "--platform", "apn", "--apn-topic", "im status", code=1)
+    again = alice.register(stack, *unfit, code=1)
     assert sum(each["version"] for each in again) == sum(each["version"] for each in refused) + 1
     (alice.directory / "alice.key.state").write_bytes(b"no database")
     assert alice.run("status", code=2) == []
