@@ -106,6 +106,8 @@ JOBS: dict[Callable[[Resources], object], float] = {
 }
 
 
+#: Seconds after which a job that failed runs again, at most. A `prune` that fails for want of a lock held up writes.
+RETRY_SECONDS = 60.0
 #: Seconds that a run of a job may take at least, before it counts as stuck; one with a longer pause may take as long.
 STUCK_SECONDS = 120.0
 
@@ -161,7 +163,7 @@ def _repeat(resources: Resources, stop: Event, turns: Turns, work: Callable[[Res
                 log.warning("job_failed", job=work.__name__, error=type(error).__name__)
             else:
                 log.exception("job_failed", job=work.__name__)
-            stop.wait(min(pause, 5.0))
+            stop.wait(min(pause, RETRY_SECONDS))
         else:
             turns.end(work, worked=True)
             stop.wait(pause)
