@@ -211,10 +211,13 @@ class Walker:
         return tally is not None
 
     def _recent(self, pubsub_topic: str, least: float) -> float:
-        """Return from when on to walk (seconds since the epoch), so that what came late or is still missing is met."""
+        """Return from when on to walk (seconds since the epoch), so that what came late or is still missing is met.
+
+        A watermark that lies in the future by more than the overlap is one of a clock that was ahead, and says nothing.
+        """
         with self.pool.connection() as connection:
             walked_to = reconciliation.watermark(connection, self._track(pubsub_topic))
-        if walked_to is None:
+        if walked_to is None or walked_to / _NANOSECONDS - self.settings.overlap > time.time():
             return least
         if (unsettled := self._unsettled.get(pubsub_topic)) is not None:
             walked_to = min(walked_to, unsettled)
