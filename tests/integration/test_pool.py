@@ -1,7 +1,30 @@
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import psycopg
+import pytest
 from psycopg_pool import ConnectionPool
 
+from wakupush.devnet.postgres import PostgresServer, temporary_postgres
 from wakupush.settings import PostgresSettings
 from wakupush.state.pool import open_pool
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    """A Postgres for a test that takes it down."""
+    with temporary_postgres() as server:
+        yield server
+
+
+def takes_writes(pool: ConnectionPool) -> bool:
+    try:
+        with pool.connection() as connection:
+            connection.execute("CREATE TEMPORARY TABLE written ON COMMIT DROP AS SELECT 1")
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 def test_a_connection_that_postgres_ended_is_replaced_before_it_is_used(dsn):
@@ -18,3 +41,16 @@ def test_a_connection_that_postgres_ended_is_replaced_before_it_is_used(dsn):
             assert connection.info.backend_pid != first
     finally:
         pool.close()
+
+
+def test_a_long_outage_is_noticed_to_be_over_as_soon_as_a_short_one(own_postgres):
+    with closing(open_pool(PostgresSettings(dsn=own_postgres.dsn, timeout=1.0))) as pool:
+        assert takes_writes(pool)
+        own_postgres.kill()
+        end = time.monotonic() + 17.0  # a pool that doubles its pauses tries after 15 s, and then after 31
+        while time.monotonic() < end:
+            assert not takes_writes(pool)
+        own_postgres.start()
+        back = time.monotonic()
+        while not takes_writes(pool):
+            assert time.monotonic() - back < 8

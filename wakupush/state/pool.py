@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import select
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
     from wakupush.settings import PostgresSettings
+
+#: Seconds for which a pool tries to connect, at ever longer intervals, before it waits for the next that needs it and
+#: begins anew: so an outage is not noticed to be over the later the longer it was.
+RECONNECT_SECONDS: Final = 5.0
 
 
 def check_dsn(settings: PostgresSettings) -> str:
@@ -63,6 +67,7 @@ def open_pool(settings: PostgresSettings) -> ConnectionPool:
         min_size=1,
         max_size=settings.pool_size,
         timeout=settings.timeout,
+        reconnect_timeout=RECONNECT_SECONDS,
         check=_check,
         kwargs={
             "application_name": "wakupush",
