@@ -18,6 +18,7 @@ from pipeline.errors import PipelineError
 from pipeline.lake import Lake
 from pipeline.pseudonyms import keep_from, whole_periods
 from pipeline.tables import TABLES, anonymous, of_shown_hours
+from wakupush.state.pool import KEEPALIVES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -173,7 +174,7 @@ def _write_postgres(dsn: str, report: Report, kept_from: date) -> None:
     Rows before a day that are kept no longer go, too.
     """
     try:
-        with psycopg.connect(dsn, connect_timeout=10) as connection:
+        with psycopg.connect(dsn, connect_timeout=10, **KEEPALIVES) as connection:
             connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
             for table in TABLES:
                 _replace(connection, table, report, kept_from)

@@ -1,3 +1,5 @@
+import os
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -41,6 +43,18 @@ def test_a_connection_that_postgres_ended_is_replaced_before_it_is_used(dsn):
             assert connection.info.backend_pid != first
     finally:
         pool.close()
+
+
+def test_a_host_that_vanished_is_noticed_while_its_answer_is_waited_for(dsn):
+    options = (socket.SO_KEEPALIVE, 1), (socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)
+    with (
+        closing(open_pool(PostgresSettings(dsn=dsn))) as pool,
+        pool.connection() as connection,
+        socket.socket(fileno=os.dup(connection.fileno())) as shared,
+    ):
+        for option, value in options:
+            level = socket.SOL_SOCKET if option == socket.SO_KEEPALIVE else socket.IPPROTO_TCP
+            assert shared.getsockopt(level, option) == value
 
 
 def test_a_long_outage_is_noticed_to_be_over_as_soon_as_a_short_one(own_postgres):

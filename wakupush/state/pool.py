@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from wakupush.settings import PostgresSettings
 
+#: Seconds until a silent connection is probed, and between two probes, and how many: a host that vanished says nothing,
+#: and whoever waits for its answer sends nothing.
+KEEPALIVES: Final[dict[str, Any]] = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 #: Seconds for which a pool tries to connect, at ever longer intervals, before it waits for the next that needs it and
 #: begins anew: so an outage is not noticed to be over the later the longer it was.
 RECONNECT_SECONDS: Final = 5.0
@@ -56,6 +59,7 @@ def timeouts(*, connect: float, statement: float) -> dict[str, Any]:
     return {
         "connect_timeout": max(2, int(connect)),
         "tcp_user_timeout": int(1000 * statement),
+        **KEEPALIVES,
         "options": f"-c statement_timeout={1000 * statement:.0f}",
     }
 
