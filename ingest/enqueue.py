@@ -12,6 +12,7 @@ from kombu.exceptions import OperationalError
 from redis import RedisError
 
 from wakupush import metrics, tracing, watched
+from wakupush.logging import is_told
 from wakupush.queues import QUEUES, send_entries
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Enqueued:
     behind: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Enqueuer:
     """Puts messages onto the queues."""
 
@@ -49,6 +50,8 @@ class Enqueuer:
     redis: Redis
     routes: Routes
     settings: IngestSettings
+    #: Of Redis, in a row.
+    _failures: int = 0
 
     def ours(self, entries: Iterable[Entry]) -> list[tuple[Queue, Entry]]:
         """Return the messages that are for us, each with its queue.
@@ -69,8 +72,7 @@ class Enqueuer:
             full = {name for name, length in lengths.items() if length >= self.settings.queue_limit}
             claimed = self._claim([(queue, entry) for queue, entry in routed if queue.name not in full])
         except REDIS_ERRORS as error:
-            log.warning("redis_failed", messages=len(entries), error=type(error).__name__)
-            metrics.MESSAGES_DROPPED.labels("redis").inc(len(entries))
+            self._failed("redis_failed", error, len(entries))
             return Enqueued(dropped=len(entries))
         dropped = sum(queue.name in full for queue, _ in routed)
         if dropped:
@@ -115,15 +117,21 @@ class Enqueuer:
                 send_entries(self.app, queue, part, waits_since=now, retry=False)
             except REDIS_ERRORS as error:
                 unsent = [entry for _, each in parts[sent:] for entry in each]
-                log.warning("enqueue_failed", messages=len(unsent), error=type(error).__name__)
-                metrics.MESSAGES_DROPPED.labels("redis").inc(len(unsent))
+                self._failed("enqueue_failed", error, len(unsent))
                 self._unclaim(unsent)
                 return len(unsent)
             metrics.MESSAGES_ENQUEUED.labels(queue.name).inc(len(part))
             for entry in part:
                 log.debug("message_enqueued", trace_id=entry.trace_id, queue=queue.name)
                 tracing.record("enqueued", entry.trace_id, now, time.time(), {"queue": queue.name})
+        self._failures = 0
         return 0
+
+    def _failed(self, event: str, error: Exception, messages: int) -> None:
+        self._failures += 1
+        metrics.MESSAGES_DROPPED.labels("redis").inc(messages)
+        if is_told(self._failures):
+            log.warning(event, messages=messages, error=type(error).__name__, failures=self._failures)
 
     def _unclaim(self, entries: list[Entry]) -> None:
         """Give claims back, so that reconcile need not wait for their end; if that fails too, it does."""

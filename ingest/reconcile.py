@@ -19,6 +19,7 @@ from ingest.enqueue import Enqueuer
 from ingest.routing import Routes
 from wakupush import http, metrics, queue_backlog, tracing, watched
 from wakupush.connections import open_redis
+from wakupush.logging import is_told
 from wakupush.queues import QUERY, Entry, celery_app
 from wakupush.server.faults import is_outage
 from wakupush.settings import SettingsError
@@ -190,7 +191,7 @@ class Walker:
             facts = {"store": self.name, "pubsub_topic": pubsub_topic, "walk": self.kind.name}
             if not (isinstance(error, NodeError | Interrupted) or is_outage(error)):
                 log.exception("walk_failed", **facts)
-            elif self._failures in {1, 5, 25} or self._failures % 100 == 0:
+            elif is_told(self._failures):
                 log.warning("walk_failed", **facts, error=type(error).__name__, failures=self._failures)
             return None
         metrics.STORE_WALKS.labels(self.kind.name, "finished").inc()

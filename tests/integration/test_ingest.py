@@ -136,7 +136,10 @@ def test_without_redis_messages_are_counted_and_the_gap_is_logged():
     chosen = settings("redis://127.0.0.1:1/0")
     with celery_app(chosen) as app, Redis.from_url("redis://127.0.0.1:1/0") as nowhere:
         broken = Enqueuer(app, nowhere, Routes.of(SERVER), chosen.ingest)
-        assert broken.enqueue([entry(), entry()]) == Enqueued(dropped=2)
+        with capture_logs() as logs:
+            for _ in range(30):
+                assert broken.enqueue([entry(), entry()]) == Enqueued(dropped=2)
+        assert [(log["event"], log["failures"]) for log in logs] == [("redis_failed", each) for each in (1, 5, 25)]
         poller = Poller(None, broken, SHARD, 0.05, None)
         with capture_logs() as logs:
             poller._note_gap(2, 100.0)
