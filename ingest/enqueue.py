@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from itertools import groupby
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 from kombu.exceptions import OperationalError
 from redis import RedisError
+from redis import TimeoutError as TimedOut
 
 from wakupush import metrics, tracing, watched
 from wakupush.logging import is_told
@@ -29,6 +31,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: What Redis raises, directly or through Celery.
 REDIS_ERRORS = (RedisError, OperationalError)
+#: Seconds for which a Redis that did not answer in time is not asked again.
+LEFT_ALONE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,8 @@ class Enqueuer:
     settings: IngestSettings
     #: Of Redis, in a row.
     _failures: int = 0
+    #: Monotonic seconds until which it is not asked.
+    _left_alone: float = -math.inf
 
     def ours(self, entries: Iterable[Entry]) -> list[tuple[Queue, Entry]]:
         """Return the messages that are for us, each with its queue.
@@ -64,8 +70,12 @@ class Enqueuer:
     def enqueue(self, entries: list[Entry]) -> Enqueued:
         """Enqueue the messages that are for us and that nobody claimed before.
 
-        What could not be is left to reconcile: never is a poll held up.
+        What could not be is left to reconcile. A Redis that hangs holds up one poll for its time-out, and then none for
+        `LEFT_ALONE_SECONDS`.
         """
+        if time.monotonic() < self._left_alone:
+            metrics.MESSAGES_DROPPED.labels("redis").inc(len(entries))
+            return Enqueued(dropped=len(entries))
         try:
             routed = self.ours(entries)
             lengths = self._lengths({queue.name for queue, _ in routed})
@@ -132,6 +142,9 @@ class Enqueuer:
         metrics.MESSAGES_DROPPED.labels("redis").inc(messages)
         if is_told(self._failures):
             log.warning(event, messages=messages, error=type(error).__name__, failures=self._failures)
+        # Celery's errors have redis-py's as their cause.
+        if isinstance(error, TimedOut) or isinstance(error.__cause__, TimedOut):
+            self._left_alone = time.monotonic() + LEFT_ALONE_SECONDS
 
     def _unclaim(self, entries: list[Entry]) -> None:
         """Give claims back, so that reconcile need not wait for their end; if that fails too, it does."""
