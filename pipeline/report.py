@@ -17,6 +17,7 @@ from pipeline.lake import Lake
 from pipeline.page import Report, render
 from pipeline.pseudonyms import keep_from, whole_periods
 from pipeline.tables import TABLES, anonymous, of_shown_hours
+from wakupush.state.pool import KEEPALIVES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,7 +157,7 @@ def _write_postgres(dsn: str, report: Report, kept_from: date) -> None:
     Rows before a day that are kept no longer go, too.
     """
     try:
-        with psycopg.connect(dsn, connect_timeout=10) as connection:
+        with psycopg.connect(dsn, connect_timeout=10, **KEEPALIVES) as connection:
             connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
             for table in TABLES:
                 _replace(connection, table, report, kept_from)
