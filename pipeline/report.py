@@ -61,10 +61,8 @@ def run(
         PipelineError: the lake has nothing of these days, or the text says what to do.
     """
     lake = Lake(settings.pipeline.lake.resolve())
-    snapshot = lake.latest()
+    snapshot = lake.need(first, last)
     of_days = snapshot.of(first, last)
-    if not of_days:
-        raise PipelineError(f"the lake {lake.folder} has no event of {first} to {last}: run `wakupush pipeline export`")
     files = snapshot.of(*whole_periods(first, last, settings.pipeline.pseudonym_days))
     rows, damaged = lake.over(spark, files, lambda events: tables(events, first, last, settings, progress))
     report = Report(

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from wakupush.client import client as client_module
 from wakupush.client import enrolling
 from wakupush.client.acquaintances import Acquaintance, Way
 from wakupush.client.advertising import SETTLE_SECONDS, advertisement
@@ -402,5 +403,19 @@ def test_what_changed_is_advertised_before_it_is_said_to_be(network, client):
             assert not await client.advertised(0)
             assert await client.advertised(30)
         assert len(network.published) == 1
+
+    asyncio.run(run())
+
+
+def test_who_was_asked_about_lately_is_asked_about_again_by_force_alone(network, client, monkeypatch):
+    monkeypatch.setattr(client_module, "QUERY_SECONDS", 0.01)
+
+    async def run():
+        client.enable_sending()
+        for force in (False, False, True):
+            recipients, kind = [Recipient(user=STRANGER)], NotificationType.MESSAGE
+            assert await client.notify(recipients, message_id=bytes(32), chat_id="c", kind=kind, force=force) == []
+        asked = [each for each in network.published if each.content_topic == query_topic(STRANGER)]
+        assert len(asked) == 2
 
     asyncio.run(run())

@@ -8,11 +8,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from rich.console import Console
 
 from wakupush.devnet.processes import StartFailedError
 from wakupush.devnet.stack import External, Stack
 from wakupush.stopping import stop_on_signals
+from wakupush.urls import without_user
 
 if TYPE_CHECKING:
     from wakupush.protocol.keys import PrivateKey
@@ -60,9 +62,11 @@ def run(external: External, key: PrivateKey | None, settings: Settings) -> int:
 def _show(console: Console, stack: Stack, external: External) -> None:
     facts = {
         "public key": str(stack.key.public_key),
-        "Waku node": stack.node_url,
+        "Waku node": without_user(stack.node_url),
         "shards": " ".join(stack.shards),
-        "gorush": stack.gorush_url,
+        "gorush": without_user(stack.gorush_url),
+        "Postgres": make_conninfo(**conninfo_to_dict(stack.postgres_dsn) | {"password": None}),
+        "Redis": without_user(stack.redis_url),
         "ingest": f"{stack.ingest_url}/readyz /healthz /metrics",
         "logs": str(stack.directory),
     }
