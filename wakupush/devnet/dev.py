@@ -65,7 +65,7 @@ def _show(console: Console, stack: Stack, external: External) -> None:
         "Waku node": without_user(stack.node_url),
         "shards": " ".join(stack.shards),
         "gorush": without_user(stack.gorush_url),
-        "Postgres": make_conninfo(**conninfo_to_dict(stack.postgres_dsn) | {"password": None}),
+        "Postgres": _without_password(stack.postgres_dsn),
         "Redis": without_user(stack.redis_url),
         "ingest": f"{stack.ingest_url}/readyz /healthz /metrics",
         "logs": str(stack.directory),
@@ -75,3 +75,7 @@ def _show(console: Console, stack: Stack, external: External) -> None:
     for name, value in facts.items():
         console.print(f"{name:<12}{value}", markup=False)
     console.print("ready")
+
+
+def _without_password(dsn: str) -> str:
+    return make_conninfo(**{name: str(value) for name, value in conninfo_to_dict(dsn).items() if name != "password"})

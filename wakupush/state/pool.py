@@ -13,7 +13,7 @@ from psycopg_pool import ConnectionPool
 from wakupush.settings import SettingsError
 
 if TYPE_CHECKING:
-    from psycopg import Connection, OperationalError
+    from psycopg import Connection
 
     from wakupush.settings import PostgresSettings
 
