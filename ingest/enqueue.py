@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from itertools import groupby
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING
 import structlog
 from kombu.exceptions import OperationalError
 from redis import RedisError
+from redis import TimeoutError as TimedOut
 
 from wakupush import metrics, tracing, watched
+from wakupush.logging import is_told
 from wakupush.queues import QUEUES, send_entries
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: What Redis raises, directly or through Celery.
 REDIS_ERRORS = (RedisError, OperationalError)
+#: Seconds for which a Redis that did not answer in time is not asked again.
+LEFT_ALONE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ class Enqueued:
     behind: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Enqueuer:
     """Puts messages onto the queues."""
 
@@ -49,6 +54,10 @@ class Enqueuer:
     redis: Redis
     routes: Routes
     settings: IngestSettings
+    #: Of Redis, in a row.
+    _failures: int = 0
+    #: Monotonic seconds until which it is not asked.
+    _left_alone: float = -math.inf
 
     def ours(self, entries: Iterable[Entry]) -> list[tuple[Queue, Entry]]:
         """Return the messages that are for us, each with its queue.
@@ -61,16 +70,19 @@ class Enqueuer:
     def enqueue(self, entries: list[Entry]) -> Enqueued:
         """Enqueue the messages that are for us and that nobody claimed before.
 
-        What could not be is left to reconcile: never is a poll held up.
+        What could not be is left to reconcile. A Redis that hangs holds up one poll for its time-out, and then none for
+        `LEFT_ALONE_SECONDS`.
         """
+        if time.monotonic() < self._left_alone:
+            metrics.MESSAGES_DROPPED.labels("redis").inc(len(entries))
+            return Enqueued(dropped=len(entries))
         try:
             routed = self.ours(entries)
             lengths = self._lengths({queue.name for queue, _ in routed})
             full = {name for name, length in lengths.items() if length >= self.settings.queue_limit}
             claimed = self._claim([(queue, entry) for queue, entry in routed if queue.name not in full])
         except REDIS_ERRORS as error:
-            log.warning("redis_failed", messages=len(entries), error=type(error).__name__)
-            metrics.MESSAGES_DROPPED.labels("redis").inc(len(entries))
+            self._failed("redis_failed", error, len(entries))
             return Enqueued(dropped=len(entries))
         dropped = sum(queue.name in full for queue, _ in routed)
         if dropped:
@@ -115,15 +127,24 @@ class Enqueuer:
                 send_entries(self.app, queue, part, waits_since=now, retry=False)
             except REDIS_ERRORS as error:
                 unsent = [entry for _, each in parts[sent:] for entry in each]
-                log.warning("enqueue_failed", messages=len(unsent), error=type(error).__name__)
-                metrics.MESSAGES_DROPPED.labels("redis").inc(len(unsent))
+                self._failed("enqueue_failed", error, len(unsent))
                 self._unclaim(unsent)
                 return len(unsent)
             metrics.MESSAGES_ENQUEUED.labels(queue.name).inc(len(part))
             for entry in part:
                 log.debug("message_enqueued", trace_id=entry.trace_id, queue=queue.name)
                 tracing.record("enqueued", entry.trace_id, now, time.time(), {"queue": queue.name})
+        self._failures = 0
         return 0
+
+    def _failed(self, event: str, error: Exception, messages: int) -> None:
+        self._failures += 1
+        metrics.MESSAGES_DROPPED.labels("redis").inc(messages)
+        if is_told(self._failures):
+            log.warning(event, messages=messages, error=type(error).__name__, failures=self._failures)
+        # Celery's errors have redis-py's as their cause.
+        if isinstance(error, TimedOut) or isinstance(error.__cause__, TimedOut):
+            self._left_alone = time.monotonic() + LEFT_ALONE_SECONDS
 
     def _unclaim(self, entries: list[Entry]) -> None:
         """Give claims back, so that reconcile need not wait for their end; if that fails too, it does."""

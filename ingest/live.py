@@ -14,6 +14,7 @@ from ingest.enqueue import Enqueuer
 from ingest.routing import Routes
 from wakupush import http, metrics, tracing, watched
 from wakupush.connections import open_redis
+from wakupush.logging import is_told
 from wakupush.protocol.waku_message import message_hash
 from wakupush.queues import Entry, celery_app
 from wakupush.stopping import stop_on_signals
@@ -120,7 +121,7 @@ class Poller:
         self._failures += 1
         metrics.POLLS_FAILED.labels(type(error).__name__).inc()
         pause = min(MOST_PAUSE, self.poll_interval * 2.0 ** min(self._failures, 10))
-        if self._failures in {1, 5, 25} or self._failures % 100 == 0:
+        if is_told(self._failures):
             log.warning(event, pubsub_topic=self.pubsub_topic, error=type(error).__name__, failures=self._failures)
         return pause
 

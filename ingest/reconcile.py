@@ -19,6 +19,7 @@ from ingest.enqueue import Enqueuer
 from ingest.routing import Routes
 from wakupush import http, metrics, queue_backlog, tracing, watched
 from wakupush.connections import open_redis
+from wakupush.logging import is_told
 from wakupush.queues import QUERY, Entry, celery_app
 from wakupush.server.faults import is_outage
 from wakupush.state import reconciliation
@@ -189,7 +190,7 @@ class Walker:
             facts = {"store": self.name, "pubsub_topic": pubsub_topic, "walk": self.kind.name}
             if not (isinstance(error, NodeError | Interrupted) or is_outage(error)):
                 log.exception("walk_failed", **facts)
-            elif self._failures in {1, 5, 25} or self._failures % 100 == 0:
+            elif is_told(self._failures):
                 log.warning("walk_failed", **facts, error=type(error).__name__, failures=self._failures)
             return None
         metrics.STORE_WALKS.labels(self.kind.name, "finished").inc()
@@ -210,10 +211,13 @@ class Walker:
         return tally is not None
 
     def _recent(self, pubsub_topic: str, least: float) -> float:
-        """Return from when on to walk (seconds since the epoch), so that what came late or is still missing is met."""
+        """Return from when on to walk (seconds since the epoch), so that what came late or is still missing is met.
+
+        A watermark that lies in the future by more than the overlap is one of a clock that was ahead, and says nothing.
+        """
         with self.pool.connection() as connection:
             walked_to = reconciliation.watermark(connection, self._track(pubsub_topic))
-        if walked_to is None:
+        if walked_to is None or walked_to / _NANOSECONDS - self.settings.overlap > time.time():
             return least
         if (unsettled := self._unsettled.get(pubsub_topic)) is not None:
             walked_to = min(walked_to, unsettled)

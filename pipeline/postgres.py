@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from pipeline.errors import PipelineError
 from wakupush.settings import SettingsError
-from wakupush.state.pool import check_dsn
+from wakupush.state.pool import KEEPALIVES, check_dsn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,7 +40,8 @@ def connected(settings: PostgresSettings) -> Iterator[Connection]:
     """
     try:
         timeout = max(2, int(settings.timeout))
-        with psycopg.connect(check_dsn(settings), autocommit=True, connect_timeout=timeout) as connection:
+        dsn = check_dsn(settings)
+        with psycopg.connect(dsn, autocommit=True, connect_timeout=timeout, **KEEPALIVES) as connection:
             yield connection
     except SettingsError as error:
         raise PipelineError(str(error)) from None

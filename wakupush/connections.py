@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from redis import Redis
+from redis import Redis, ResponseError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -13,16 +13,17 @@ from wakupush.settings import SettingsError
 if TYPE_CHECKING:
     from wakupush.settings import RedisSettings
 
-#: For what can do without Redis: redis-py's own tries would hold it up for seconds.
-NO_RETRY: Final = Retry(NoBackoff(), 0)
+#: After a refusal the command is sent once more, over a new connection: who refuses may have been the primary before a
+#: failover, and the address leads to another now. Redis 6.2 does not say READONLY in scripts, so any refusal counts.
+#: What is lost or late is not sent again: it may have been done, and it would take twice as long.
+RETRY: Final = Retry(NoBackoff(), 1, supported_errors=(ResponseError,))
 
 
-def open_redis(settings: RedisSettings, **options: Any) -> Redis:
+def open_redis(settings: RedisSettings) -> Redis:
     """Return a Redis client; it connects when it is used.
 
     Args:
         settings: its URL and time-out.
-        options: others of redis-py.
 
     Raises:
         SettingsError: the URL is none; the client's own words would repeat parts of it, password and all.
@@ -32,7 +33,7 @@ def open_redis(settings: RedisSettings, **options: Any) -> Redis:
             settings.url.get_secret_value(),
             socket_timeout=settings.timeout,
             socket_connect_timeout=settings.timeout,
-            **options,
+            retry=RETRY,
         )
     except ValueError:
         raise SettingsError("WAKUPUSH_REDIS__URL is no URL of a Redis database") from None

@@ -60,6 +60,11 @@ def configure(settings: Settings, **context: Any) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
+def is_told(failures: int) -> bool:
+    """Say whether a failure is logged, by how many of its kind there were in a row with it."""
+    return failures in {1, 5, 25} or failures % 100 == 0
+
+
 def _without_values(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     """Replace an exception by its type and place: texts of exceptions can hold rows, tokens or messages."""
     error = event.pop("exc_info", None)

@@ -125,6 +125,9 @@ def celery_app(settings: Settings) -> Celery:
         worker_cancel_long_running_tasks_on_connection_loss=False,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
+        # What a Redis answers that is full, read-only or cannot save is an error of the channel to kombu. Without this
+        # it ends the worker.
+        broker_channel_error_retry=True,
         broker_connection_timeout=settings.redis.timeout,
         broker_use_ssl=_tls(settings),
         broker_transport_options={

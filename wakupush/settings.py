@@ -294,7 +294,7 @@ class LimitSettings(Group):
     segment_bytes_kept: Count = 256_000_000
     """Bytes of these segments."""
     first_registrations_per_minute: Count = 100_000
-    """Registrations of unknown installations a minute, all workers together."""
+    """Registrations of unknown installations a minute, all workers together; set it to some times what you expect."""
     repeats_per_minute: Count = 3
     """Answers to repeats of the same message a minute."""
     pushes_per_device_per_minute: Annotated[int, Field(ge=0)] = 0

@@ -1,15 +1,18 @@
 """What dies comes back, and what was sent meanwhile is handled."""
 
+import os
 import re
+import signal
 import time
 
 import httpx2
 import pytest
+from redis import Redis
 
 from wakupush.devnet import messages
 from wakupush.devnet.conversation import open_reply
 from wakupush.devnet.observer import Observer
-from wakupush.devnet.processes import answers_http, wait_until
+from wakupush.devnet.processes import answers_http, free_port, wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PrivateKey
@@ -18,6 +21,7 @@ from wakupush.protocol.pb.push_notification_pb2 import (
     PushNotificationReport,
     PushNotificationResponse,
 )
+from wakupush.queues import DISPATCH
 from wakupush.waku.node import WakuNode
 
 
@@ -129,6 +133,35 @@ def test_redis_is_killed_while_tasks_are_under_way(stack, client):
             client.ask_for_push()
             client.wait(replies=2 * number + 3, delivered=2 * number + 2, timeout=60)
     httpx2.delete(f"{stack.gorush_url}/dev/faults").raise_for_status()
+    assert worker.running
+    assert worker.pid == pid
+
+
+def test_redis_refuses_writes(stack, client):
+    """A replica that took its place, or no memory left: workers outlive what it answers, and go on."""
+    worker = stack.workers["dispatch"]
+    pid = worker.pid
+    client.register()
+    client.wait(replies=1, timeout=60)
+    refusals = [
+        (("REPLICAOF", "127.0.0.1", str(free_port())), ("REPLICAOF", "NO", "ONE")),
+        (("CONFIG", "SET", "maxmemory", "1"), ("CONFIG", "SET", "maxmemory", "0")),
+    ]
+    with Redis.from_url(stack.redis.url) as redis:
+        for number, (refuse, heal) in enumerate(refusals):
+            # A task waits when it begins: a Redis that is full hands it out, and refuses to note who has it.
+            os.kill(pid, signal.SIGSTOP)
+            client.ask_for_push()
+            wait_until(lambda: redis.llen(DISPATCH.name), timeout=30, what="the request is queued")
+            redis.execute_command(*refuse)
+            try:
+                os.kill(pid, signal.SIGCONT)
+                time.sleep(3)
+                assert worker.running
+            finally:
+                redis.execute_command(*heal)
+            # What was taken and not noted comes back by reconcile.
+            client.wait(replies=number + 2, delivered=number + 1, timeout=60)
     assert worker.running
     assert worker.pid == pid
 

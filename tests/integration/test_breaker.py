@@ -6,12 +6,12 @@ import pytest
 from prometheus_client import REGISTRY
 from redis import Redis
 
-from wakupush.connections import NO_RETRY
+from wakupush.connections import open_redis
 from wakupush.devnet.processes import free_port, wait_until
 from wakupush.failures import Failure
 from wakupush.protocol.registration import TokenType
 from wakupush.server.breaker import Breaker
-from wakupush.settings import BreakerSettings
+from wakupush.settings import BreakerSettings, RedisSettings
 
 APN, FIREBASE = TokenType.APN, TokenType.FIREBASE
 FAULT = [Failure.PLATFORM_UNREACHABLE]
@@ -202,7 +202,7 @@ def test_what_another_process_found_is_known_a_second_later(make):
 
 
 def test_without_redis_everything_is_let_through_and_counted():
-    with Redis(port=free_port(), retry=NO_RETRY) as redis:
+    with open_redis(RedisSettings(url=f"redis://127.0.0.1:{free_port()}/0")) as redis:
         breaker = Breaker(redis, BreakerSettings(), 60.0, uncached())
         before = REGISTRY.get_sample_value("wakupush_breaker_failed_total")
         fail(breaker, 9)

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,10 +12,13 @@ import pytest
 from redis import Redis
 from structlog.testing import capture_logs
 
+from ingest import enqueue
 from ingest.enqueue import Enqueued, Enqueuer
 from ingest.live import Poller
 from ingest.routing import Routes
 from wakupush import queue_backlog, watched
+from wakupush.connections import open_redis
+from wakupush.devnet.processes import wait_until
 from wakupush.protocol import topics
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.waku_message import INT64_MAX, INT64_MIN, WakuMessage, message_hash
@@ -132,11 +136,27 @@ def test_a_full_queue_is_left_to_reconcile_and_the_others_are_not(enqueuer, redi
     assert not redis.exists(b"wakupush:claim:" + late.hash)
 
 
+def test_a_redis_that_hangs_holds_up_one_poll(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as hanging:  # it takes connections and says nothing
+        chosen = settings(f"redis://127.0.0.1:{hanging.getsockname()[1]}/0")
+        with celery_app(chosen) as app, open_redis(chosen.redis) as redis:
+            enqueuer = Enqueuer(app, redis, Routes.of(SERVER), chosen.ingest)
+            begun = time.monotonic()
+            for _ in range(100):
+                assert enqueuer.enqueue([entry()]) == Enqueued(dropped=1)
+            assert chosen.redis.timeout <= time.monotonic() - begun < 2 * chosen.redis.timeout
+            monkeypatch.setattr(enqueue, "LEFT_ALONE_SECONDS", 0.0)
+            wait_until(lambda: enqueuer.enqueue([entry()]) and enqueuer._failures == 2, timeout=20, what="it is asked")
+
+
 def test_without_redis_messages_are_counted_and_the_gap_is_logged():
     chosen = settings("redis://127.0.0.1:1/0")
     with celery_app(chosen) as app, Redis.from_url("redis://127.0.0.1:1/0") as nowhere:
         broken = Enqueuer(app, nowhere, Routes.of(SERVER), chosen.ingest)
-        assert broken.enqueue([entry(), entry()]) == Enqueued(dropped=2)
+        with capture_logs() as logs:
+            for _ in range(30):
+                assert broken.enqueue([entry(), entry()]) == Enqueued(dropped=2)
+        assert [(log["event"], log["failures"]) for log in logs] == [("redis_failed", each) for each in (1, 5, 25)]
         poller = Poller(None, broken, SHARD, 0.05, None)
         with capture_logs() as logs:
             poller._note_gap(2, 100.0)

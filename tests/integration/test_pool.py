@@ -1,7 +1,35 @@
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
 from psycopg_pool import ConnectionPool
 
+from wakupush.devnet.postgres import PostgresServer, temporary_postgres
+from wakupush.devnet.processes import wait_until
 from wakupush.settings import PostgresSettings
 from wakupush.state.pool import open_pool
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    """A Postgres for a test that takes it down."""
+    with temporary_postgres() as server:
+        yield server
+
+
+def takes_writes(pool: ConnectionPool) -> bool:
+    """Say whether the pool has a connection; one that it has must take them."""
+    try:
+        with pool.connection() as connection:
+            connection.execute("CREATE TEMPORARY TABLE written ON COMMIT DROP AS SELECT 1")
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 def test_a_connection_that_postgres_ended_is_replaced_before_it_is_used(dsn):
@@ -18,3 +46,58 @@ def test_a_connection_that_postgres_ended_is_replaced_before_it_is_used(dsn):
             assert connection.info.backend_pid != first
     finally:
         pool.close()
+
+
+def test_a_host_that_vanished_is_noticed_while_its_answer_is_waited_for(dsn):
+    options = (socket.SO_KEEPALIVE, 1), (socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)
+    with (
+        closing(open_pool(PostgresSettings(dsn=dsn))) as pool,
+        pool.connection() as connection,
+        socket.socket(fileno=os.dup(connection.fileno())) as shared,
+    ):
+        for option, value in options:
+            level = socket.SOL_SOCKET if option == socket.SO_KEEPALIVE else socket.IPPROTO_TCP
+            assert shared.getsockopt(level, option) == value
+
+
+def test_a_long_outage_is_noticed_to_be_over_as_soon_as_a_short_one(own_postgres):
+    with closing(open_pool(PostgresSettings(dsn=own_postgres.dsn, timeout=1.0))) as pool:
+        assert takes_writes(pool)
+        own_postgres.kill()
+        end = time.monotonic() + 17.0  # a pool that doubles its pauses tries after 15 s, and then after 31
+        while time.monotonic() < end:
+            assert not takes_writes(pool)
+        own_postgres.start()
+        back = time.monotonic()
+        while not takes_writes(pool):
+            assert time.monotonic() - back < 8
+
+
+def test_a_postgres_that_takes_no_writes_any_more_counts_as_down(own_postgres):
+    with (
+        closing(open_pool(PostgresSettings(dsn=own_postgres.dsn, timeout=1.0, pool_size=1))) as pool,
+        psycopg.connect(own_postgres.dsn, autocommit=True) as admin,
+    ):
+        assert takes_writes(pool)
+        admin.execute("ALTER SYSTEM SET default_transaction_read_only = on")
+        admin.execute("SELECT pg_reload_conf()")
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):  # an idle connection is told with its next statement
+            wait_until(lambda: not takes_writes(pool), timeout=10, what="a write fails")
+        assert not takes_writes(pool)
+        admin.execute("ALTER SYSTEM RESET default_transaction_read_only")
+        admin.execute("SELECT pg_reload_conf()")
+        wait_until(lambda: takes_writes(pool), timeout=20, what="the pool connects anew")
+
+
+def test_a_replica_counts_as_down_until_it_is_promoted(own_postgres):
+    with psycopg.connect(own_postgres.dsn) as connection:
+        data = Path(connection.execute("SHOW data_directory").fetchone()[0])
+    own_postgres.stop()
+    (data / "standby.signal").touch()
+    own_postgres.start()
+    with closing(open_pool(PostgresSettings(dsn=own_postgres.dsn, timeout=1.0))) as pool:
+        assert not takes_writes(pool)
+        with psycopg.connect(own_postgres.dsn, autocommit=True) as admin:
+            assert admin.info.parameter_status("in_hot_standby") == "on"
+            admin.execute("SELECT pg_promote()")
+        wait_until(lambda: takes_writes(pool), timeout=20, what="the pool connects to it")

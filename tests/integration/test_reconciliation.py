@@ -206,6 +206,16 @@ def test_a_walk_begins_before_the_watermark_and_at_what_was_missing(bench, opene
     assert own.try_walk(SHARD, ago(600), only_recent=True).since == pytest.approx(ago(120), abs=2)
 
 
+def test_a_watermark_of_a_clock_that_was_ahead_says_nothing(bench, opened):
+    _, own = opened
+    own.try_walk(SHARD, ago(600))
+    ahead = time.time_ns() + 3600 * 10**9
+    reconciliation.advance(bench.connection, Track(own.name, SHARD, own.kind.name), ahead)
+    bench.send(ago=400)
+    healed = own.try_walk(SHARD, ago(600), only_recent=True)
+    assert (healed.enqueued, healed.since) == (1, pytest.approx(ago(600), abs=2))
+
+
 def test_the_whole_window_is_walked_first_and_when_it_is_due(bench, opened):
     _, own = opened
     bench.send(ago=3000)

@@ -10,7 +10,7 @@ from threading import Thread
 import httpx2
 import psycopg
 import pytest
-from served import request
+from served import SHARD, request
 from structlog.testing import capture_logs
 
 from wakupush import watched
@@ -28,6 +28,7 @@ from wakupush.protocol.waku_message import WakuMessage
 from wakupush.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
 from wakupush.server import deliveries, publishing, schedule
 from wakupush.server.batch import Batch
+from wakupush.state.answers import Answer
 
 
 def rewrapped(message, server) -> WakuMessage:
@@ -35,6 +36,21 @@ def rewrapped(message, server) -> WakuMessage:
     opened = payload.open_asymmetric(message.payload, server.context.identity.private_key)
     sealed = payload.seal_asymmetric(opened.data, server.key, PrivateKey.generate())
     return replace(message, payload=sealed)
+
+
+# Publishing
+
+
+def test_answers_that_the_node_does_not_take_are_told_of_together(open_server):
+    server = open_server(waku={"url": "http://127.0.0.1:1"})
+    outbox = [
+        (number, Answer(pubsub_topic=SHARD, content_topic="/waku/1/0x00000001/rfc26", payload=b"", trace_id="t"))
+        for number in range(20)
+    ]
+    with capture_logs() as logs:
+        publishing.publish(server.context, outbox)
+    told = [(log["event"], log["answers"]) for log in logs if log["log_level"] != "debug"]
+    assert told == [("answers_not_published", 20)]
 
 
 # Registrations

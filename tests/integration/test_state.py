@@ -8,6 +8,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from wakupush.devnet.processes import wait_until
 from wakupush.events import FIELDS, Event, EventKind
 from wakupush.failures import Failure
 from wakupush.protocol.pb.push_notification_pb2 import PushNotificationQueryResponse
@@ -451,6 +452,32 @@ def test_events_of_a_day_without_a_partition_move_into_it(connection):
     events.add(connection, [past])
     assert connection.execute("SELECT count(*), count(DISTINCT id) FROM delivery_events").fetchone() == (2, 2)
     assert connection.execute("SELECT count(*) FROM delivery_events_default").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda connection: maintenance.create_partitions(connection, NOW.date() + timedelta(days=5)),
+        lambda connection: maintenance.drop_partitions(connection, maintenance.LEDGER, 0.0, NOW.date()),
+    ],
+    ids=["create", "drop"],
+)
+def test_with_a_long_reader_partitions_are_left_as_they_are_and_nobody_waits(connection, dsn, change):
+    with connection.transaction():
+        maintenance.create_partitions(connection, NOW.date() - timedelta(days=40))
+    tables = "SELECT relname FROM pg_class WHERE relname ~ '^(ledger|delivery_events)' AND relkind IN ('r', 'p')"
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    with ThreadPoolExecutor(1) as threads, psycopg.connect(dsn) as changing, psycopg.connect(dsn) as dump:
+        for (table,) in connection.execute(tables).fetchall():
+            dump.execute(f'LOCK TABLE "{table}" IN ACCESS SHARE MODE')  # as pg_dump does
+        changed = threads.submit(change, changing)
+        try:
+            wait_until(lambda: connection.execute(waiting).fetchone()[0], timeout=10, what="a lock is waited for")
+            connection.execute("SET statement_timeout = '10s'")
+            ledger.add(connection, [entry(1, int(NOW.timestamp() * 1e9))])
+            assert isinstance(changed.exception(timeout=10), psycopg.errors.LockNotAvailable)
+        finally:
+            dump.rollback()
 
 
 @pytest.mark.parametrize("rule", maintenance.rules(RetentionSettings()), ids=lambda rule: rule.name)

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from redis import Redis, RedisError
 
-from wakupush.connections import NO_RETRY, open_redis
+from wakupush.connections import open_redis
 from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
 from wakupush.queues import QUERY, celery_app
 from wakupush.settings import RedisSettings, Settings
@@ -122,7 +122,7 @@ def settings(url):
 
 
 def test_a_stranger_gets_no_password_from_redis_py(listener):
-    with open_redis(settings(listener.url()).redis, retry=NO_RETRY) as redis, pytest.raises(RedisError):
+    with open_redis(settings(listener.url()).redis) as redis, pytest.raises(RedisError):
         redis.ping()
     wait_until(lambda: listener.refused > 0, timeout=5, what="it hung up")
     assert listener.received == b""

@@ -346,6 +346,23 @@ def test_one_client_of_an_account_runs_at_a_time_and_knows_what_the_one_before_k
     assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
 
 
+def test_that_nothing_is_registered_is_not_advertised_while_a_server_is_asked(network, client):
+    async def run():
+        async with client:
+            client.enable_receiving(PHONE, [SERVER])
+            client.advertise()
+            await eventually(lambda: requests(network))
+            assert not await client.advertised(3 * SETTLE_SECONDS)
+            assert len(network.published) == 1
+            client.disable_receiving()
+            await eventually(lambda: len(network.published) == 2)
+            client.advertise()
+            assert await client.advertised(30)
+            assert len(network.published) == 3
+
+    asyncio.run(run())
+
+
 class Full:
     """A storage that keeps nothing while it is full."""
 

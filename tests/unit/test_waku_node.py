@@ -1,5 +1,6 @@
 """The client against a real server on loopback that answers as told."""
 
+import asyncio
 import json
 import socket
 import threading
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 
 from wakupush.protocol.waku_message import WakuMessage
 from wakupush.waku import client as client_module
+from wakupush.waku.async_relay import AsyncRelay
+from wakupush.waku.async_rest import AsyncRest
 from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreachable, NodeUnreadable, NotSubscribed
 from wakupush.waku.node import NodeHealth, NodeInfo, Read, WakuNode, publish_with_retry
 
@@ -316,3 +319,18 @@ def test_any_answer_is_a_value_or_a_named_error(server, node, status, body):
     ):
         with suppress(NodeError):
             call()
+
+
+@pytest.mark.parametrize("location", [READ_PATH, f"http://{'a' * 300}.example/"], ids=["path", "no host"])
+def test_a_redirect_is_not_followed(server, location):
+    server.answers = [f"HTTP/1.1 301 Moved\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()]
+
+    async def publish():
+        async with AsyncRest(server.url) as rest:
+            await AsyncRelay(rest).publish(SHARD, MESSAGE)
+
+    with pytest.raises(NodeUnreachable, match="301"):
+        asyncio.run(publish())
+    with WakuNode(server.url) as node, pytest.raises(NodeUnreachable, match="301"):
+        node.publish(SHARD, MESSAGE)
+    assert [method for method, *_ in server.requests] == ["POST", "POST"]

@@ -144,6 +144,8 @@ class Enroller:
         infos = self._advertiser.due(self.registrar.infos(), self._context.now())
         if infos is None:
             return
+        if not infos and self.registrar.is_registering:
+            return  # nothing would tell that nothing is registered any more; the answer is advertised
         change = self._to_advertise
         message = advertisement(
             self._account.push_key,

@@ -228,6 +228,11 @@ class Registrar:
         """When `due` is to be asked again, in seconds since the epoch."""
         return min((each.next_at for each in self.state.enrolments if self._is_pending(each)), default=None)
 
+    @property
+    def is_registering(self) -> bool:
+        """Whether a server is to answer that it has the present registration."""
+        return any(each.wanted and self._is_pending(each) for each in self.state.enrolments)
+
     def has_settled(self, servers: Collection[PublicKey] | None = None) -> bool:
         """Say whether these servers, or all, have answered for good."""
         return not any(

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from wakupush.connections import NO_RETRY, open_redis
+from wakupush.connections import open_redis
 from wakupush.gorush.batches import Caution
 from wakupush.gorush.client import Gorush
 from wakupush.queues import celery_app
@@ -119,7 +119,7 @@ def _resources(settings: Settings) -> dict[str, Any]:
         "pool": open_pool(settings.postgres),
         "redis": open_redis(settings.redis),
         # No post outlives its lease.
-        "breaker": Breaker(open_redis(settings.redis, retry=NO_RETRY), settings.breaker, settings.delivery.lease),
+        "breaker": Breaker(open_redis(settings.redis), settings.breaker, settings.delivery.lease),
         "publisher": Publisher(
             settings.waku.url, timeout=settings.waku.publish_timeout, connections=PUBLISH_CONNECTIONS
         ),

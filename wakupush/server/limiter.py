@@ -11,7 +11,7 @@ from limits.strategies import FixedWindowRateLimiter
 from redis import RedisError
 
 from wakupush import metrics
-from wakupush.connections import NO_RETRY
+from wakupush.connections import RETRY
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -35,7 +35,7 @@ class Limiter:
             redis_url,
             socket_timeout=timeout,
             socket_connect_timeout=timeout,
-            retry=NO_RETRY,  # type: ignore[arg-type]  # handed on to redis-py, as all options are
+            retry=RETRY,  # type: ignore[arg-type]  # handed on to redis-py, as all options are
             key_prefix="wakupush:limit",
         )
         self._limiter = FixedWindowRateLimiter(storage)

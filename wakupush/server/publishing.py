@@ -54,6 +54,8 @@ def publish(resources: Resources, outbox: Sequence[tuple[int, Answer]], *, again
     for (answer_id, answer), error in zip(outbox, errors, strict=True):
         _note(answer, error)
         (left if isinstance(error, NodeUnreachable) else done).append(answer_id)
+    if left:
+        log.warning("answers_not_published", answers=len(left))
     with resources.pool.connection() as connection:
         if again_after:
             answers.postpone(connection, done, again_after)
@@ -85,4 +87,4 @@ def _note(answer: Answer, error: NodeError | None) -> None:
         log.error("answer_refused", trace_id=answer.trace_id, status=error.status, text=error.text)
     else:
         metrics.ANSWERS_FAILED.labels("unreachable").inc()
-        log.warning("answer_not_published", trace_id=answer.trace_id, error=type(error).__name__)
+        log.debug("answer_not_published", trace_id=answer.trace_id, error=type(error).__name__)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from wakupush import metrics, watched
+from wakupush.logging import is_told
 from wakupush.server.deliveries import claim_due
 from wakupush.server.faults import is_outage
 from wakupush.server.feedback import enqueue_feedback
@@ -106,6 +107,10 @@ JOBS: dict[Callable[[Resources], object], float] = {
 }
 
 
+#: Seconds that the pause after a job grows to while it fails.
+GROWN_SECONDS = 5.0
+#: Seconds after which a job that failed runs again, at most. A `prune` that fails for want of a lock held up writes.
+RETRY_SECONDS = 60.0
 #: Seconds that a run of a job may take at least, before it counts as stuck; one with a longer pause may take as long.
 STUCK_SECONDS = 120.0
 
@@ -150,18 +155,21 @@ def run(resources: Resources, stop: Event, turns: Turns) -> None:
 
 
 def _repeat(resources: Resources, stop: Event, turns: Turns, work: Callable[[Resources], object], pause: float) -> None:
+    failures = 0
     while not stop.is_set():
         turns.begin(work)
         try:
             work(resources)
         except Exception as error:
+            failures += 1
             turns.end(work, worked=False)
             metrics.JOBS_FAILED.labels(work.__name__).inc()
-            if is_outage(error):
-                log.warning("job_failed", job=work.__name__, error=type(error).__name__)
-            else:
+            if not is_outage(error):
                 log.exception("job_failed", job=work.__name__)
-            stop.wait(min(pause, 5.0))
+            elif is_told(failures):
+                log.warning("job_failed", job=work.__name__, error=type(error).__name__, failures=failures)
+            stop.wait(min(pause * 2.0 ** min(failures, 10), max(pause, GROWN_SECONDS), RETRY_SECONDS))
         else:
+            failures = 0
             turns.end(work, worked=True)
             stop.wait(pause)

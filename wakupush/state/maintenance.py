@@ -23,6 +23,8 @@ _SQL = load("maintenance")
 DAYS_AHEAD: Final = 3
 #: Rows that are deleted in one transaction at most.
 CHUNK_ROWS: Final = 10_000
+#: Seconds for which making or dropping partitions waits for each lock.
+LOCK_SECONDS: Final = 1
 
 _CREATE: Final = "CREATE TABLE {partition} (LIKE {table} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"
 _MOVE: Final = (
@@ -75,8 +77,13 @@ def rules(keep: RetentionSettings) -> tuple[Rule, ...]:
 
 
 def create_partitions(connection: Connection, today: date) -> None:
-    """Make the partitions from yesterday to `DAYS_AHEAD` days from now, however long moving late rows takes."""
+    """Make the partitions from yesterday to `DAYS_AHEAD` days from now, however long moving late rows takes.
+
+    Raises:
+        LockNotAvailable: somebody else uses the tables for longer than `LOCK_SECONDS`.
+    """
     connection.execute("SET LOCAL statement_timeout = 0")
+    _wait_shortly_for_locks(connection)
     for table in PARTITIONED:
         for offset in range(-1, DAYS_AHEAD + 1):
             _create_partition(connection, table, today + timedelta(days=offset))
@@ -104,7 +111,12 @@ def _create_partition(connection: Connection, table: Partitioned, day: date) -> 
 
 
 def drop_partitions(connection: Connection, table: Partitioned, keep: float, today: date) -> int:
-    """Drop the partitions of days that are over for `keep` seconds, once all their rows came in before that."""
+    """Drop the partitions of days that are over for `keep` seconds, once all their rows came in before that.
+
+    Raises:
+        LockNotAvailable: somebody else uses the tables for longer than `LOCK_SECONDS`.
+    """
+    _wait_shortly_for_locks(connection)
     dropped = 0
     for (name,) in connection.execute(_SQL["partitions"], {"table": table.name}).fetchall():
         suffix = name.removeprefix(f"{table.name}_")
@@ -128,6 +140,11 @@ def drop_partitions(connection: Connection, table: Partitioned, keep: float, tod
 def delete(connection: Connection, rule: Rule) -> int:
     """Delete rows that a rule no longer keeps, at most `CHUNK_ROWS`; return how many."""
     return connection.execute(_SQL[rule.name], {"keep": rule.keep, "most": CHUNK_ROWS}).rowcount
+
+
+def _wait_shortly_for_locks(connection: Connection) -> None:
+    """Let the transaction at hand fail rather than wait: behind it every writer would wait, too, for a long reader."""
+    connection.execute(f"SET LOCAL lock_timeout = {1000 * LOCK_SECONDS}")
 
 
 def _partition(table: Partitioned, day: date) -> str:

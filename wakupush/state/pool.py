@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import re
 import select
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from psycopg import ProgrammingError
+from psycopg import OperationalError, ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool
 
 from wakupush.settings import SettingsError
 
 if TYPE_CHECKING:
-    from psycopg import Connection, OperationalError
+    from psycopg import Connection
 
     from wakupush.settings import PostgresSettings
+
+#: Seconds until a silent connection is probed, and between two probes, and how many: a host that vanished says nothing,
+#: and whoever waits for its answer sends nothing.
+KEEPALIVES: Final[dict[str, Any]] = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+#: What Postgres 14 or newer tells unasked, at the start and with the answer after a change.
+_READ_ONLY: Final = ("in_hot_standby", "default_transaction_read_only")
+#: Seconds for which a pool tries to connect, at ever longer intervals, before it waits for the next that needs it and
+#: begins anew: so an outage is not noticed to be over the later the longer it was.
+RECONNECT_SECONDS: Final = 5.0
 
 
 def check_dsn(settings: PostgresSettings) -> str:
@@ -45,12 +54,18 @@ def reason(error: OperationalError) -> str:
 def _check(connection: Connection) -> None:
     """Check a connection that is taken out of the pool, with a round trip only if Postgres said something meanwhile.
 
-    What it says to an idle connection is that it ends.
+    What it says to an idle connection is that it ends. That it takes no writes it says before.
+
+    Raises:
+        OperationalError: the connection is closed.
     """
     poller = select.poll()
     poller.register(connection.fileno(), select.POLLIN)
     if poller.poll(0):
         ConnectionPool.check_connection(connection)
+    if "on" in map(connection.info.parameter_status, _READ_ONLY):
+        connection.close()
+        raise OperationalError("this Postgres takes no writes")
 
 
 def timeouts(*, connect: float, statement: float) -> dict[str, Any]:
@@ -63,20 +78,28 @@ def timeouts(*, connect: float, statement: float) -> dict[str, Any]:
     return {
         "connect_timeout": max(2, int(connect)),
         "tcp_user_timeout": int(1000 * statement),
+        **KEEPALIVES,
         "options": f"-c statement_timeout={1000 * statement:.0f}",
     }
 
 
 def open_pool(settings: PostgresSettings) -> ConnectionPool:
-    """Return an open pool of Postgres connections; it connects when it can."""
+    """Return an open pool of connections to a Postgres that takes writes; it connects when it can.
+
+    A replica, and a primary that was demoted, look like one that is down. ``target_session_attrs`` of the connection
+    string comes before this while connecting.
+    """
+    dsn = check_dsn(settings)
     return ConnectionPool(
-        check_dsn(settings),
+        dsn,
         min_size=1,
         max_size=settings.pool_size,
         timeout=settings.timeout,
+        reconnect_timeout=RECONNECT_SECONDS,
         check=_check,
         kwargs={
             "application_name": "wakupush",
+            "target_session_attrs": conninfo_to_dict(dsn).get("target_session_attrs", "read-write"),
             **timeouts(connect=settings.timeout, statement=settings.statement_timeout),
         },
         open=True,

@@ -49,7 +49,10 @@ class AsyncRest:
         try:
             # A topic is one segment of the path, percent-encoded, and must stay so.
             url = URL(self._url + path, encoded=True)
-            async with self._session.request(method, url, data=content, headers=headers) as answer:
+            # A redirect is an answer of no Waku node: followed, it would turn a publish into a read.
+            async with self._session.request(
+                method, url, data=content, headers=headers, allow_redirects=False
+            ) as answer:
                 body = bytearray()
                 async for chunk in answer.content.iter_any():
                     body += chunk

@@ -1,0 +1,131 @@
+"""Redis behind one address: it leads to another after a failover, and the old primary answers on as a replica."""
+
+import contextlib
+import os
+import socket
+import threading
+import time
+
+import pytest
+from redis import Redis
+from structlog.testing import capture_logs
+
+from ingest.enqueue import Enqueuer
+from ingest.routing import Routes
+from wakupush.connections import open_redis
+from wakupush.devnet.redis import RedisServer
+from wakupush.failures import Failure
+from wakupush.protocol.registration import TokenType
+from wakupush.protocol.waku_message import WakuMessage
+from wakupush.queues import DISPATCH, Entry, celery_app
+from wakupush.server.breaker import Breaker
+from wakupush.server.limiter import Limiter
+from wakupush.settings import Settings
+
+TOPIC = "/waku/1/0x00000001/rfc26"
+
+
+class Address:
+    """A port of 127.0.0.1 that leads to another, new connections to the one that is set last."""
+
+    def __init__(self, target):
+        self.target = target
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
+        self._sockets = []
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def close(self):
+        for each in (self._server, *self._sockets):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for each in (self._server, *self._sockets):
+            each.close()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                outer, _ = self._server.accept()
+                inner = socket.create_connection(("127.0.0.1", self.target))
+                self._sockets += [outer, inner]
+                for pair in ((outer, inner), (inner, outer)):
+                    self._threads.append(threading.Thread(target=self._pump, args=pair))
+                    self._threads[-1].start()
+
+    def _pump(self, source, target):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_RDWR)
+
+
+class Pair:
+    """Two servers and the address of the primary."""
+
+    def __init__(self, first, second):
+        self.first, self.second = first, second
+        self.address = Address(first.port)
+        self.settings = Settings(redis={"url": f"redis://127.0.0.1:{self.address.port}/0", "timeout": 2})
+
+    def fail_over(self):
+        with Redis.from_url(self.first.url) as demoted:
+            demoted.execute_command("REPLICAOF", "127.0.0.1", str(self.second.port))
+        self.address.target = self.second.port
+
+
+@pytest.fixture
+def pair(tmp_path):
+    with (
+        RedisServer(tmp_path / "first", appendonly=False) as first,
+        RedisServer(tmp_path / "second", appendonly=False) as second,
+    ):
+        pair = Pair(first, second)
+        yield pair
+        pair.address.close()
+
+
+def test_a_command_goes_to_the_new_primary(pair):
+    with open_redis(pair.settings.redis) as redis, Redis.from_url(pair.second.url) as second:
+        redis.set("key", "old")
+        pair.fail_over()
+        redis.set("key", "new")
+        assert second.get("key") == b"new"
+
+
+def test_limits_are_counted_on_the_new_primary(pair):
+    limiter = Limiter(pair.settings.redis.url.get_secret_value(), pair.settings.redis.timeout)
+    assert limiter.allows("push", 100)
+    pair.fail_over()
+    with capture_logs() as logs:
+        assert [limiter.allows("push", 2, "other") for _ in range(3)] == [True, True, False]
+    assert logs == []
+
+
+def test_a_breaker_opens_on_the_new_primary(pair):
+    with open_redis(pair.settings.redis) as redis:
+        clock = iter(range(100))
+        breaker = Breaker(redis, pair.settings.breaker, 60.0, lambda: float(next(clock)))
+        assert breaker.is_closed(TokenType.APN)
+        pair.fail_over()
+        for _ in range(pair.settings.breaker.faults):
+            breaker.note(TokenType.APN, [Failure.PLATFORM_UNREACHABLE], probe=False)
+        assert not breaker.is_closed(TokenType.APN)
+
+
+def test_ingest_enqueues_at_the_new_primary(pair):
+    def entries():
+        message = WakuMessage(payload=b"", content_topic=TOPIC, timestamp=1)
+        return [Entry("/waku/2/rs/16/32", os.urandom(32), time.time(), message)]
+
+    with celery_app(pair.settings) as app, open_redis(pair.settings.redis) as redis:
+        enqueuer = Enqueuer(app, redis, Routes({TOPIC: DISPATCH}), pair.settings.ingest)
+        assert enqueuer.enqueue(entries()).sent == 1
+        pair.fail_over()
+        # Celery learns of it by a task that it cannot send, and connects anew for the next.
+        assert enqueuer.enqueue(entries()).dropped == 1
+        assert enqueuer.enqueue(entries()).sent == 1
+        app.pool.force_close_all()
