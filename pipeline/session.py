@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -67,10 +69,10 @@ def spark_session(settings: PipelineSettings, *, postgres: bool = False) -> Iter
         raise PipelineError(missing)
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
 
-    logging = resources.files("pipeline") / "log4j2.properties"
+    log4j = resources.files("pipeline") / "log4j2.properties"
     options = {
         "spark.driver.memory": settings.memory,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{logging}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j}",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
         "spark.sql.ansi.enabled": "true",
@@ -96,6 +98,11 @@ def spark_session(settings: PipelineSettings, *, postgres: bool = False) -> Iter
         raise PipelineError(
             f"Spark does not start on {settings.master} ({type(error).__name__}): what it said is above"
         ) from error
+    if threading.current_thread() is threading.main_thread():
+        # Spark's own handler asks the JVM something in the midst of another question, and both end in a traceback.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        # py4j logs the traceback of an interruption that it raises, too.
+        logging.getLogger().addHandler(logging.NullHandler())
     try:
         yield session
     finally:

@@ -151,7 +151,7 @@ def test_exit_codes(stack, person):
 def test_ctrl_c(person):
     alice = person("alice")
     state = alice.directory / "alice.key.state"
-    for arguments, code in ((["discover", alice.public_key, "--wait", "60"], 130), (["listen"], 0)):
+    for arguments, code in ((["discover", alice.public_key, "--wait", "600"], 130), (["listen"], 0)):
         for path in state.parent.glob(f"{state.name}*"):
             path.unlink()
         with subprocess.Popen(alice.command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

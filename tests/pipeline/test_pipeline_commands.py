@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -119,3 +120,21 @@ def test_help_does_not_need_spark():
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("WAKUPUSH_")}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+def test_ctrl_c_ends_a_job_without_a_traceback(tmp_path):
+    environment = os.environ | {f"WAKUPUSH_PIPELINE__{name}": str(tmp_path / name) for name in ("LAKE", "KEYS")}
+    command = [sys.executable, "-m", "wakupush", "pipeline", "synthesize", "--messages", "3000000"]
+    # As a terminal does, the signal goes to Java, too.
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as process:
+        told = []
+        for line in process.stdout:
+            told.append(line)
+            if re.match("[1-9].* of .* tasks", line):
+                break
+        os.killpg(process.pid, signal.SIGINT)
+        told += process.stdout
+        assert process.wait(60) == 130
+    assert not re.search(r"Traceback|^\s+at ", "".join(told), re.MULTILINE)

@@ -65,7 +65,7 @@ def _show(console: Console, stack: Stack, external: External) -> None:
         "Waku node": without_user(stack.node_url),
         "shards": " ".join(stack.shards),
         "gorush": without_user(stack.gorush_url),
-        "Postgres": _without_password(stack.postgres_dsn),
+        "Postgres": without_password(stack.postgres_dsn),
         "Redis": without_user(stack.redis_url),
         "ingest": f"{stack.ingest_url}/readyz /healthz /metrics",
         "logs": str(stack.directory),
@@ -77,5 +77,7 @@ def _show(console: Console, stack: Stack, external: External) -> None:
     console.print("ready")
 
 
-def _without_password(dsn: str) -> str:
-    return make_conninfo(**{name: str(value) for name, value in conninfo_to_dict(dsn).items() if name != "password"})
+def without_password(dsn: str) -> str:
+    """Return what may be printed of a connection string."""
+    told = conninfo_to_dict(dsn).items()
+    return make_conninfo(**{name: str(value) for name, value in told if name != "password" and value is not None})
