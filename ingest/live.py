@@ -157,13 +157,16 @@ def run(settings: Settings) -> None:
         for shard in settings.waku.shards
     ]
     threads = [Thread(target=poller.run, name=poller.pubsub_topic) for poller in pollers]
-    for thread in threads:
-        thread.start()
     port = None
     if settings.ingest.http_port >= 0:
         port = http.serve(
-            settings.ingest.http_port, healthy=lambda: _healthy(pollers), ready=lambda: _ready(pollers, redis)
+            settings.ingest.http_port,
+            setting="WAKUPUSH_INGEST__HTTP_PORT",
+            healthy=lambda: _healthy(pollers),
+            ready=lambda: _ready(pollers, redis),
         )
+    for thread in threads:
+        thread.start()
     log.info("started", shards=settings.waku.shards, http_port=port)
     while not stop.wait(MARKER_SECONDS):
         metrics.WATCHED_COMPLETE.set(_watched_complete(redis))

@@ -22,7 +22,6 @@ from wakupush.connections import open_redis
 from wakupush.logging import is_told
 from wakupush.queues import QUERY, Entry, celery_app
 from wakupush.server.faults import is_outage
-from wakupush.settings import SettingsError
 from wakupush.state import reconciliation
 from wakupush.state.pool import open_pool
 from wakupush.state.reconciliation import Track
@@ -354,27 +353,14 @@ def first_seen(message: WakuMessage, start: int, now: float) -> float:
 
 
 def stores_of(settings: Settings) -> dict[str, str]:
-    """Return the URLs of the nodes whose Stores are walked, by their names.
-
-    Raises:
-        SettingsError: one of them is no URL.
-    """
+    """Return the URLs of the nodes whose Stores are walked, by their names."""
     return {node_name(url): url for url in settings.reconcile.stores or [settings.waku.url]}
 
 
 def node_name(url: str) -> str:
-    """Return how a node is called in watermarks, metrics and logs: host, port and path, never a password.
-
-    Raises:
-        SettingsError: it is no URL.
-    """
-    try:
-        parts = urlsplit(url)
-        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
-    except (ValueError, KeyError):
-        raise SettingsError("WAKUPUSH_RECONCILE__STORES or WAKUPUSH_WAKU__URL is no URL of http or https") from None
-    if not parts.hostname:
-        raise SettingsError("WAKUPUSH_RECONCILE__STORES or WAKUPUSH_WAKU__URL names no host")
+    """Return how a node is called in watermarks, metrics and logs: host, port and path, never a password."""
+    parts = urlsplit(url)
+    port = parts.port or {"http": 80, "https": 443}[parts.scheme]
     return f"{parts.hostname}:{port}{parts.path.rstrip('/')}"
 
 
@@ -463,11 +449,16 @@ def run(settings: Settings) -> None:
     tracing.start(settings.tracing, "ingest reconcile")
     walkers = reconciliation_.walkers
     threads = [Thread(target=walker.run, name=f"{walker.name} {walker.kind.name}") for walker in walkers]
-    for thread in threads:
-        thread.start()
     port = None
     if settings.reconcile.http_port >= 0:
-        port = http.serve(settings.reconcile.http_port, healthy=reconciliation_.healthy, ready=reconciliation_.ready)
+        port = http.serve(
+            settings.reconcile.http_port,
+            setting="WAKUPUSH_RECONCILE__HTTP_PORT",
+            healthy=reconciliation_.healthy,
+            ready=reconciliation_.ready,
+        )
+    for thread in threads:
+        thread.start()
     log.info("started", stores=sorted({walker.name for walker in walkers}), http_port=port)
     for thread in threads:
         thread.join()

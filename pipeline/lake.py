@@ -119,6 +119,19 @@ class Lake:
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise PipelineError(f"{names[-1]} cannot be read ({type(error).__name__}): see docs/pipeline.md") from error
 
+    def need(self, first: date, last: date) -> Snapshot:
+        """Return the state of a lake that has events of some days.
+
+        Raises:
+            PipelineError: it has none, or its log cannot be read.
+        """
+        snapshot = self.latest()
+        if not snapshot.of(first, last):
+            raise PipelineError(
+                f"the lake {self.folder} has no event of {first} to {last}: run `wakupush pipeline export`"
+            )
+        return snapshot
+
     def commit(self, snapshot: Snapshot) -> None:
         """Make a snapshot the state of the lake.
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pipeline.lake import days_between
 from pipeline.plots import NOTHING, bars, durations, heat_map, lines, number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from datetime import date
+    from pathlib import Path
 
-    from pipeline.report import Report
-
-Row = dict[str, Any]
+    from pipeline.lake import File
+    from pipeline.tables import Row
 
 #: The stages of the way, in its order, with what they are called on the page.
 _STAGES: Final = {
@@ -69,6 +70,21 @@ th,td{padding:5px 10px 5px 0;text-align:right;border-bottom:1px solid var(--line
 th{color:var(--soft);font-weight:500}td:first-child,th:first-child{text-align:left}
 .warn{border-color:var(--c6)}footer{color:var(--soft);font-size:13px;margin-top:24px}
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What was written, and the page shows."""
+
+    first: date
+    last: date
+    #: Events that the report is of.
+    events: int
+    #: By table, in the order of their keys.
+    rows: Mapping[str, list[Row]]
+    #: The page.
+    page: Path
+    damaged: tuple[File, ...]
 
 
 def render(report: Report) -> str:

@@ -35,6 +35,8 @@ GRACE_DAYS: Final = 2
 TO_THE_SECOND: Final = ("received", "foreign")
 #: Kinds whose latency is read, by the report and the same.
 TIMED: Final = ("answered", "delivered", "foreign")
+#: What a user's events would have in common with those that have their second.
+OF_NOBODY: Final = ("trace", "worker", "batch_size")
 _EPOCH: Final = date(1970, 1, 1)
 _BLOCK: Final = 64
 _KEYS: Final = StructType(
@@ -157,10 +159,12 @@ def blurred(frame: DataFrame) -> DataFrame:
     """Take out of events what nothing reads and what would join a user to messages of the network, by their time."""
     kind = F.col("kind")
     second, hour = (F.date_trunc(unit, "time") for unit in ("second", "hour"))
-    return (
-        frame.withColumn("time", F.when(kind.isin(*TO_THE_SECOND), second).otherwise(hour))
-        .withColumn("latency_ms", F.when(kind.isin(*TIMED), F.col("latency_ms")))
-        .withColumn("trace", F.when(F.col("user").isNull(), F.col("trace")))
+    return frame.withColumns(
+        {
+            "time": F.when(kind.isin(*TO_THE_SECOND), second).otherwise(hour),
+            "latency_ms": F.when(kind.isin(*TIMED), F.col("latency_ms")),
+            **{name: F.when(F.col("user").isNull(), F.col(name)) for name in OF_NOBODY},
+        }
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from dataclasses import dataclass
 from functools import cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
@@ -13,21 +12,20 @@ import psycopg
 from psycopg import sql
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
-from pipeline import page
 from pipeline.errors import PipelineError
 from pipeline.lake import Lake
+from pipeline.page import Report, render
 from pipeline.pseudonyms import keep_from, whole_periods
 from pipeline.tables import TABLES, anonymous, of_shown_hours
 from wakupush.state.pool import KEEPALIVES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from datetime import date
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from pipeline.lake import File
     from pipeline.tables import Row, Table
     from wakupush.settings import Settings
 
@@ -38,21 +36,6 @@ _SPARK_TYPES: Final = {"date": "date", "text": "string", "integer": "int", "bigi
 _TIMES: Final = ("day", "period")
 #: What folders of reports are called, FIRST_LAST.
 _FOLDERS: Final = "????-??-??_????-??-??"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What was written."""
-
-    first: date
-    last: date
-    #: Events that the report is of.
-    events: int
-    #: By table, in the order of their keys.
-    rows: Mapping[str, list[Row]]
-    #: The page.
-    page: Path
-    damaged: tuple[File, ...]
 
 
 def columns(table: Table) -> dict[str, str]:
@@ -78,10 +61,8 @@ def run(
         PipelineError: the lake has nothing of these days, or the text says what to do.
     """
     lake = Lake(settings.pipeline.lake.resolve())
-    snapshot = lake.latest()
+    snapshot = lake.need(first, last)
     of_days = snapshot.of(first, last)
-    if not of_days:
-        raise PipelineError(f"the lake {lake.folder} has no event of {first} to {last}: run `wakupush pipeline export`")
     files = snapshot.of(*whole_periods(first, last, settings.pipeline.pseudonym_days))
     rows, damaged = lake.over(spark, files, lambda events: tables(events, first, last, settings, progress))
     report = Report(
@@ -145,7 +126,7 @@ def _write_files(spark: SparkSession, report: Report) -> None:
         partial.mkdir(parents=True)
         for table in TABLES:
             _frame(spark, table, report.rows[table.name]).coalesce(1).write.parquet(str(partial / table.name))
-        (partial / report.page.name).write_text(page.render(report))
+        (partial / report.page.name).write_text(render(report))
         if folder.exists():
             shutil.rmtree(folder)
         partial.rename(folder)

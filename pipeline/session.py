@@ -71,7 +71,6 @@ def spark_session(settings: PipelineSettings, *, postgres: bool = False) -> Iter
     options = {
         "spark.driver.memory": settings.memory,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{logging}",
-        "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
         "spark.sql.ansi.enabled": "true",

@@ -38,7 +38,28 @@ RECORDING = Path(__file__).parent.parent / "tests" / "vectors" / "scenario_clien
 
 def main() -> None:
     """Run the command line."""
-    app()
+    try:
+        app()
+    except KeyboardInterrupt:  # before a command has begun
+        sys.exit(130)
+
+
+def _print_version(*, wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"wakupush {version('wakupush')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """The push notification server for messengers on Waku."""
 
 
 @app.command()
@@ -280,7 +301,10 @@ def dev(
 def replay(
     file: Annotated[Path, typer.Argument(help="A scenario of the vectors, or Waku messages as JSON lines.")],
     waku_url: Annotated[str, typer.Option(help="REST API of a Waku node; it must be subscribed to the shards.")],
-    limit: Annotated[int | None, typer.Option(help="Recorded messages at most.", min=1)] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(help="Recorded messages at most; one that a scenario sends several times counts once.", min=1),
+    ] = None,
     rate: Annotated[float | None, typer.Option(help="Messages per second at most.", min=0.001)] = None,
     restamp: Annotated[
         bool, typer.Option("--restamp", help="Give each message the present time: nodes archive only fresh ones.")

@@ -14,15 +14,16 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
-from urllib.parse import urlsplit
 
 import typer
 
+from wakupush.protocol.waku_message import PUBSUB_TOPIC
+from wakupush.urls import is_http, without_user
 from wakupush.usage import USAGE as _USAGE
 from wakupush.usage import fail as _fail
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from wakupush.client.acquaintances import Acquaintance
     from wakupush.client.client import Client
@@ -114,8 +115,10 @@ def common(
     Exits with 0 if all is done, 1 if a server refused or a user cannot be notified, 2 for a wrong argument or file, 3
     if nobody answered or it could not be advertised in time, 4 if the node did not do its part, 130 after Ctrl-C.
     """
-    if not _is_http(node):
+    if not is_http(node):
         _fail("--node is the URL of a REST API, for example http://127.0.0.1:8645")
+    if not PUBSUB_TOPIC.fullmatch(shard):
+        _fail("--shard is a pubsub topic, for example /waku/2/rs/16/32")
     context.obj = _Common(key=key, node=node, mode=mode, shard=shard, state=state, anonymous=anonymous, as_json=as_json)
 
 
@@ -176,14 +179,14 @@ def register(
     from wakupush.client.registering import Device, Options
     from wakupush.protocol.registration import TokenType
 
-    servers = _keys(server)
+    servers = _keys(server, "--server")
     flags, lists = (contacts_only, block_mentions), (contact, block_chat, block_user, mute_chat, mention_chat)
     is_given = any(flag is not None for flag in flags) or any(lists)
     options = Options(
         contacts_only=bool(contacts_only),
-        contacts=_keys(contact or ()),
+        contacts=_keys(contact or (), "--contact"),
         blocked_chats=tuple(block_chat or ()),
-        blocked_users=_keys(block_user or ()),
+        blocked_users=_keys(block_user or (), "--block-user"),
         muted_chats=tuple(mute_chat or ()),
         mention_chats=tuple(mention_chat or ()),
         block_mentions=bool(block_mentions),
@@ -197,7 +200,7 @@ def register(
     async def work(session: _Session) -> Exit:
         session.client.enable_receiving(device, servers, options if is_given else None)
         session.client.try_again()
-        return await _settle(session, wait)
+        return await _settle(session, wait, servers)
 
     _run(context.obj, work)
 
@@ -207,7 +210,10 @@ def status(context: typer.Context) -> None:
     """Show how it stands with the servers, without asking them."""
 
     async def work(session: _Session) -> Exit:
-        _show(context.obj, [_enrolment(each) for each in session.client.registration.enrolments])
+        enrolments = session.client.registration.enrolments
+        _show(context.obj, [_enrolment(each) for each in enrolments])
+        if not enrolments:
+            _complain("nothing is registered")
         return Exit.DONE
 
     _run(context.obj, work, offline=True)
@@ -218,6 +224,8 @@ def unregister(context: typer.Context, wait: Seconds = 15.0) -> None:
     """Unregister everywhere, as on logout."""
 
     async def work(session: _Session) -> Exit:
+        if not session.client.registration.enrolments:
+            _complain("nothing was registered")
         session.client.disable_receiving()
         session.client.try_again()
         return await _settle(session, wait)
@@ -252,24 +260,31 @@ def discover(
     async def work(session: _Session) -> Exit:
         ways = _ways([await session.client.discover(key, wait)])
         _show(context.obj, ways)
-        return Exit.DONE if ways else Exit.NO_ANSWER
+        if ways:
+            return Exit.DONE
+        _complain(f"{key} has advertised no way that we may use")
+        return Exit.NO_ANSWER
 
     _run(context.obj, work)
 
 
 @app.command()
-def query(context: typer.Context, users: Users) -> None:
+def query(context: typer.Context, users: Users, wait: Seconds = 4.0) -> None:
     """Ask servers how users can be notified, each question under a key of its own."""
     keys = _keys(users)
 
     async def work(session: _Session) -> Exit:
         session.client.enable_sending()
         begun = time.time()
-        known = await session.client.query(keys, force=True)
+        known = await session.client.query(keys, force=True, seconds=wait)
         ways = _ways(known, since=begun)
         _show(context.obj, ways)
         answered = {way["user"] for way in ways}
-        return Exit.DONE if all(str(each.user) in answered for each in known) else Exit.NO_ANSWER
+        unknown = [str(each.user) for each in known if str(each.user) not in answered]
+        if not unknown:
+            return Exit.DONE
+        _complain(f"no server tells of a device of {', '.join(unknown)}")
+        return Exit.NO_ANSWER
 
     _run(context.obj, work)
 
@@ -311,7 +326,9 @@ def send(
             for user in keys
         ]
         session.client.enable_sending()
-        targets = await session.client.notify(recipients, message_id=message, chat_id=chat, kind=kinds[kind])
+        targets = await session.client.notify(
+            recipients, message_id=message, chat_id=chat, kind=kinds[kind], force=True
+        )
         _show(
             context.obj,
             [
@@ -322,8 +339,10 @@ def send(
         notified = {each.user for each in targets}
         unknown = [user for user in keys if session.client.acquaintance(user).user not in notified]
         if unknown:
+            if session.unsent is not None:
+                return Exit.NO_ANSWER
             _complain(f"no server tells of a device of {', '.join(map(str, unknown))}")
-            return Exit.REFUSED if session.unsent is None else Exit.NO_ANSWER
+            return Exit.REFUSED
         results = {each.result for each in targets}
         if results == {Result.ACCEPTED}:
             return Exit.DONE
@@ -342,6 +361,10 @@ def listen(
     keys = _keys(users or ())
 
     async def work(session: _Session) -> Exit:
+        from wakupush.waku.async_rest import AsyncRest
+
+        async with AsyncRest(context.obj.node) as rest:
+            await rest.send("GET", "/health")  # or nothing would tell that there is no node
         events: asyncio.Queue[Event] = asyncio.Queue()
         session.on_event = events.put_nowait
         for key in keys:
@@ -352,7 +375,7 @@ def listen(
                     _show_event(context.obj, await events.get())
         return Exit.DONE
 
-    _run(context.obj, work, interrupted=Exit.DONE)
+    _run(context.obj, work, interrupted=Exit.DONE, log_level="warning")
 
 
 class _Session:
@@ -378,15 +401,18 @@ class _Session:
         self.on_event(event)
 
 
-async def _settle(session: _Session, seconds: float) -> Exit:
-    """Wait for the answers of all servers, show them, and let the change be advertised."""
+async def _settle(session: _Session, seconds: float, servers: Collection[PublicKey] | None = None) -> Exit:
+    """Wait for the answers of these servers, or all, show how it stands, and let the change be advertised."""
     from wakupush.client.registering import Status
 
-    is_settled = await session.client.settled(seconds)
+    is_settled = await session.client.settled(seconds, servers)
     is_advertised = await session.client.advertised(seconds)
     enrolments = session.client.registration.enrolments
     _show(session.common, [_enrolment(each) for each in enrolments])
-    if any(each.status is Status.REFUSED for each in enrolments):
+    for each in enrolments:
+        if not each.wanted and each.status is not Status.UNREGISTERED:
+            _complain(f"{each.server} has not said yet that nothing is registered there; later commands ask again")
+    if any(each.status is Status.REFUSED for each in enrolments if servers is None or each.server in servers):
         return Exit.REFUSED
     if not is_advertised:
         _complain("it could not be advertised in time")
@@ -399,6 +425,7 @@ def _run(
     *,
     offline: bool = False,
     interrupted: Exit = Exit.INTERRUPTED,
+    log_level: str = "error",
 ) -> NoReturn:
     """Do a command's work with a client, and exit."""
     import structlog
@@ -409,7 +436,7 @@ def _run(
     from wakupush.waku.errors import NodeError
 
     structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger("warning"),
+        wrapper_class=structlog.make_filtering_bound_logger(log_level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     if common.key is None:
@@ -421,11 +448,13 @@ def _run(
         _fail(str(error))
     except BrokenPipeError:
         raise  # nobody reads what is printed: typer ends without a word
-    except (OSError, sqlite3.Error, InUseError, UnreadableError) as error:
-        _fail(f"the state cannot be used: {error}")
+    except OSError as error:
+        # What is printed to has no name.
+        _fail(f"the state cannot be used: {error}" if error.filename else f"nothing can be printed: {error.strerror}")
+    except (sqlite3.Error, InUseError, UnreadableError) as error:
+        _fail(f"the state {_state_of(common)} cannot be used: {error}")
     except NodeError as error:
-        _complain(f"the node at {common.node} did not do its part: {error}")
-        code = Exit.NODE
+        code = _blame_node(common, str(error))
     except KeyboardInterrupt:
         code = interrupted
     sys.exit(code)
@@ -440,9 +469,8 @@ async def _with_client(
     from wakupush.client.storage import SqliteFile
 
     session = _Session(common)
-    path = common.state or Path(f"{common.key}.state")
     async with AsyncExitStack() as exits:
-        file = exits.enter_context(SqliteFile(path))
+        file = exits.enter_context(SqliteFile(_state_of(common)))
         transport = _transport(common)
         try:
             session.client = Client(
@@ -460,9 +488,17 @@ async def _with_client(
             await exits.enter_async_context(session.client)
         code = await work(session)
     if code is Exit.NO_ANSWER and session.unsent is not None:
-        _complain(f"the node at {common.node} did not do its part: {session.unsent}")
-        return Exit.NODE
+        return _blame_node(common, session.unsent)
     return code
+
+
+def _blame_node(common: _Common, error: str) -> Exit:
+    _complain(f"the node at {without_user(common.node)} did not do its part: {error}; see --node")
+    return Exit.NODE
+
+
+def _state_of(common: _Common) -> Path:
+    return common.state or Path(f"{common.key}.state")
 
 
 def _transport(common: _Common) -> RelayTransport | LightTransport:
@@ -523,16 +559,11 @@ def _show(common: _Common, rows: Sequence[Mapping[str, Any]]) -> None:
     if common.as_json:
         typer.echo(json.dumps(rows))
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     # One below the other: keys are long, and nobody is helped by half of one.
     for row in rows:
-        table = Table.grid(padding=(0, 2))
+        width = max(map(len, row))
         for name, value in row.items():
-            table.add_row(name, Text(_text(value)))
-        Console(highlight=False, width=200).print(table)
+            typer.echo(f"{name:<{width}}  {_text(value)}".rstrip())
 
 
 def _text(value: object) -> str:
@@ -542,21 +573,17 @@ def _text(value: object) -> str:
     return "" if value is None else printable(str(value))
 
 
-def _is_http(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
+def _keys(texts: Sequence[str], option: str = "USER") -> tuple[PublicKey, ...]:
+    return tuple(_key(text, option) for text in texts)
 
 
-def _keys(texts: Sequence[str]) -> tuple[PublicKey, ...]:
+def _key(text: str, option: str) -> PublicKey:
     from wakupush.protocol.keys import InvalidKeyError, PublicKey
 
     try:
-        return tuple(PublicKey.from_hex(text) for text in texts)
+        return PublicKey.from_hex(text)
     except InvalidKeyError as error:
-        _fail(f"{error}")
+        _fail(f"{option} {_text(text[:8])}…: {error}")
 
 
 def _complain(text: str) -> None:

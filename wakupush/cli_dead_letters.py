@@ -82,6 +82,8 @@ def list_(
                 _print(_table(page))
         if not as_json and shown == limit:
             typer.echo(f"{shown} shown; --limit shows more")
+        if not shown:
+            _end(0, "shown")
     sys.exit(0 if shown else NOTHING)
 
 
@@ -169,7 +171,7 @@ def _database() -> Iterator[tuple[Settings, Connection]]:
     import psycopg
 
     from wakupush.settings import SettingsError, load_settings
-    from wakupush.state.pool import check_dsn, timeouts
+    from wakupush.state.pool import check_dsn, reason, timeouts
 
     try:
         settings = load_settings()
@@ -183,7 +185,7 @@ def _database() -> Iterator[tuple[Settings, Connection]]:
     except psycopg.errors.UndefinedTable:
         fail("the database has no schema yet, or an old one: run `wakupush migrate`")
     except psycopg.OperationalError as error:
-        fail(f"the database at WAKUPUSH_POSTGRES__DSN does not answer ({type(error).__name__}); see `wakupush doctor`")
+        fail(f"the database at WAKUPUSH_POSTGRES__DSN does not answer: {reason(error)}")
     except psycopg.Error as error:
         fail(f"the database at WAKUPUSH_POSTGRES__DSN answers with {type(error).__name__}; see `wakupush doctor`")
 
@@ -230,7 +232,9 @@ def _age(text: str, option: str) -> timedelta:
 
 def _chosen(connection: Connection, selection: Selection, keys: list[str] | None, *, every: bool) -> Selection:
     """Return what is to be changed: keys, or what the options select, but never everything by mistake."""
-    if bool(keys) == every:
+    if keys and every:
+        fail("name the keys of dead letters or --all, not both")
+    if not keys and not every:
         fail("name the keys of dead letters, or --all for all that the other options leave")
     return replace(selection, keys=_find(connection, keys)) if keys else selection
 

@@ -44,8 +44,9 @@ def export() -> None:
 
     It may be killed at any time: the next run goes on where the last commit ended.
     """
-    from pipeline import export as exporting
-    from pipeline.session import spark_session
+    with _extra():
+        from pipeline import export as exporting
+        from pipeline.session import spark_session
 
     with _settings() as settings, spark_session(settings.pipeline, postgres=True) as spark, _bar("events") as progress:
         done = exporting.run(spark, settings, progress)
@@ -63,11 +64,12 @@ def report(
     last: LastDay = None,
 ) -> None:
     """Write the tables and the page of some days, the last four weeks unless told otherwise."""
-    from pipeline import report as reporting
-    from pipeline.session import spark_session
+    with _extra():
+        from pipeline import report as reporting
+        from pipeline.session import spark_session
 
     days = _days(first, last, 28)
-    with _settings() as settings, spark_session(settings.pipeline) as spark, _bar("tables") as progress:
+    with _settings(days) as settings, spark_session(settings.pipeline) as spark, _bar("tables") as progress:
         written = reporting.run(spark, settings, *days, progress)
     _warn_of_damaged([f"{file.path} ({file.rows} events)" for file in written.damaged])
     typer.echo(f"{written.events} events of {written.first} to {written.last}: {written.page}")
@@ -87,16 +89,18 @@ def capacity(
     ] = None,
 ) -> None:
     """Say how many replicas each pool needs, check it on the later half of the days, print values for the chart."""
-    from pipeline import capacity as planning
-    from pipeline.session import spark_session
+    with _extra():
+        from pipeline import capacity as planning
+        from pipeline.session import spark_session
 
     days = _days(first, last, 28)
-    with _settings() as settings, spark_session(settings.pipeline) as spark, _bar("queues") as progress:
+    costs = _costs(cost or [])
+    with _settings(days) as settings, spark_session(settings.pipeline) as spark, _bar("queues") as progress:
         question = planning.Question(
             wait=wait,
             users=users,
             gorush=gorush / 1000,
-            costs=planning.costs(cost or []),
+            costs=costs,
             connections=settings.gorush.concurrency,
             notifications=settings.gorush.batch_size,
         )
@@ -116,19 +120,20 @@ def fetch_archive(
     It may be killed at any time: the next run fetches the hours that are missing. Exits with 1 if some could not be
     fetched.
     """
-    try:
+    with _extra():
         from pipeline import fetch
-    except ModuleNotFoundError:
-        fail("pyarrow is not installed: install wakupush[pipeline]")
-    with _settings() as settings, _bar("hours") as progress:
+    with _settings() as settings, _bar("hours of a shard") as progress:
         done = fetch.run(settings, _since(since), progress)
     typer.echo(
-        f"{done.messages} messages of {done.hours - done.failed} hours fetched; {done.kept} were complete already"
+        f"{done.messages} messages of {done.hours - done.failed} hours of a shard fetched;"
+        f" {done.kept} were complete already"
     )
     if done.malformed:
         typer.echo(f"{done.malformed} messages could not be read", err=True)
     if done.failed:
-        typer.echo(f"{done.failed} hours could not be fetched; run it again. The first: {done.error}", err=True)
+        typer.echo(
+            f"{done.failed} hours of a shard could not be fetched; run it again. The first: {done.error}", err=True
+        )
         raise typer.Exit(1)
 
 
@@ -141,8 +146,9 @@ def rebuild(
 
     What the database has that is newer stays. It may be killed at any time, and run again.
     """
-    from pipeline import rebuild as rebuilding
-    from pipeline.session import spark_session, telling_tasks
+    with _extra():
+        from pipeline import rebuild as rebuilding
+        from pipeline.session import spark_session, telling_tasks
 
     with (
         _settings() as settings,
@@ -166,8 +172,9 @@ def warm_topics() -> None:
 
     It may be killed at any time: the next run goes on.
     """
-    from pipeline import warm
-    from pipeline.session import spark_session
+    with _extra():
+        from pipeline import warm
+        from pipeline.session import spark_session
 
     with _settings() as settings, spark_session(settings.pipeline) as spark, _bar("keys") as progress:
         stored = warm.run(spark, settings, progress)
@@ -183,9 +190,10 @@ def synthesize(
     into: Annotated[Target, typer.Option(help="Where they go; never where real ones are.")] = Target.LAKE,
 ) -> None:
     """Make up events of a server: daily and weekly load, group chats, outages, dead tokens."""
-    from pipeline import made_up
-    from pipeline.session import spark_session, telling_tasks
-    from pipeline.synthesize import Plan
+    with _extra():
+        from pipeline import made_up
+        from pipeline.session import spark_session, telling_tasks
+        from pipeline.synthesize import Plan
 
     begin = _day(first) or datetime.now(UTC).date() - timedelta(days=days)
     plan = Plan(seed=seed, messages=messages, first_day=begin, days=days)
@@ -201,13 +209,27 @@ def synthesize(
 
 
 @contextmanager
-def _settings() -> Iterator[Settings]:
-    """Read the settings, and end in words where a job cannot run."""
+def _extra() -> Iterator[None]:
+    """End in words where a package is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        fail(f"{(error.name or '').partition('.')[0]} is not installed: install wakupush[pipeline]")
+
+
+@contextmanager
+def _settings(days: tuple[date, date] | None = None) -> Iterator[Settings]:
+    """Read the settings, and end in words where a job cannot run: without events of these days, if any are given."""
     from pipeline.errors import PipelineError
     from wakupush.settings import SettingsError, load_settings
 
     try:
-        yield load_settings()
+        settings = load_settings()
+        if days:
+            from pipeline.lake import Lake
+
+            Lake(settings.pipeline.lake.resolve()).need(*days)  # before Java starts
+        yield settings
     except (SettingsError, PipelineError) as error:
         fail(str(error))
 
@@ -242,6 +264,16 @@ def _days(first: str | None, last: str | None, most: int) -> tuple[date, date]:
     if begin > end:
         fail("--from is after --to")
     return begin, end
+
+
+def _costs(given: list[str]) -> dict[str, float]:
+    from pipeline.capacity import costs
+    from pipeline.errors import PipelineError
+
+    try:
+        return costs(given)
+    except PipelineError as error:
+        fail(str(error))
 
 
 def _since(text: str) -> float:

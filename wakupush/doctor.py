@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 
 import httpx2
 import psycopg
-from redis import RedisError, ResponseError
+from redis import AuthenticationError, ConnectionError, RedisError, ResponseError, TimeoutError  # noqa: A004 - Redis' own
 
 from ingest.reconcile import stores_of
+from ingest.routing import Routes
 from wakupush.connections import open_redis
 from wakupush.server.identity import NoIdentityError, is_published, load_identity
 from wakupush.settings import SettingsError
 from wakupush.state.migrations import runner
-from wakupush.state.pool import check_dsn
+from wakupush.state.pool import check_dsn, reason
 from wakupush.waku.errors import NodeError
 from wakupush.waku.node import WakuNode
 from wakupush.waku.store import Store
@@ -70,11 +71,19 @@ def _identity(settings: Settings) -> Iterator[Finding]:
     try:
         identity = load_identity(settings)
     except NoIdentityError as error:
-        yield Finding(Level.WARNING, part, f"{error}; workers do not start without it")
+        is_set = settings.identity_key is not None or settings.identity_key_file is not None
+        level = Level.FAULT if is_set else Level.WARNING
+        yield Finding(level, part, f"{error}; workers do not start without it")
         identity = None
     if settings.public_key is None:
         yield Finding(Level.WARNING, part, "WAKUPUSH_PUBLIC_KEY is missing: ingest does not start without it")
-    elif identity is not None and not is_published(identity, settings):
+        return
+    try:
+        Routes.load(settings)
+    except SettingsError as error:
+        yield Finding(Level.FAULT, part, f"{error}; ingest does not start")
+        return
+    if identity is not None and not is_published(identity, settings):
         yield Finding(Level.FAULT, part, "WAKUPUSH_PUBLIC_KEY is not that of the private key: ingest listens elsewhere")
     elif identity is not None:
         yield Finding(Level.OK, part, f"the public key is {identity.public_key}")
@@ -104,13 +113,8 @@ def _node(settings: Settings) -> Iterator[Finding]:
 
 def _store(settings: Settings) -> Iterator[Finding]:
     part = "Store"
-    try:
-        stores = stores_of(settings)
-    except SettingsError as error:
-        yield Finding(Level.FAULT, part, str(error))
-        return
     at = int(time.time()) * 10**9
-    for name, url in stores.items():
+    for name, url in stores_of(settings).items():
         try:
             with Store(url, timeout=PATIENCE) as store:
                 list(store.walk(Query(pubsub_topic=settings.waku.shards[0], start=at, end=at), with_messages=False))
@@ -162,6 +166,12 @@ def _gorush(settings: Settings) -> Iterator[Finding]:
         yield Finding(Level.OK, part, "sync mode, local queue, no retries of its own")
 
 
+#: What to do about what redis-py raises.
+_REDIS_ADVICE: dict[type[RedisError], str] = {
+    AuthenticationError: "it does not take this user and password, or wants some",
+    TimeoutError: "it is silent; see host and port, and that no firewall is between",
+    ConnectionError: "it cannot be connected to; see that it runs, its host and port, and rediss:// where it wants TLS",
+}
 #: What Redis' configuration is asked for.
 _REDIS_TELLS = ("maxmemory-policy", "maxmemory", "appendonly")
 
@@ -176,7 +186,8 @@ def _redis(settings: Settings) -> Iterator[Finding]:
         yield Finding(Level.FAULT, part, str(error))
         return
     except RedisError as error:
-        yield Finding(Level.FAULT, part, f"no Redis answers at WAKUPUSH_REDIS__URL ({type(error).__name__})")
+        advice = next((text for kind, text in _REDIS_ADVICE.items() if isinstance(error, kind)), type(error).__name__)
+        yield Finding(Level.FAULT, part, f"no Redis answers at WAKUPUSH_REDIS__URL: {advice}")
         return
     yield from _keeps_queues(part, config)
     yield _clock(part, seconds + micros / 1e6)
@@ -222,7 +233,8 @@ def _postgres(settings: Settings) -> Iterator[Finding]:
         yield Finding(Level.FAULT, part, str(error))
         return
     except psycopg.Error as error:
-        yield Finding(Level.FAULT, part, f"no database answers at WAKUPUSH_POSTGRES__DSN ({type(error).__name__})")
+        why = reason(error) if isinstance(error, psycopg.OperationalError) else type(error).__name__
+        yield Finding(Level.FAULT, part, f"no database answers at WAKUPUSH_POSTGRES__DSN: {why}")
         return
     except runner.ChangedMigrationError as error:
         yield Finding(Level.FAULT, part, str(error))

@@ -11,6 +11,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import REGISTRY, make_wsgi_app
 
+from wakupush.settings import SettingsError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -33,6 +35,7 @@ class _Silent(WSGIRequestHandler):
 def serve(
     port: int,
     *,
+    setting: str,
     healthy: Callable[[], Checks],
     ready: Callable[[], Checks],
     registry: CollectorRegistry = REGISTRY,
@@ -43,9 +46,13 @@ def serve(
 
     Args:
         port: 0 picks a free one.
+        setting: the variable that it comes from.
         healthy: whether the process works; a process that does not is to be restarted.
         ready: whether it does its job.
         registry: what /metrics shows.
+
+    Raises:
+        SettingsError: the port cannot be listened on.
     """
     metrics: WSGIApplication = make_wsgi_app(registry)
     checks = {"/healthz": healthy, "/readyz": ready}
@@ -61,7 +68,10 @@ def serve(
         start_response(_status(status), [("Content-Type", "application/json")])
         return [body]
 
-    server = make_server("", port, app, server_class=_Server, handler_class=_Silent)
+    try:
+        server = make_server("", port, app, server_class=_Server, handler_class=_Silent)
+    except OSError as error:
+        raise SettingsError(f"{setting} cannot be listened on: {error.strerror}") from None
     Thread(target=server.serve_forever, name="http", daemon=True).start()
     return server.server_port
 

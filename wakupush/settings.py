@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -21,6 +23,9 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from wakupush.protocol.waku_message import PUBSUB_TOPIC
+from wakupush.urls import is_http
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -31,6 +36,9 @@ STORE_SECONDS = 20.0
 
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+Port = Annotated[int, Field(ge=0, le=65_535)]
+#: -1 opens none.
+PortOrNone = Annotated[int, Field(ge=-1, le=65_535)]
 
 
 def _parsed(value: object) -> object:
@@ -46,6 +54,22 @@ def _parsed(value: object) -> object:
 _FROM_JSON = BeforeValidator(_parsed)
 
 
+def _http_url(url: str) -> str:
+    if not is_http(url):
+        raise PydanticCustomError("url", "a URL is expected that begins with http:// or https://")
+    return url
+
+
+def _pubsub_topic(topic: str) -> str:
+    if not PUBSUB_TOPIC.fullmatch(topic):
+        raise PydanticCustomError("shard", "shards are expected such as /waku/2/rs/16/32")
+    return topic
+
+
+HttpUrl = Annotated[str, AfterValidator(_http_url)]
+PubsubTopic = Annotated[str, AfterValidator(_pubsub_topic)]
+
+
 class Group(BaseModel):
     """A nested group of settings; unknown names are refused."""
 
@@ -55,9 +79,9 @@ class Group(BaseModel):
 class WakuSettings(Group):
     """The Waku node."""
 
-    url: str = "http://127.0.0.1:8645"
+    url: HttpUrl = "http://127.0.0.1:8645"
     """URL of the REST API of a nwaku or go-waku relay node."""
-    shards: Annotated[tuple[str, ...], Field(min_length=1), NoDecode, _FROM_JSON] = (
+    shards: Annotated[tuple[PubsubTopic, ...], Field(min_length=1), NoDecode, _FROM_JSON] = (
         "/waku/2/rs/16/32",
         "/waku/2/rs/16/64",
     )
@@ -95,7 +119,7 @@ class PostgresSettings(Group):
 class GorushSettings(Group):
     """gorush, in sync mode with the local queue engine and max_retry 0."""
 
-    url: str = "http://127.0.0.1:8088"
+    url: HttpUrl = "http://127.0.0.1:8088"
     """URL of gorush."""
     dialect: Literal["spec", "status", "both"] = "spec"
     """Keys of the notification's `data`: those of the specification, those that Status clients read, or both."""
@@ -130,14 +154,14 @@ class IngestSettings(Group):
     """Tasks in a queue above which new messages are left to `ingest reconcile`."""
     claim_ttl: Count = 120
     """Seconds for which a claimed message is not enqueued again."""
-    http_port: int = 9100
+    http_port: PortOrNone = 9100
     """Port of /healthz, /readyz and /metrics; 0 picks a free one, -1 opens none."""
 
 
 class ReconcileSettings(Group):
     """`wakupush ingest reconcile`."""
 
-    stores: Annotated[tuple[str, ...], NoDecode, _FROM_JSON] = ()
+    stores: Annotated[tuple[HttpUrl, ...], NoDecode, _FROM_JSON] = ()
     """URLs of the REST APIs of nodes with a Store, as a JSON list; if empty, `WAKUPUSH_WAKU__URL` alone."""
     pause: Seconds = 30.0
     """Seconds between the end of a walk and the next one of its kind."""
@@ -151,7 +175,7 @@ class ReconcileSettings(Group):
     """Seconds back to which whole shards are walked for queries; nobody waits for the answer to an older one."""
     backlog_age: Seconds = 60.0
     """Age of the oldest queued task in seconds above which no Store is walked: a backlog is not a loss."""
-    http_port: int = 9101
+    http_port: PortOrNone = 9101
     """Port of /healthz, /readyz and /metrics; 0 picks a free one, -1 opens none."""
 
 
@@ -168,7 +192,7 @@ class WorkerSettings(Group):
     """Keys of query topics (12-25 ms each) that one task derives at most; what is left goes to the end of the queue."""
     bytes_per_task: Count = 16_000_000
     """Bytes of answers to queries and of segments that one task loads; above it its messages are handled one by one."""
-    http_port: int = -1
+    http_port: PortOrNone = -1
     """Port of /healthz, /readyz and /metrics of a worker or beat; 0 picks a free one, -1 opens none."""
 
 
@@ -182,7 +206,7 @@ class TracingSettings(Group):
 class ExporterSettings(Group):
     """`wakupush exporter`."""
 
-    http_port: Annotated[int, Field(ge=0)] = 9103
+    http_port: Port = 9103
     """Port of /healthz, /readyz and /metrics; 0 picks a free one."""
 
 
@@ -236,7 +260,7 @@ class TokenSettings(Group):
 class FeedbackSettings(Group):
     """`wakupush feedback`."""
 
-    http_port: Annotated[int, Field(ge=0)] = 9102
+    http_port: Port = 9102
     """Port of gorush's feedback webhook, /healthz, /readyz and /metrics; 0 picks a free one."""
 
 
@@ -270,7 +294,7 @@ class LimitSettings(Group):
     segment_bytes_kept: Count = 256_000_000
     """Bytes of these segments."""
     first_registrations_per_minute: Count = 100_000
-    """Registrations of unknown installations a minute, all workers together."""
+    """Registrations of unknown installations a minute, all workers together; set it to some times what you expect."""
     repeats_per_minute: Count = 3
     """Answers to repeats of the same message a minute."""
     pushes_per_device_per_minute: Annotated[int, Field(ge=0)] = 0
@@ -384,7 +408,10 @@ class Settings(BaseSettings):
         needed = self.gorush.timeout + self.gorush.connect_timeout + STORE_SECONDS
         if self.delivery.lease < needed:
             raise PydanticCustomError(
-                "lease", "WAKUPUSH_DELIVERY__LEASE must be at least {needed} s, or pushes double", {"needed": needed}
+                "lease",
+                "WAKUPUSH_DELIVERY__LEASE must be at least {needed} s, or pushes double: WAKUPUSH_GORUSH__TIMEOUT,"
+                " WAKUPUSH_GORUSH__CONNECT_TIMEOUT and {store} s",
+                {"needed": needed, "store": STORE_SECONDS},
             )
         return self
 
@@ -394,7 +421,8 @@ class Settings(BaseSettings):
         if self.retention.ledger < needed:
             raise PydanticCustomError(
                 "ledger",
-                "WAKUPUSH_RETENTION__LEDGER must be at least {needed} s, or what reconcile finds is handled again",
+                "WAKUPUSH_RETENTION__LEDGER must be at least {needed} s, or what reconcile finds is handled again:"
+                " WAKUPUSH_RECONCILE__WINDOW and WAKUPUSH_RECONCILE__OVERLAP",
                 {"needed": needed},
             )
         return self
@@ -413,7 +441,7 @@ def load_settings() -> Settings:
     ours = [name for name in sorted(os.environ) if name.upper().startswith("WAKUPUSH_")]
     unknown = [name for name in ours if not _is_known(name.upper())]
     if unknown:
-        raise SettingsError("unknown settings: " + ", ".join(unknown))
+        raise SettingsError("unknown settings: " + ", ".join(map(_meant, unknown)))
     try:
         return Settings()
     except ValidationError as error:
@@ -422,8 +450,14 @@ def load_settings() -> Settings:
 
 def _problem(error: ErrorDetails) -> str:
     """Return what pydantic says; an error of several settings names them itself."""
-    variable = "__".join(str(part).upper() for part in error["loc"])
+    variable = "__".join(part.upper() for part in error["loc"] if isinstance(part, str))
     return f"WAKUPUSH_{variable}: {error['msg']}" if variable else error["msg"]
+
+
+def _meant(unknown: str) -> str:
+    """Return the name of an unknown variable, and of the one that was meant, if any is like it."""
+    like = difflib.get_close_matches(unknown.upper(), variables(), 1, 0.9)
+    return f"{unknown} (did you mean {like[0]}?)" if like else unknown
 
 
 def variables() -> Iterator[str]:

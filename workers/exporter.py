@@ -110,7 +110,13 @@ def run(settings: Settings) -> None:
     registry = CollectorRegistry()
     registry.register(collector)
     stop = stop_on_signals()
-    port = http.serve(settings.exporter.http_port, healthy=dict, ready=collector.check, registry=registry)
+    port = http.serve(
+        settings.exporter.http_port,
+        setting="WAKUPUSH_EXPORTER__HTTP_PORT",
+        healthy=dict,
+        ready=collector.check,
+        registry=registry,
+    )
     log.info("started", http_port=port)
     stop.wait()
     log.info("stopped")

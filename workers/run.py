@@ -47,7 +47,11 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
         registry = CollectorRegistry()
         multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # prometheus_client has no types there
         port = http.serve(
-            settings.worker.http_port, healthy=Noting.pulse.healthy, ready=Noting.pulse.ready, registry=registry
+            settings.worker.http_port,
+            setting="WAKUPUSH_WORKER__HTTP_PORT",
+            healthy=Noting.pulse.healthy,
+            ready=Noting.pulse.ready,
+            registry=registry,
         )
         log.info("metrics_served", http_port=port)
     metrics.PROCESSES.labels(queue.name).set(concurrency)
@@ -75,7 +79,12 @@ def beat(settings: Settings) -> None:
     stop = stop_on_signals()
     turns = Turns()
     if settings.worker.http_port >= 0:
-        port = http.serve(settings.worker.http_port, healthy=turns.healthy, ready=turns.ready)
+        port = http.serve(
+            settings.worker.http_port,
+            setting="WAKUPUSH_WORKER__HTTP_PORT",
+            healthy=turns.healthy,
+            ready=turns.ready,
+        )
         log.info("metrics_served", http_port=port)
     log.info("started")
     schedule.run(resources, stop, turns)

@@ -1,7 +1,8 @@
 """Where wakupush answers otherwise than the recorded reference, on purpose: the table of docs/conformance.md as data.
 
 A deviation holds by the name of a step and the type of message that the step sends, whatever set of vectors it is in;
-two hold by what the recording shows: types of notification that the enum lacks, and a gorush that fails.
+two hold by what the recording shows: types of notification that the enum lacks, and a gorush that fails. Two hold in
+every step, whatever else differs there.
 """
 
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ REGISTRATION, REQUEST = "PUSH_NOTIFICATION_REGISTRATION", "PUSH_NOTIFICATION_REQ
 class Deviation:
     """What differs in the outcome of a step; what is not said is as recorded, or as the specification has it."""
 
+    #: None for one of `EVERYWHERE`.
     steps: tuple[str, ...]
     #: What the step sends.
     sends: str
@@ -44,6 +46,23 @@ GORUSH_FAILS = Deviation(
     answers="recorded_or_success",
     pushes="recorded_or_asked_for",
 )
+
+NONE_TO_DISABLED = Deviation(
+    steps=(),
+    sends=REQUEST,
+    ours="nothing sent to a device that registered with `enabled` false",
+    why="so the field is described; the reference ignores it",
+    pushes="without_disabled",
+)
+NO_TOPIC_FOR_FIREBASE = Deviation(
+    steps=(),
+    sends=REQUEST,
+    ours="no topic for Firebase, even if the device registered with one",
+    why="gorush would broadcast the notification to it",
+    pushes="without_topic_for_firebase",
+)
+#: Hold for the notifications of every step.
+EVERYWHERE = (NONE_TO_DISABLED, NO_TOPIC_FOR_FIREBASE)
 
 DEVIATIONS = (
     UNKNOWN_TYPE,
@@ -100,6 +119,8 @@ DEVIATIONS = (
         answers="success",
         rows="as_sent",
     ),
+    NONE_TO_DISABLED,
+    NO_TOPIC_FOR_FIREBASE,
 )
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from deviations import REGISTRATION, REQUEST, deviation_of, gorush_trouble, is_unknown_type, items, type_of
+from deviations import EVERYWHERE, REGISTRATION, REQUEST, deviation_of, gorush_trouble, is_unknown_type, items, type_of
 from google.protobuf import text_format
 
 from wakupush.gorush.notification import ADDED_KEYS
@@ -124,7 +124,9 @@ class Scenario:
             answers = ANSWERS[deviation.answers](self, step, answers)
             pushes = PUSHES[deviation.pushes](self, step, pushes)
             changes = ROWS[deviation.rows](self, step, changes)
-        ours = self._everywhere(pushes)
+        ours = pushes
+        for everywhere in EVERYWHERE:
+            ours = PUSHES[everywhere.pushes](self, step, ours)
         if ours != pushes:
             verdict, pushes = (verdict if verdict == BY_SPECIFICATION else BY_DEVIATION), ours
         changes = changes | self._enter_registrations(step, answers)
@@ -160,15 +162,6 @@ class Scenario:
                 )
         server = self.server.uncompressed.hex()
         return to(signer(sent), Answer(kind, message.SerializeToString(), server, server, "", ""))
-
-    def _everywhere(self, pushes: list[dict]) -> list[dict]:
-        """Return notifications as we send them in any step: none to a disabled device, to Firebase without a topic."""
-        disabled = {fields["device_token"] for fields in self.devices.values() if not fields["enabled"]}
-        return [
-            push | {"topic": ""} if push["platform"] == FIREBASE and push.get("topic") else push
-            for push in pushes
-            if not disabled.intersection(push["tokens"])
-        ]
 
     def push(self, item: dict, text: str) -> dict:
         """Return the notification that an item of a request makes."""
@@ -240,6 +233,15 @@ def _distinct(_: Scenario, __: dict, pushes: list[dict]) -> list[dict]:
     return [push for index, push in enumerate(pushes) if push not in pushes[:index]]
 
 
+def _without_disabled(scenario: Scenario, _: dict, pushes: list[dict]) -> list[dict]:
+    disabled = {fields["device_token"] for fields in scenario.devices.values() if not fields["enabled"]}
+    return [push for push in pushes if not disabled.intersection(push["tokens"])]
+
+
+def _without_topic_for_firebase(_: Scenario, __: dict, pushes: list[dict]) -> list[dict]:
+    return [push | {"topic": ""} if push["platform"] == FIREBASE and push.get("topic") else push for push in pushes]
+
+
 def _recorded_or_asked_for(scenario: Scenario, step: dict, pushes: list[dict]) -> list[dict]:
     return pushes or [scenario.push(item, TEXTS[item["type"]]) for sent in told(step) for item in items(sent)]
 
@@ -271,6 +273,8 @@ ANSWERS = {
 PUSHES = {
     "": _as_it_is,
     "distinct": _distinct,
+    "without_disabled": _without_disabled,
+    "without_topic_for_firebase": _without_topic_for_firebase,
     "without_unknown_types": _without_unknown_types,
     "recorded_or_asked_for": _recorded_or_asked_for,
 }

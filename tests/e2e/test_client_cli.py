@@ -78,12 +78,11 @@ def test_everything_in_turn(stack, person, observer):
     pushes = []
     wait_until(lambda: pushes.extend(observer.pushes()) or pushes, timeout=10, what="the push")
     assert pushes[0].notification["tokens"] == ["alice-phone"]
-    # Not everybody was notified.
+    # The same message again is the same notification. Not everybody was notified.
     nobody = str(PrivateKey.generate().public_key)
-    assert [each["user"] for each in bob.run("send", alice.public_key, nobody, "--chat", "c", code=1)] == [sent["user"]]
+    [again] = bob.run("send", alice.public_key, nobody, "--chat", "c", "--message-id", "ab" * 32, code=1)
+    assert again == sent
     assert nobody in bob.complaint
-    # The same message again is the same notification.
-    bob.run("send", alice.public_key, "--chat", "c", "--message-id", "ab" * 32)
     assert alice.run("unregister") == [{**registered, "status": "unregistered", "version": 2}]
     assert bob.run("query", alice.public_key, code=3) == []
     assert bob.run("send", alice.public_key, "--chat", "c", code=1)[0]["result"] == "not_registered"
@@ -112,6 +111,9 @@ def test_advertised_discovered_and_listened_to(stack, person):
 def test_exit_codes(stack, person):
     alice = person("alice")
     assert alice.run("send", alice.public_key, "--chat", "c", code=1) == []  # nobody knows her
+    # Whoever says it again wants it asked again, and it is the node.
+    assert alice.run("send", alice.public_key, "--chat", "c", code=4, node="http://127.0.0.1:1") == []
+    assert "did not do its part" in alice.complaint
     assert alice.run("query", "0x1234", code=2) == []
     assert "a public key has" in alice.complaint
     assert alice.run("keygen", str(alice.directory / "alice.key"), code=2, keyless=True) == []
@@ -120,6 +122,11 @@ def test_exit_codes(stack, person):
     silent = str(PrivateKey.generate().public_key)
     [asked] = alice.run("register", "--server", silent, "--device-token", "t", "--wait", "3", code=3)
     assert asked["status"] == "asked"
+    # A server that was a mistake, and never answers, spoils nothing with the right one.
+    bob = person("bob")
+    bob.run("register", "--server", silent, "--device-token", "t", "--wait", "3", code=3)
+    assert {each["status"] for each in bob.register(stack)} == {"asked", "registered"}
+    assert f"{silent} has not said yet" in bob.complaint
     assert alice.run("query", alice.public_key, code=4, node="http://127.0.0.1:1") == []
     # To register goes on in the background: that it is the node is said all the same.
     [due] = alice.run("register", "--server", silent, "--device-token", "new", code=4, node="http://127.0.0.1:1")
@@ -130,10 +137,12 @@ def test_exit_codes(stack, person):
     assert alice.run("send", alice.public_key, "--chat", "c", "--message-id", "ab", code=2) == []
     assert alice.run("--anonymous", "whoami", code=2) == []
     assert "without anonymous mode" in alice.complaint
-    refused = alice.register(stack, "--platform", "apn", "--apn-topic", "im status", code=1)
+    # The silent one is waited for each time.
+    unfit = ("--platform", "apn", "--apn-topic", "im status", "--wait", "5")
+    refused = alice.register(stack, *unfit, code=1)
     assert {each["error"] for each in refused} == {None, "MALFORMED_MESSAGE"}
     # Said again, it is asked again.
-    again = alice.register(stack, "--platform", "apn", "--apn-topic", "im status", code=1)
+    again = alice.register(stack, *unfit, code=1)
     assert sum(each["version"] for each in again) == sum(each["version"] for each in refused) + 1
     (alice.directory / "alice.key.state").write_bytes(b"no database")
     assert alice.run("status", code=2) == []
@@ -166,6 +175,14 @@ def test_a_listener_to_whom_nobody_listens_ends(stack, person):
         wait_until(lambda: alice.run("advertise") and process.poll() is not None, timeout=SECONDS, what="the end")
         assert process.returncode == 1
         assert process.stderr.read() == ""
+
+
+def test_a_long_text_is_sent(stack, person):
+    alice, bob = person("alice"), person("bob")
+    alice.register(stack)
+    for length, code in ((50_000, 0), (100_000, 0)):
+        [sent] = bob.run("send", alice.public_key, "--chat", "c", "--text", "x" * length, code=code)
+        assert sent["result"] == "accepted"
 
 
 def test_no_token_is_printed(stack, person):

@@ -37,6 +37,7 @@ def test_the_demo_shows_the_main_job_and_leaves_nothing_behind():
     assert "eleven processes" in README.read_text()
     assert "all 11 processes have ended" in README.read_text()
     assert len(pids(result.stdout)) == 11
+    assert re.search("public key is 0x04[0-9a-f]{128}$", result.stdout, re.MULTILINE)  # nothing was folded
     assert not any(map(is_alive, pids(result.stdout)))
 
 

@@ -8,7 +8,9 @@ import sys
 from contextlib import contextmanager
 
 import httpx2
+import psycopg
 import pytest
+from redis import Redis
 
 from wakupush.devnet import messages
 from wakupush.devnet.conversation import open_reply
@@ -47,6 +49,9 @@ def test_it_says_when_it_is_ready_and_ends_on_ctrl_c(tmp_path):
         assert shown["public key"] == str(key.public_key)
         assert httpx2.get(f"{shown['Waku node']}/health").status_code == 200
         assert httpx2.get(shown["ingest"].split()[0]).status_code == 200
+        assert Redis.from_url(shown["Redis"]).ping()
+        with psycopg.connect(shown["Postgres"]) as connection:
+            assert connection.execute("SELECT count(*) FROM deliveries").fetchone() == (0,)
         node = shown["Waku node"]
     assert process.returncode == 0
     with pytest.raises(httpx2.ConnectError):

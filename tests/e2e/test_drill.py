@@ -44,13 +44,14 @@ def commands():
     return [line.removeprefix("$ ") for line in block.splitlines()]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def postgres():
     with temporary_postgres() as server:
         yield server
 
 
-@pytest.fixture
+# Started after Postgres, and so stopped before it: without it every process would be waited for.
+@pytest.fixture(scope="module")
 def stack(postgres, start_stack):
     with psycopg.connect(postgres.dsn, autocommit=True) as admin:
         admin.execute("CREATE DATABASE wakupush")

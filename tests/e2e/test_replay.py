@@ -265,12 +265,20 @@ def test_files_that_are_none(tmp_path, node_url):
     assert (folder.returncode, folder.stderr) == (2, f"wakupush: {tmp_path} is not a file\n")
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "nonsense", "http://127.0.0.1:x", "http://127.0.0.1:1/\u00e9"])
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://user:planted@127.0.0.1:1", "http://127.0.0.1:1/\u00e9"])
 def test_no_node(url, tmp_path):
     result = replay(written(tmp_path, line(b"x")), url)
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"wakupush: no Waku node answers at {url}: ")
+    assert result.stderr.startswith(f"wakupush: no Waku node answers at {url.replace('user:planted@', '')}: ")
     assert "Traceback" not in result.stderr
+    assert "planted" not in result.stderr
+
+
+@pytest.mark.parametrize("url", ["nonsense", "http://127.0.0.1:x"])
+def test_no_url(url, tmp_path):
+    result = replay(written(tmp_path, line(b"x")), url)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("wakupush: --waku-url is the URL of a REST API")
 
 
 def test_into_a_node_with_go_wakus_manners(tmp_path):

@@ -119,7 +119,8 @@ def test_a_table_for_people_breaks_no_key(run, listed):
 
 def test_nothing_matches(run):
     for command in (["list"], ["show", "ab"], ["retry", "ab"], ["drop", "--all"], ["retry", "--all"]):
-        assert run(*command, expect=NOTHING).stdout == ""
+        result = run(*command, expect=NOTHING)
+        assert (result.stdout, result.stderr) == ("", "no dead letter matched\n")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,7 @@ def test_nothing_matches(run):
         (["show", "xyz"], "64 hex digits"),
         (["retry"], "--all"),
         (["drop"], "--all"),
-        (["retry", "ab", "--all"], "--all"),
+        (["retry", "ab", "--all"], "not both"),
         (["retry", "ab" * 33], "64 hex digits"),
     ],
 )
@@ -154,6 +155,7 @@ def test_no_database(run, monkeypatch):
     monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", "postgresql://user:geheim@127.0.0.1:1/x")
     error = run("list", expect=USAGE).stderr
     assert "WAKUPUSH_POSTGRES__DSN" in error
+    assert "Connection refused" in error
     assert "geheim" not in error
 
 

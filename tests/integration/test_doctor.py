@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from psycopg.conninfo import make_conninfo
 from redis import Redis
 from typer.testing import CliRunner
 
@@ -62,9 +63,17 @@ NOWHERE = "http://127.0.0.1:1"
     [
         ({"WAKUPUSH_WAKU__URL": NOWHERE}, "no Waku node answers"),
         ({"WAKUPUSH_GORUSH__URL": NOWHERE}, "no gorush answers"),
-        ({"WAKUPUSH_REDIS__URL": "redis://127.0.0.1:1"}, "no Redis answers"),
+        (
+            {"WAKUPUSH_REDIS__URL": "redis://:planted@127.0.0.1:1"},
+            "no Redis answers at WAKUPUSH_REDIS__URL: it cannot be",
+        ),
         ({"WAKUPUSH_REDIS__URL": "redis://:planted/secret@x"}, "is no URL of a Redis database"),
-        ({"WAKUPUSH_POSTGRES__DSN": "postgresql://127.0.0.1:1/x"}, "no database answers"),
+        ({"WAKUPUSH_POSTGRES__DSN": "postgresql://u:planted@127.0.0.1:1/x"}, "port 1 failed: Connection refused"),
+        ({"WAKUPUSH_POSTGRES__DSN": "postgresql://u:1/planted@127.0.0.1:1/x"}, "in a password @ is written %40"),
+        ({"WAKUPUSH_POSTGRES__DSN": "postgresql://u:1@planted@127.0.0.1:1/x"}, "in a password @ is written %40"),
+        ({"WAKUPUSH_POSTGRES__DSN": "postgresql://u:planted/1@127.0.0.1:1/x"}, "in a password @ is written %40"),
+        ({"WAKUPUSH_IDENTITY_KEY": "planted"}, "WAKUPUSH_IDENTITY_KEY holds no private key"),
+        ({"WAKUPUSH_PUBLIC_KEY": "planted"}, "WAKUPUSH_PUBLIC_KEY: a key is written in hex digits"),
         ({"WAKUPUSH_POSTGRES__DSN": "postgres:/x:planted@db"}, "is no connection string"),
         ({"WAKUPUSH_PUBLIC_KEY": str(PrivateKey.generate().public_key)}, "is not that of the private key"),
     ],
@@ -76,6 +85,30 @@ def test_each_fault_says_what_to_do_and_no_secret(environment, changes, text):
     assert "planted" not in str(findings)
 
 
+def test_a_key_that_cannot_be_used_is_a_fault_and_none_a_warning(environment):
+    environment.pop("WAKUPUSH_IDENTITY_KEY")
+    code, findings = examine(environment)
+    assert (code, "no private key" in texts(findings, "warning")) == (0, True)
+    code, findings = examine(environment, WAKUPUSH_IDENTITY_KEY_FILE="/nowhere")
+    assert (code, "cannot be read" in texts(findings, "fault")) == (1, True)
+
+
+def test_what_is_wrong_with_postgres_is_said(environment, dsn):
+    for changes, text in (
+        ({"user": "stranger"}, 'role "stranger" does not exist'),
+        ({"dbname": "nothing"}, 'database "nothing" does not exist'),
+    ):
+        code, findings = examine(environment, WAKUPUSH_POSTGRES__DSN=make_conninfo(dsn, password="planted", **changes))
+        assert (code, text in texts(findings, "fault")) == (1, True)
+        assert "planted" not in str(findings)
+
+
+def test_a_public_key_may_be_compressed(environment):
+    key = PrivateKey(bytes.fromhex(environment["WAKUPUSH_IDENTITY_KEY"]))
+    code, findings = examine(environment, WAKUPUSH_PUBLIC_KEY=key.public_key.compressed.hex())
+    assert (code, "the public key is 0x04" in texts(findings, "ok")) == (0, True)
+
+
 def test_a_missing_store_is_a_warning(environment, gorush):
     _, findings = examine(environment, WAKUPUSH_WAKU__URL=gorush)
     assert "will not heal" in texts(findings, "warning")
@@ -85,9 +118,6 @@ def test_each_store_is_looked_at(environment, node):
     _, findings = examine(environment, WAKUPUSH_RECONCILE__STORES=f'["{NOWHERE}", "{node}"]')
     assert "127.0.0.1:1 has no Store that answers" in texts(findings, "warning")
     assert f"{node.removeprefix('http://')} can be walked" in texts(findings, "ok")
-    code, findings = examine(environment, WAKUPUSH_RECONCILE__STORES='["nowhere"]')
-    assert code == 1
-    assert "WAKUPUSH_RECONCILE__STORES" in texts(findings, "fault")
 
 
 def test_a_missing_migration(environment, empty_dsn):

@@ -1,6 +1,7 @@
 """The commands, as an operator calls them; what is missing is told in one line."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -64,9 +65,28 @@ def test_without_java_and_without_pyspark(monkeypatch, tmp_path):
     assert session.missing_parts() == "pyspark is not installed: install wakupush[pipeline]"
 
 
+@pytest.mark.parametrize(
+    "command", ["export", "report", "capacity", "fetch-archive", "rebuild", "warm-topics", "synthesize"]
+)
+def test_a_command_without_the_extra_says_so(command):
+    program = f"""
+import sys
+sys.modules |= dict.fromkeys(["pyspark", "pyspark.sql", "py4j", "pyarrow", "pandas"])
+sys.argv = ["wakupush", "pipeline", {command!r}]
+from wakupush.cli import main
+main()
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert re.fullmatch(r"wakupush: \w+ is not installed: install wakupush\[pipeline\]\n", result.stderr)
+
+
 def test_a_command_without_java_says_so(call, monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    for command in ("export", "report", "capacity", "synthesize"):
+    for command in ("report", "capacity"):  # what is wrong without Java is said before
+        assert "has no event of" in call(command, expect=2)
+    assert "--cost is NAME=MILLISECONDS" in call("capacity", "--cost", "all=1", expect=2)
+    for command in ("export", "synthesize"):
         assert call(command, expect=2).strip() == (
             "wakupush: there is no Java: install Java 17, or name its folder in JAVA_HOME"
         )

@@ -46,6 +46,7 @@ def test_a_cluster_has_the_numbers_of_one_process(
         "WAKUPUSH_PIPELINE__REPORTS": str(tmp_path / "cluster" / "reports"),
         "WAKUPUSH_PIPELINE__PSEUDONYM_DAYS": str(happenings.FOR_EVER),
         "WAKUPUSH_PIPELINE__STEP_ROWS": "500",
+        "WAKUPUSH_PIPELINE__SHUFFLE_PARTITIONS": "2",  # one for each worker
     }
 
     def run(*words):

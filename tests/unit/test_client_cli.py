@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import structlog
@@ -55,7 +58,7 @@ class Enrolled:
         self.registration = replace(State(), enrolments=(enrolment,))
         self._answers = is_settled, is_advertised
 
-    async def settled(self, _seconds):
+    async def settled(self, _seconds, _servers):
         return self._answers[0]
 
     async def advertised(self, _seconds):
@@ -107,3 +110,77 @@ def test_what_may_be_used_no_longer_is_not_shown():
     old = replace(way, learned_at=way.learned_at - KEEP_SECONDS - 1)
     assert len(cli_client._ways([Acquaintance(user=user, ways=(way,))])) == 1
     assert cli_client._ways([Acquaintance(user=user, ways=(old,))]) == []
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli_client.app, arguments)
+
+
+@pytest.fixture
+def key_file(tmp_path):
+    file = tmp_path / "alice.key"
+    assert run("keygen", str(file)).exit_code == 0
+    return str(file)
+
+
+USER = str(PrivateKey.generate().public_key)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--shard", "nonsense", "status"], "--shard is a pubsub topic, for example /waku/2/rs/16/32"),
+        (["--node", "127.0.0.1:8645", "status"], "--node is the URL"),
+        (["query", USER, "0x123456789a"], "USER 0x123456…: a public key has"),
+        (["register", "--server", "0x00zz", "--device-token", "t"], "--server 0x00zz…: a key is written in hex digits"),
+        (
+            ["register", "--server", USER, "--device-token", "t", "--block-user", "x"],
+            "--block-user x…: a key is written in hex digits",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(key_file, arguments, text):
+    result = run("--key", key_file, *arguments)
+    assert (result.exit_code, result.stdout) == (Exit.USAGE, "")
+    assert text in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["query", USER], ["send", USER, "--chat", "c"], ["listen"], ["listen", USER, "--seconds", "1"]]
+)
+def test_a_node_that_is_down_is_said_once_and_no_password(key_file, arguments):
+    result = run("--key", key_file, "--node", "http://user:planted@127.0.0.1:1", *arguments)
+    assert (result.exit_code, result.stdout) == (Exit.NODE, "")
+    assert result.stderr == (
+        "wakupush: the node at http://127.0.0.1:1 did not do its part: it cannot be reached; see --node\n"
+    )
+
+
+def test_nothing_is_said_to_be_nothing(key_file):
+    result = run("--key", key_file, "status")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "wakupush: nothing is registered\n")
+    result = run("--key", key_file, "--node", "http://127.0.0.1:1", "unregister")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "wakupush: nothing was registered\n")
+
+
+def test_no_row_ends_in_blanks(capsys):
+    cli_client._show(common(), [{"a": None, "longer": "x" * 90}, {"a": "y"}])
+    assert capsys.readouterr().out == f"a\nlonger  {'x' * 90}\na  y\n"
+
+
+def test_a_full_disk_is_not_the_state(key_file):
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "wakupush", "client", "--key", key_file, "whoami"]
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert result.returncode == Exit.USAGE
+    assert result.stderr == "wakupush: nothing can be printed: No space left on device\n"
+
+
+def test_a_state_that_cannot_be_used_is_named(key_file, tmp_path):
+    result = run("--key", key_file, "--state", str(tmp_path / "nowhere" / "state"), "whoami")
+    assert result.exit_code == Exit.USAGE
+    assert f"the state cannot be used: [Errno 2] No such file or directory: '{tmp_path}/nowhere/state'" in result.stderr
+    Path(f"{key_file}.state").write_bytes(b"no database")
+    result = run("--key", key_file, "whoami")
+    assert result.exit_code == Exit.USAGE
+    assert f"the state {key_file}.state cannot be used: file is not a database" in result.stderr

@@ -451,3 +451,18 @@ class Machine(RuleBasedStateMachine):
 
 TestMachine = Machine.TestCase
 TestMachine.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+def test_a_server_that_was_a_mistake_keeps_no_other_waiting():
+    wrong, right = Server(), Server()
+    client = registrar()
+    client.enable(PHONE)
+    client.set_servers([wrong.public_key])
+    client.due(0.0)  # which nobody hears
+    client.set_servers([right.public_key])
+    for asking in client.due(0.0):
+        if asking.server == right.public_key:
+            client.answered(asking.server, right.take(asking.sealed), 0.0)
+    assert client.has_settled([right.public_key])
+    assert not client.has_settled([wrong.public_key])
+    assert not client.has_settled()

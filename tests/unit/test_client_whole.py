@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from wakupush.client import client as client_module
 from wakupush.client import enrolling
 from wakupush.client.acquaintances import Acquaintance, Way
 from wakupush.client.advertising import SETTLE_SECONDS, advertisement
@@ -345,6 +346,23 @@ def test_one_client_of_an_account_runs_at_a_time_and_knows_what_the_one_before_k
     assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
 
 
+def test_that_nothing_is_registered_is_not_advertised_while_a_server_is_asked(network, client):
+    async def run():
+        async with client:
+            client.enable_receiving(PHONE, [SERVER])
+            client.advertise()
+            await eventually(lambda: requests(network))
+            assert not await client.advertised(3 * SETTLE_SECONDS)
+            assert len(network.published) == 1
+            client.disable_receiving()
+            await eventually(lambda: len(network.published) == 2)
+            client.advertise()
+            assert await client.advertised(30)
+            assert len(network.published) == 3
+
+    asyncio.run(run())
+
+
 class Full:
     """A storage that keeps nothing while it is full."""
 
@@ -385,5 +403,19 @@ def test_what_changed_is_advertised_before_it_is_said_to_be(network, client):
             assert not await client.advertised(0)
             assert await client.advertised(30)
         assert len(network.published) == 1
+
+    asyncio.run(run())
+
+
+def test_who_was_asked_about_lately_is_asked_about_again_by_force_alone(network, client, monkeypatch):
+    monkeypatch.setattr(client_module, "QUERY_SECONDS", 0.01)
+
+    async def run():
+        client.enable_sending()
+        for force in (False, False, True):
+            recipients, kind = [Recipient(user=STRANGER)], NotificationType.MESSAGE
+            assert await client.notify(recipients, message_id=bytes(32), chat_id="c", kind=kind, force=force) == []
+        asked = [each for each in network.published if each.content_topic == query_topic(STRANGER)]
+        assert len(asked) == 2
 
     asyncio.run(run())

@@ -21,14 +21,6 @@ def test_a_node_is_called_by_its_place_and_never_by_its_password(url, name):
     assert node_name(url) == name
 
 
-@pytest.mark.parametrize("url", ["waku:8645", "http://", "http://x:planted", "ftp://x", ""])
-def test_what_is_no_store_is_said(url):
-    with pytest.raises(SettingsError) as caught:
-        node_name(url)
-    assert "WAKUPUSH_RECONCILE__STORES" in str(caught.value)
-    assert "planted" not in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("timestamp", "seen"),
     [

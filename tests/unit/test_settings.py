@@ -5,14 +5,19 @@ import logging
 import os
 import re
 import socket
+import subprocess
+import sys
+from importlib.metadata import version
 
 import pytest
 import structlog
 from annotated_types import Gt, Le
 from typer.testing import CliRunner
 
+from wakupush import cli
 from wakupush.cli import app
 from wakupush.logging import configure
+from wakupush.protocol.keys import PrivateKey
 from wakupush.settings import Group, Settings, SettingsError, load_settings
 
 
@@ -66,6 +71,11 @@ def test_nested_settings(monkeypatch):
             "999",
             "WAKUPUSH_LIMITS__QUERY_KEYS: Input should be greater than or equal to 1000",
         ),
+        *(
+            (f"WAKUPUSH_{process}__HTTP_PORT", port, f"WAKUPUSH_{process}__HTTP_PORT: Input should be ")
+            for process in ("INGEST", "RECONCILE", "WORKER", "EXPORTER", "FEEDBACK")
+            for port in ("65536", "-2")
+        ),
         ("WAKUPUSH_GORUSH", '{"url": "http://x"}', "unknown settings: WAKUPUSH_GORUSH"),
         ("WAKUPUSH_WORKER_HTTP_PORT", "9", "unknown settings: WAKUPUSH_WORKER_HTTP_PORT"),
         ("wakupush_gorush_url", "http://x", "unknown settings: wakupush_gorush_url"),
@@ -73,6 +83,31 @@ def test_nested_settings(monkeypatch):
         ("WAKUPUSH_WAKU__SHARDS", "[]", "WAKUPUSH_WAKU__SHARDS: Tuple should have at least 1 item"),
         ("WAKUPUSH_RECONCILE__STORES", '"secret-value"', "WAKUPUSH_RECONCILE__STORES: Input should be a valid tuple"),
         ("WAKUPUSH_DELIVERY__LEASE", "1", "WAKUPUSH_DELIVERY__LEASE must be at least 100.0 s"),
+        ("WAKUPUSH_GORUSH__TIMEOUT", "1e9", "or pushes double: WAKUPUSH_GORUSH__TIMEOUT, WAKUPUSH_GORUSH__CONNECT"),
+        ("WAKUPUSH_RECONCILE__WINDOW", "1e9", "handled again: WAKUPUSH_RECONCILE__WINDOW and"),
+        *(
+            (
+                "WAKUPUSH_WAKU__SHARDS",
+                json.dumps([shard]),
+                "WAKUPUSH_WAKU__SHARDS: shards are expected such as",
+            )
+            for shard in (
+                "secret-value",
+                "",
+                "/waku/2/rs/16",
+                "/waku/2/rs/16/32/",
+                "/waku/2/rs/16/x\n",
+                "waku/2/rs/1/1",
+            )
+        ),
+        *(
+            (name, url, f"{name}: a URL is expected that begins with http:// or https://")
+            for name in ("WAKUPUSH_WAKU__URL", "WAKUPUSH_GORUSH__URL")
+            for url in ("localhost:8645", "http://", "http://x:secret-value", "ftp://x", "")
+        ),
+        ("WAKUPUSH_RECONCILE__STORES", '["secret-value"]', "WAKUPUSH_RECONCILE__STORES: a URL is expected that"),
+        ("WAKUPUSH_POSTGRES_DSN", "secret-value", "WAKUPUSH_POSTGRES_DSN (did you mean WAKUPUSH_POSTGRES__DSN?)"),
+        ("WAKUPUSH_SPARK", "secret-value", "unknown settings: WAKUPUSH_SPARK"),
         *(
             (name, "s3a://secret-value/lake", f"{name}: a folder is expected; object stores are not supported (ADR 23)")
             for name in (f"WAKUPUSH_PIPELINE__{folder}" for folder in ("LAKE", "KEYS", "ARCHIVE", "REPORTS"))
@@ -86,6 +121,12 @@ def test_errors_name_the_variable_and_never_its_value(monkeypatch, name, value, 
     assert text in str(error.value)
     assert "secret-value" not in str(error.value)
     assert "WAKUPUSH_:" not in str(error.value)
+
+
+def test_static_and_named_shards_are_taken(monkeypatch):
+    shards = ("/waku/2/rs/16/32", "/waku/2/rs/1/0", "/waku/2/default-waku/proto")
+    monkeypatch.setenv("WAKUPUSH_WAKU__SHARDS", json.dumps(shards))
+    assert load_settings().waku.shards == shards
 
 
 @pytest.mark.parametrize(
@@ -132,6 +173,11 @@ def run(*arguments, **environment):
     return CliRunner().invoke(app, arguments, env=environment)
 
 
+def test_the_version_is_that_of_the_package():
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, f"wakupush {version('wakupush')}\n")
+
+
 def test_keygen_writes_a_key_that_only_its_owner_reads_and_never_over_another(tmp_path):
     file = tmp_path / "identity.key"
     result = run("keygen", str(file))
@@ -154,8 +200,13 @@ def test_keygen_writes_a_key_that_only_its_owner_reads_and_never_over_another(tm
         (["worker", "query"], {"WAKUPUSH_IDENTITY_KEY_FILE": "/nowhere"}, "cannot be read"),
         (
             ["worker", "query"],
-            {"WAKUPUSH_IDENTITY_KEY": "01" * 32, "WAKUPUSH_PUBLIC_KEY": "0x04" + "ab" * 64},
+            {"WAKUPUSH_IDENTITY_KEY": "01" * 32, "WAKUPUSH_PUBLIC_KEY": str(PrivateKey(b"\2" * 32).public_key)},
             "WAKUPUSH_PUBLIC_KEY is not that of the private key",
+        ),
+        (
+            ["worker", "query"],
+            {"WAKUPUSH_IDENTITY_KEY": "01" * 32, "WAKUPUSH_PUBLIC_KEY": "0x04" + "ab" * 64},
+            "WAKUPUSH_PUBLIC_KEY: the public key is no point",
         ),
         (["ingest", "live"], {}, "WAKUPUSH_PUBLIC_KEY is missing"),
         (["ingest", "live"], {"WAKUPUSH_PUBLIC_KEY": "0x04"}, "WAKUPUSH_PUBLIC_KEY: a public key has"),
@@ -218,10 +269,44 @@ def test_the_receiver_of_the_webhook_does_not_start_without_a_secret():
     assert 'core.feedback_header: ["X-Wakupush-Secret: …"]' in result.stderr
 
 
-def test_the_receiver_of_the_webhook_needs_its_port(monkeypatch):
+@pytest.mark.parametrize(
+    ("arguments", "process"),
+    [
+        (["feedback"], "FEEDBACK"),
+        (["ingest", "live"], "INGEST"),
+        (["ingest", "reconcile"], "RECONCILE"),
+        (["beat"], "WORKER"),
+        (["worker", "query"], "WORKER"),
+        (["exporter"], "EXPORTER"),
+    ],
+)
+def test_a_process_ends_without_the_port_of_its_probes(arguments, process):
+    """As a process of its own: none of its threads may keep it."""
+    name, key = f"WAKUPUSH_{process}__HTTP_PORT", PrivateKey(b"\1" * 32)
     with socket.create_server(("", 0)) as taken:
-        monkeypatch.setenv("WAKUPUSH_GORUSH__FEEDBACK_SECRET", "0123456789abcdef")
-        monkeypatch.setenv("WAKUPUSH_FEEDBACK__HTTP_PORT", str(taken.getsockname()[1]))
-        result = CliRunner().invoke(app, ["feedback"])
-    assert result.exit_code == 2
-    assert "WAKUPUSH_FEEDBACK__HTTP_PORT" in result.stderr
+        environment = {
+            "WAKUPUSH_GORUSH__FEEDBACK_SECRET": "0123456789abcdef",
+            "WAKUPUSH_IDENTITY_KEY": key.secret.hex(),
+            "WAKUPUSH_PUBLIC_KEY": str(key.public_key),
+            "WAKUPUSH_WAKU__URL": "http://127.0.0.1:1",
+            "WAKUPUSH_REDIS__URL": "redis://127.0.0.1:1/0",
+            "WAKUPUSH_POSTGRES__DSN": "postgresql://127.0.0.1:1/x",
+            name: str(taken.getsockname()[1]),
+        }
+        command = [sys.executable, "-m", "wakupush", *arguments]
+        result = subprocess.run(
+            command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False
+        )
+    assert (result.returncode, result.stdout) == (2, "")
+    assert f"wakupush: {name} cannot be listened on: Address already in use" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_ctrl_c_before_a_command_has_begun_ends_without_a_traceback(monkeypatch):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "app", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130

@@ -45,12 +45,13 @@ class Asker:
         #: Users who are being asked about, each with the end of it.
         self._asking: dict[PublicKey, asyncio.Event] = {}
 
-    async def query(self, users: Sequence[PublicKey], *, force: bool) -> None:
+    async def query(self, users: Sequence[PublicKey], *, force: bool, seconds: float) -> None:
         """Ask about users, and return when something is known of each, or nobody answers.
 
         Args:
             users: any number.
             force: whether to ask although something is known, or was asked for lately.
+            seconds: to wait for an answer.
 
         Raises:
             NodeError: the node did not take a question.
@@ -59,13 +60,13 @@ class Asker:
         wanted = [each for each in known if force or each.is_to_be_asked(self._context.now())]
         under_way = [self._asking[each.user] for each in wanted if each.user in self._asking]
         groups = group(each for each in wanted if each.user not in self._asking)
-        left = await _all(map(self.ask, groups))
+        left = await _all(self.ask(each, seconds) for each in groups)
         # Who was asked about with others may be known to other servers, which listen elsewhere.
         alone = [user for users, unknown in zip(groups, left, strict=True) if len(users) > 1 for user in unknown]
-        await _all([*(self.ask((user,)) for user in alone), *(ended.wait() for ended in under_way)])
+        await _all([*(self.ask((user,), seconds) for user in alone), *(ended.wait() for ended in under_way)])
 
-    async def ask(self, users: tuple[PublicKey, ...]) -> set[PublicKey]:
-        """Send one query, and return of whom nothing was learned in time.
+    async def ask(self, users: tuple[PublicKey, ...], seconds: float = QUERY_SECONDS) -> set[PublicKey]:
+        """Send one query, and return of whom nothing was learned within so many seconds.
 
         Raises:
             NodeError: the node did not take it.
@@ -89,7 +90,7 @@ class Asker:
                 await exits.enter_async_context(self._context.transport.listening(box.content_topic, receive))
                 await self._context.transport.publish(query.message(key, time.time_ns()))
                 self._note(users)
-                await self._book.changed.wait_until(lambda: not left, QUERY_SECONDS)
+                await self._book.changed.wait_until(lambda: not left, seconds)
             finally:
                 for user in users:
                     self._asking.pop(user, None)

@@ -15,7 +15,7 @@ import structlog
 
 from wakupush.client import receiving
 from wakupush.client.accounts import Account
-from wakupush.client.asking import Asker
+from wakupush.client.asking import QUERY_SECONDS, Asker
 from wakupush.client.book import Book
 from wakupush.client.context import Config, Context
 from wakupush.client.enrolling import Enroller
@@ -31,7 +31,7 @@ from wakupush.tracebacks import places
 from wakupush.waku.errors import NodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from typing import Any
 
     from wakupush.client.acquaintances import Acquaintance
@@ -140,9 +140,14 @@ class Client:
         """How it stands with the servers."""
         return self._enroller.registrar.state
 
-    async def settled(self, seconds: float) -> bool:
-        """Wait until every server has answered for good, and say whether all have within so many seconds."""
-        return await self._enroller.settled(seconds)
+    async def settled(self, seconds: float, servers: Collection[PublicKey] | None = None) -> bool:
+        """Wait until servers have answered for good, and say whether they have within so many seconds.
+
+        Args:
+            seconds: to wait at most.
+            servers: None is all, also those that are still told that nothing is to be registered there any more.
+        """
+        return await self._enroller.settled(seconds, servers)
 
     def try_again(self) -> None:
         """Ask at once the servers that a wait is under way for, or that have refused: the network is back, say."""
@@ -193,7 +198,9 @@ class Client:
                 )
         return self._book.find(user)
 
-    async def query(self, users: Sequence[PublicKey], *, force: bool = False) -> list[Acquaintance]:
+    async def query(
+        self, users: Sequence[PublicKey], *, force: bool = False, seconds: float = QUERY_SECONDS
+    ) -> list[Acquaintance]:
         """Ask servers about users of whom no access token is known, and return what is known then.
 
         What was learned is used for a day. Servers that know nobody do not answer.
@@ -201,13 +208,14 @@ class Client:
         Args:
             users: any number.
             force: whether to ask although something is known, or was asked for lately.
+            seconds: to wait for an answer.
 
         Raises:
             SendingDisabledError: to ask is part of sending.
             NodeError: the node did not take a question.
         """
         self._check_sending()
-        await self._asker.query(users, force=force)
+        await self._asker.query(users, force=force, seconds=seconds)
         return [self._book.find(user) for user in users]
 
     def active(self, user: PublicKey, installation_id: str) -> None:
@@ -226,7 +234,13 @@ class Client:
         self._storage.put(SETTINGS, "", self._settings)
 
     async def notify(
-        self, recipients: Sequence[Recipient], *, message_id: bytes, chat_id: str, kind: NotificationType
+        self,
+        recipients: Sequence[Recipient],
+        *,
+        message_id: bytes,
+        chat_id: str,
+        kind: NotificationType,
+        force: bool = False,
     ) -> list[Target]:
         """Ask for pushes to the devices of users, and return each device with its result, in any order.
 
@@ -239,6 +253,7 @@ class Client:
             message_id: of the message, 32 bytes.
             chat_id: of the chat; it leaves as a hash.
             kind: of notification.
+            force: whether to ask about users of whom nothing can be used although that was done lately.
 
         Raises:
             SendingDisabledError: sending was not switched on.
@@ -254,14 +269,19 @@ class Client:
 
         async def ask_and_send(some: Sequence[Recipient]) -> list[Target]:
             try:
-                await self._asker.query([each.user for each in some], force=False)
+                await self._asker.query([each.user for each in some], force=force, seconds=QUERY_SECONDS)
             except NodeError as error:
                 log.warning("query_not_sent", error=str(error))
                 self._context.tell(Unsent(str(error)))
             return await send(some)
 
         now = self._context.now()
-        unknown = {each.user for each in recipients if self._book.find(each.user).is_to_be_asked(now)}
+
+        def is_unknown(user: PublicKey) -> bool:
+            known = self._book.find(user)
+            return known.is_to_be_asked(now) or (force and not known.usable(now))
+
+        unknown = {each.user for each in recipients if is_unknown(each.user)}
         at_once, later = await asyncio.gather(
             send([each for each in recipients if each.user not in unknown]),
             ask_and_send([each for each in recipients if each.user in unknown]),

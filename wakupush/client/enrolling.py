@@ -24,7 +24,10 @@ from wakupush.protocol.registration import parse_response
 from wakupush.waku.errors import NodeError, NodeRefused
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from wakupush.client.context import Context
+    from wakupush.protocol.keys import PublicKey
     from wakupush.protocol.waku_message import WakuMessage
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
@@ -80,9 +83,9 @@ class Enroller:
         """Wait until everything that changed is advertised, and say whether it is within so many seconds."""
         return await self._changed.wait_until(lambda: self._advertised == self._to_advertise, seconds)
 
-    async def settled(self, seconds: float) -> bool:
-        """Wait until every server has answered, and say whether all have within so many seconds."""
-        return await self._changed.wait_until(lambda: self.registrar.next_at is None, seconds)
+    async def settled(self, seconds: float, servers: Collection[PublicKey] | None) -> bool:
+        """Wait until these servers, or all, have answered, and say whether they have within so many seconds."""
+        return await self._changed.wait_until(lambda: self.registrar.has_settled(servers), seconds)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -141,6 +144,8 @@ class Enroller:
         infos = self._advertiser.due(self.registrar.infos(), self._context.now())
         if infos is None:
             return
+        if not infos and self.registrar.is_registering:
+            return  # nothing would tell that nothing is registered any more; the answer is advertised
         change = self._to_advertise
         message = advertisement(
             self._account.push_key,

@@ -18,7 +18,7 @@ from wakupush.protocol.registration import TokenType, request_id, seal_registrat
 from wakupush.protocol.sealing import seal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from random import Random
 
     from wakupush.protocol.keys import PrivateKey, PublicKey
@@ -227,6 +227,17 @@ class Registrar:
     def next_at(self) -> float | None:
         """When `due` is to be asked again, in seconds since the epoch."""
         return min((each.next_at for each in self.state.enrolments if self._is_pending(each)), default=None)
+
+    @property
+    def is_registering(self) -> bool:
+        """Whether a server is to answer that it has the present registration."""
+        return any(each.wanted and self._is_pending(each) for each in self.state.enrolments)
+
+    def has_settled(self, servers: Collection[PublicKey] | None = None) -> bool:
+        """Say whether these servers, or all, have answered for good."""
+        return not any(
+            self._is_pending(each) for each in self.state.enrolments if servers is None or each.server in servers
+        )
 
     def infos(self) -> list[Info]:
         """Return what is to be advertised: the servers that have the present registration."""

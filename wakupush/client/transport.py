@@ -322,6 +322,7 @@ class Pacer:
     def __init__(self, pause: float, most: int) -> None:
         self._pause = pause
         self._times: deque[float] = deque([-1e9] * most, maxlen=most)
+        self._turn = asyncio.Lock()
 
     def wait(self, now: float) -> float:
         """Return the seconds to wait before the next request, and take it for sent then."""
@@ -330,9 +331,13 @@ class Pacer:
         return at - now
 
     async def send(self, request: Callable[..., Coroutine[Any, Any, None]], *arguments: object) -> None:
-        """Send a request once it is its turn."""
-        await asyncio.sleep(self.wait(time.monotonic()))
-        await request(*arguments)
+        """Send a request once it is its turn. The pause begins at the last one's end: it may have taken its time."""
+        async with self._turn:
+            await asyncio.sleep(self.wait(time.monotonic()))
+            try:
+                await request(*arguments)
+            finally:
+                self._times[-1] = time.monotonic()
 
 
 async def _again(publish: Callable[..., Coroutine[Any, Any, None]], *arguments: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from contextlib import ExitStack, closing
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from wakupush.devnet.conversation import Reply, Step
     from wakupush.protocol.waku_message import WakuMessage
 
+#: Columns of a file or a pipe: nothing is folded.
+WIDE = 200
 #: Seconds to wait for an answer or a push.
 PATIENCE = 10.0
 
@@ -49,7 +52,7 @@ def run(recording: Path | None) -> int:
     Args:
         recording: a recorded conversation to play, see `wakupush.devnet.conversation`; None plays none.
     """
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupt)
     directory = Path(tempfile.mkdtemp(prefix="wakupush-demo-"))

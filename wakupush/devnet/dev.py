@@ -8,11 +8,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from rich.console import Console
 
 from wakupush.devnet.processes import StartFailedError
 from wakupush.devnet.stack import External, Stack
 from wakupush.stopping import stop_on_signals
+from wakupush.urls import without_user
 
 if TYPE_CHECKING:
     from wakupush.protocol.keys import PrivateKey
@@ -60,9 +62,11 @@ def run(external: External, key: PrivateKey | None, settings: Settings) -> int:
 def _show(console: Console, stack: Stack, external: External) -> None:
     facts = {
         "public key": str(stack.key.public_key),
-        "Waku node": stack.node_url,
+        "Waku node": without_user(stack.node_url),
         "shards": " ".join(stack.shards),
-        "gorush": stack.gorush_url,
+        "gorush": without_user(stack.gorush_url),
+        "Postgres": _without_password(stack.postgres_dsn),
+        "Redis": without_user(stack.redis_url),
         "ingest": f"{stack.ingest_url}/readyz /healthz /metrics",
         "logs": str(stack.directory),
     }
@@ -71,3 +75,7 @@ def _show(console: Console, stack: Stack, external: External) -> None:
     for name, value in facts.items():
         console.print(f"{name:<12}{value}", markup=False)
     console.print("ready")
+
+
+def _without_password(dsn: str) -> str:
+    return make_conninfo(**{name: str(value) for name, value in conninfo_to_dict(dsn).items() if name != "password"})

@@ -18,6 +18,7 @@ import httpx2
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from wakupush.urls import is_http, without_user
 from wakupush.waku.codec import decode_message
 from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreadable
 from wakupush.waku.node import WakuNode, publish_with_retry
@@ -186,11 +187,13 @@ def _recorded(file: Path, place: str, value: Any) -> Recorded:
 
 
 def _connect(waku_url: str) -> WakuNode:
+    if not is_http(waku_url):
+        raise ReplayError("--waku-url is the URL of a REST API, for example http://127.0.0.1:8645")
     try:
         node = WakuNode(waku_url, connections=1)
         node.info()
     except (NodeError, httpx2.InvalidURL) as error:
-        raise ReplayError(f"no Waku node answers at {waku_url}: {error}") from error
+        raise ReplayError(f"no Waku node answers at {without_user(waku_url)}: {error}; see --waku-url") from error
     return node
 
 

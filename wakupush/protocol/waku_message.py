@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, field
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+#: Pubsub topics: a static shard (51/WAKU2-RELAY-SHARDING), or a named topic (23/WAKU2-TOPICS).
+PUBSUB_TOPIC = re.compile(r"/waku/2/(rs/\d{1,5}/\d{1,5}|[\w-]+/proto)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,10 +87,17 @@ def load_identity(settings: Settings) -> Identity:
 
 
 def is_published(identity: Identity, settings: Settings) -> bool:
-    """Say whether the public key of the settings, which ingest listens by, is that of the identity, or is not given."""
+    """Say whether the public key of the settings, which ingest listens by, is that of the identity, or is not given.
+
+    Raises:
+        NoIdentityError: it is no public key.
+    """
     if settings.public_key is None:
         return True
-    return settings.public_key.removeprefix("0x").lower() == str(identity.public_key).removeprefix("0x")
+    try:
+        return PublicKey.from_hex(settings.public_key) == identity.public_key
+    except InvalidKeyError as error:
+        raise NoIdentityError(f"WAKUPUSH_PUBLIC_KEY: {error}") from None
 
 
 def _derive(private_key: PrivateKey, name: str) -> bytes:

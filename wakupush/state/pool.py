@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import select
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,10 +35,20 @@ def check_dsn(settings: PostgresSettings) -> str:
     """
     dsn = settings.dsn.get_secret_value()
     try:
-        conninfo_to_dict(dsn)
+        told = {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
     except ProgrammingError:
         raise SettingsError("WAKUPUSH_POSTGRES__DSN is no connection string of libpq") from None
+    # What follows a bare @ or / in a password is taken for a host, a port or a database.
+    if "@" in told.get("host", "")[1:] + told.get("dbname", "") or re.search("[^0-9,]", told.get("port", "")):
+        raise SettingsError(
+            "WAKUPUSH_POSTGRES__DSN is no connection string of libpq: in a password @ is written %40, / is %2F"
+        )
     return dsn
+
+
+def reason(error: OperationalError) -> str:
+    """Return libpq's words on a connection that failed: of a checked string they name all but the password."""
+    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def _check(connection: Connection) -> None:

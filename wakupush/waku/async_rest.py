@@ -59,6 +59,8 @@ class AsyncRest:
                     if len(body) > ANSWER_LIMIT:
                         raise NodeUnreadable("the answer does not end")
                 return answer.status, bytes(body)
+        except aiohttp.ClientConnectorError as error:
+            raise NodeUnreachable("it cannot be reached") from error
         except (aiohttp.ClientError, TimeoutError) as error:
             raise NodeUnreachable(f"{method} {path}: {type(error).__name__}") from error
 

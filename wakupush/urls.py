@@ -1,0 +1,20 @@
+"""URLs of HTTP APIs, as settings and commands take them."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit, urlunsplit
+
+
+def is_http(url: str) -> bool:
+    """Say whether it is a URL of http or https that names a host."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def without_user(url: str) -> str:
+    """Return what may be printed of a URL: without a user and a password."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
