@@ -116,11 +116,14 @@ class Rest:
             RedisError: nobody knows.
         """
         with self._lock:
-            if time.monotonic() - self._looked >= LOOK_SECONDS:
-                oldest = queue_backlog.oldest(self.redis)
+            looks = time.monotonic() - self._looked >= LOOK_SECONDS
+            if looks:
                 self._looked = time.monotonic()
+        if looks:  # without the lock: behind a Redis that hangs walks would wait for each other
+            oldest = queue_backlog.oldest(self.redis)
+            with self._lock:
                 self._note(is_late=oldest is not None and time.time() - oldest > self.most_age)
-            return self._since is not None
+        return self._since is not None
 
     def _note(self, *, is_late: bool) -> None:
         if is_late and self._since is None:

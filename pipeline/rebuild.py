@@ -180,12 +180,13 @@ class Job:
         Raises:
             LoadError: it does not answer.
         """
+        dsn = unseal(identity.pipeline_key, self.sealed_dsn).decode()
         try:
             return psycopg.connect(
-                unseal(identity.pipeline_key, self.sealed_dsn).decode(),
+                dsn,
                 autocommit=True,
                 application_name="wakupush pipeline",
-                **timeouts(connect=self.timeout, statement=self.statement_timeout),
+                **timeouts(dsn, connect=self.timeout, statement=self.statement_timeout),
             )
         except psycopg.Error as error:
             raise LoadError(f"{type(error).__name__}: the database does not answer") from None

@@ -176,8 +176,9 @@ def _database() -> Iterator[tuple[Settings, Connection]]:
     try:
         settings = load_settings()
         postgres = settings.postgres
-        patience = timeouts(connect=postgres.timeout, statement=postgres.statement_timeout)
-        with psycopg.connect(check_dsn(postgres), autocommit=True, **patience) as connection:
+        dsn = check_dsn(postgres)
+        patience = timeouts(dsn, connect=postgres.timeout, statement=postgres.statement_timeout)
+        with psycopg.connect(dsn, autocommit=True, **patience) as connection:
             yield settings, connection
     except SettingsError as error:
         fail(str(error))

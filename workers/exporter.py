@@ -80,7 +80,7 @@ class BacklogCollector(Collector):
         with psycopg.connect(
             self._dsn,
             application_name="wakupush exporter",
-            **timeouts(connect=PATIENCE, statement=PATIENCE),
+            **timeouts(self._dsn, connect=PATIENCE, statement=PATIENCE),
         ) as connection:
             found = waiting(connection)
         for each in found:

@@ -60,6 +60,13 @@ def test_a_host_that_vanished_is_noticed_while_its_answer_is_waited_for(dsn):
             assert shared.getsockopt(level, option) == value
 
 
+def test_the_options_of_the_connection_string_are_kept(dsn):
+    settings = PostgresSettings(dsn=f"{dsn}?options=-csearch_path%3Dmine", statement_timeout=7)
+    with closing(open_pool(settings)) as pool, pool.connection() as connection:
+        assert connection.execute("SHOW search_path").fetchone() == ("mine",)
+        assert connection.execute("SHOW statement_timeout").fetchone() == ("7s",)
+
+
 def test_a_long_outage_is_noticed_to_be_over_as_soon_as_a_short_one(own_postgres):
     with closing(open_pool(PostgresSettings(dsn=own_postgres.dsn, timeout=1.0))) as pool:
         assert takes_writes(pool)

@@ -4,19 +4,23 @@ import base64
 import json
 import os
 import pty
+import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Event, Thread
 
 import httpx2
 import pytest
 from redis import Redis
+from redis import TimeoutError as TimedOut
 from structlog.testing import capture_logs
 
-from ingest.reconcile import Reconciliation
+from ingest.reconcile import Reconciliation, Rest
 from wakupush import watched
+from wakupush.connections import open_redis
 from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
 from wakupush.protocol import topics
 from wakupush.protocol.keys import PrivateKey
@@ -348,6 +352,18 @@ def test_it_rests_while_the_queues_are_behind(bench):
     assert all(found.healthy().values())
     found.close()
     assert queries.finished < 0
+
+
+def test_behind_a_redis_that_hangs_walks_do_not_wait_for_each_other():
+    with socket.create_server(("127.0.0.1", 0)) as hanging:  # it takes connections and says nothing
+        settings = RedisSettings(url=f"redis://127.0.0.1:{hanging.getsockname()[1]}/0", timeout=1.5)
+        with open_redis(settings) as redis, ThreadPoolExecutor(6) as threads:
+            rest = Rest(redis, 60.0)
+            begun = time.monotonic()
+            asked = [threads.submit(rest.is_due) for _ in range(6)]
+            for each in asked:
+                assert isinstance(each.exception(), TimedOut | None)
+            assert time.monotonic() - begun < 2 * settings.timeout
 
 
 def test_two_at_once_do_no_harm(bench):

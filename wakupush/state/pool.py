@@ -68,10 +68,11 @@ def _check(connection: Connection) -> None:
         raise OperationalError("this Postgres takes no writes")
 
 
-def timeouts(*, connect: float, statement: float) -> dict[str, Any]:
+def timeouts(dsn: str, *, connect: float, statement: float) -> dict[str, Any]:
     """Return the options of a connection with which a Postgres that is locked or stuck looks like one that is down.
 
     Args:
+        dsn: whose ``options`` are kept, except for the statement's time-out.
         connect: seconds to wait for a connection; libpq takes 2 at least.
         statement: seconds that a statement may take, and that sent bytes may stay unacknowledged.
     """
@@ -79,7 +80,7 @@ def timeouts(*, connect: float, statement: float) -> dict[str, Any]:
         "connect_timeout": max(2, int(connect)),
         "tcp_user_timeout": int(1000 * statement),
         **KEEPALIVES,
-        "options": f"-c statement_timeout={1000 * statement:.0f}",
+        "options": f"{conninfo_to_dict(dsn).get('options', '')} -c statement_timeout={1000 * statement:.0f}".lstrip(),
     }
 
 
@@ -100,7 +101,7 @@ def open_pool(settings: PostgresSettings) -> ConnectionPool:
         kwargs={
             "application_name": "wakupush",
             "target_session_attrs": conninfo_to_dict(dsn).get("target_session_attrs", "read-write"),
-            **timeouts(connect=settings.timeout, statement=settings.statement_timeout),
+            **timeouts(dsn, connect=settings.timeout, statement=settings.statement_timeout),
         },
         open=True,
     )
