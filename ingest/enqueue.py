@@ -70,8 +70,8 @@ class Enqueuer:
     def enqueue(self, entries: list[Entry]) -> Enqueued:
         """Enqueue the messages that are for us and that nobody claimed before.
 
-        What could not be is left to reconcile. A Redis that hangs holds up one poll for its time-out, and then none for
-        `LEFT_ALONE_SECONDS`.
+        What could not be is left to reconcile. A Redis that hangs holds up one poll for its time-out, or that of the
+        broker, and then none for `LEFT_ALONE_SECONDS`.
         """
         if time.monotonic() < self._left_alone:
             metrics.MESSAGES_DROPPED.labels("redis").inc(len(entries))
@@ -99,7 +99,8 @@ class Enqueuer:
 
     def _claim(self, routed: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
         """Return the messages that neither another replica nor reconcile has enqueued a moment ago."""
-        with self.redis.pipeline(transaction=False) as pipeline:
+        # All or none: what was refused is sent once more, and would meet the claims that were not.
+        with self.redis.pipeline(transaction=True) as pipeline:
             for _, entry in routed:
                 pipeline.set(_claim_key(entry), b"", nx=True, ex=self.settings.claim_ttl)
             won = pipeline.execute()
@@ -128,7 +129,8 @@ class Enqueuer:
             except REDIS_ERRORS as error:
                 unsent = [entry for _, each in parts[sent:] for entry in each]
                 self._failed("enqueue_failed", error, len(unsent))
-                self._unclaim(unsent)
+                if time.monotonic() >= self._left_alone:
+                    self._unclaim(unsent)
                 return len(unsent)
             metrics.MESSAGES_ENQUEUED.labels(queue.name).inc(len(part))
             for entry in part:

@@ -110,7 +110,7 @@ class Rest:
     _since: float | None = None
 
     def is_due(self) -> bool:
-        """Say whether the oldest queued message has waited too long.
+        """Say whether the oldest queued message has waited too long: as of the last look, while somebody looks.
 
         Raises:
             RedisError: nobody knows.
@@ -216,15 +216,20 @@ class Walker:
     def _recent(self, pubsub_topic: str, least: float) -> float:
         """Return from when on to walk (seconds since the epoch), so that what came late or is still missing is met.
 
-        A watermark that lies in the future by more than the overlap is one of a clock that was ahead, and says nothing.
+        A watermark that lies in the future by more than the overlap is one of a clock that was ahead, and says nothing;
+        the walk puts it right.
         """
         with self.pool.connection() as connection:
             walked_to = reconciliation.watermark(connection, self._track(pubsub_topic))
-        if walked_to is None or walked_to / _NANOSECONDS - self.settings.overlap > time.time():
+        if walked_to is None or walked_to > self._latest():
             return least
         if (unsettled := self._unsettled.get(pubsub_topic)) is not None:
             walked_to = min(walked_to, unsettled)
         return max(walked_to / _NANOSECONDS - self.settings.overlap, least)
+
+    def _latest(self) -> int:
+        """Return the latest watermark that clocks which differ a little can make, in nanoseconds since the epoch."""
+        return int((time.time() + self.settings.overlap) * _NANOSECONDS)
 
     def _walk(self, pubsub_topic: str, least: float, *, only_recent: bool, advance: bool) -> Tally:
         """Enqueue what is missing of a shard.
@@ -253,7 +258,7 @@ class Walker:
         if advance:
             settled = end if tally.oldest_missing is None else min(end, tally.oldest_missing - 1)
             with self.pool.connection() as connection:
-                walked_to = reconciliation.advance(connection, self._track(pubsub_topic), settled)
+                walked_to = reconciliation.advance(connection, self._track(pubsub_topic), settled, most=self._latest())
             lag = time.time() - walked_to / _NANOSECONDS
             metrics.STORE_WATERMARK_LAG.labels(self.name, pubsub_topic, self.kind.name).set(lag)
         (log.info if tally.missing or tally.malformed else log.debug)(

@@ -126,6 +126,18 @@ def test_a_claimed_message_is_enqueued_once(enqueuer, redis):
     assert 0 < redis.ttl(b"wakupush:claim:" + one.hash) <= 120
 
 
+def test_of_claims_that_are_refused_none_is_taken(enqueuer, redis):
+    """redis-py sends a refused pipeline once more: it must not meet claims of its own."""
+    allowed, other = (next(one for one in iter(entry, None) if one.hash.startswith(byte)) for byte in (b"a", b"b"))
+    keys = [*QUEUES, "_kombu*", "wakupush:watched*", "wakupush:claim:a*"]
+    redis.acl_setuser("default", enabled=True, reset_keys=True, keys=keys)
+    try:
+        assert enqueuer.enqueue([allowed, other]) == Enqueued(dropped=2)
+    finally:
+        redis.acl_setuser("default", enabled=True, keys=["*"])
+    assert enqueuer.enqueue([allowed, other]).sent == 2
+
+
 def test_a_full_queue_is_left_to_reconcile_and_the_others_are_not(enqueuer, redis):
     for _ in range(3):
         enqueuer.enqueue([entry()])

@@ -155,13 +155,15 @@ def test_the_subtraction_asks_the_indexes(connection):
     assert "Seq Scan on ledger" not in str(plan)
 
 
-def test_a_watermark_moves_forward_only(connection):
+def test_a_watermark_moves_forward_unless_it_is_beyond_what_clocks_can_say(connection):
     track = Track("node:1", SHARD, "own_topics")
     assert reconciliation.watermark(connection, track) is None
-    assert reconciliation.advance(connection, track, 100) == 100
-    assert reconciliation.advance(connection, track, 50) == 100
-    assert reconciliation.advance(connection, replace(track, pubsub_topic="other"), 7) == 7
+    assert reconciliation.advance(connection, track, 100, most=100) == 100
+    assert reconciliation.advance(connection, track, 50, most=100) == 100
+    assert reconciliation.advance(connection, replace(track, pubsub_topic="other"), 7, most=100) == 7
     assert reconciliation.watermark(connection, track) == 100
+    assert reconciliation.advance(connection, track, 60, most=99) == 60
+    assert reconciliation.watermark(connection, track) == 60
 
 
 # --- walks ---

@@ -584,7 +584,7 @@ def test_answers_to_queries_are_limited(open_server, client):
 
 
 def test_queries_whose_answers_are_too_large_together_are_handled_one_by_one(open_server, client):
-    server = open_server(worker={"bytes_per_task": 20_000})
+    server = open_server(worker={"bytes_per_task": 20_000}, limits={"queries_per_topic_per_minute": 3})
     user = PrivateKey.generate()
     server.register(user, **contacts(200))
     sent = [messages.query(client, user.public_key.key_hash) for _ in range(3)]

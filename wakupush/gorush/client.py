@@ -55,8 +55,9 @@ class Gorush:
     Args:
         url: for example ``http://127.0.0.1:8088``. Proxies of the environment are not used: posts hold device tokens.
         connect_timeout: seconds to wait for a connection, for a free one of the pool, and for each write.
-        timeout: seconds that a post takes from its beginning to the end of its answer, all of that included. gorush
-            needs up to 60 to fail an iOS push.
+        timeout: seconds that a post takes from its beginning to the end of its answer, all of that included; the
+            answer's head and its body are each waited for as long as was left when they began. gorush needs up to 60
+            to fail an iOS push.
         connections: posts that are open at the same time at most.
     """
 

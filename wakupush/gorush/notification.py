@@ -21,7 +21,10 @@ _NOTIF_ID = re.compile("([0-9a-f]{64})-([1-9][0-9]{0,3})")
 
 
 def notif_id(delivery_key: bytes, attempt: int) -> str:
-    """Return gorush's name of an attempt (from 1) to deliver: what it tells late is not taken for the next one's."""
+    """Return gorush's name of an attempt (from 1) to deliver: what it tells late is not taken for the next one's.
+
+    A probe that found the route broken counts as none, so the attempt after it has its name.
+    """
     return f"{delivery_key.hex()}-{attempt}"
 
 

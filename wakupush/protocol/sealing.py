@@ -8,6 +8,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 NONCE_BYTES = 12
+#: What sealing adds: the nonce, and the tag of AES-GCM.
+SEAL_BYTES = NONCE_BYTES + 16
 
 
 class UnsealableError(ValueError):

@@ -124,7 +124,7 @@ class Batch:
     def allows(self, entry: Entry, name: str, most: int, key: str = "", *, position: int = 0) -> bool:
         """Count a message, or what is at a position in it, and say whether it is within a limit: see `Limiter.allows`.
 
-        It is counted once, however often the transaction is repeated.
+        It is counted once, however often the transaction is repeated; again where its batch is taken apart.
         """
         counted = (name, entry.hash, position)
         if counted not in self.allowed:

@@ -169,10 +169,6 @@ class Breaker:
         """Open a breaker at once, because all slots for posts of this process hang."""
         self._broken(platform, 1, reason="slots")
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._redis.close()
-
     def _broken(self, platform: TokenType, most: int, *, reason: str, probe: bool = False) -> None:
         pause, memory = _milliseconds(self._settings.pause), _milliseconds(MEMORY_SECONDS)
         opened = self._run(platform, self._fault, most, pause, memory, int(probe))

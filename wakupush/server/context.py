@@ -63,7 +63,6 @@ class Resources:
         self.publisher.close()
         self.pool.close()
         self.redis.close()
-        self.breaker.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,12 +113,13 @@ class Context(Resources):
 
 
 def _resources(settings: Settings) -> dict[str, Any]:
+    redis = open_redis(settings.redis)
     return {
         "settings": settings,
         "pool": open_pool(settings.postgres),
-        "redis": open_redis(settings.redis),
-        # No post outlives its lease.
-        "breaker": Breaker(open_redis(settings.redis), settings.breaker, settings.delivery.lease),
+        "redis": redis,
+        # A post that outlives its lease is taken for one whose process died.
+        "breaker": Breaker(redis, settings.breaker, settings.delivery.lease),
         "publisher": Publisher(
             settings.waku.url, timeout=settings.waku.publish_timeout, connections=PUBLISH_CONNECTIONS
         ),

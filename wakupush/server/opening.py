@@ -11,6 +11,7 @@ from wakupush.failures import Failure
 from wakupush.protocol import application, payload, segments
 from wakupush.protocol.application import Opened
 from wakupush.protocol.errors import Refused
+from wakupush.protocol.sealing import SEAL_BYTES
 from wakupush.protocol.segments import Segment
 from wakupush.state import ledger, message_segments
 
@@ -104,7 +105,7 @@ def put_together(
         bytes=limits.segment_bytes_kept,
     )
     if trimmed:
-        log.warning("segments_dropped", segments=trimmed)
+        log.info("segments_dropped", segments=trimmed)
     return together
 
 
@@ -113,7 +114,8 @@ def _keep(
 ) -> Content:
     segment = part.segment
     # All parts of a message but the last are of one size.
-    if segment.count > limits.segments or segment.count * len(segment.payload) > limits.segment_bytes_per_signer:
+    sealed = len(segment.payload) + SEAL_BYTES
+    if segment.count > limits.segments or segment.count * sealed > limits.segment_bytes_per_signer:
         return Failure.SEGMENT_LIMIT
     count, size = message_segments.add(connection, part.signer, segment, key)
     if count < segment.count:

@@ -37,9 +37,6 @@ def handle(batch: Batch, connection: Connection, entries: list[Entry]) -> None:
         except Refused as refused:
             batch.record(entry, EventKind.REFUSED, failure=refused.failure)
             continue
-        if not _may_ask(batch, entry):
-            batch.record(entry, EventKind.REFUSED, failure=Failure.QUERY_RATE_LIMIT)
-            continue
         asked.append((entry, message, wanted))
     sizes = registrations.answer_bytes(connection, {key for _, _, wanted in asked for key in wanted})
     fitting = []
@@ -50,8 +47,14 @@ def handle(batch: Batch, connection: Connection, entries: list[Entry]) -> None:
             continue
         batch.reserve(size)
         fitting.append((entry, message, wanted))
-    known = registrations.devices(connection, {key for _, _, wanted in fitting for key in wanted if key in sizes})
-    for entry, message, wanted in fitting:
+    answered = []
+    for entry, message, wanted in fitting:  # now that the batch fits: one that is taken apart is counted anew
+        if _may_ask(batch, entry):
+            answered.append((entry, message, wanted))
+        else:
+            batch.record(entry, EventKind.REFUSED, failure=Failure.QUERY_RATE_LIMIT)
+    known = registrations.devices(connection, {key for _, _, wanted in answered for key in wanted if key in sizes})
+    for entry, message, wanted in answered:
         devices = [device for key in wanted for device in known.get(key, ())]
         try:
             inner = rules.encode_response(message.message_id, devices)

@@ -48,9 +48,12 @@ def watermark(connection: Connection, track: Track) -> int | None:
     return None if row is None else int(row[0])
 
 
-def advance(connection: Connection, track: Track, walked_to: int) -> int:
-    """Move a watermark forward, never back, and return where it is (nanoseconds since the epoch)."""
-    row = connection.execute(_SQL["advance"], {**_values(track), "walked_to": walked_to}).fetchone()
+def advance(connection: Connection, track: Track, walked_to: int, *, most: int) -> int:
+    """Move a watermark forward, never back unless it is beyond `most`, and return where it is.
+
+    All of them in nanoseconds since the epoch.
+    """
+    row = connection.execute(_SQL["advance"], {**_values(track), "walked_to": walked_to, "most": most}).fetchone()
     return walked_to if row is None else int(row[0])
 
 
