@@ -79,7 +79,7 @@ def _show(console: Console, stack: Stack, external: External) -> None:
 
 
 def without_secrets(dsn: str) -> str:
-    """Return what may be printed of a connection string: nothing that libpq hides in a dialog, or keeps for debugging."""
+    """Return what may be printed of a connection string: nothing that libpq hides in a dialog, or is for debugging."""
     shown = {option.keyword.decode() for option in pq.Conninfo.get_defaults() if not option.dispchar}
     told = conninfo_to_dict(dsn).items()
     return make_conninfo(**{name: str(value) for name, value in told if name in shown and value is not None})
