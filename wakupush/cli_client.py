@@ -44,10 +44,10 @@ class Exit(IntEnum):
     """Exit codes; 2 is a wrong argument or file."""
 
     DONE = 0
-    #: A server refused, or a user cannot be notified.
+    #: A server refused, a user cannot be notified, or nothing is registered that could be advertised.
     REFUSED = 1
     USAGE = _USAGE
-    #: Nobody answered in time, or it could not be advertised.
+    #: Nobody answered in time, nothing is known of a user, or it could not be advertised.
     NO_ANSWER = 3
     #: The Waku node cannot be reached, or did not take a message.
     NODE = 4
@@ -112,8 +112,9 @@ def common(
 ) -> None:
     """Register, advertise, ask and send as a client of push notification servers.
 
-    Exits with 0 if all is done, 1 if a server refused or a user cannot be notified, 2 for a wrong argument or file, 3
-    if nobody answered or it could not be advertised in time, 4 if the node did not do its part, 130 after Ctrl-C.
+    Exits with 0 if all is done, 1 if a server refused, a user cannot be notified or nothing is registered, 2 for a
+    wrong argument or file, 3 if nobody answered, nothing is known of a user or it could not be advertised in time, 4 if
+    the node did not do its part, 130 after Ctrl-C.
     """
     if not is_http(node):
         _fail("--node is the URL of a REST API, for example http://127.0.0.1:8645")
@@ -243,6 +244,7 @@ def advertise(context: typer.Context, wait: Seconds = 15.0) -> None:
             return Exit.REFUSED
         session.client.advertise()
         if not await session.client.advertised(wait):
+            _complain("it could not be advertised in time")
             return Exit.NO_ANSWER
         _show(context.obj, [{"advertised": session.infos}])
         return Exit.DONE

@@ -35,7 +35,7 @@ NEEDS = {
         None,
     ),
     "pipeline": (
-        {"WAKUPUSH_POSTGRES__DSN", "WAKUPUSH_PUBLIC_KEY", "WAKUPUSH_WAKU__URL"},
+        {"WAKUPUSH_PUBLIC_KEY", "WAKUPUSH_WAKU__URL"},
         None,
     ),
 }

@@ -4,7 +4,8 @@ import json
 import re
 
 import pytest
-from chart import VALUES, need, objects, pod_specs
+import yaml
+from chart import ROOT, VALUES, need, objects, pod_specs
 
 from wakupush.queues import QUEUES, TIME_LIMIT_SECONDS, VISIBILITY_TIMEOUT_SECONDS
 from wakupush.settings import Settings
@@ -150,6 +151,7 @@ def test_only_workers_hold_the_key(name):
 
 #: What each command of the pipeline has; the keys of pseudonyms are the export's alone.
 VOLUMES = {"export": {"lake", "keys"}, "report": {"lake", "reports"}, "fetch-archive": {"archive"}}
+DATABASES = {"export": {"WAKUPUSH_POSTGRES__DSN"}, "report": {"WAKUPUSH_PIPELINE__REPORT_DSN"}}
 
 
 @pytest.mark.parametrize("name", ["hpa", "keda"])
@@ -168,6 +170,17 @@ def test_jobs_of_the_pipeline_have_the_volumes_that_they_need(name):
         used |= {volume["persistentVolumeClaim"]["claimName"] for volume in spec["volumes"] if volume["name"] != "tmp"}
     # A claim that exists, or one that is made; none is made for nothing, which `helm --wait` would wait for.
     assert claims == used - {"lake"} if name == "keda" else used
+
+
+def test_jobs_of_the_pipeline_have_the_databases_that_they_use():
+    other = "pipeline.jobs.other.schedule=0 0 * * *,pipeline.jobs.other.args={pipeline,warm-topics}"
+    found = {}
+    for each, spec in pod_specs(objects(VALUES["keda"], "--set", other)):
+        if each["kind"] == "CronJob":
+            [container] = spec["containers"]
+            names = {entry["name"] for entry in container["env"]}
+            found[container["args"][1]] = {name for name in names if name.endswith("DSN")}
+    assert found == DATABASES | {"fetch-archive": set(), "warm-topics": set.union(*DATABASES.values())}
 
 
 @SETS
@@ -248,6 +261,37 @@ def test_jobs_of_the_pipeline_reach_the_node_where_one_fetches_from_it():
             if each["kind"] == "NetworkPolicy" and component(each) == "pipeline"
         ]
         assert [port["port"] for rule in spec["egress"][1:] for port in rule["ports"]] == ports
+
+
+def test_the_job_that_rebuilds_fits_the_chart():
+    """Of docs/operations.md."""
+    page = (ROOT / "docs" / "operations.md").read_text()
+    [manifest] = [
+        yaml.safe_load(each) for each in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "kind: Job" in each
+    ]
+    fetch = "pipeline.jobs.archive.schedule=0 0 * * *,pipeline.jobs.archive.args={pipeline,fetch-archive}"
+    image = "pipeline.image=registry.example/wakupush-pipeline:0.1.0"
+    rendered = objects(VALUES["minimal"], "--set", fetch, "--set", image)
+    specs = {component(each): spec for each, spec in pod_specs(rendered)}
+    [policy] = [
+        each["spec"] for each in rendered if each["metadata"]["name"] == "wakupush-doctor" and "egress" in each["spec"]
+    ]
+    template = manifest["spec"]["template"]
+    assert template["metadata"]["labels"] == policy["podSelector"]["matchLabels"]
+    [own], [job], [worker] = (
+        spec["containers"] for spec in (template["spec"], specs["pipeline"], specs["registration"])
+    )
+    assert own["image"] == job["image"]
+    assert own["envFrom"] == job["envFrom"] == worker["envFrom"]
+    env, of_worker, of_job = ({each["name"]: each for each in one["env"]} for one in (own, worker, job))
+    for name in ("WAKUPUSH_REDIS__URL", "WAKUPUSH_IDENTITY_KEY_FILE"):
+        assert env[name] == of_worker[name]
+    assert env["WAKUPUSH_PIPELINE__ARCHIVE"] == of_job["WAKUPUSH_PIPELINE__ARCHIVE"]
+    volumes = {each["name"]: each for each in template["spec"]["volumes"]}
+    assert [volumes["tmp"], volumes["archive"]] == specs["pipeline"]["volumes"]
+    [identity] = [each["secret"] for each in specs["registration"]["volumes"] if each["name"] == "identity"]
+    assert volumes["identity"]["secret"] == {name: identity[name] for name in ("secretName", "defaultMode")}
+    assert {each["name"] for each in own["volumeMounts"]} == volumes.keys()
 
 
 def test_flower_metrics_and_the_webhook_are_closed_to_the_outside():

@@ -1,12 +1,18 @@
 """What the command line shows, and the codes with which it ends."""
 
 import asyncio
+import errno
+import fcntl
 import json
+import os
+import re
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import structlog
@@ -60,6 +66,9 @@ class Enrolled:
 
     async def settled(self, _seconds, _servers):
         return self._answers[0]
+
+    def advertise(self):
+        pass
 
     async def advertised(self, _seconds):
         return self._answers[1]
@@ -163,6 +172,16 @@ def test_nothing_is_said_to_be_nothing(key_file):
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "wakupush: nothing was registered\n")
 
 
+def test_what_could_not_be_advertised_in_time_is_said(monkeypatch, capsys):
+    session = cli_client._Session(common())
+    session.client = Enrolled(Status.REGISTERED, is_advertised=False)
+    monkeypatch.setattr(cli_client, "_run", lambda _common, work: sys.exit(asyncio.run(work(session))))
+    with pytest.raises(SystemExit) as ended:
+        cli_client.advertise(SimpleNamespace(obj=session.common))
+    assert ended.value.code is Exit.NO_ANSWER
+    assert capsys.readouterr().err == "wakupush: it could not be advertised in time\n"
+
+
 def test_no_row_ends_in_blanks(capsys):
     cli_client._show(common(), [{"a": None, "longer": "x" * 90}, {"a": "y"}])
     assert capsys.readouterr().out == f"a\nlonger  {'x' * 90}\na  y\n"
@@ -176,10 +195,14 @@ def test_a_full_disk_is_not_the_state(key_file):
     assert result.stderr == "wakupush: nothing can be printed: No space left on device\n"
 
 
-def test_a_state_that_cannot_be_used_is_named(key_file, tmp_path):
+def test_a_state_that_cannot_be_used_is_named(key_file, tmp_path, monkeypatch):
     result = run("--key", key_file, "--state", str(tmp_path / "nowhere" / "state"), "whoami")
     assert result.exit_code == Exit.USAGE
     assert f"the state cannot be used: [Errno 2] No such file or directory: '{tmp_path}/nowhere/state'" in result.stderr
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))))
+    result = run("--key", key_file, "--node", "http://127.0.0.1:1", "advertise")
+    assert result.exit_code == Exit.USAGE
+    assert re.search(r"the state cannot be used: .* No locks available: '.*state\..*\.lock'", result.stderr)
     Path(f"{key_file}.state").write_bytes(b"no database")
     result = run("--key", key_file, "whoami")
     assert result.exit_code == Exit.USAGE

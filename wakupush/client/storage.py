@@ -99,15 +99,19 @@ class SqliteFile:
 
         Raises:
             InUseError: one runs, in this process or another.
+            OSError: the file system has no locks.
         """
         if self._path == ":memory:":
             yield
             return
-        with os.fdopen(_open(f"{self._path}.{quote(name, safe='')}.lock")) as lock:
+        path = f"{self._path}.{quote(name, safe='')}.lock"
+        with os.fdopen(_open(path)) as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise InUseError("another client of this account runs") from None
+            except OSError as error:  # of a file system without locks: it does not name the file
+                raise OSError(error.errno, error.strerror, path) from error
             yield
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from rich.console import Console
 
@@ -65,8 +66,8 @@ def _show(console: Console, stack: Stack, external: External) -> None:
         "Waku node": without_user(stack.node_url),
         "shards": " ".join(stack.shards),
         "gorush": without_user(stack.gorush_url),
-        "Postgres": without_password(stack.postgres_dsn),
-        "Redis": without_user(stack.redis_url),
+        "Postgres": without_secrets(stack.postgres_dsn),
+        "Redis": without_user(stack.redis_url).partition("?")[0],  # a password may be there, too,
         "ingest": f"{stack.ingest_url}/readyz /healthz /metrics",
         "logs": str(stack.directory),
     }
@@ -77,7 +78,8 @@ def _show(console: Console, stack: Stack, external: External) -> None:
     console.print("ready")
 
 
-def without_password(dsn: str) -> str:
-    """Return what may be printed of a connection string."""
+def without_secrets(dsn: str) -> str:
+    """Return what may be printed of a connection string: nothing that libpq hides in a dialog, or is for debugging."""
+    shown = {option.keyword.decode() for option in pq.Conninfo.get_defaults() if not option.dispchar}
     told = conninfo_to_dict(dsn).items()
-    return make_conninfo(**{name: str(value) for name, value in told if name != "password" and value is not None})
+    return make_conninfo(**{name: str(value) for name, value in told if name in shown and value is not None})

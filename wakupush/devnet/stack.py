@@ -189,6 +189,7 @@ class Stack:
             "WAKUPUSH_PUBLIC_KEY": str(self.key.public_key),
             "WAKUPUSH_IDENTITY_KEY_FILE": str(self._key_file),
             "WAKUPUSH_WAKU__URL": self.node_url,
+            "WAKUPUSH_RECONCILE__STORES": json.dumps([self.node_url]),
             "WAKUPUSH_WAKU__SHARDS": json.dumps(self.shards),
             "WAKUPUSH_REDIS__URL": self.redis_url,
             "WAKUPUSH_POSTGRES__DSN": self.postgres_dsn,

@@ -68,11 +68,11 @@ pipeline:
 {{- end }}
 {{- end }}
 
-{{/* Which of .Values.pipeline.volumes a command of the pipeline reads or writes; any other command has none. The keys of
-     pseudonyms are for who makes them alone. */}}
-{{- define "wakupush.pipelineVolumes" -}}
-export: [lake, keys]
-report: [lake, reports]
-capacity: [lake]
-fetch-archive: [archive]
+{{/* Which of .Values.pipeline.volumes and of .Values.secrets a command of the pipeline uses; any other command has both
+     secrets and no volume. The keys of pseudonyms are for who makes them alone. */}}
+{{- define "wakupush.pipelineCommands" -}}
+export: { volumes: [lake, keys], secrets: [pipeline] }
+report: { volumes: [lake, reports], secrets: [reports] }
+capacity: { volumes: [lake], secrets: [] }
+fetch-archive: { volumes: [archive], secrets: [] }
 {{- end }}

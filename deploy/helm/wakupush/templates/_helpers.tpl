@@ -96,15 +96,19 @@ capabilities:
 {{- (index .root.Values.pipeline.volumes .name).existingClaim | default (printf "%s-pipeline-%s" (include "wakupush.fullname" .root) .name) -}}
 {{- end }}
 
-{{/* What the pipeline's jobs connect to: the events, by a role of their own if there is one, and the reports. */}}
+{{/* What a job of the pipeline connects to: the events, by a role of their own if there is one, and the reports.
+     Argument: (dict "root" $ "secrets" LIST). */}}
 {{- define "wakupush.pipelineEnvironment" -}}
-{{- if .Values.secrets.pipeline.key -}}
-{{ include "wakupush.fromSecret" (dict "name" "WAKUPUSH_POSTGRES__DSN" "secret" .Values.secrets.pipeline) }}
-{{- else -}}
-{{ include "wakupush.postgresEnvironment" . | trim }}
+{{- $secrets := .root.Values.secrets }}
+{{- if has "pipeline" .secrets }}
+{{- if $secrets.pipeline.key }}
+{{ include "wakupush.fromSecret" (dict "name" "WAKUPUSH_POSTGRES__DSN" "secret" $secrets.pipeline) }}
+{{- else }}
+{{ include "wakupush.postgresEnvironment" .root | trim }}
 {{- end }}
-{{- if .Values.secrets.reports.key }}
-{{ include "wakupush.fromSecret" (dict "name" "WAKUPUSH_PIPELINE__REPORT_DSN" "secret" .Values.secrets.reports) }}
+{{- end }}
+{{- if and (has "reports" .secrets) $secrets.reports.key }}
+{{ include "wakupush.fromSecret" (dict "name" "WAKUPUSH_PIPELINE__REPORT_DSN" "secret" $secrets.reports) }}
 {{- end }}
 {{- end }}
 
