@@ -216,7 +216,7 @@ def test_a_watermark_of_a_clock_that_was_ahead_says_nothing(bench, opened):
     _, own = opened
     own.try_walk(SHARD, ago(600))
     ahead = time.time_ns() + 3600 * 10**9
-    reconciliation.advance(bench.connection, Track(own.name, SHARD, own.kind.name), ahead)
+    reconciliation.advance(bench.connection, Track(own.name, SHARD, own.kind.name), ahead, most=ahead)
     bench.send(ago=400)
     healed = own.try_walk(SHARD, ago(600), only_recent=True)
     assert (healed.enqueued, healed.since) == (1, pytest.approx(ago(600), abs=2))
