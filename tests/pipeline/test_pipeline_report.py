@@ -58,8 +58,8 @@ def written(spark, exported):
 
 def secret(table, rows):
     """Return the keys of a table's rows that must not be shown."""
-    names = list(table.keys)
-    wholes = [itemgetter(*map(names.index, keys)) for keys in table.wholes]
+    named = {key: counting.named(table.keys, key) for key in rows}
+    wholes = [lambda key, of=itemgetter(*columns): of(named[key]) for columns in table.wholes]
     return counting.hidden(rows, wholes, K)
 
 
