@@ -1,11 +1,14 @@
 """What is hidden in the tables of a day, made by plain Python: no Spark is needed."""
 
+from pathlib import Path
+
 import counting
 import happenings
 import pytest
 import subtracting
 from happenings import FIRST, pseudonym, seconds
 
+from pipeline.page import Report, render
 from pipeline.tables import TABLES, anonymous
 from wakupush.events import Event
 
@@ -68,3 +71,14 @@ def test_no_subtraction_tells_of_too_few(events):
     assert few
     assert not few & subtracting.told(report).keys()
     assert any(row["events"] for rows in report.values() for row in rows)
+
+
+def test_the_total_tells_nothing_that_is_hidden():
+    events = happened("token_died", 3) + happened("queried", 9, hours=range(24)) + happened("opened", 50)
+    rows, _ = tables(events)
+    report = Report(
+        first=FIRST, last=FIRST, rows={each.name: rows.get(each.name, []) for each in TABLES}, page=Path(), damaged=()
+    )
+    shown = sum(row["events"] for row in rows["funnel_daily"] if not row["suppressed"])
+    assert report.events == shown == 50
+    assert f"<p>{shown} delivery events." in render(report)
