@@ -20,13 +20,13 @@ MEMORY = "2g"
 CORES = 2
 
 _COUNTED = 'count(*) AS events, count(DISTINCT coalesce("user", trace)) AS people'
+_STAGE = """CASE WHEN kind <> 'delivered' THEN kind WHEN attempt = 1 THEN 'delivered_at_once'
+            ELSE 'delivered_by_retry' END"""
 _PERIOD = f"DATE '1970-01-01' + CAST({PERIOD} * (date_diff('day', DATE '1970-01-01', day) // {PERIOD}) AS INTEGER)"
 #: `pipeline.tables` in DuckDB's SQL.
 SQL = {
     "funnel_daily": f"""
-        SELECT day, CASE WHEN kind <> 'delivered' THEN kind WHEN attempt = 1 THEN 'delivered_at_once'
-            ELSE 'delivered_by_retry' END AS stage, {_COUNTED}
-        FROM events GROUP BY ALL""",
+        SELECT day, kind, {_STAGE} AS stage, {_COUNTED} FROM events GROUP BY ALL""",
     "load_hourly": f"SELECT day, hour(time) AS hour, queue, kind, {_COUNTED} FROM events GROUP BY ALL",
     "latency_daily": f"""
         SELECT day, what, queue, platform, {_COUNTED}, quantile_disc(value, 0.5) AS p50_ms,
@@ -37,7 +37,7 @@ SQL = {
             FROM events WHERE kind IN ('received', 'answered', 'delivered')
         ) AS timed WHERE value IS NOT NULL GROUP BY ALL""",
     "retries_daily": f"""
-        SELECT day, platform, attempt, kind, {_COUNTED}
+        SELECT day, platform, attempt, kind, {_STAGE} AS stage, {_COUNTED}
         FROM events
         WHERE kind IN ('attempt', 'delivered', 'failed', 'unknown') AND attempt IS NOT NULL AND platform IS NOT NULL
         GROUP BY ALL""",

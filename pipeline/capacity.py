@@ -173,7 +173,7 @@ def load(events: DataFrame, queue: str) -> DataFrame:
     """Return for each second that something arrived in: messages, those not for us, attempts, and attempts made again.
 
     A message arrives when ingest saw it. Of attempts, which name users, the lake has no more than the hour: they are
-    shared out among the hour's messages.
+    shared out among the hour's messages. Those of an hour without any are left out: nobody waits behind them.
     """
     of_queue = events.where(F.col("queue") == queue)
     wait = F.coalesce(F.when(F.col("kind") == "received", F.col("queue_wait_ms")), "latency_ms", F.lit(0))
@@ -193,7 +193,7 @@ def load(events: DataFrame, queue: str) -> DataFrame:
         .groupBy(F.floor(F.unix_timestamp("time") / _HOUR).alias("hour"))
         .agg(F.count("*").alias("attempts"), F.count_if(F.col("attempt") > 1).alias("again"))
     )
-    share = F.col("messages") / F.sum("messages").over(Window.partitionBy("hour"))
+    share = F.try_divide("messages", F.sum("messages").over(Window.partitionBy("hour")))
     shared = (F.coalesce(share * F.col(name), F.lit(0.0)).alias(name) for name in ("attempts", "again"))
     return arrived.join(made, "hour", "left").select("second", "messages", "foreign", *shared, "batches")
 

@@ -78,13 +78,16 @@ class Report:
 
     first: date
     last: date
-    #: Events that the report is of.
-    events: int
     #: By table, in the order of their keys.
     rows: Mapping[str, list[Row]]
     #: The page.
     page: Path
     damaged: tuple[File, ...]
+
+    @property
+    def events(self) -> int | None:
+        """Return how many events the funnel shows: how many there are would tell of those that it hides."""
+        return _sum(self.rows["funnel_daily"], "events")
 
 
 def render(report: Report) -> str:

@@ -61,14 +61,11 @@ def run(
         PipelineError: the lake has nothing of these days, or the text says what to do.
     """
     lake = Lake(settings.pipeline.lake.resolve())
-    snapshot = lake.need(first, last)
-    of_days = snapshot.of(first, last)
-    files = snapshot.of(*whole_periods(first, last, settings.pipeline.pseudonym_days))
+    files = lake.need(first, last).of(*whole_periods(first, last, settings.pipeline.pseudonym_days))
     rows, damaged = lake.over(spark, files, lambda events: tables(events, first, last, settings, progress))
     report = Report(
         first=first,
         last=last,
-        events=sum(file.rows for file in of_days if file not in damaged),
         rows=rows,
         page=_folder(settings, first, last) / "report.html",
         damaged=damaged,

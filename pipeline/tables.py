@@ -38,7 +38,7 @@ class Table:
     keys: dict[str, str]
     #: What it says, with its type in Postgres.
     values: dict[str, str]
-    #: For each set of keys: rows that agree on them add up to something that another table tells.
+    #: For each set of columns, keys or others: rows that agree on them add up to something that another table tells.
     wholes: tuple[tuple[str, ...], ...]
     build: Callable[[DataFrame, int], DataFrame]
     #: Whether only the hours are counted that `load_hourly` shows, because their sum is told.
@@ -117,7 +117,7 @@ def _stage() -> Column:
 
 
 def _funnel(events: DataFrame, _: int) -> DataFrame:
-    return events.withColumn("stage", _stage()).groupBy("day", "stage").agg(*_counted())
+    return events.withColumn("stage", _stage()).groupBy("day", "kind", "stage").agg(*_counted())
 
 
 def _hourly(events: DataFrame, _: int) -> DataFrame:
@@ -151,7 +151,7 @@ def _retries(events: DataFrame, _: int) -> DataFrame:
     return (
         events.where(_kind("attempt", "delivered", "failed", "unknown"))
         .where("attempt IS NOT NULL AND platform IS NOT NULL")
-        .groupBy("day", "platform", "attempt", "kind")
+        .groupBy("day", "platform", "attempt", "kind", _stage().alias("stage"))
         .agg(*_counted())
     )
 
@@ -250,7 +250,7 @@ TABLES: Final = (
         meaning="The way from message to delivery: events of each kind; deliveries at once and by a retry apart.",
         keys={"day": "date", "stage": "text"},
         values={"events": COUNT},
-        wholes=(("day",),),
+        wholes=(("day",), ("day", "kind")),
         build=_funnel,
     ),
     Table(
@@ -275,7 +275,7 @@ TABLES: Final = (
         meaning="What each attempt of deliveries came to: what retries won.",
         keys={"day": "date", "platform": "text", "attempt": "integer", "kind": "text"},
         values={"events": COUNT},
-        wholes=(("day", "platform", "attempt"), ("day", "platform", "kind"), ("day", "kind")),
+        wholes=(("day", "platform", "attempt"), ("day", "platform", "kind"), ("day", "kind"), ("day", "stage")),
         build=_retries,
     ),
     Table(

@@ -72,7 +72,7 @@ def report(
     with _settings(days) as settings, spark_session(settings.pipeline) as spark, _bar("tables") as progress:
         written = reporting.run(spark, settings, *days, progress)
     _warn_of_damaged([f"{file.path} ({file.rows} events)" for file in written.damaged])
-    typer.echo(f"{written.events} events of {written.first} to {written.last}: {written.page}")
+    typer.echo(f"{written.events or 'too few'} events of {written.first} to {written.last}: {written.page}")
 
 
 @app.command()

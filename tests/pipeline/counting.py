@@ -31,10 +31,24 @@ def hour(event: Event) -> int:
     return datetime.fromtimestamp(event.time, UTC).hour
 
 
+def stage_of(kind: str, attempt: int | None) -> str:
+    if kind != "delivered":
+        return kind
+    return "delivered_at_once" if attempt == 1 else "delivered_by_retry"
+
+
 def stage(event: Event) -> str:
-    if event.kind != "delivered":
-        return str(event.kind)
-    return "delivered_at_once" if event.attempt == 1 else "delivered_by_retry"
+    return stage_of(str(event.kind), event.attempt)
+
+
+def named(columns: Iterable[str], key: Key) -> dict[str, Any]:
+    """Return what names a row, with the columns beside its keys that it is a part of wholes by."""
+    row = dict(zip(columns, key, strict=True))
+    if "stage" in row:
+        return row | {"kind": "delivered" if row["stage"].startswith("delivered_") else row["stage"]}
+    if "attempt" in row:
+        return row | {"stage": stage_of(row["kind"], row["attempt"])}
+    return row
 
 
 WHAT = {"received": "queue_wait", "answered": "answer", "delivered": "delivery"}
