@@ -63,10 +63,10 @@ monitoring: setup ## Write the dashboards and alerts anew, out of deploy/monitor
 demo: setup ## Run the whole server on embedded parts, send it messages, and show what happens
 	@$(VENV)/bin/wakupush demo
 
-# Twice as many as two cores: half of the time tests wait for processes. In the order of their folders, which has the long
+# More than two cores: half of the time tests wait for processes. In the order of their folders, which has the long
 # files first and the unit tests last; pytest-xdist would put the files of few tests last, which are the long ones.
 test: setup setup-node setup-promtool setup-deploy setup-java check ## Run everything: linters, types, all tests
-	$(RUN) pytest tests -n 4 --dist loadfile --no-loadscope-reorder
+	$(RUN) pytest tests -n 3 --dist loadfile --no-loadscope-reorder
 
 chaos: setup ## Kill parts of a loaded server for minutes and judge what came of it (SEED=, MINUTES=, MESSAGES=, JSON=)
 	PYTHONPATH=tests $(RUN) chaos.run $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(MESSAGES),--messages $(MESSAGES)) \

@@ -65,23 +65,15 @@ class Flower:
 @pytest.fixture
 def flower(stack):
     app = celery_app(Settings(redis=RedisSettings(url=stack.redis_url)))
-    stop, flower = threading.Event(), Flower()
-
-    def receive():
-        with app.connection() as connection:
-            receiver = EventReceiver(connection, handlers={"*": flower.take}, app=app)
-            while not stop.is_set():
-                try:
-                    receiver.capture(limit=None, timeout=0.5, wakeup=False)
-                except TimeoutError:
-                    continue
-
-    thread = threading.Thread(target=receive)
-    thread.start()
-    wait_until(lambda: flower.state.event_count, timeout=30, what="a worker's heartbeat is heard")
-    yield flower
-    stop.set()
-    thread.join()
+    flower = Flower()
+    with app.connection() as connection:
+        receiver = EventReceiver(connection, handlers={"*": flower.take}, app=app)
+        thread = threading.Thread(target=receiver.capture, kwargs={"limit": None, "wakeup": False})
+        thread.start()
+        wait_until(lambda: flower.state.event_count, timeout=30, what="a worker's heartbeat is heard")
+        yield flower
+        receiver.should_stop = True
+        thread.join()
     app.close()
 
 
