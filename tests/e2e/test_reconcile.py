@@ -1,5 +1,6 @@
 """Whatever loses a message, it is in the Store: it is handled all the same, and once."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -210,7 +211,11 @@ def test_a_cache_of_the_node_runs_over(stack, client):
     node = f"http://127.0.0.1:{(port := free_port())}"
     command = [sys.executable, "-m", "wakupush.devnet.serve", "waku", "--port", str(port), "--manners", manners]
     options = ["--cache-capacity", "10", "--shard", SHARDS[0], "--shard", SHARDS[1]]
-    environment = stack.environment | {"WAKUPUSH_WAKU__URL": node, "WAKUPUSH_INGEST__HTTP_PORT": "-1"}
+    environment = stack.environment | {
+        "WAKUPUSH_WAKU__URL": node,
+        "WAKUPUSH_RECONCILE__STORES": json.dumps([node]),
+        "WAKUPUSH_INGEST__HTTP_PORT": "-1",
+    }
     log = stack.directory / "small-node.log"
     with Process("node", [*command, *options], log=log, ready=lambda: answers_http(f"{node}/debug/v1/info")):
         with WakuNode(node) as client.node:

@@ -2,7 +2,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psycopg
@@ -88,7 +88,9 @@ def test_a_postgres_that_takes_no_writes_any_more_counts_as_down(own_postgres):
         assert takes_writes(pool)
         admin.execute("ALTER SYSTEM SET default_transaction_read_only = on")
         admin.execute("SELECT pg_reload_conf()")
-        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):  # an idle connection is told with its next statement
+        with suppress(
+            psycopg.errors.ReadOnlySqlTransaction
+        ):  # of an idle connection, if that statement is what tells it
             wait_until(lambda: not takes_writes(pool), timeout=10, what="a write fails")
         assert not takes_writes(pool)
         admin.execute("ALTER SYSTEM RESET default_transaction_read_only")
