@@ -456,26 +456,26 @@ def _problem(error: ErrorDetails) -> str:
 
 def _meant(unknown: str) -> str:
     """Return the name of an unknown variable, and of the one that was meant, if any is like it."""
-    like = difflib.get_close_matches(unknown.upper(), variables(), 1, 0.9)
+    like = difflib.get_close_matches(unknown.upper(), _VARIABLES, 1, 0.9)
     return f"{unknown} (did you mean {like[0]}?)" if like else unknown
 
 
-def variables() -> Iterator[str]:
-    """Yield the names of all variables."""
+def _variables() -> Iterator[str]:
     for name, field in Settings.model_fields.items():
         inner = [f"__{each}" for each in type(field.default).model_fields] if isinstance(field.default, Group) else [""]
         yield from (f"WAKUPUSH_{name}{each}".upper() for each in inner)
 
 
+#: The names of all variables.
+_VARIABLES = frozenset(_variables())
+#: What they are with an underscore too few: WAKUPUSH_WORKER_HTTP_PORT looks like a Service's.
+_MISSPELT = frozenset(name.replace("__", "_") for name in _VARIABLES) - _VARIABLES
 #: What Kubernetes puts into a pod for each Service.
 _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT$|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?$")
 
 
 def _is_known(name: str) -> bool:
     """Say whether a variable that begins as ours do is one of ours, of tests, or of a Service whose name begins so."""
-    known = set(variables())
-    if name in known or name.startswith("WAKUPUSH_TEST_"):
+    if name in _VARIABLES or name.startswith("WAKUPUSH_TEST_"):
         return True
-    # WAKUPUSH_WORKER_HTTP_PORT looks like a Service's, and is one of ours with an underscore too few.
-    misspelt = {each.replace("__", "_") for each in known}
-    return "__" not in name and name not in misspelt and _SERVICE_LINK.search(name) is not None
+    return "__" not in name and name not in _MISSPELT and _SERVICE_LINK.search(name) is not None

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
-
 from wakupush.client.transport import SHARDS
 from wakupush.waku.async_rest import AsyncRest
-from wakupush.waku.errors import NodeBusy
 from wakupush.waku.rest import check
-from wakupush.waku.store import V1, V3
-from wakupush.waku.store_codec import Query, decode_v1, decode_v3, is_go_waku
+from wakupush.waku.store import V1, V3, speaks_v1, while_busy
+from wakupush.waku.store_codec import Query, decode_v1, decode_v3
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -75,18 +71,13 @@ class History:
         return []
 
 
-@retry(
-    retry=retry_if_exception_type(NodeBusy),
-    wait=wait_exponential(multiplier=0.25, max=4),
-    stop=stop_after_attempt(6),
-    reraise=True,
-)
+@while_busy
 async def _ask(rest: AsyncRest, query: Query, at: Mapping[str, str]) -> tuple[Page, Cursor | None]:
     """Return a page, and where the next one begins: by Store v3, or by v1 where the node answers as a go-waku."""
     parameters = urlencode({**query.parameters(), "includeData": "true", **at})
     status, body = await rest.send("GET", f"{V3}?{parameters}")
     decode = decode_v3
-    if status == HTTPStatus.NOT_FOUND or is_go_waku(body):
+    if speaks_v1(status, body):
         status, body = await rest.send("GET", f"{V1}?{parameters}")
         decode = decode_v1
     check(status, body)

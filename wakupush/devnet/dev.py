@@ -67,7 +67,7 @@ def _show(console: Console, stack: Stack, external: External) -> None:
         "shards": " ".join(stack.shards),
         "gorush": without_user(stack.gorush_url),
         "Postgres": without_secrets(stack.postgres_dsn),
-        "Redis": without_user(stack.redis_url).partition("?")[0],  # a password may be there, too,
+        "Redis": without_user(stack.redis_url).partition("?")[0],  # a password may be there, too
         "ingest": f"{stack.ingest_url}/readyz /healthz /metrics",
         "logs": str(stack.directory),
     }

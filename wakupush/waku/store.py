@@ -40,6 +40,19 @@ MOST_HASHES = 50
 #: Pages of a walk at most; a Store that has more does not end.
 MOST_PAGES = 100_000
 
+#: Asks again where the node takes fewer requests than we make; for functions and coroutines.
+while_busy = retry(
+    retry=retry_if_exception_type(NodeBusy),
+    wait=wait_exponential(multiplier=0.25, max=4),
+    stop=stop_after_attempt(6),
+    reraise=True,
+)
+
+
+def speaks_v1(status: int, body: bytes) -> bool:
+    """Say whether an answer to a Store v3 query is that of a node which is to be asked by Store v1."""
+    return status == HTTPStatus.NOT_FOUND or is_go_waku(body)
+
 
 class Store(NodeClient):
     """A client of one node's Store."""
@@ -90,7 +103,7 @@ class Store(NodeClient):
     def _is_v1(self, query: Query) -> bool:
         if self._speaks_v1 is None:
             status, body = self._send("GET", V3, parameters={**query.parameters(), "pageSize": "1"})
-            self._speaks_v1 = status == HTTPStatus.NOT_FOUND or is_go_waku(body)
+            self._speaks_v1 = speaks_v1(status, body)
         return self._speaks_v1
 
     def _walk_v3(self, query: Query, *, with_messages: bool) -> Iterator[Page]:
@@ -140,12 +153,7 @@ class Store(NodeClient):
             been.add(key)
         raise NodeUnreadable("the pages do not end")
 
-    @retry(
-        retry=retry_if_exception_type(NodeBusy),
-        wait=wait_exponential(multiplier=0.25, max=4),
-        stop=stop_after_attempt(6),
-        reraise=True,
-    )
+    @while_busy
     def _ask(
         self, path: str, parameters: Mapping[str, str], decode: Decode, pubsub_topic: str
     ) -> tuple[Page, Cursor | None]:
