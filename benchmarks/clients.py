@@ -31,9 +31,9 @@ from wakupush.client.storage import SqliteFile
 from wakupush.client.transport import RelayTransport
 from wakupush.devnet.processes import Process, answers_http, free_port
 from wakupush.devnet.stack import SHARDS, Stack
+from wakupush.model.notifications import NotificationType
+from wakupush.model.platforms import TokenType
 from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.registration import TokenType
-from wakupush.protocol.request import NotificationType
 
 EVERY = 30.0
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pipeline.lake import Lake
 from pipeline.tables import TABLES, UNUSUAL_EVENTS, UNUSUAL_ROWS, UNUSUAL_TIMES
-from wakupush.settings import PipelineSettings
+from wakupush.runtime.settings import PipelineSettings
 
 #: Days of a period of pseudonyms.
 PERIOD = PipelineSettings().pseudonym_days

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from wakupush.devnet import messages
 from wakupush.devnet.stack import SHARDS
+from wakupush.model.waku_message import WakuMessage
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistration, PushNotificationRequest
+from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey, PublicKey
-from wakupush.protocol.pb.push_notification_pb2 import PushNotificationRegistration, PushNotificationRequest
 from wakupush.protocol.request import delivery_key, parse_request
-from wakupush.protocol.waku_message import WakuMessage, message_hash
 from wakupush.waku.codec import encode_message
 
 SHARD = SHARDS[0]

@@ -12,14 +12,15 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipeline.archive import HOUR, SCHEMA
-from wakupush import keyfile
 from wakupush.devnet import messages
 from wakupush.devnet.stack import SHARDS
+from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import envelopes
 from wakupush.protocol.application import Type
+from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.registration import seal_registration
-from wakupush.protocol.waku_message import WakuMessage, message_hash
+from wakupush.runtime import keyfile
 
 SHARD = SHARDS[0]
 #: The first hour, and how many hours the messages spread over.
@@ -28,7 +29,7 @@ START, HOURS = 1_790_000_000 * 10**9 // HOUR * HOUR, 200
 
 def rows(key_file: str, seed: int, users: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Make the messages with these numbers."""
-    server = keyfile.read(Path(key_file))
+    server = keyfile.read(Path(key_file), PrivateKey)
     for batch in batches:
         made = [message(server, seed, users, number) for number in batch.column(0).to_pylist()]
         yield pa.RecordBatch.from_pylist(

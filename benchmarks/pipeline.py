@@ -38,7 +38,7 @@ from pipeline.synthesize import WORKER
 from pipeline.tables import TABLES
 from tests.pipeline.standalone import cluster
 from wakupush.devnet.postgres import PostgresServer
-from wakupush.state.migrations import runner
+from wakupush.postgres.migrations import runner
 
 DAYS = 28
 FIRST = date(2026, 10, 1)

@@ -31,16 +31,16 @@ from benchmarks.made_archive import SHARD, START, rows
 from pipeline.archive import SCHEMA, Archive
 from pipeline.session import spark_session
 from tests.pipeline.standalone import cluster
-from wakupush import keyfile
 from wakupush.devnet import messages
 from wakupush.devnet.postgres import temporary_postgres
 from wakupush.devnet.processes import Process, answers_http, free_port
+from wakupush.postgres import query_topics
+from wakupush.postgres.migrations import runner
 from wakupush.protocol import payload
 from wakupush.protocol.keys import PrivateKey, recover
 from wakupush.protocol.sealing import seal, unseal
-from wakupush.settings import PipelineSettings
-from wakupush.state import query_topics
-from wakupush.state.migrations import runner
+from wakupush.runtime import keyfile
+from wakupush.runtime.settings import PipelineSettings
 
 #: Messages of one user, about.
 OF_A_USER = 5
@@ -61,7 +61,7 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         key_file = folder / "identity.key"
         if not key_file.exists():
-            keyfile.make(key_file)
+            keyfile.write(key_file, PrivateKey.generate().secret)
         sizes = (options.messages // 10, options.messages)
         master, others = "local[2]", list
         if options.standalone:
@@ -84,7 +84,7 @@ def main() -> None:
 
 def make(folder: Path, key_file: Path, count: int, seed: int) -> None:
     """Make an archive, in parts of which those that are there stay."""
-    server = keyfile.read(key_file).public_key
+    server = keyfile.read(key_file, PrivateKey).public_key
     target = Archive.of(PipelineSettings(archive=folder), server).folder
     begin, made = time.perf_counter(), 0
     with spark_session(PipelineSettings(master="local[2]")) as spark:
@@ -157,7 +157,7 @@ def floor() -> float:
 
 def fetch(folder: Path, key_file: Path) -> None:
     """Fetch messages from the development node, whose archive they are put into as they are."""
-    server = keyfile.read(key_file).public_key
+    server = keyfile.read(key_file, PrivateKey).public_key
     source = Archive.of(PipelineSettings(archive=folder), server)
     with tempfile.TemporaryDirectory(prefix="wakupush-fetch-") as directory:
         database = Path(directory) / "archive.sqlite"

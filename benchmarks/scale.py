@@ -18,10 +18,10 @@ from rich.table import Table
 from benchmarks import made
 from benchmarks.latency import latencies, percentiles
 from benchmarks.running import Bench, Run, memory, running
-from wakupush import watched
 from wakupush.devnet.processes import Process, wait_until
 from wakupush.protocol import topics
-from wakupush.server.identity import Identity
+from wakupush.protocol.identity import Identity
+from wakupush.redis import watched
 
 #: Registered keys of the server that is compared with.
 FEW_KEYS = 1000

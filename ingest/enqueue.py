@@ -13,9 +13,11 @@ from kombu.exceptions import OperationalError
 from redis import RedisError
 from redis import TimeoutError as TimedOut
 
-from wakupush import metrics, tracing, watched
-from wakupush.logging import is_told
-from wakupush.queues import QUEUES, send_entries
+from wakupush.model.queues import QUEUES
+from wakupush.redis import watched
+from wakupush.redis.sending import send_entries
+from wakupush.runtime import metrics, tracing
+from wakupush.runtime.logging import is_told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from ingest.routing import Routes
-    from wakupush.queues import Entry, Queue
-    from wakupush.settings import IngestSettings
+    from wakupush.model.entries import Entry
+    from wakupush.model.queues import Queue
+    from wakupush.runtime.settings import IngestSettings
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

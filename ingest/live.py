@@ -12,12 +12,14 @@ from redis import RedisError
 
 from ingest.enqueue import Enqueuer
 from ingest.routing import Routes
-from wakupush import http, metrics, tracing, watched
-from wakupush.connections import open_redis
-from wakupush.logging import is_told
-from wakupush.protocol.waku_message import message_hash
-from wakupush.queues import Entry, celery_app
-from wakupush.stopping import stop_on_signals
+from wakupush.model.entries import Entry
+from wakupush.protocol.hashing import message_hash
+from wakupush.redis import watched
+from wakupush.redis.celery_app import celery_app
+from wakupush.runtime import metrics, probes, tracing
+from wakupush.runtime.connections import open_redis
+from wakupush.runtime.logging import is_told
+from wakupush.runtime.stopping import stop_on_signals
 from wakupush.waku.errors import NodeError, NotSubscribed
 from wakupush.waku.node import WakuNode
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from wakupush.settings import Settings
+    from wakupush.runtime.settings import Settings
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -159,7 +161,7 @@ def run(settings: Settings) -> None:
     threads = [Thread(target=poller.run, name=poller.pubsub_topic) for poller in pollers]
     port = None
     if settings.ingest.http_port >= 0:
-        port = http.serve(
+        port = probes.serve(
             settings.ingest.http_port,
             setting="WAKUPUSH_INGEST__HTTP_PORT",
             healthy=lambda: _healthy(pollers),
@@ -176,12 +178,12 @@ def run(settings: Settings) -> None:
     log.info("stopped")
 
 
-def _healthy(pollers: list[Poller]) -> http.Checks:
+def _healthy(pollers: list[Poller]) -> probes.Checks:
     now = time.monotonic()
     return {poller.pubsub_topic: now - poller.turned < STUCK_SECONDS for poller in pollers}
 
 
-def _ready(pollers: list[Poller], redis: Redis) -> http.Checks:
+def _ready(pollers: list[Poller], redis: Redis) -> probes.Checks:
     now = time.monotonic()
     checks = {poller.pubsub_topic: now - poller.read < UNREAD_SECONDS for poller in pollers}
     return checks | {"watched query topics": _watched_complete(redis)}

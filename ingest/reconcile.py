@@ -17,15 +17,17 @@ import structlog
 
 from ingest.enqueue import Enqueuer
 from ingest.routing import Routes
-from wakupush import http, metrics, queue_backlog, tracing, watched
-from wakupush.connections import open_redis
-from wakupush.logging import is_told
-from wakupush.queues import QUERY, Entry, celery_app
+from wakupush.model.entries import Entry
+from wakupush.model.queues import QUERY
+from wakupush.model.walks import Track
+from wakupush.postgres import reconciliation
+from wakupush.redis import backlog, watched
+from wakupush.redis.celery_app import celery_app
+from wakupush.runtime import metrics, probes, tracing
+from wakupush.runtime.connections import open_pool, open_redis
+from wakupush.runtime.logging import is_told
+from wakupush.runtime.stopping import stop_on_signals
 from wakupush.server.faults import is_outage
-from wakupush.state import reconciliation
-from wakupush.state.pool import open_pool
-from wakupush.state.reconciliation import Track
-from wakupush.stopping import stop_on_signals
 from wakupush.waku.errors import NodeError
 from wakupush.waku.store import Store
 from wakupush.waku.store_codec import Query
@@ -36,9 +38,9 @@ if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
     from redis import Redis
 
-    from wakupush.protocol.waku_message import WakuMessage
-    from wakupush.queues import Queue
-    from wakupush.settings import ReconcileSettings, Settings
+    from wakupush.model.queues import Queue
+    from wakupush.model.waku_message import WakuMessage
+    from wakupush.runtime.settings import ReconcileSettings, Settings
     from wakupush.waku.store_codec import Page
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
@@ -120,7 +122,7 @@ class Rest:
             if looks:
                 self._looked = time.monotonic()
         if looks:  # without the lock: behind a Redis that hangs walks would wait for each other
-            oldest = queue_backlog.oldest(self.redis)
+            oldest = backlog.oldest(self.redis)
             with self._lock:
                 self._note(is_late=oldest is not None and time.time() - oldest > self.most_age)
         return self._since is not None
@@ -425,7 +427,7 @@ class Reconciliation:
         self.enqueuer.redis.close()
         self.pool.close()
 
-    def healthy(self) -> http.Checks:
+    def healthy(self) -> probes.Checks:
         """Say of each walker whether its loop turns."""
         now = time.monotonic()
         return {
@@ -433,7 +435,7 @@ class Reconciliation:
             for walker in self.walkers
         }
 
-    def ready(self) -> http.Checks:
+    def ready(self) -> probes.Checks:
         """Say of each Store whether it was walked to the end a short time ago."""
         now = time.monotonic()
         finished: dict[str, float] = {}
@@ -456,7 +458,7 @@ def run(settings: Settings) -> None:
     threads = [Thread(target=walker.run, name=f"{walker.name} {walker.kind.name}") for walker in walkers]
     port = None
     if settings.reconcile.http_port >= 0:
-        port = http.serve(
+        port = probes.serve(
             settings.reconcile.http_port,
             setting="WAKUPUSH_RECONCILE__HTTP_PORT",
             healthy=reconciliation_.healthy,

@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ingest.reconcile import Reconciliation
-from wakupush.settings import SettingsError
-from wakupush.stopping import stop_on_signals
+from wakupush.runtime.settings import SettingsError
+from wakupush.runtime.stopping import stop_on_signals
 
 if TYPE_CHECKING:
     from ingest.reconcile import Tally, Walker
-    from wakupush.settings import Settings
+    from wakupush.runtime.settings import Settings
 
 
 def run(settings: Settings, since: float | None) -> int:

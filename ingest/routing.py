@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.protocol import topics
 from wakupush.protocol.keys import InvalidKeyError, PublicKey
-from wakupush.queues import DISPATCH, QUERY, REGISTRATION
-from wakupush.settings import SettingsError
+from wakupush.runtime.settings import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from wakupush.queues import Entry, Queue
-    from wakupush.settings import Settings
+    from wakupush.model.entries import Entry
+    from wakupush.model.queues import Queue
+    from wakupush.runtime.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from pipeline.folders import writing
+from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.topics import server_content_topics
-from wakupush.protocol.waku_message import WakuMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from wakupush.protocol.keys import PublicKey
-    from wakupush.settings import PipelineSettings
+    from wakupush.runtime.settings import PipelineSettings
 
 HOUR: Final = 3600 * 10**9
 #: Rows, and bytes of payload, of a row group: what a writer holds in memory.

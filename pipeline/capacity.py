@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from pipeline.errors import PipelineError
 from pipeline.lake import Lake
-from wakupush.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
+from wakupush.model.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pipeline.lake import File
-    from wakupush.settings import Settings
+    from wakupush.runtime.settings import Settings
 
 #: Seconds of CPU time that a worker spends on a message, by queue; on one that is not for us; on an attempt made again.
 #: Measured by `make bench`, see docs/performance.md.

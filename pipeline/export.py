@@ -13,7 +13,7 @@ from pipeline.folders import writing
 from pipeline.lake import SPARK_ERRORS, Lake, Snapshot
 from pipeline.postgres import connected, jdbc_options, read_slices
 from pipeline.pseudonyms import Keys, blurred, keep_from, rehash, today
-from wakupush.state import exporting
+from wakupush.postgres import exporting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pipeline.lake import File
-    from wakupush.settings import Settings
+    from wakupush.model.exports import Mark
+    from wakupush.runtime.settings import Settings
 
 #: The pseudonyms of the lake, and what they are made of.
 PSEUDONYMS = {"trace_id": "trace", "key_pseudonym": "user", "installation_pseudonym": "installation"}
@@ -138,7 +139,7 @@ def _take_over(
     return done, steps
 
 
-def _check_source(connection: Connection, snapshot: Snapshot, mark: exporting.Mark) -> None:
+def _check_source(connection: Connection, snapshot: Snapshot, mark: Mark) -> None:
     """Refuse a database whose transactions are not those that the lake's mark is of, else events would be left out."""
     if (
         snapshot.source not in {None, mark.source}

@@ -19,8 +19,8 @@ from wakupush.waku.store_codec import Query
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from wakupush.protocol.waku_message import WakuMessage
-    from wakupush.settings import Settings
+    from wakupush.model.waku_message import WakuMessage
+    from wakupush.runtime.settings import Settings
 
 #: Seconds after its end for which an hour may still get messages, whose senders' clocks are late.
 SETTLE_SECONDS: Final = 600.0

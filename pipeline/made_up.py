@@ -13,13 +13,13 @@ from pipeline.folders import writing
 from pipeline.lake import Lake
 from pipeline.postgres import connected, jdbc_options
 from pipeline.pseudonyms import today
-from wakupush.state import exporting, maintenance
+from wakupush.postgres import exporting, maintenance
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pipeline.synthesize import Plan
-    from wakupush.settings import Settings
+    from wakupush.runtime.settings import Settings
 
 #: Made-up events that are written in one transaction.
 ROWS_AT_ONCE: Final = 1000

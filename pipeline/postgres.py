@@ -11,8 +11,8 @@ import psycopg
 from pyspark.sql import DataFrame
 
 from pipeline.errors import PipelineError
-from wakupush.settings import SettingsError
-from wakupush.state.pool import KEEPALIVES, check_dsn
+from wakupush.runtime.connections import KEEPALIVES, check_dsn
+from wakupush.runtime.settings import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from pyspark.sql import SparkSession
 
-    from wakupush.settings import PostgresSettings
+    from wakupush.runtime.settings import PostgresSettings
 
 #: Rows that the driver holds in memory of each slice.
 FETCH_ROWS: Final = 10_000

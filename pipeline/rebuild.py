@@ -35,25 +35,25 @@ from pipeline.archive import Archive
 from pipeline.errors import PipelineError
 from pipeline.lake import SPARK_ERRORS
 from pipeline.postgres import connected
-from wakupush import keyfile, watched
-from wakupush.connections import open_redis
-from wakupush.failures import Failure
+from wakupush.model.entries import Entry
+from wakupush.model.failures import Failure
+from wakupush.model.registrations import Registration
+from wakupush.postgres import query_topics, rebuilding
 from wakupush.protocol.application import Opened, Type
 from wakupush.protocol.errors import Refused
-from wakupush.protocol.keys import PublicKey
-from wakupush.protocol.registration import Registration, request_id
+from wakupush.protocol.identity import Identity
+from wakupush.protocol.keys import PrivateKey, PublicKey
+from wakupush.protocol.registration import request_id
 from wakupush.protocol.sealing import seal, unseal
 from wakupush.protocol.segments import Segment
 from wakupush.protocol.topics import server_content_topics
-from wakupush.queues import Entry
-from wakupush.server import registering
-from wakupush.server.batch import HOME
+from wakupush.redis import watched
+from wakupush.runtime import keyfile
+from wakupush.runtime.connections import check_dsn, open_redis, timeouts
 from wakupush.server.faults import COLLISIONS, OF_THE_MESSAGE
-from wakupush.server.identity import Identity
-from wakupush.server.opening import Part, join, open_asymmetric
-from wakupush.server.registering import Known
-from wakupush.state import query_topics, rebuilding
-from wakupush.state.pool import check_dsn, timeouts
+from wakupush.server.inbox.content import Part
+from wakupush.server.inbox.decide.registration import Known, change_of
+from wakupush.server.inbox.open import HOME, join, open_asymmetric, open_registration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from pyspark.sql import DataFrame, SparkSession
 
-    from wakupush.settings import LimitSettings, Settings
-    from wakupush.state.registrations import Change, Installation
+    from wakupush.model.registrations import Change, Installation
+    from wakupush.runtime.settings import LimitSettings, Settings
 
 #: Installations, and bytes of what they sent, that are loaded in one transaction: their rows are locked meanwhile.
 LOADED_AT_ONCE: Final = 2_000
@@ -199,7 +199,7 @@ def identity_in(key_file: Path) -> Identity:
         PipelineError: there is none.
     """
     try:
-        return Identity.of(keyfile.read(key_file))
+        return Identity.of(keyfile.read(key_file, PrivateKey))
     except keyfile.KeyFileError as error:
         raise PipelineError(str(error)) from None
 
@@ -342,7 +342,7 @@ def _told_of(content: Opened | Failure, sent: int, identity: Identity) -> _Row:
 
 
 def _join(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Put together the parts of messages in segments, as `wakupush.server.opening.put_together` does."""
+    """Put together the parts of messages in segments, as `wakupush.server.inbox.segments.put_together` does."""
     identity = identity_in(job.key_file)
     groups = groupby(_rows(batches), itemgetter("signer", "whole"))
     found = (whole for _, rows in groups for whole in _wholes(rows, identity, job.limits))
@@ -399,8 +399,8 @@ def _fold(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 def _decide(row: _Row, known: Known, identity: Identity, limits: LimitSettings) -> tuple[str, Change | None]:
     """Return the outcome of a registration, and what is to be stored of it."""
     try:
-        asked = registering.unseal(identity, PublicKey(row["client"]), row["sealed"])
-        change = registering.decide(identity, asked, known, limits)
+        asked = open_registration(identity, PublicKey(row["client"]), row["sealed"])
+        change = change_of(identity, asked, known, limits)
     except Refused as refused:
         return refused.failure.label, None
     except Exception:  # noqa: BLE001 - the workers would put this message aside, and so does a rebuild

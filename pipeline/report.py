@@ -17,7 +17,7 @@ from pipeline.lake import Lake
 from pipeline.page import Report, render
 from pipeline.pseudonyms import keep_from, whole_periods
 from pipeline.tables import TABLES, anonymous, of_shown_hours
-from wakupush.state.pool import KEEPALIVES
+from wakupush.runtime.connections import KEEPALIVES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pipeline.tables import Row, Table
-    from wakupush.settings import Settings
+    from wakupush.runtime.settings import Settings
 
 #: Where the tables are in Postgres.
 SCHEMA: Final = "wakupush_reports"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from wakupush.settings import PipelineSettings
+    from wakupush.runtime.settings import PipelineSettings
 
 #: Spark 4 runs on nothing older.
 OLDEST_JAVA: Final = 17

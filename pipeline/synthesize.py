@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
-from wakupush.events import SCHEMA_VERSION, EventKind
-from wakupush.failures import Failure
-from wakupush.queues import DISPATCH, QUERY, REGISTRATION
+from wakupush.model.events import SCHEMA_VERSION, EventKind
+from wakupush.model.failures import Failure
+from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 from pipeline.errors import PipelineError
 from pipeline.lake import SPARK_ERRORS
 from pipeline.postgres import connected
+from wakupush.postgres import query_topics
 from wakupush.protocol.topics import query_topics as names_of
 from wakupush.protocol.topics import symmetric_key
-from wakupush.state import query_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from pyspark.sql import SparkSession
 
-    from wakupush.settings import Settings
+    from wakupush.runtime.settings import Settings
 
 #: Keys that each core derives between two commits, about six seconds of work.
 KEYS_PER_CORE: Final = 500

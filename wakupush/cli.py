@@ -11,10 +11,10 @@ import typer
 from wakupush.cli_client import app as client_app
 from wakupush.cli_dead_letters import app as dead_letters_app
 from wakupush.cli_pipeline import app as pipeline_app
-from wakupush.usage import fail as _fail
+from wakupush.runtime.usage import fail as _fail
 
 if TYPE_CHECKING:
-    from wakupush.settings import Settings
+    from wakupush.runtime.settings import Settings
 
 # Commands import what they need when they run: `wakupush keygen` starts without Celery, and the counters of a worker's
 # processes need their directory before prometheus_client is imported.
@@ -67,10 +67,12 @@ def keygen(
     file: Annotated[Path, typer.Argument(help="Where the private key goes; only its owner may read it.")],
 ) -> None:
     """Make the server's private key, and print the public key that clients and ingest need."""
-    from wakupush import keyfile
+    from wakupush.protocol.keys import PrivateKey
+    from wakupush.runtime import keyfile
 
     try:
-        key = keyfile.make(file)
+        key = PrivateKey.generate()
+        keyfile.write(file, key.secret)
     except keyfile.KeyFileError as error:
         _fail(str(error))
     typer.echo(str(key.public_key))
@@ -85,10 +87,10 @@ def migrate(
 
     import psycopg
 
-    from wakupush.settings import SettingsError
-    from wakupush.state import maintenance
-    from wakupush.state.migrations import runner
-    from wakupush.state.pool import check_dsn
+    from wakupush.postgres import maintenance
+    from wakupush.postgres.migrations import runner
+    from wakupush.runtime.connections import check_dsn
+    from wakupush.runtime.settings import SettingsError
 
     settings = _settings(process="migrate")
     try:
@@ -108,7 +110,7 @@ def migrate(
 def live() -> None:
     """Poll the relay of the Waku node and enqueue what is for this server."""
     from ingest.live import run
-    from wakupush.settings import SettingsError
+    from wakupush.runtime.settings import SettingsError
 
     try:
         run(_settings(process="ingest live"))
@@ -134,8 +136,8 @@ def reconcile(
 
     from ingest import reconcile as reconciling
     from ingest import reconcile_once
-    from wakupush.durations import parse_since
-    from wakupush.settings import SettingsError
+    from wakupush.runtime.durations import parse_since
+    from wakupush.runtime.settings import SettingsError
 
     if since is not None and not once:
         _fail("--since needs --once")
@@ -169,9 +171,9 @@ def worker(
 
 
 def _worker(settings: Settings, pool: str, concurrency: int) -> None:
-    from wakupush.queues import QUEUES
+    from wakupush.model.queues import QUEUES
+    from wakupush.runtime.settings import SettingsError
     from wakupush.server.identity import NoIdentityError
-    from wakupush.settings import SettingsError
     from workers import run
 
     if pool not in QUEUES:
@@ -185,7 +187,7 @@ def _worker(settings: Settings, pool: str, concurrency: int) -> None:
 @app.command()
 def beat() -> None:
     """Run the schedule: overdue answers, due deliveries, watched topics, pruning."""
-    from wakupush.settings import SettingsError
+    from wakupush.runtime.settings import SettingsError
     from workers import run
 
     try:
@@ -197,7 +199,7 @@ def beat() -> None:
 @app.command()
 def exporter() -> None:
     """Show what waits in the queues and in Postgres, for Prometheus and for autoscaling."""
-    from wakupush.settings import SettingsError
+    from wakupush.runtime.settings import SettingsError
     from workers import exporter as process
 
     try:
@@ -209,7 +211,7 @@ def exporter() -> None:
 @app.command()
 def feedback() -> None:
     """Receive gorush's feedback webhook."""
-    from wakupush.settings import SettingsError
+    from wakupush.runtime.settings import SettingsError
     from workers import feedback as receiver
 
     try:
@@ -227,7 +229,7 @@ def doctor() -> None:
     from rich.console import Console
 
     from wakupush.doctor import Level, examine
-    from wakupush.settings import SettingsError, load_settings
+    from wakupush.runtime.settings import SettingsError, load_settings
 
     try:
         settings = load_settings()
@@ -275,9 +277,11 @@ def dev(
 
     The settings of the environment hold, but for addresses and ports.
     """
-    from wakupush import devnet, keyfile
+    from wakupush import devnet
+    from wakupush.protocol.keys import PrivateKey
+    from wakupush.runtime import keyfile
+    from wakupush.runtime.settings import SettingsError, load_settings
     from wakupush.server.identity import NoIdentityError, load_identity
-    from wakupush.settings import SettingsError, load_settings
 
     if missing := devnet.missing_parts():
         _fail(f"dev needs {', '.join(missing)}: install wakupush[devnet]")
@@ -288,7 +292,7 @@ def dev(
         settings = load_settings()
         key = None
         if identity_key:
-            key = keyfile.read(identity_key)
+            key = keyfile.read(identity_key, PrivateKey)
         elif settings.identity_key or settings.identity_key_file:
             key = load_identity(settings).private_key
     except (SettingsError, keyfile.KeyFileError, NoIdentityError) as error:
@@ -325,8 +329,8 @@ def replay(
 
 def _settings(process: str) -> Settings:
     """Read the settings and configure the logs."""
-    from wakupush.logging import configure
-    from wakupush.settings import SettingsError, load_settings
+    from wakupush.runtime.logging import configure
+    from wakupush.runtime.settings import SettingsError, load_settings
 
     try:
         settings = load_settings()

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from wakupush.protocol.waku_message import PUBSUB_TOPIC
-from wakupush.urls import is_http, without_user
-from wakupush.usage import USAGE as _USAGE
-from wakupush.usage import fail as _fail
+from wakupush.model.waku_message import PUBSUB_TOPIC
+from wakupush.protocol.keys import PrivateKey
+from wakupush.runtime.urls import is_http, without_user
+from wakupush.runtime.usage import USAGE as _USAGE
+from wakupush.runtime.usage import fail as _fail
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from wakupush.client.events import Event
     from wakupush.client.registering import Enrolment
     from wakupush.client.transport import LightTransport, RelayTransport
-    from wakupush.protocol.keys import PrivateKey, PublicKey
+    from wakupush.protocol.keys import PublicKey
 
 # Commands import what they need when they run: `wakupush --help` starts without aiohttp.
 # ruff: noqa: PLC0415
@@ -126,10 +127,11 @@ def common(
 @app.command()
 def keygen(context: typer.Context, file: Annotated[Path, typer.Argument(help="Where the private key goes.")]) -> None:
     """Make a chat key and print its public key."""
-    from wakupush import keyfile
+    from wakupush.runtime import keyfile
 
     try:
-        key = keyfile.make(file)
+        key = PrivateKey.generate()
+        keyfile.write(file, key.secret)
     except keyfile.KeyFileError as error:
         _fail(str(error))
     if context.obj.as_json:
@@ -178,7 +180,7 @@ def register(
     Who may notify, and of what, stays as it is unless one of these options is given; then they replace all of it.
     """
     from wakupush.client.registering import Device, Options
-    from wakupush.protocol.registration import TokenType
+    from wakupush.model.platforms import TokenType
 
     servers = _keys(server, "--server")
     flags, lists = (contacts_only, block_mentions), (contact, block_chat, block_user, mute_chat, mention_chat)
@@ -304,7 +306,7 @@ def send(
     """Ask for a push to the devices of users, under keys of their own."""
     from wakupush.client.notifying import Recipient
     from wakupush.client.receiving import seal_message
-    from wakupush.protocol.request import NotificationType
+    from wakupush.model.notifications import NotificationType
 
     keys = _keys(users)
     kinds = {
@@ -432,9 +434,9 @@ def _run(
     """Do a command's work with a client, and exit."""
     import structlog
 
-    from wakupush import keyfile
     from wakupush.client.documents import UnreadableError
     from wakupush.client.storage import InUseError
+    from wakupush.runtime import keyfile
     from wakupush.waku.errors import NodeError
 
     structlog.configure(
@@ -444,7 +446,7 @@ def _run(
     if common.key is None:
         _fail("--key FILE says whose client it is; `wakupush client keygen FILE` makes a key")
     try:
-        key = keyfile.read(common.key)
+        key = keyfile.read(common.key, PrivateKey)
         code = asyncio.run(_with_client(common, key, work, offline=offline))
     except keyfile.KeyFileError as error:
         _fail(str(error))

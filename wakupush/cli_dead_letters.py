@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wakupush.durations import MOST_DAYS, parse_duration
-from wakupush.usage import fail
+from wakupush.runtime.durations import MOST_DAYS, parse_duration
+from wakupush.runtime.usage import fail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from rich.table import Table
 
-    from wakupush.failures import Failure
-    from wakupush.settings import Settings
-    from wakupush.state.dead_letters import DeadLetter, Device, PastEvent, Position, Selection
+    from wakupush.model.dead_letters import DeadLetter, DeadLetterDevice, PastEvent, Position, Selection
+    from wakupush.model.failures import Failure
+    from wakupush.runtime.settings import Settings
 
 # Commands import what they need when they run, as in `wakupush.cli`.
 # ruff: noqa: PLC0415
@@ -68,7 +68,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, the newest first; as JSON it is one object a line."""
-    from wakupush.state import dead_letters
+    from wakupush.postgres import dead_letters
 
     shown = 0
     with _database() as (_, connection):
@@ -93,8 +93,8 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show all that is known of a dead letter and is no secret, and the events of the message that it came with."""
-    from wakupush.state import dead_letters
-    from wakupush.state.dead_letters import Selection
+    from wakupush.model.dead_letters import Selection
+    from wakupush.postgres import dead_letters
 
     with _database() as (_, connection):
         delivery_keys = _find(connection, [key])
@@ -123,8 +123,8 @@ def retry(
     yes: Yes = False,
 ) -> None:
     """Send dead letters again: they are due at once, with all attempts and their time to live anew."""
-    from wakupush.server.deliveries import times_to_live
-    from wakupush.state import dead_letters
+    from wakupush.postgres import dead_letters
+    from wakupush.server.delivery.retry import times_to_live
 
     with _database() as (settings, connection):
         selection = _selection(connection, reason, older_than, newer_than, platform)
@@ -151,7 +151,7 @@ def drop(
     yes: Yes = False,
 ) -> None:
     """Delete dead letters with their content, for good."""
-    from wakupush.state import dead_letters
+    from wakupush.postgres import dead_letters
 
     with _database() as (_, connection):
         selection = _selection(connection, reason, older_than, newer_than, platform)
@@ -170,8 +170,8 @@ def _database() -> Iterator[tuple[Settings, Connection]]:
     """Open a connection in autocommit mode, so that each statement is committed by itself."""
     import psycopg
 
-    from wakupush.settings import SettingsError, load_settings
-    from wakupush.state.pool import check_dsn, reason, timeouts
+    from wakupush.runtime.connections import check_dsn, reason, timeouts
+    from wakupush.runtime.settings import SettingsError, load_settings
 
     try:
         settings = load_settings()
@@ -198,14 +198,14 @@ def _selection(
     platform: PlatformName | None,
 ) -> Selection:
     """Return what the options select; what ends from now on is left out."""
-    from wakupush.protocol.registration import TokenType
-    from wakupush.state import dead_letters
-    from wakupush.state.dead_letters import Selection
+    from wakupush.model.dead_letters import Selection
+    from wakupush.model.platforms import Platform
+    from wakupush.postgres import dead_letters
 
     now = dead_letters.now(connection)
     return Selection(
         reason=_reason(reason) if reason else None,
-        platform=next((each for each in TokenType if each.platform == platform), None),
+        platform=next((each for each in Platform if each.label == platform), None),
         since=now - _age(newer_than, "--newer-than") if newer_than else None,
         until=now - _age(older_than, "--older-than") if older_than else now,
     )
@@ -213,7 +213,7 @@ def _selection(
 
 def _reason(label: str) -> Failure:
     """Return the failure with a label, if dead letters can have it."""
-    from wakupush.failures import BY_LABEL, Failure, Retry
+    from wakupush.model.failures import BY_LABEL, Failure, Retry
 
     ends = {Failure.ATTEMPTS_EXHAUSTED, Failure.DELIVERY_EXPIRED}
     possible = sorted(label for label, failure in BY_LABEL.items() if failure in ends or failure.retry != Retry.NEVER)
@@ -240,7 +240,7 @@ def _chosen(connection: Connection, selection: Selection, keys: list[str] | None
 
 
 def _find(connection: Connection, prefixes: list[str]) -> list[bytes]:
-    from wakupush.state import dead_letters
+    from wakupush.postgres import dead_letters
 
     found = []
     for prefix in prefixes:
@@ -266,7 +266,7 @@ def _change(
     from rich.console import Console
     from rich.progress import Progress
 
-    from wakupush.state import dead_letters
+    from wakupush.postgres import dead_letters
 
     total = dead_letters.count(connection, selection)
     if total and ask:
@@ -291,7 +291,7 @@ def _facts(letter: DeadLetter) -> dict[str, Any]:
     return {
         "delivery_key": letter.delivery_key.hex(),
         "state": letter.state.value,
-        "platform": letter.platform.platform,
+        "platform": letter.platform.label,
         "reason": letter.reason,
         "attempts": letter.attempts,
         "seen_at": letter.seen_at.isoformat(timespec="seconds"),
@@ -301,7 +301,7 @@ def _facts(letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def _device_facts(device: Device | None) -> dict[str, Any]:
+def _device_facts(device: DeadLetterDevice | None) -> dict[str, Any]:
     if device is None:
         return {"device": "unknown"}
     if not device.registered:

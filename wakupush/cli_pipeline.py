@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wakupush.durations import parse_since
-from wakupush.usage import fail
+from wakupush.runtime.durations import parse_since
+from wakupush.runtime.usage import fail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from wakupush.settings import Settings
+    from wakupush.runtime.settings import Settings
 
 # Commands import what they need when they run: pyspark is an extra.
 # ruff: noqa: PLC0415
@@ -221,7 +221,7 @@ def _extra() -> Iterator[None]:
 def _settings(days: tuple[date, date] | None = None) -> Iterator[Settings]:
     """Read the settings, and end in words where a job cannot run: without events of these days, if any are given."""
     from pipeline.errors import PipelineError
-    from wakupush.settings import SettingsError, load_settings
+    from wakupush.runtime.settings import SettingsError, load_settings
 
     try:
         settings = load_settings()

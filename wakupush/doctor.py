@@ -16,11 +16,10 @@ from redis import AuthenticationError, ConnectionError, RedisError, ResponseErro
 
 from ingest.reconcile import stores_of
 from ingest.routing import Routes
-from wakupush.connections import open_redis
+from wakupush.postgres.migrations import runner
+from wakupush.runtime.connections import check_dsn, open_redis, reason
+from wakupush.runtime.settings import SettingsError
 from wakupush.server.identity import NoIdentityError, is_published, load_identity
-from wakupush.settings import SettingsError
-from wakupush.state.migrations import runner
-from wakupush.state.pool import check_dsn, reason
 from wakupush.waku.errors import NodeError
 from wakupush.waku.node import WakuNode
 from wakupush.waku.store import Store
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from wakupush.settings import Settings
+    from wakupush.runtime.settings import Settings
 
 #: Seconds to wait for each part.
 PATIENCE = 5.0

@@ -14,14 +14,17 @@ from celery.exceptions import Ignore, Reject, Retry
 from kombu.exceptions import OperationalError as BrokerError
 from prometheus_client import multiprocess
 
-from wakupush import metrics, tracing
-from wakupush.logging import configure
-from wakupush.queues import DELIVER, DISPATCH, FEEDBACK, QUEUES, Entry, celery_app, decode_entry, send_entries
-from wakupush.server import deliveries, handling
-from wakupush.server.context import Context
+from wakupush.model.deliveries import DeliveryState
+from wakupush.model.queues import DELIVER, DISPATCH, FEEDBACK, QUEUES
+from wakupush.redis.celery_app import celery_app
+from wakupush.redis.sending import decode_entry, send_entries
+from wakupush.runtime import metrics, tracing
+from wakupush.runtime.logging import configure
+from wakupush.server.delivery import feedback, next_attempts
+from wakupush.server.delivery.flower import AttemptFailed
 from wakupush.server.faults import is_outage
-from wakupush.server.task_events import AttemptFailed
-from wakupush.state.deliveries import State
+from wakupush.server.inbox import isolation
+from wakupush.server.inbox.resources import InboxResources
 from workers import transport
 from workers.pulse import Noting
 
@@ -30,9 +33,10 @@ if TYPE_CHECKING:
 
     from celery import Celery
 
-    from wakupush.queues import Queue
-    from wakupush.settings import Settings
-    from wakupush.state.deliveries import Settlement
+    from wakupush.model.deliveries import Settlement
+    from wakupush.model.entries import Entry
+    from wakupush.model.queues import Queue
+    from wakupush.runtime.settings import Settings
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -43,7 +47,7 @@ SLOW_DOWN_SECONDS = (0.5, 4.0)
 class _Process:
     """What a worker process opened after its fork, and the worker's name in Celery from before."""
 
-    context: Context
+    resources: InboxResources
     node: str
 
 
@@ -71,7 +75,7 @@ def _add_queue_task(app: Celery, queue: Queue) -> None:
         messages = [decode_entry(entry) for entry in entries]
         with _given_back(self, queue):
             try:
-                handling.handle(_Process.context, queue, messages, alone=alone or _is_redelivered(self))
+                isolation.handle(_Process.resources, queue, messages, alone=alone or _is_redelivered(self))
             except Exception as error:
                 if not is_outage(error):
                     raise
@@ -84,7 +88,7 @@ def _add_deliver_task(app: Celery) -> None:
         settlement = None
         with _given_back(self, DISPATCH):
             begun = {bytes.fromhex(key): attempts for key, attempts in claimed.items()}
-            settlement = deliveries.deliver(_Process.context, begun, str(self.request.id))
+            settlement = next_attempts.make(_Process.resources, begun, str(self.request.id))
         _end(settlement)
 
 
@@ -100,7 +104,7 @@ def _end(settlement: Settlement | None) -> None:
         raise Ignore
     if settlement.failure is not None:
         failed = AttemptFailed(settlement.failure.label)
-        if settlement.state is State.PENDING:
+        if settlement.state is DeliveryState.PENDING:
             raise Retry(exc=failed)
         raise failed
 
@@ -109,7 +113,7 @@ def _add_feedback_task(app: Celery) -> None:
     @app.task(name=FEEDBACK, bind=True)
     def apply_feedback(self: Task[..., None], delivery_keys: list[str]) -> None:
         with _given_back(self, DISPATCH):
-            deliveries.apply_feedback(_Process.context, [bytes.fromhex(key) for key in delivery_keys])
+            feedback.apply(_Process.resources, [bytes.fromhex(key) for key in delivery_keys])
 
 
 def _send_back(app: Celery, queue: Queue, entries: list[Entry], alone: bool, error: Exception) -> None:
@@ -152,9 +156,9 @@ def _connect_signals(settings: Settings, log_context: dict[str, Any]) -> None:
         _Process.node = sender
 
     @signals.worker_process_init.connect(weak=False)
-    def open_context(**_: Any) -> None:
+    def open_resources(**_: Any) -> None:
         try:
-            _Process.context = Context.open(settings, _Process.node)
+            _Process.resources = InboxResources.open(settings, _Process.node)
             tracing.start(settings.tracing, str(log_context["process"]))
         except Exception:
             # Celery would only log it, and the process would fail every task it takes.
@@ -170,8 +174,8 @@ def _connect_signals(settings: Settings, log_context: dict[str, Any]) -> None:
             retval.__traceback__ = None
 
     @signals.worker_process_shutdown.connect(weak=False)
-    def close_context(pid: int, **_: Any) -> None:
-        _Process.context.close()
+    def close_resources(pid: int, **_: Any) -> None:
+        _Process.resources.close()
         tracing.stop()
         if settings.worker.http_port >= 0:
             multiprocess.mark_process_dead(pid)  # type: ignore[no-untyped-call]  # prometheus_client has no types there

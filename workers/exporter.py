@@ -12,18 +12,18 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 from redis import RedisError
 
-from wakupush import http, metrics, queue_backlog
-from wakupush.connections import open_redis
-from wakupush.state.backlog import waiting
-from wakupush.state.pool import check_dsn, timeouts
-from wakupush.stopping import stop_on_signals
+from wakupush.postgres.backlog import waiting
+from wakupush.redis import backlog
+from wakupush.runtime import metrics, probes
+from wakupush.runtime.connections import check_dsn, open_redis, timeouts
+from wakupush.runtime.stopping import stop_on_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from prometheus_client import Metric
 
-    from wakupush.settings import Settings
+    from wakupush.runtime.settings import Settings
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -53,7 +53,7 @@ class BacklogCollector(Collector):
             self.look()
             return [metric for gauge in metrics.EXPORTER for metric in gauge.collect()]
 
-    def look(self) -> http.Checks:
+    def look(self) -> probes.Checks:
         """Set the gauges anew, and say which sources answered."""
         for gauge in metrics.EXPORTER:
             gauge.clear()
@@ -62,14 +62,14 @@ class BacklogCollector(Collector):
             metrics.EXPORTER_UP.labels(source).set(answered)
         return results
 
-    def check(self) -> http.Checks:
+    def check(self) -> probes.Checks:
         """Say which sources answer."""
         with self._lock:
             return self.look()
 
     def _look_at_redis(self) -> None:
         now = time.time()
-        for name, queue in queue_backlog.look(self._redis).items():
+        for name, queue in backlog.look(self._redis).items():
             metrics.QUEUE_TASKS.labels(name).set(queue.tasks)
             metrics.QUEUE_MESSAGES.labels(name).set(queue.messages)
             metrics.QUEUE_AGE.labels(name).set(0 if queue.oldest is None else max(0.0, now - queue.oldest))
@@ -84,7 +84,7 @@ class BacklogCollector(Collector):
         ) as connection:
             found = waiting(connection)
         for each in found:
-            platform = each.platform.platform
+            platform = each.platform.label
             metrics.DELIVERIES_PENDING.labels(platform).set(each.pending)
             metrics.DELIVERIES_DUE.labels(platform).set(each.due)
             metrics.DELIVERIES_DUE_AGE.labels(platform).set(each.due_age)
@@ -110,7 +110,7 @@ def run(settings: Settings) -> None:
     registry = CollectorRegistry()
     registry.register(collector)
     stop = stop_on_signals()
-    port = http.serve(
+    port = probes.serve(
         settings.exporter.http_port,
         setting="WAKUPUSH_EXPORTER__HTTP_PORT",
         healthy=dict,

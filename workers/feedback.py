@@ -19,17 +19,17 @@ from aiohttp import web
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from wakupush import http, metrics
-from wakupush.server import feedback
+from wakupush.runtime import metrics, probes
+from wakupush.runtime.connections import open_pool
+from wakupush.runtime.settings import SettingsError
+from wakupush.server.delivery import feedback
+from wakupush.server.delivery.feedback import Result
 from wakupush.server.faults import is_outage
-from wakupush.server.feedback import Result
-from wakupush.settings import SettingsError
-from wakupush.state.pool import open_pool
 
 if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
 
-    from wakupush.settings import Settings
+    from wakupush.runtime.settings import Settings
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -166,6 +166,6 @@ def run(settings: Settings) -> None:
     log.info("stopped")
 
 
-def _checked(results: http.Checks) -> web.Response:
-    status, body = http.answer(results)
+def _checked(results: probes.Checks) -> web.Response:
+    status, body = probes.answer(results)
     return web.Response(status=status, body=body, content_type="application/json")

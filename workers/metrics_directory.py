@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 def metrics_directory() -> TemporaryDirectory[str]:
     """Return a new directory for the counters of all processes of a pool, and tell prometheus_client of it.
 
-    To be called before anything imports `wakupush.metrics`.
+    To be called before anything imports `wakupush.runtime.metrics`.
     """
     directory: TemporaryDirectory[str] = TemporaryDirectory(prefix="wakupush-metrics-")
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = directory.name

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from celery import bootsteps
 from celery.worker.consumer import Tasks
 
-from wakupush.queues import TIME_LIMIT_SECONDS
+from wakupush.redis.celery_app import TIME_LIMIT_SECONDS
 
 if TYPE_CHECKING:
-    from wakupush import http
+    from wakupush.runtime import probes
 
 #: Seconds between two notes.
 NOTE_SECONDS = 1.0
@@ -36,7 +36,7 @@ class Pulse:
     turned: float = 0.0
     asked: float = 0.0
 
-    def healthy(self) -> http.Checks:
+    def healthy(self) -> probes.Checks:
         """Say whether the worker is better off than after a restart; it is, too, while it tries to reach Redis."""
         if self.connected is None:
             return {"event loop": True, "consumer": True}
@@ -46,7 +46,7 @@ class Pulse:
             "consumer": now - max(self.asked, self.connected) < DEAF_SECONDS,
         }
 
-    def ready(self) -> http.Checks:
+    def ready(self) -> probes.Checks:
         """Say whether the worker takes tasks, or will when one of its processes is free."""
         return {"connected": self.connected is not None, **self.healthy()}
 

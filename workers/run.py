@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING
 import structlog
 from prometheus_client import CollectorRegistry, multiprocess
 
-from wakupush import http, metrics, tracing
-from wakupush.connections import open_redis
-from wakupush.server import schedule
-from wakupush.server.context import Resources
+from wakupush.runtime import metrics, probes, tracing
+from wakupush.runtime.connections import check_dsn, open_redis
+from wakupush.runtime.stopping import stop_on_signals
 from wakupush.server.identity import NoIdentityError, is_published, load_identity
-from wakupush.server.schedule import Turns
-from wakupush.state.pool import check_dsn
-from wakupush.stopping import stop_on_signals
+from wakupush.server.schedule import turns
+from wakupush.server.schedule.resources import ScheduleResources
+from wakupush.server.schedule.turns import Turns
 from workers.app import create_app
 from workers.pulse import Noting
 
 if TYPE_CHECKING:
-    from wakupush.queues import Queue
-    from wakupush.settings import Settings
+    from wakupush.model.queues import Queue
+    from wakupush.runtime.settings import Settings
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -46,7 +45,7 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
     if settings.worker.http_port >= 0:
         registry = CollectorRegistry()
         multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # prometheus_client has no types there
-        port = http.serve(
+        port = probes.serve(
             settings.worker.http_port,
             setting="WAKUPUSH_WORKER__HTTP_PORT",
             healthy=Noting.pulse.healthy,
@@ -75,18 +74,18 @@ def beat(settings: Settings) -> None:
     Raises:
         SettingsError: an address is none.
     """
-    resources = Resources.open(settings)
+    resources = ScheduleResources.open(settings)
     stop = stop_on_signals()
-    turns = Turns()
+    running = Turns()
     if settings.worker.http_port >= 0:
-        port = http.serve(
+        port = probes.serve(
             settings.worker.http_port,
             setting="WAKUPUSH_WORKER__HTTP_PORT",
-            healthy=turns.healthy,
-            ready=turns.ready,
+            healthy=running.healthy,
+            ready=running.ready,
         )
         log.info("metrics_served", http_port=port)
     log.info("started")
-    schedule.run(resources, stop, turns)
+    turns.run(resources, stop, running)
     resources.close()
     log.info("stopped")

@@ -3,9 +3,9 @@
 What a killed worker had taken comes back after the visibility time-out, which has to be above the time limit of tasks.
 """
 
-from wakupush import queues
+from wakupush.redis import celery_app as celery
 
-queues.SOFT_TIME_LIMIT_SECONDS, queues.TIME_LIMIT_SECONDS, queues.VISIBILITY_TIMEOUT_SECONDS = 8, 12, 15
+celery.SOFT_TIME_LIMIT_SECONDS, celery.TIME_LIMIT_SECONDS, celery.VISIBILITY_TIMEOUT_SECONDS = 8, 12, 15
 
 from wakupush.cli import main  # noqa: E402 - after the times are set
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from types import ModuleType
 
 from wakupush.cli import main
-from wakupush.state import answers, deliveries, ledger
+from wakupush.postgres import answers, deliveries, ledger, requests
 
 _add_to_ledger = ledger.add
-_add_deliveries = deliveries.add
+_take_on = requests.take_on
 
 
 def no_ledger() -> None:
@@ -24,10 +24,10 @@ def no_ledger() -> None:
 def no_lease() -> None:
     """The lease of a first attempt is over when it begins."""
 
-    def add(connection, wanted, *, seconds, time_to_live):
-        return _add_deliveries(connection, wanted, seconds=0 * seconds, time_to_live=time_to_live)
+    def take_on(connection, deliveries, succeeded, *, lease, time_to_live):
+        return _take_on(connection, deliveries, succeeded, lease=0 * lease, time_to_live=time_to_live)
 
-    _replace(deliveries, "add", add)
+    _replace(requests, "take_on", take_on)
 
 
 def no_fence() -> None:

@@ -12,8 +12,8 @@ from statistics import median
 
 from chaos.evidence import Answered, DeviceId, Evidence, Happened, Pushed, Sample, Stored
 from chaos.plan import SUCCESS, Fate, Notified, Sent
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.pb.push_notification_pb2 import PushNotificationRegistration
 
 
 class Kind(StrEnum):

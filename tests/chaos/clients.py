@@ -16,15 +16,12 @@ from random import Random
 from chaos.plan import SUCCESS, Fate, Notified, Sent
 from wakupush.devnet import messages
 from wakupush.devnet.stack import SHARDS
+from wakupush.model.waku_message import WakuMessage
+from wakupush.pb.push_notification_pb2 import PushNotification, PushNotificationRegistration, PushNotificationRequest
 from wakupush.protocol import application, payload, registration, request, topics
 from wakupush.protocol.application import Opened, Type
+from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey, PublicKey
-from wakupush.protocol.pb.push_notification_pb2 import (
-    PushNotification,
-    PushNotificationRegistration,
-    PushNotificationRequest,
-)
-from wakupush.protocol.waku_message import WakuMessage, message_hash
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,19 +19,19 @@ from chaos.faults import server_processes
 from chaos.plan import SUCCESS, Sent
 from wakupush.devnet.conversation import Reply, open_reply
 from wakupush.devnet.stack import Stack
-from wakupush.protocol import topics
-from wakupush.protocol.application import Type
-from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.pb.push_notification_pb2 import (
+from wakupush.model.queues import QUEUES
+from wakupush.model.waku_message import WakuMessage
+from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,
     PushNotificationRegistration,
     PushNotificationRegistrationResponse,
     PushNotificationReport,
     PushNotificationResponse,
 )
-from wakupush.protocol.waku_message import WakuMessage
-from wakupush.queues import QUEUES
-from wakupush.server.identity import Identity
+from wakupush.protocol import topics
+from wakupush.protocol.application import Type
+from wakupush.protocol.identity import Identity
+from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.codec import decode_message
 
 #: Messages that the node hands out of its archive at once.

@@ -21,7 +21,7 @@ from chaos.checker import LOST_LOG
 from chaos.evidence import Window
 from wakupush.devnet.processes import Process, StartFailedError, wait_until
 from wakupush.devnet.stack import Stack
-from wakupush.queues import QUEUES
+from wakupush.model.queues import QUEUES
 
 #: A fault at work: what it begins, it ends.
 Work = Callable[[Stack, Random], AbstractContextManager[None]]

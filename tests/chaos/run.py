@@ -28,7 +28,7 @@ from chaos.load import publish_all
 from chaos.plan import Sent, load
 from wakupush.devnet.processes import Process, WaitTimeoutError, wait_until
 from wakupush.devnet.stack import Stack
-from wakupush.protocol.pb.push_notification_pb2 import PushNotificationRegistration
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 
 _TESTS = Path(__file__).parent.parent
 #: What the server is told in every run: waits that fit into the time of a run.

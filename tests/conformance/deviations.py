@@ -7,7 +7,7 @@ every step, whatever else differs there.
 
 from dataclasses import dataclass
 
-from wakupush.protocol.pb.push_notification_pb2 import PushNotification
+from wakupush.pb.push_notification_pb2 import PushNotification
 
 REGISTRATION, REQUEST = "PUSH_NOTIFICATION_REGISTRATION", "PUSH_NOTIFICATION_REQUEST"
 

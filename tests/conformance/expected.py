@@ -8,17 +8,17 @@ from pathlib import Path
 from deviations import EVERYWHERE, REGISTRATION, REQUEST, deviation_of, gorush_trouble, is_unknown_type, items, type_of
 from google.protobuf import text_format
 
-from wakupush.gorush.notification import ADDED_KEYS
-from wakupush.protocol import topics
-from wakupush.protocol.application import Type
-from wakupush.protocol.hashing import shake256_64
-from wakupush.protocol.keys import PublicKey
-from wakupush.protocol.pb.push_notification_pb2 import (
+from wakupush.model.notifications import ADDED_KEYS
+from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,
     PushNotificationRegistrationResponse,
     PushNotificationReport,
     PushNotificationResponse,
 )
+from wakupush.protocol import topics
+from wakupush.protocol.application import Type
+from wakupush.protocol.hashing import shake256_64
+from wakupush.protocol.keys import PublicKey
 
 unhex = bytes.fromhex
 

@@ -17,9 +17,9 @@ from wakupush.devnet import conversation, messages
 from wakupush.devnet.observer import Observer
 from wakupush.devnet.processes import WaitTimeoutError, wait_until
 from wakupush.devnet.stack import SHARDS, Stack
+from wakupush.protocol.hashing import message_hash
+from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.waku_message import message_hash
-from wakupush.server.identity import Identity
 from wakupush.waku.node import WakuNode
 
 if TYPE_CHECKING:

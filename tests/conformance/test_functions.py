@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import application, grants, payload, sealing, topics
 from wakupush.protocol.errors import Refused
-from wakupush.protocol.hashing import keccak256, shake256_64
+from wakupush.protocol.hashing import keccak256, message_hash, shake256_64
 from wakupush.protocol.keys import PrivateKey, PublicKey
 from wakupush.protocol.sealing import UnsealableError
-from wakupush.protocol.waku_message import WakuMessage, message_hash
 
 unhex = bytes.fromhex
 private, public = PrivateKey.from_hex, PublicKey.from_hex

@@ -26,7 +26,8 @@ from wakupush.devnet.go_waku import create_app
 from wakupush.devnet.go_waku_state import INBOX_CAPACITY, LINE_CAPACITY, GoWakuNode
 from wakupush.devnet.processes import answers_http, free_port, wait_until
 from wakupush.devnet.waku_state import NodeSettings
-from wakupush.protocol.waku_message import WakuMessage, message_hash
+from wakupush.model.waku_message import WakuMessage
+from wakupush.protocol.hashing import message_hash
 
 Serve = Callable[[Starlette], httpx2.Client]
 

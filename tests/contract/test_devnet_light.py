@@ -16,7 +16,7 @@ from wakupush.devnet.filter_state import GO_WAKU, Filter
 from wakupush.devnet.go_waku_state import GoWakuNode
 from wakupush.devnet.processes import wait_until
 from wakupush.devnet.waku_state import NodeSettings, WakuNode
-from wakupush.protocol.waku_message import WakuMessage
+from wakupush.model.waku_message import WakuMessage
 
 AREA = "waku-rest"
 SHARD, OTHER = "/waku/2/rs/16/32", "/waku/2/rs/16/64"

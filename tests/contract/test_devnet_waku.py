@@ -20,7 +20,8 @@ import recordings
 from wakupush.devnet import go_waku
 from wakupush.devnet.waku_node import create_app
 from wakupush.devnet.waku_state import NodeSettings, WakuNode, encoded_size
-from wakupush.protocol.waku_message import WakuMessage, message_hash
+from wakupush.model.waku_message import WakuMessage
+from wakupush.protocol.hashing import message_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,10 +14,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from wakupush.failures import Failure
 from wakupush.gorush.client import Gorush
-from wakupush.gorush.notification import Notification, Platform
 from wakupush.gorush.outcomes import read_answer, read_feedback
+from wakupush.model.failures import Failure
+from wakupush.model.notifications import Notification
+from wakupush.model.platforms import Platform
 
 BINARY = os.environ.get("WAKUPUSH_TEST_GORUSH")
 if not BINARY:

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from wakupush.failures import Failure
-from wakupush.gorush.notification import Notification, Platform
 from wakupush.gorush.outcomes import read_answer, read_feedback
+from wakupush.model.failures import Failure
+from wakupush.model.notifications import Notification
+from wakupush.model.platforms import Platform
 
 RECORDINGS = Path(__file__).parents[1] / "recordings" / "gorush"
 

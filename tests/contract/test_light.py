@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
-from wakupush.protocol.waku_message import WakuMessage
+from wakupush.model.waku_message import WakuMessage
 from wakupush.waku.async_relay import AsyncRelay
 from wakupush.waku.async_rest import AsyncRest
 from wakupush.waku.errors import NodeRefused, NodeUnreachable, NotSubscribed

@@ -16,7 +16,8 @@ from wakupush.devnet import go_waku, waku_node
 from wakupush.devnet.go_waku_state import GoWakuNode
 from wakupush.devnet.processes import answers_http, free_port, wait_until
 from wakupush.devnet.waku_state import NodeSettings, WakuNode
-from wakupush.protocol.waku_message import WakuMessage, message_hash
+from wakupush.model.waku_message import WakuMessage
+from wakupush.protocol.hashing import message_hash
 from wakupush.waku.errors import NodeError, NodeUnreachable
 from wakupush.waku.node import WakuNode as NodeClient
 from wakupush.waku.store import Store

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from wakupush.protocol.waku_message import WakuMessage
+from wakupush.model.waku_message import WakuMessage
 from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreachable, NotSubscribed
 from wakupush.waku.node import NodeHealth, WakuNode, publish_with_retry
 

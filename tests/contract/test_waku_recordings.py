@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from wakupush.protocol.waku_message import WakuMessage
+from wakupush.model.waku_message import WakuMessage
 from wakupush.waku.codec import decode_message, encode_message
 from wakupush.waku.errors import NodeRefused, NodeUnreachable, NodeUnreadable, NotSubscribed
 from wakupush.waku.node import NodeHealth, NodeInfo, WakuNode

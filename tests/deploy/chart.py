@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from wakupush.settings import Settings
+from wakupush.runtime.settings import Settings
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -10,7 +10,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: install wakupus
 need("helm")
 
 from pipeline import capacity  # noqa: E402 - needs pyspark
-from wakupush.queues import QUEUES  # noqa: E402 - with it
+from wakupush.model.queues import QUEUES  # noqa: E402 - with it
 
 QUESTION = capacity.Question(wait=0.25, users=1, gorush=0.05, costs=capacity.COSTS, connections=8, notifications=50)
 

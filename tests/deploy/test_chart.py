@@ -30,9 +30,9 @@ from chart import (
 from prometheus_client import Counter, Gauge, Histogram
 from schemas import SPECS, schema
 
-from wakupush import metrics
-from wakupush.queues import QUEUES
-from wakupush.settings import Settings
+from wakupush.model.queues import QUEUES
+from wakupush.runtime import metrics
+from wakupush.runtime.settings import Settings
 
 need("helm")
 

@@ -10,7 +10,7 @@ from chart import CHART, ROOT, VALUES, need, objects, pod_specs
 from test_policy import PARTS, REACHES
 
 from wakupush.cli import app
-from wakupush.settings import STORE_SECONDS, Settings, load_settings
+from wakupush.runtime.settings import STORE_SECONDS, Settings, load_settings
 
 need("helm")
 

@@ -14,9 +14,10 @@ from chart import ROOT, need, tool
 from compose import FILE, filled, needed
 from containers import DOCKERFILE, instructions
 
+from wakupush.model.queues import QUEUES
 from wakupush.protocol.keys import PrivateKey
-from wakupush.queues import QUEUES, TIME_LIMIT_SECONDS
-from wakupush.settings import Settings
+from wakupush.redis.celery_app import TIME_LIMIT_SECONDS
+from wakupush.runtime.settings import Settings
 
 need("compose-spec")
 

@@ -26,9 +26,9 @@ from wakupush.devnet.conversation import open_reply
 from wakupush.devnet.observer import Observer
 from wakupush.devnet.processes import Process, free_port, wait_until
 from wakupush.devnet.stack import SHARDS, Stack
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistrationResponse, PushNotificationResponse
 from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.pb.push_notification_pb2 import PushNotificationRegistrationResponse, PushNotificationResponse
 from wakupush.waku.node import WakuNode
 
 MISSING = missing()

@@ -7,8 +7,9 @@ import pytest
 import yaml
 from chart import ROOT, VALUES, need, objects, pod_specs
 
-from wakupush.queues import QUEUES, TIME_LIMIT_SECONDS, VISIBILITY_TIMEOUT_SECONDS
-from wakupush.settings import Settings
+from wakupush.model.queues import QUEUES
+from wakupush.redis.celery_app import TIME_LIMIT_SECONDS, VISIBILITY_TIMEOUT_SECONDS
+from wakupush.runtime.settings import Settings
 
 need("helm")
 

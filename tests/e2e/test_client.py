@@ -24,14 +24,14 @@ from wakupush.client.transport import LightTransport, RelayTransport
 from wakupush.devnet.observer import Observer
 from wakupush.devnet.processes import Process, answers_http, free_port
 from wakupush.devnet.stack import SHARDS
+from wakupush.model.notifications import NotificationType
+from wakupush.model.platforms import TokenType
+from wakupush.pb.push_notification_pb2 import PushNotificationQueryInfo, PushNotificationQueryResponse
 from wakupush.protocol import application, envelopes, payload, registration, request, segments, topics
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.grants import grant
 from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.pb.push_notification_pb2 import PushNotificationQueryInfo, PushNotificationQueryResponse
-from wakupush.protocol.registration import TokenType
-from wakupush.protocol.request import NotificationType
 
 SHARD = SHARDS[0]
 

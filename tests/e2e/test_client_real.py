@@ -15,9 +15,9 @@ from wakupush.client.storage import SqliteFile
 from wakupush.client.transport import LightTransport, RelayTransport
 from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
 from wakupush.devnet.stack import SHARDS, External
+from wakupush.model.notifications import NotificationType
+from wakupush.model.platforms import TokenType
 from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.registration import TokenType
-from wakupush.protocol.request import NotificationType
 
 WAKU = os.environ.get("WAKUPUSH_TEST_WAKU")
 if not WAKU:

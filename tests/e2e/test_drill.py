@@ -23,10 +23,10 @@ from wakupush.client.transport import LightTransport
 from wakupush.devnet.observer import Observer
 from wakupush.devnet.postgres import temporary_postgres
 from wakupush.devnet.stack import SHARDS, External
+from wakupush.model.notifications import NotificationType
+from wakupush.model.platforms import TokenType
+from wakupush.postgres.rebuilding import COLUMNS
 from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.registration import TokenType
-from wakupush.protocol.request import NotificationType
-from wakupush.state.rebuilding import COLUMNS
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "operations.md"

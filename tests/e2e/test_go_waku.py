@@ -10,14 +10,14 @@ from wakupush.devnet.conversation import open_reply
 from wakupush.devnet.observer import Observer
 from wakupush.devnet.processes import answers_http, wait_until
 from wakupush.devnet.stack import SHARDS
-from wakupush.protocol import topics
-from wakupush.protocol.application import Type
-from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.pb.push_notification_pb2 import (
+from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,
     PushNotificationRegistrationResponse,
     PushNotificationResponse,
 )
+from wakupush.protocol import topics
+from wakupush.protocol.application import Type
+from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.codec import decode_message
 from wakupush.waku.node import NodeHealth, WakuNode
 

@@ -9,9 +9,9 @@ from wakupush.devnet.conversation import open_reply
 from wakupush.devnet.observer import Observer
 from wakupush.devnet.processes import wait_until
 from wakupush.devnet.stack import SHARDS
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistrationResponse
+from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.pb.push_notification_pb2 import PushNotificationRegistrationResponse
-from wakupush.protocol.waku_message import message_hash
 from wakupush.waku.node import WakuNode
 
 

@@ -14,14 +14,14 @@ from wakupush.devnet.conversation import open_reply
 from wakupush.devnet.observer import Observer
 from wakupush.devnet.processes import answers_http, free_port, wait_until
 from wakupush.devnet.stack import SHARDS
-from wakupush.protocol.application import Type
-from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.pb.push_notification_pb2 import (
+from wakupush.model.queues import DISPATCH
+from wakupush.pb.push_notification_pb2 import (
     PushNotificationRegistrationResponse,
     PushNotificationReport,
     PushNotificationResponse,
 )
-from wakupush.queues import DISPATCH
+from wakupush.protocol.application import Type
+from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
 
 

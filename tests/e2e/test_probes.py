@@ -12,11 +12,14 @@ import pytest
 from wakupush.devnet import messages
 from wakupush.devnet.processes import free_port, wait_until
 from wakupush.devnet.stack import SHARDS
+from wakupush.model.entries import Entry
+from wakupush.model.queues import DISPATCH
+from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.waku_message import message_hash
-from wakupush.queues import DISPATCH, Entry, celery_app, send_entries
-from wakupush.server.schedule import JOBS
-from wakupush.settings import RedisSettings, Settings
+from wakupush.redis.celery_app import celery_app
+from wakupush.redis.sending import send_entries
+from wakupush.runtime.settings import RedisSettings, Settings
+from wakupush.server.schedule.jobs import JOBS
 from wakupush.waku.node import WakuNode
 
 

@@ -13,13 +13,13 @@ from wakupush.devnet import messages
 from wakupush.devnet.conversation import open_reply
 from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
 from wakupush.devnet.stack import SHARDS, External
-from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.pb.push_notification_pb2 import (
+from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,
     PushNotificationRegistrationResponse,
     PushNotificationResponse,
 )
-from wakupush.protocol.waku_message import message_hash
+from wakupush.protocol.hashing import message_hash
+from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
 
 WAKU, GORUSH = os.environ.get("WAKUPUSH_TEST_WAKU"), os.environ.get("WAKUPUSH_TEST_GORUSH")

@@ -11,13 +11,13 @@ import httpx2
 import pytest
 from redis import Redis
 
-from wakupush import watched
 from wakupush.devnet import messages
 from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.protocol import topics
+from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.waku_message import message_hash
+from wakupush.redis import watched
 from wakupush.waku.node import WakuNode
 
 

@@ -17,8 +17,8 @@ from wakupush.devnet.observer import Observer
 from wakupush.devnet.processes import wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.protocol.keys import PrivateKey
-from wakupush.queues import celery_app
-from wakupush.settings import RedisSettings, Settings
+from wakupush.redis.celery_app import celery_app
+from wakupush.runtime.settings import RedisSettings, Settings
 from wakupush.waku.node import WakuNode
 
 ARGUMENT = re.compile(r"\(attempt \d+ of 100, \d+ (ios|android)(, after (\w+))?\)")

@@ -8,12 +8,12 @@ import httpx2
 import pytest
 from redis import Redis
 
-from wakupush import queue_backlog
 from wakupush.devnet import messages
 from wakupush.devnet.observer import Observer
 from wakupush.devnet.processes import Process, wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.protocol.keys import PrivateKey
+from wakupush.redis import backlog
 from wakupush.waku.node import WakuNode
 
 REQUESTS = 160
@@ -81,7 +81,7 @@ def test_busy_workers_are_stopped(stack, answer_within, workers, stopped):
     ):
 
         def in_flight():
-            return queue_backlog.look(redis)["dispatch"].tasks_in_flight
+            return backlog.look(redis)["dispatch"].tasks_in_flight
 
         def posting():
             return connection.execute("SELECT count(*) FROM deliveries WHERE state = 'posting'").fetchone()[0]

@@ -21,12 +21,12 @@ from wakupush.devnet.conversation import open_reply
 from wakupush.devnet.observer import Observer
 from wakupush.devnet.processes import wait_until
 from wakupush.devnet.stack import SHARDS
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol import payload, segments
 from wakupush.protocol.grants import grant
 from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.pb.push_notification_pb2 import PushNotificationRegistration
-from wakupush.queues import celery_app
-from wakupush.settings import RedisSettings, Settings
+from wakupush.redis.celery_app import celery_app
+from wakupush.runtime.settings import RedisSettings, Settings
 from wakupush.waku.node import WakuNode
 
 

@@ -13,12 +13,12 @@ from wakupush.devnet.conversation import open_reply
 from wakupush.devnet.observer import Observer
 from wakupush.devnet.processes import wait_until
 from wakupush.devnet.stack import SHARDS
-from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.pb.push_notification_pb2 import (
+from wakupush.pb.push_notification_pb2 import (
     PushNotificationRegistrationResponse,
     PushNotificationReport,
     PushNotificationResponse,
 )
+from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
 
 IOS, ANDROID = 1, 2

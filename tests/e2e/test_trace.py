@@ -9,8 +9,8 @@ from wakupush.devnet import messages
 from wakupush.devnet.observer import Observer
 from wakupush.devnet.processes import wait_until
 from wakupush.devnet.stack import SHARDS
+from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.waku_message import message_hash
 from wakupush.waku.node import WakuNode
 
 

@@ -9,21 +9,21 @@ from importlib.util import find_spec
 
 import pytest
 
-from wakupush import tracing
 from wakupush.devnet import messages
 from wakupush.devnet.observer import Observer
 from wakupush.devnet.processes import wait_until
 from wakupush.devnet.stack import SHARDS
+from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.waku_message import message_hash
-from wakupush.settings import SettingsError, TracingSettings
+from wakupush.runtime import tracing
+from wakupush.runtime.settings import SettingsError, TracingSettings
 from wakupush.waku.node import WakuNode
 
 MISSING = None if find_spec("opentelemetry") else "OpenTelemetry is not installed: pip install wakupush[otel]"
 
 
 def test_an_endpoint_without_the_extra_is_refused(monkeypatch):
-    monkeypatch.setattr("wakupush.tracing.find_spec", lambda _: None)
+    monkeypatch.setattr("wakupush.runtime.tracing.find_spec", lambda _: None)
     tracing.check(TracingSettings())
     with pytest.raises(SettingsError, match="otel"):
         tracing.check(TracingSettings(endpoint="http://127.0.0.1:4318/v1/traces"))

@@ -17,11 +17,11 @@ from wakupush.devnet.observer import Observer
 from wakupush.devnet.postgres import PostgresServer, temporary_postgres
 from wakupush.devnet.processes import Process, answers_http, free_port
 from wakupush.devnet.redis import RedisServer
+from wakupush.postgres import maintenance
+from wakupush.postgres.migrations import runner
 from wakupush.protocol.keys import PrivateKey
-from wakupush.server.context import Context
-from wakupush.settings import Settings
-from wakupush.state import maintenance
-from wakupush.state.migrations import runner
+from wakupush.runtime.settings import Settings
+from wakupush.server.inbox.resources import InboxResources
 
 TEMPLATE = "wakupush_template"
 
@@ -105,7 +105,7 @@ def open_server(dsn, redis_server, node, gorush):
             "postgres": {"dsn": dsn},
             "gorush": {"url": gorush, "timeout": 3, "concurrency": 2},
         }
-        context = Context.open(
+        context = InboxResources.open(
             Settings(
                 **{name: {**base.get(name, {}), **value} for name, value in settings.items()}
                 | {name: value for name, value in base.items() if name not in settings}

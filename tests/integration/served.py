@@ -7,14 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 from wakupush.devnet import messages
 from wakupush.devnet.conversation import open_reply
-from wakupush.protocol.pb.push_notification_pb2 import (
+from wakupush.model.entries import Entry
+from wakupush.model.queues import REGISTRATION
+from wakupush.pb.push_notification_pb2 import (
     PushNotificationRegistrationResponse,
     PushNotificationReport,
     PushNotificationResponse,
 )
-from wakupush.protocol.waku_message import message_hash
-from wakupush.queues import REGISTRATION, Entry
-from wakupush.server import handling
+from wakupush.protocol.hashing import message_hash
+from wakupush.server.inbox import isolation
 
 SHARD = "/waku/2/rs/16/32"
 Registered = PushNotificationRegistrationResponse
@@ -31,7 +32,7 @@ class Server:
 
     def handle(self, queue, *sent, seen=None, alone=False):
         entries = [Entry(SHARD, message_hash(SHARD, message), seen or time.time(), message) for message in sent]
-        handling.handle(self.context, queue, entries, alone=alone)
+        isolation.handle(self.context, queue, entries, alone=alone)
 
     def answers(self, *clients):
         """Return the opened answers since the last call."""

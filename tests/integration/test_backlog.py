@@ -6,12 +6,12 @@ import psycopg
 import pytest
 from redis import Redis
 
-from wakupush.protocol.registration import TokenType
-from wakupush.queues import DISPATCH
-from wakupush.server import deliveries
-from wakupush.server.context import Resources
-from wakupush.settings import Settings
-from wakupush.state.deliveries import _SQL
+from wakupush.model.platforms import Platform
+from wakupush.model.queues import DISPATCH
+from wakupush.postgres.due import _SQL
+from wakupush.runtime.settings import Settings
+from wakupush.server.schedule.claim_due import claim_due
+from wakupush.server.schedule.resources import ScheduleResources
 
 BACKLOG = 1_000_000
 #: All of Firebase, and due before what there is of APNs: a scan by time alone would read past them.
@@ -46,7 +46,7 @@ def fill(dsn, rows):
 @pytest.fixture
 def resources(dsn, redis_server, redis, node):
     redis.flushall()
-    resources = Resources.open(
+    resources = ScheduleResources.open(
         Settings(
             redis={"url": redis_server.url}, postgres={"dsn": dsn}, waku={"url": node}, delivery={"claim_queue": 4}
         )
@@ -72,7 +72,7 @@ def plan(connection, platform):
 def test_a_backlog_is_read_by_index_and_does_not_come_before_new_requests(resources, dsn, redis):
     fill(dsn, BACKLOG)
     with psycopg.connect(dsn, autocommit=True) as connection:
-        for platform in TokenType:
+        for platform in Platform:
             nodes = plan(connection, platform)
             scans = {node["Index Name"] for node in nodes if node["Node Type"] == "Index Scan"}
             assert {"deliveries_due", "deliveries_first", "deliveries_lapsed", "deliveries_pkey"} <= scans
@@ -91,25 +91,25 @@ def test_a_backlog_is_read_by_index_and_does_not_come_before_new_requests(resour
             read = {node["Index Name"]: int(node["Actual Rows"]) for node in nodes if "Index Name" in node}
             assert (read["deliveries_first"], read["deliveries_due"]) == (200, 0)
 
-    claimed = [deliveries.claim_due(resources) for _ in range(20)]
+    claimed = [claim_due(resources) for _ in range(20)]
     assert claimed == [200, *[0] * 19]
     assert redis.llen(DISPATCH.name) == 4
     # A worker takes a task, and one more is added; what it is doing is all that a new request has to wait for besides.
     redis.rpop(DISPATCH.name)
-    assert [deliveries.claim_due(resources) for _ in range(3)] == [50, 0, 0]
+    assert [claim_due(resources) for _ in range(3)] == [50, 0, 0]
     sizes = [json.loads(raw)["headers"]["messages"] for raw in redis.lrange(DISPATCH.name, 0, -1)]
     assert sizes == [50] * 4
 
 
 def test_nothing_is_claimed_for_a_platform_whose_breaker_is_open(resources, dsn, redis):
     fill(dsn, BACKLOG // 5)
-    resources.breaker.open(TokenType.FIREBASE)
-    assert deliveries.claim_due(resources) == 200
+    resources.breaker.open(Platform.ANDROID)
+    assert claim_due(resources) == 200
     with psycopg.connect(dsn) as connection:
         rows = connection.execute(
             "SELECT platform, count(*) FROM deliveries WHERE next_attempt_at > now() GROUP BY 1"
         ).fetchall()
-    assert rows == [(TokenType.APN, 200)]
+    assert rows == [(Platform.IOS, 200)]
     tasks = [json.loads(raw)["headers"]["argsrepr"] for raw in redis.lrange(DISPATCH.name, 0, -1)]
     assert tasks == ["(attempt 2 of 10, 50 ios, after platform_unreachable)"] * 4
 
@@ -120,7 +120,7 @@ def test_the_backlog_of_one_platform_does_not_keep_out_the_other(resources, dsn,
         connection.execute("UPDATE deliveries SET platform = 1 + platform % 2")  # what is served first has more to do
     platforms = set()
     for _ in range(50):
-        assert deliveries.claim_due(resources) > 0
+        assert claim_due(resources) > 0
         platforms |= {json.loads(raw)["headers"]["argsrepr"].split()[5] for raw in redis.lrange(DISPATCH.name, 0, -1)}
         redis.delete(DISPATCH.name)
     assert platforms == {"ios,", "android,"}

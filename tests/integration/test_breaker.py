@@ -6,14 +6,14 @@ import pytest
 from prometheus_client import REGISTRY
 from redis import Redis
 
-from wakupush.connections import open_redis
 from wakupush.devnet.processes import free_port, wait_until
-from wakupush.failures import Failure
-from wakupush.protocol.registration import TokenType
-from wakupush.server.breaker import Breaker
-from wakupush.settings import BreakerSettings, RedisSettings
+from wakupush.model.failures import Failure
+from wakupush.model.platforms import Platform
+from wakupush.runtime.connections import open_redis
+from wakupush.runtime.settings import BreakerSettings, RedisSettings
+from wakupush.server.delivery.breaker import Breaker
 
-APN, FIREBASE = TokenType.APN, TokenType.FIREBASE
+APN, FIREBASE = Platform.IOS, Platform.ANDROID
 FAULT = [Failure.PLATFORM_UNREACHABLE]
 DEAD_TOKEN = [Failure.TOKEN_UNREGISTERED]
 BAD_PAYLOAD = [Failure.GORUSH_REFUSED]

@@ -9,16 +9,19 @@ from psycopg.conninfo import make_conninfo
 from served import request
 from typer.testing import CliRunner
 
-from wakupush import metrics
 from wakupush.cli import app
 from wakupush.devnet import messages
-from wakupush.failures import Failure
-from wakupush.protocol.registration import TokenType
-from wakupush.queues import DISPATCH, REGISTRATION
-from wakupush.server import deliveries, schedule
-from wakupush.settings import RetentionSettings
-from wakupush.state import dead_letters, maintenance
-from wakupush.state.dead_letters import CHUNK_ROWS, Selection
+from wakupush.model.dead_letters import Selection
+from wakupush.model.failures import Failure
+from wakupush.model.platforms import Platform
+from wakupush.model.queues import DISPATCH, REGISTRATION
+from wakupush.postgres import dead_letters, maintenance
+from wakupush.postgres.dead_letters import CHUNK_ROWS
+from wakupush.runtime import metrics
+from wakupush.runtime.settings import RetentionSettings
+from wakupush.server.delivery import next_attempts
+from wakupush.server.schedule.claim_due import claim_due
+from wakupush.server.schedule.count_dead_letters import count_dead_letters
 
 NOTHING, USAGE = 1, 2
 
@@ -42,7 +45,7 @@ def listed(run):
     return lambda *arguments: [json.loads(line) for line in run("list", "--json", *arguments).stdout.splitlines()]
 
 
-def make(connection, count, *, state="dead_letter", platform=TokenType.APN, failure="platform_unavailable", age=0.0):
+def make(connection, count, *, state="dead_letter", platform=Platform.IOS, failure="platform_unavailable", age=0.0):
     """Put dead letters into the database, each some microseconds older than the one before."""
     connection.execute(
         "INSERT INTO deliveries (delivery_key, key_hash, installation_hash, platform, notification_type, chat_id,"
@@ -63,7 +66,7 @@ def rows(connection):
 @pytest.fixture
 def several(connection):
     make(connection, 3, age=3600)
-    make(connection, 2, failure="rate_limited", platform=TokenType.FIREBASE, age=7200)
+    make(connection, 2, failure="rate_limited", platform=Platform.ANDROID, age=7200)
     make(connection, 1, state="expired", failure="delivery_expired", age=200_000)
     make(connection, 5, state="failed", failure="token_rejected")
     make(connection, 5, state="delivered", failure=None)
@@ -75,8 +78,8 @@ def test_what_expired_and_what_ran_out_of_attempts_keeps_its_content_and_is_list
     server.handle(DISPATCH, request(client, server, content), request(client, server, content))
     keys = [key for (key,) in server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")]
     server.rows("UPDATE deliveries SET expires_at = now() WHERE delivery_key = %s RETURNING 1", keys[0])
-    assert deliveries.claim_due(server.context) == 2
-    deliveries.deliver(server.context, dict.fromkeys(keys, 1), "")
+    assert claim_due(server.context) == 2
+    next_attempts.make(server.context, dict.fromkeys(keys, 1), "")
     assert server.rows("SELECT count(*) FROM deliveries WHERE message IS NOT NULL AND chat_id IS NOT NULL") == [(2,)]
     assert {(letter["delivery_key"], letter["state"], letter["reason"]) for letter in listed()} == {
         (keys[0].hex(), "expired", "delivery_expired"),
@@ -211,8 +214,8 @@ def test_a_dead_letter_is_sent_again_with_all_attempts_and_its_time_anew(open_se
     assert left > timedelta(hours=23)
     run("list", expect=NOTHING)
     run("retry", key.hex(), expect=NOTHING)
-    assert deliveries.claim_due(server.context) == 1
-    deliveries.deliver(server.context, {key: 0}, "")
+    assert claim_due(server.context) == 1
+    next_attempts.make(server.context, {key: 0}, "")
     assert [push.outcome for push in server.pushes()] == ["ServiceUnavailable", "delivered"]
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 1)]
     assert server.events("unknown") == []
@@ -315,13 +318,13 @@ def test_retention_of_dead_letters_is_that_of_expired_ones_too(server, rows):
 
 @pytest.mark.usefixtures("several")
 def test_the_schedule_counts_them(server, rows):
-    schedule.count_dead_letters(server.context)
+    count_dead_letters(server.context)
     gauge = metrics.DEAD_LETTERS
     assert gauge.labels("ios", "platform_unavailable")._value.get() == 3
     assert gauge.labels("android", "rate_limited")._value.get() == 2
     assert gauge.labels("ios", "delivery_expired")._value.get() == 1
     rows("DELETE FROM deliveries WHERE failure = 'rate_limited' RETURNING 1")
-    schedule.count_dead_letters(server.context)
+    count_dead_letters(server.context)
     [family] = gauge.collect()
     assert {tuple(sample.labels.values()) for sample in family.samples} == {
         ("ios", "platform_unavailable"),

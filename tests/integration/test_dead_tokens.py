@@ -3,16 +3,17 @@
 import pytest
 from served import request
 
-from wakupush import metrics
 from wakupush.devnet import messages
-from wakupush.failures import Failure
+from wakupush.model.failures import Failure
+from wakupush.model.platforms import Platform
+from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
+from wakupush.postgres import token_trials
 from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.registration import TokenType
-from wakupush.queues import DISPATCH, QUERY, REGISTRATION
-from wakupush.server import tokens
-from wakupush.state import token_trials
+from wakupush.runtime import metrics
+from wakupush.server.delivery import tokens
+from wakupush.server.schedule.watch_marking import watch_marking
 
-IOS, ANDROID = TokenType.APN, TokenType.FIREBASE
+IOS, ANDROID = Platform.IOS, Platform.ANDROID
 
 
 def ask(server, client, registered):
@@ -40,7 +41,7 @@ def count(server, platform, *, good=0, bad=0, age=0):
     )
 
 
-@pytest.mark.parametrize("platform", TokenType)
+@pytest.mark.parametrize("platform", Platform)
 def test_a_token_that_is_doubted_three_times_is_dead_until_its_device_registers_again(server, client, platform):
     fields = {"device_token": "bad-phone", "token_type": platform, "apn_topic": "a" if platform is IOS else ""}
     content = server.register(client, **fields)
@@ -105,11 +106,11 @@ def test_too_many_bad_tokens_stop_marking_until_the_share_falls(server, client):
     assert not is_dead(server)
     assert server.events("failed") == [("token_doubted", None)]
     assert server.events("token_died") == []
-    assert tokens.watch_marking(server.context) == {IOS}
+    assert watch_marking(server.context) == {IOS}
     assert metrics.TOKEN_MARKING_STOPPED.labels("ios")._value.get() == 1
     assert metrics.TOKEN_MARKING_STOPPED.labels("android")._value.get() == 0
     count(server, IOS, good=100)
-    assert tokens.watch_marking(server.context) == set()
+    assert watch_marking(server.context) == set()
     assert metrics.TOKEN_MARKING_STOPPED.labels("ios")._value.get() == 0
     assert ask(server, client, content) == "NOT_REGISTERED"
     assert is_dead(server)
@@ -128,7 +129,7 @@ def test_the_alarm_is_an_error_in_the_log(server, monkeypatch):
         tokens, "log", type("Log", (), {"error": lambda _, event, **facts: lines.append((event, facts))})()
     )
     count(server, ANDROID, bad=100)
-    tokens.watch_marking(server.context)
+    watch_marking(server.context)
     assert lines == [("token_marking_stopped", {"platform": "android"})]
 
 
@@ -159,7 +160,7 @@ def test_one_platform_does_not_stop_the_other(server, client):
 def test_the_window_and_its_end(server, counts, stops):
     for each in counts:
         count(server, IOS, **each)
-    assert tokens.watch_marking(server.context) == ({IOS} if stops else set())
+    assert watch_marking(server.context) == ({IOS} if stops else set())
 
 
 def test_every_verdict_of_a_platform_is_counted_and_nothing_else(server, client):

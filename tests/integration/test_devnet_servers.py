@@ -32,7 +32,7 @@ from wakupush.devnet.processes import (
 )
 from wakupush.devnet.redis import RedisServer
 from wakupush.devnet.waku_state import NodeSettings, WakuNode
-from wakupush.protocol.waku_message import WakuMessage
+from wakupush.model.waku_message import WakuMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

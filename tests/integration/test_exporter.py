@@ -7,15 +7,18 @@ import pytest
 from prometheus_client import CollectorRegistry
 from redis import Redis
 
-from wakupush import queue_backlog
 from wakupush.devnet import messages
 from wakupush.devnet.processes import wait_until
+from wakupush.model.entries import Entry
+from wakupush.model.platforms import Platform
+from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
+from wakupush.postgres.backlog import waiting
+from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.registration import TokenType
-from wakupush.protocol.waku_message import message_hash
-from wakupush.queues import DISPATCH, QUERY, REGISTRATION, Entry, celery_app, send_entries
-from wakupush.settings import PostgresSettings, RedisSettings, Settings
-from wakupush.state.backlog import waiting
+from wakupush.redis import backlog
+from wakupush.redis.celery_app import celery_app
+from wakupush.redis.sending import send_entries
+from wakupush.runtime.settings import PostgresSettings, RedisSettings, Settings
 from workers.exporter import BacklogCollector
 
 SHARD = "/waku/2/rs/16/32"
@@ -47,7 +50,7 @@ def test_messages_are_counted_not_tasks(redis, app):
     send_entries(app, QUERY, entries(64, now - 5))
     send_entries(app, QUERY, entries(3, now - 60))
     send_entries(app, REGISTRATION, entries(1, now))
-    found = queue_backlog.look(redis)
+    found = backlog.look(redis)
     assert {name: (each.tasks, each.messages) for name, each in found.items()} == {
         REGISTRATION.name: (1, 1),
         QUERY.name: (2, 67),
@@ -69,7 +72,7 @@ def test_a_long_queue_is_estimated_from_a_sample_and_not_read(redis):
         pipeline.execute()
     before = redis.info("stats")["total_net_output_bytes"]
     begun = time.monotonic()
-    found = queue_backlog.look(redis)[DISPATCH.name]
+    found = backlog.look(redis)[DISPATCH.name]
     print(f"20,000 tasks of 20 kB: {1000 * (time.monotonic() - begun):.1f} ms")
     assert found.tasks == len(sizes)
     assert found.messages == pytest.approx(sum(sizes), rel=0.1)
@@ -81,9 +84,9 @@ def test_a_long_queue_is_estimated_from_a_sample_and_not_read(redis):
 def test_strange_tasks_do_no_harm(redis):
     for text in ("", "{", "[]", '{"headers": null}', '{"headers": {"messages": "x", "seen": []}}'):
         redis.lpush(QUERY.name, text)
-        redis.hset(queue_backlog.UNACKED, text, text)
-        redis.zadd(queue_backlog.UNACKED_INDEX, {text: 0})
-    found = queue_backlog.look(redis)[QUERY.name]
+        redis.hset(backlog.UNACKED, text, text)
+        redis.zadd(backlog.UNACKED_INDEX, {text: 0})
+    found = backlog.look(redis)[QUERY.name]
     assert (found.tasks, found.messages, found.oldest) == (5, 5, None)
     assert (found.tasks_in_flight, found.messages_in_flight) == (0, 0)
 
@@ -95,7 +98,7 @@ def test_tasks_in_flight_belong_to_their_pool(redis, app):
         channel = connection.default_channel
         taken = [channel.basic_get(name) for name in (DISPATCH.name, DISPATCH.name, QUERY.name)]
         assert all(taken)
-        found = queue_backlog.look(redis)
+        found = backlog.look(redis)
         assert {name: (each.tasks_in_flight, each.messages_in_flight) for name, each in found.items()} == {
             REGISTRATION.name: (0, 0),
             QUERY.name: (1, 1),
@@ -103,7 +106,7 @@ def test_tasks_in_flight_belong_to_their_pool(redis, app):
         }
         for message in taken:
             channel.basic_ack(message.delivery_tag)
-        assert all(each.tasks_in_flight == 0 for each in queue_backlog.look(redis).values())
+        assert all(each.tasks_in_flight == 0 for each in backlog.look(redis).values())
 
 
 def insert_deliveries(connection, platform, state, count, due_in="-1 minute"):
@@ -121,20 +124,20 @@ def insert_deliveries(connection, platform, state, count, due_in="-1 minute"):
 
 
 def test_deliveries_by_platform(connection):
-    insert_deliveries(connection, TokenType.APN, "pending", 3)
-    insert_deliveries(connection, TokenType.APN, "pending", 4, due_in="1 hour")
-    insert_deliveries(connection, TokenType.FIREBASE, "posting", 2)
-    insert_deliveries(connection, TokenType.FIREBASE, "delivered", 9)
+    insert_deliveries(connection, Platform.IOS, "pending", 3)
+    insert_deliveries(connection, Platform.IOS, "pending", 4, due_in="1 hour")
+    insert_deliveries(connection, Platform.ANDROID, "posting", 2)
+    insert_deliveries(connection, Platform.ANDROID, "delivered", 9)
     ios, android = waiting(connection)
-    assert (ios.platform, ios.pending, ios.due, ios.posting) == (TokenType.APN, 7, 3, 0)
+    assert (ios.platform, ios.pending, ios.due, ios.posting) == (Platform.IOS, 7, 3, 0)
     assert ios.due_age == pytest.approx(60, abs=5)
-    assert (android.platform, android.pending, android.due, android.posting) == (TokenType.FIREBASE, 0, 0, 2)
+    assert (android.platform, android.pending, android.due, android.posting) == (Platform.ANDROID, 0, 0, 2)
     assert android.due_age == 0
 
 
 def test_a_count_stops_at_its_limit(connection, monkeypatch):
-    monkeypatch.setattr("wakupush.state.backlog.MOST", 5)
-    insert_deliveries(connection, TokenType.APN, "pending", 9)
+    monkeypatch.setattr("wakupush.postgres.backlog.MOST", 5)
+    insert_deliveries(connection, Platform.IOS, "pending", 9)
     ios, _ = waiting(connection)
     assert (ios.pending, ios.due) == (5, 5)
 

@@ -12,15 +12,18 @@ from structlog.testing import capture_logs
 
 from ingest.enqueue import Enqueuer
 from ingest.routing import Routes
-from wakupush.connections import open_redis
 from wakupush.devnet.redis import RedisServer
-from wakupush.failures import Failure
-from wakupush.protocol.registration import TokenType
-from wakupush.protocol.waku_message import WakuMessage
-from wakupush.queues import DISPATCH, Entry, celery_app
-from wakupush.server.breaker import Breaker
-from wakupush.server.limiter import Limiter
-from wakupush.settings import Settings
+from wakupush.model.entries import Entry
+from wakupush.model.failures import Failure
+from wakupush.model.limits import Limit
+from wakupush.model.platforms import Platform
+from wakupush.model.queues import DISPATCH
+from wakupush.model.waku_message import WakuMessage
+from wakupush.redis.celery_app import celery_app
+from wakupush.redis.limits import Limiter
+from wakupush.runtime.connections import open_redis
+from wakupush.runtime.settings import Settings
+from wakupush.server.delivery.breaker import Breaker
 
 TOPIC = "/waku/1/0x00000001/rfc26"
 
@@ -96,12 +99,17 @@ def test_a_command_goes_to_the_new_primary(pair):
         assert second.get("key") == b"new"
 
 
+def allows(limiter, name, most, key=""):
+    limit = Limit(name, most, bytes(32), key=key)
+    return limiter.ask([limit])[limit]
+
+
 def test_limits_are_counted_on_the_new_primary(pair):
     limiter = Limiter(pair.settings.redis.url.get_secret_value(), pair.settings.redis.timeout)
-    assert limiter.allows("push", 100)
+    assert allows(limiter, "push", 100)
     pair.fail_over()
     with capture_logs() as logs:
-        assert [limiter.allows("push", 2, "other") for _ in range(3)] == [True, True, False]
+        assert [allows(limiter, "push", 2, "other") for _ in range(3)] == [True, True, False]
     assert logs == []
 
 
@@ -109,11 +117,11 @@ def test_a_breaker_opens_on_the_new_primary(pair):
     with open_redis(pair.settings.redis) as redis:
         clock = iter(range(100))
         breaker = Breaker(redis, pair.settings.breaker, 60.0, lambda: float(next(clock)))
-        assert breaker.is_closed(TokenType.APN)
+        assert breaker.is_closed(Platform.IOS)
         pair.fail_over()
         for _ in range(pair.settings.breaker.faults):
-            breaker.note(TokenType.APN, [Failure.PLATFORM_UNREACHABLE], probe=False)
-        assert not breaker.is_closed(TokenType.APN)
+            breaker.note(Platform.IOS, [Failure.PLATFORM_UNREACHABLE], probe=False)
+        assert not breaker.is_closed(Platform.IOS)
 
 
 def test_ingest_enqueues_at_the_new_primary(pair):

@@ -19,10 +19,12 @@ from hypothesis import strategies as st
 from served import request
 
 from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
-from wakupush.failures import Failure
-from wakupush.queues import DISPATCH
-from wakupush.server import deliveries, feedback
-from wakupush.server.feedback import Result
+from wakupush.model.failures import Failure
+from wakupush.model.queues import DISPATCH
+from wakupush.server.delivery import feedback, lanes, next_attempts
+from wakupush.server.delivery.attempt import Attempted
+from wakupush.server.delivery.feedback import Result
+from wakupush.server.schedule.claim_due import claim_due
 
 SECRET = "0123456789abcdef"
 DEAD, BUSY = "Unregistered", "ServiceUnavailable"
@@ -65,8 +67,8 @@ def test_what_failed_in_passing_is_tried_again_although_gorush_said_nothing(serv
     query = "SELECT state, failure, attempt FROM deliveries"
     assert server.rows(query) == [("pending", "platform_unavailable", 1)]
     [(key,)] = server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")
-    assert deliveries.claim_due(server.context) == 1
-    deliveries.deliver(server.context, {key: 1}, "")
+    assert claim_due(server.context) == 1
+    next_attempts.make(server.context, {key: 1}, "")
     assert server.rows(query) == [("delivered", None, 2)]
 
 
@@ -79,12 +81,12 @@ def test_what_gorush_answers_is_not_overruled(server, client):
 def test_what_an_earlier_attempt_was_told_does_not_count_for_the_next(server, client, monkeypatch):
     content = server.register(client)
     with monkeypatch.context() as patch:
-        patch.setattr(deliveries, "attempt", lambda *_: {})
+        patch.setattr(lanes, "attempt", lambda *_, **__: Attempted())
         server.handle(DISPATCH, request(client, server, content))
     [(key,)] = server.rows("UPDATE deliveries SET lease_until = now() RETURNING delivery_key")
     assert feedback.take(server.context.pool, body(key)) is Result.NOTED
-    assert deliveries.claim_due(server.context) == 1
-    deliveries.deliver(server.context, {key: 1}, "")
+    assert claim_due(server.context) == 1
+    next_attempts.make(server.context, {key: 1}, "")
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 2)]
     assert feedback.enqueue_feedback(server.context) == 0
 
@@ -95,7 +97,7 @@ def test_what_is_told_late_is_not_charged_to_the_next_attempt(server, client):
     assert server.outcomes(client) == [["success"]]
     server.register(client, version=2, installation_id=content.installation_id, device_token="slow-400")
     [(key,)] = server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")
-    retrying = server.threads.submit(deliveries.deliver, server.context, {key: 1}, "")
+    retrying = server.threads.submit(next_attempts.make, server.context, {key: 1}, "")
     posting = "SELECT count(*) FROM deliveries WHERE state = 'posting' AND attempt = 2"
     wait_until(lambda: server.rows(posting) == [(1,)], timeout=10, what="the second attempt is under way")
     assert feedback.take(server.context.pool, body(key)) is Result.KNOWN
@@ -118,7 +120,7 @@ def test_what_is_told_of_a_delivered_one_makes_it_failed(server, client):
     [task] = [json.loads(raw) for raw in server.context.redis.lrange(DISPATCH.name, 0, -1)]
     assert task["headers"]["task"] == "wakupush.feedback"
     for _ in range(2):  # as often as the task comes
-        deliveries.apply_feedback(server.context, [key])
+        feedback.apply(server.context, [key])
     assert server.rows("SELECT state, failure, feedback FROM deliveries") == [("failed", "token_unregistered", None)]
     assert server.events("failed") == [("token_unregistered", None)]
     assert server.events("token_died") == [("token_unregistered", None)]
@@ -145,7 +147,7 @@ def test_only_the_version_that_was_tried_dies(server, client):
     [(key,)] = server.rows("SELECT delivery_key FROM deliveries")
     server.rows("UPDATE registrations SET version = 2 RETURNING 1")
     feedback.take(server.context.pool, body(key))
-    deliveries.apply_feedback(server.context, [key])
+    feedback.apply(server.context, [key])
     assert server.rows("SELECT state FROM deliveries") == [("failed",)]
     assert server.rows("SELECT token_died_at FROM registrations") == [(None,)]
 
@@ -340,7 +342,7 @@ def test_a_label_of_a_newer_version_is_an_unclear_failure(server, client):
     server.handle(DISPATCH, request(client, server, server.register(client)))
     [(key,)] = server.rows("SELECT delivery_key FROM deliveries")
     server.rows("UPDATE deliveries SET feedback = 'of a newer version' RETURNING 1")
-    deliveries.apply_feedback(server.context, [key])
+    feedback.apply(server.context, [key])
     assert server.rows("SELECT state FROM deliveries") == [("failed",)]
     assert server.events("failed") == [(Failure.PLATFORM_UNCLEAR.label, None)]
 

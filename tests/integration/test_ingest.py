@@ -16,22 +16,18 @@ from ingest import enqueue
 from ingest.enqueue import Enqueued, Enqueuer
 from ingest.live import Poller
 from ingest.routing import Routes
-from wakupush import queue_backlog, watched
-from wakupush.connections import open_redis
 from wakupush.devnet.processes import wait_until
+from wakupush.model.entries import Entry
+from wakupush.model.queues import QUEUES, REGISTRATION
+from wakupush.model.waku_message import INT64_MAX, INT64_MIN, WakuMessage
 from wakupush.protocol import topics
+from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.waku_message import INT64_MAX, INT64_MIN, WakuMessage, message_hash
-from wakupush.queues import (
-    QUEUES,
-    REGISTRATION,
-    Entry,
-    celery_app,
-    decode_entry,
-    encode_entry,
-    send_entries,
-)
-from wakupush.settings import IngestSettings, RedisSettings, Settings
+from wakupush.redis import backlog, watched
+from wakupush.redis.celery_app import celery_app
+from wakupush.redis.sending import decode_entry, encode_entry, send_entries
+from wakupush.runtime.connections import open_redis
+from wakupush.runtime.settings import IngestSettings, RedisSettings, Settings
 from wakupush.waku.node import Read
 
 SHARD = "/waku/2/rs/16/32"
@@ -98,18 +94,18 @@ def test_headers_tell_how_many_and_how_old(enqueuer, redis):
     send_entries(enqueuer.app, REGISTRATION, entries)
     headers = json.loads(redis.lindex("registration", 0))["headers"]
     assert (headers["messages"], headers["seen"], headers["argsrepr"]) == (2, 5.0, "(2 messages)")
-    assert queue_backlog.oldest(redis) == 5.0
+    assert backlog.oldest(redis) == 5.0
 
 
 def test_what_was_seen_long_ago_in_a_store_has_not_waited_in_the_queue(enqueuer, redis):
     before = time.time()
     enqueuer.enqueue([replace(entry(), seen=5.0)])
     enqueuer.enqueue([entry(PARTITIONED)])
-    assert before <= queue_backlog.oldest(redis) <= time.time()
+    assert before <= backlog.oldest(redis) <= time.time()
     assert queued(redis)["registration"][0][0].seen == 5.0
     redis.flushall()
     enqueuer.app.send_task("another", queue="query")
-    assert queue_backlog.oldest(redis) is None
+    assert backlog.oldest(redis) is None
 
 
 def test_large_polls_become_several_tasks(enqueuer, redis):

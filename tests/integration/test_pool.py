@@ -11,8 +11,8 @@ from psycopg_pool import ConnectionPool
 
 from wakupush.devnet.postgres import PostgresServer, temporary_postgres
 from wakupush.devnet.processes import wait_until
-from wakupush.settings import PostgresSettings
-from wakupush.state.pool import open_pool
+from wakupush.runtime.connections import open_pool
+from wakupush.runtime.settings import PostgresSettings
 
 
 @pytest.fixture

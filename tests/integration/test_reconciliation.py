@@ -19,16 +19,19 @@ from redis import TimeoutError as TimedOut
 from structlog.testing import capture_logs
 
 from ingest.reconcile import Reconciliation, Rest
-from wakupush import watched
-from wakupush.connections import open_redis
 from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
+from wakupush.model.entries import Entry
+from wakupush.model.queues import DISPATCH, QUEUES
+from wakupush.model.waku_message import WakuMessage
+from wakupush.model.walks import Track
+from wakupush.postgres import ledger, reconciliation
 from wakupush.protocol import topics
+from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.waku_message import WakuMessage, message_hash
-from wakupush.queues import DISPATCH, QUEUES, Entry, send_entries
-from wakupush.settings import PostgresSettings, ReconcileSettings, RedisSettings, Settings, WakuSettings
-from wakupush.state import ledger, reconciliation
-from wakupush.state.reconciliation import Track
+from wakupush.redis import watched
+from wakupush.redis.sending import send_entries
+from wakupush.runtime.connections import open_redis
+from wakupush.runtime.settings import PostgresSettings, ReconcileSettings, RedisSettings, Settings, WakuSettings
 from wakupush.waku.node import WakuNode
 
 SHARD = "/waku/2/rs/16/32"

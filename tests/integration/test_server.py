@@ -13,22 +13,29 @@ import pytest
 from served import SHARD, request
 from structlog.testing import capture_logs
 
-from wakupush import watched
 from wakupush.devnet import messages
 from wakupush.devnet.processes import wait_until
-from wakupush.protocol import application, payload, segments, topics
-from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.pb.push_notification_pb2 import (
+from wakupush.model.answers import SealedAnswer
+from wakupush.model.platforms import Platform
+from wakupush.model.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
+from wakupush.model.waku_message import WakuMessage
+from wakupush.pb.push_notification_pb2 import (
     PushNotification,
     PushNotificationQueryResponse,
     PushNotificationRegistration,
 )
-from wakupush.protocol.registration import TokenType
-from wakupush.protocol.waku_message import WakuMessage
-from wakupush.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
-from wakupush.server import deliveries, publishing, schedule
-from wakupush.server.batch import Batch
-from wakupush.state.answers import Answer
+from wakupush.protocol import application, payload, segments, topics
+from wakupush.protocol.keys import PrivateKey
+from wakupush.redis import watched
+from wakupush.server import outbox
+from wakupush.server.delivery import lanes, next_attempts
+from wakupush.server.delivery.attempt import Attempted
+from wakupush.server.inbox import steps
+from wakupush.server.schedule.claim_due import claim_due
+from wakupush.server.schedule.expire_segments import expire_segments
+from wakupush.server.schedule.fill_watched_topics import fill_watched_topics
+from wakupush.server.schedule.prune import prune
+from wakupush.server.schedule.publish_overdue import publish_overdue
 
 
 def rewrapped(message, server) -> WakuMessage:
@@ -44,11 +51,11 @@ def rewrapped(message, server) -> WakuMessage:
 def test_answers_that_the_node_does_not_take_are_told_of_together(open_server):
     server = open_server(waku={"url": "http://127.0.0.1:1"})
     outbox = [
-        (number, Answer(pubsub_topic=SHARD, content_topic="/waku/1/0x00000001/rfc26", payload=b"", trace_id="t"))
+        (number, SealedAnswer(pubsub_topic=SHARD, content_topic="/waku/1/0x00000001/rfc26", payload=b"", trace_id="t"))
         for number in range(20)
     ]
     with capture_logs() as logs:
-        publishing.publish(server.context, outbox)
+        outbox.publish(server.context, outbox)
     told = [(log["event"], log["answers"]) for log in logs if log["log_level"] != "debug"]
     assert told == [("answers_not_published", 20)]
 
@@ -58,9 +65,7 @@ def test_answers_that_the_node_does_not_take_are_told_of_together(open_server):
 
 def test_the_topics_are_watched_before_the_answer_leaves(server, client, monkeypatch):
     watching = []
-    monkeypatch.setattr(
-        publishing, "publish", lambda context, _, **__: watching.append(context.redis.scard(watched.KEY))
-    )
+    monkeypatch.setattr(outbox, "publish", lambda context, _, **__: watching.append(context.redis.scard(watched.KEY)))
     content = messages.registration(client, server.key)
     server.handle(REGISTRATION, messages.register(client, server.key, content))
     assert watching == [2]
@@ -83,15 +88,14 @@ def test_a_transaction_that_is_repeated_counts_for_limits_once(open_server, clie
     server = open_server(limits={"pushes_per_device_per_minute": 2, "queries_per_topic_per_minute": 1})
     collisions = []
 
-    def collide(batch, connection):
-        if len(collisions) % 4 < 3:
-            collisions.append(batch)
+    def collide(*arguments, **named):
+        collisions.append(arguments)
+        if len(collisions) % 4:
             raise psycopg.errors.SerializationFailure
-        collisions.append(None)
-        write(batch, connection)
+        return write(*arguments, **named)
 
-    write = Batch.write
-    monkeypatch.setattr(Batch, "write", collide)
+    write = steps.write
+    monkeypatch.setattr(steps, "write", collide)
     registering = messages.register(client, server.key, content := messages.registration(client, server.key))
     asking = messages.request(client, server.key, [messages.notification(client.public_key.key_hash, content)] * 2)
     for queue, sent in ((REGISTRATION, registering), (DISPATCH, asking)):
@@ -239,7 +243,7 @@ def test_after_an_internal_error_a_new_envelope_may_push(server, client):
     assert server.outcomes(client) == [["INTERNAL_ERROR"]]
     server.rows("UPDATE registrations SET device_token = 'good' RETURNING 1")
     server.handle(DISPATCH, sent)
-    assert deliveries.claim_due(server.context) == 0
+    assert claim_due(server.context) == 0
     server.handle(DISPATCH, rewrapped(sent, server))
     assert server.outcomes(client) == [["success"]]
     assert [push.outcome for push in server.pushes()] == ["BadDeviceToken", "delivered"]
@@ -274,14 +278,14 @@ def test_more_items_than_gorush_takes_go_out_in_several_posts(server, client):
 
 def test_what_finds_no_free_slot_waits_for_the_schedule(server, client):
     content = server.register(client)
-    assert server.context.posts.reserve(TokenType.APN, 9) == 1
+    assert server.context.slots.reserve(Platform.IOS, 9) == 1
     server.handle(DISPATCH, request(client, server, content))
     assert server.outcomes(client) == [["success"]]
     assert server.rows("SELECT state, attempt FROM deliveries") == [("pending", 0)]
-    server.context.posts.submit(TokenType.APN, lambda: None)
+    server.context.slots.submit(Platform.IOS, lambda: None)
     [(key,)] = server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")
-    assert deliveries.claim_due(server.context) == 1
-    deliveries.deliver(server.context, {key: 0}, "")
+    assert claim_due(server.context) == 1
+    next_attempts.make(server.context, {key: 0}, "")
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 1)]
 
 
@@ -302,20 +306,20 @@ def test_a_fault_of_ours_in_a_post_is_logged_and_the_posts_after_it_are_put_back
         ("posting", 1),
     ]
     assert server.outcomes(client) == [["success"]] * 3
-    assert server.context.posts.reserve(TokenType.APN, 9) == 1
+    assert server.context.slots.reserve(Platform.IOS, 9) == 1
 
 
 def test_a_backlog_leaves_slots_to_new_requests(open_server, client, gorush, monkeypatch):
-    monkeypatch.setattr(deliveries, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(next_attempts, "WAIT_SECONDS", 0.0)
     server = open_server(gorush={"url": gorush, "concurrency": 8, "batch_size": 1})
     slow, quick = (server.register(client, device_token=token) for token in ("slow-3000", "phone"))
-    assert server.context.posts.reserve(TokenType.APN, 9) == 4
+    assert server.context.slots.reserve(Platform.IOS, 9) == 4
     server.handle(DISPATCH, *(request(client, server, slow) for _ in range(8)))
-    server.context.posts.release(TokenType.APN, 4)
+    server.context.slots.release(Platform.IOS, 4)
     due = is_due(server)
     assert len(due) == 8
     for part in (dict(list(due.items())[:4]), dict(list(due.items())[4:])):  # the second task finds no slot
-        deliveries.deliver(server.context, part, "")
+        next_attempts.make(server.context, part, "")
     assert server.rows("SELECT state, count(*) FROM deliveries GROUP BY 1 ORDER BY 1") == [
         ("pending", 4),
         ("posting", 4),
@@ -384,14 +388,14 @@ def test_a_gorush_that_is_down_uses_up_no_attempts_and_its_senders_are_told_of_s
     assert server.outcomes(client) == [["success"]] * 5
     assert server.rows("SELECT state, attempt, failure FROM deliveries") == [("pending", 0, None)] * 3
     server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING 1")
-    assert deliveries.claim_due(server.context) == 0
+    assert claim_due(server.context) == 0
 
 
 def test_probes_bring_the_deliveries_back_and_those_that_fail_count_no_attempt(open_server, client, gorush):
     server = open_server(breaker={"faults": 1, "probes": 2}, gorush={"url": gorush, "concurrency": 8})
     content = server.register(client, device_token="unavailable")
     server.handle(DISPATCH, request(client, server, content))
-    assert not server.context.breaker.is_closed(TokenType.APN)
+    assert not server.context.breaker.is_closed(Platform.IOS)
     for _ in range(3):
         server.handle(DISPATCH, request(client, server, content))
     assert sorted(server.rows("SELECT attempt, failure FROM deliveries WHERE attempt = 0")) == [(0, None)] * 3
@@ -400,18 +404,18 @@ def test_probes_bring_the_deliveries_back_and_those_that_fail_count_no_attempt(o
         server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING 1")
         assert server.context.redis.delete("wakupush:breaker:ios:open")  # the pause is over
         wait_until(
-            lambda: server.context.breaker.claimable(TokenType.APN, 9) == 2, timeout=5, what="what was read is too old"
+            lambda: server.context.breaker.claimable(Platform.IOS, 9) == 2, timeout=5, what="what was read is too old"
         )
         due = dict(server.rows("SELECT delivery_key, attempt FROM deliveries WHERE state = 'pending'"))
-        deliveries.deliver(server.context, due, "")
+        next_attempts.make(server.context, due, "")
         [(pending,)] = server.rows("SELECT count(*) FROM deliveries WHERE state = 'pending'")
         assert pending == left
-        assert server.context.breaker.is_closed(TokenType.APN) == (device_token == "works")
+        assert server.context.breaker.is_closed(Platform.IOS) == (device_token == "works")
     # One post of those before the breaker opened, two probes that failed, two that got through.
     assert [push.outcome for push in server.pushes()] == ["ServiceUnavailable"] * 3 + ["delivered"] * 2
     assert min(server.rows("SELECT attempt FROM deliveries WHERE state = 'pending'")) == (0,)
     server.rows("UPDATE deliveries SET next_attempt_at = now() WHERE state = 'pending' RETURNING 1")
-    assert deliveries.claim_due(server.context) == 2
+    assert claim_due(server.context) == 2
 
 
 def test_a_dead_firebase_does_not_stop_ios(open_server, gorush):
@@ -429,15 +433,15 @@ def test_a_dead_firebase_does_not_stop_ios(open_server, gorush):
 
 
 def test_slots_that_all_hang_open_the_breaker(open_server, client, monkeypatch):
-    monkeypatch.setattr(deliveries, "HANG_SECONDS", 0.1)
+    monkeypatch.setattr(lanes, "HANG_SECONDS", 0.1)
     server = open_server(worker={"answer_within": 0.1})
     content = server.register(client, device_token="slow-1500")
     server.handle(DISPATCH, request(client, server, content))
-    wait_until(lambda: server.context.posts.hang(TokenType.APN, 0.1), timeout=5, what="the only slot hangs")
+    wait_until(lambda: server.context.slots.hang(Platform.IOS, 0.1), timeout=5, what="the only slot hangs")
     server.handle(DISPATCH, request(client, server, content))
-    assert not server.context.breaker.is_closed(TokenType.APN)
+    assert not server.context.breaker.is_closed(Platform.IOS)
     # The post that hung got through all the same.
-    wait_until(lambda: server.context.breaker.is_closed(TokenType.APN), timeout=5, what="the breaker is closed")
+    wait_until(lambda: server.context.breaker.is_closed(Platform.IOS), timeout=5, what="the breaker is closed")
 
 
 def test_the_answer_does_not_wait_for_a_clock_that_is_ahead(open_server, client):
@@ -451,12 +455,12 @@ def test_the_answer_does_not_wait_for_a_clock_that_is_ahead(open_server, client)
 
 def test_slots_that_are_busy_do_not_open_the_breaker(server, client):
     content = server.register(client)
-    assert server.context.posts.reserve(TokenType.APN, 9) == 1
-    server.context.posts.submit(TokenType.APN, lambda: server.context.posts.begin(TokenType.APN)).result()
-    assert server.context.posts.reserve(TokenType.APN, 9) == 1
+    assert server.context.slots.reserve(Platform.IOS, 9) == 1
+    server.context.slots.submit(Platform.IOS, lambda: server.context.slots.begin(Platform.IOS)).result()
+    assert server.context.slots.reserve(Platform.IOS, 9) == 1
     server.handle(DISPATCH, request(client, server, content))
-    assert server.context.breaker.is_closed(TokenType.APN)
-    server.context.posts.release(TokenType.APN, 1)
+    assert server.context.breaker.is_closed(Platform.IOS)
+    server.context.slots.release(Platform.IOS, 1)
 
 
 def test_a_device_that_registered_anew_gets_the_next_attempt_at_its_new_token(server, client):
@@ -464,7 +468,7 @@ def test_a_device_that_registered_anew_gets_the_next_attempt_at_its_new_token(se
     server.handle(DISPATCH, request(client, server, content))
     assert server.outcomes(client) == [["success"]]
     server.register(client, version=2, installation_id=content.installation_id, device_token="new-token")
-    deliveries.deliver(server.context, is_due(server), "")
+    next_attempts.make(server.context, is_due(server), "")
     assert [push.notification["tokens"] for push in server.pushes()] == [["unavailable"], ["new-token"]]
     assert server.rows("SELECT state, attempt, version FROM deliveries") == [("delivered", 2, 2)]
 
@@ -473,8 +477,8 @@ def test_a_device_whose_token_died_meanwhile_is_not_posted_to(server, client):
     content = server.register(client, device_token="unavailable")
     server.handle(DISPATCH, request(client, server, content))
     server.rows("UPDATE registrations SET token_died_at = now() RETURNING 1")
-    server.context.breaker.open(TokenType.APN)  # which says nothing about who need not be posted to
-    deliveries.deliver(server.context, is_due(server), "")
+    server.context.breaker.open(Platform.IOS)  # which says nothing about who need not be posted to
+    next_attempts.make(server.context, is_due(server), "")
     assert server.rows("SELECT state, failure FROM deliveries") == [("failed", "device_gone")]
     assert len(server.pushes()) == 1
 
@@ -483,7 +487,7 @@ def test_nothing_permanent_is_tried_again(server, client):
     contents = [server.register(client, device_token=token) for token in ("dead", "bad", "expired", "topic")]
     server.handle(DISPATCH, *(request(client, server, content) for content in contents))
     assert server.rows("SELECT DISTINCT state FROM deliveries") == [("failed",)]
-    assert deliveries.claim_due(server.context) == 0
+    assert claim_due(server.context) == 0
 
 
 def test_the_next_attempt_is_not_before_gorush_asked_for(open_server, client, throttling_proxy):
@@ -670,7 +674,7 @@ def test_segments_are_limited(open_server, client):
     server.handle(REGISTRATION, *in_segments(sent, server, 10, client)[:1])
     assert server.events("refused") == [("segment_limit", None)]
     server.rows("UPDATE message_segments SET received_at = now() - interval '1 day' RETURNING 1")
-    assert schedule.expire_segments(server.context) == 5
+    assert expire_segments(server.context) == 5
 
 
 @pytest.mark.parametrize(
@@ -711,7 +715,7 @@ def test_a_segment_waits_as_long_as_reconciliation_may_bring_the_others(server, 
     first, second = in_segments(sent, server, 300, client)
     server.handle(REGISTRATION, first)
     server.rows("UPDATE message_segments SET received_at = now() - interval '23 hours' RETURNING 1")
-    assert schedule.expire_segments(server.context) == 0
+    assert expire_segments(server.context) == 0
     server.handle(REGISTRATION, second)
     assert server.outcomes(client) == ["success"]
 
@@ -761,12 +765,12 @@ def test_an_answer_that_is_too_large_for_the_node_is_sent_in_segments(open_serve
 
 def test_answers_that_their_worker_did_not_publish_are_published_by_the_schedule(server, client, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(publishing, "publish", lambda *_, **__: None)
+        patch.setattr(outbox, "publish", lambda *_, **__: None)
         content = messages.registration(client, server.key)
         server.handle(REGISTRATION, messages.register(client, server.key, content))
-    assert publishing.publish_overdue(server.context) == 0  # still held for the worker
+    assert publish_overdue(server.context) == 0  # still held for the worker
     server.rows("UPDATE answers SET publish_at = now() RETURNING 1")
-    assert publishing.publish_overdue(server.context) == 1
+    assert publish_overdue(server.context) == 1
     assert server.outcomes(client) == ["success"]
     assert server.rows("SELECT count(*) FROM answers") == [(0,)]
 
@@ -779,9 +783,7 @@ def test_answers_to_ephemeral_keys_are_published_once_more_where_that_is_set(ope
     server.handle(QUERY, messages.query(asker, client.public_key.key_hash))
     [first] = server.answers(asker)
     published = []
-    wait_until(
-        lambda: published.append(publishing.publish_overdue(server.context)) or published[-1], timeout=5, what="again"
-    )
+    wait_until(lambda: published.append(publish_overdue(server.context)) or published[-1], timeout=5, what="again")
     [again] = server.answers(asker)
     assert again == first
     assert sum(published) == 1
@@ -791,19 +793,19 @@ def test_answers_to_ephemeral_keys_are_published_once_more_where_that_is_set(ope
 def test_a_worker_that_dies_in_a_post_gives_its_deliveries_back(server, client, monkeypatch):
     content = server.register(client)
     with monkeypatch.context() as patch:
-        patch.setattr(deliveries, "attempt", lambda *_: {})
+        patch.setattr(lanes, "attempt", lambda *_, **__: Attempted())
         server.handle(DISPATCH, request(client, server, content))
-    assert deliveries.claim_due(server.context) == 0
+    assert claim_due(server.context) == 0
     server.rows("UPDATE deliveries SET lease_until = now() RETURNING 1")
-    assert deliveries.claim_due(server.context) == 1
+    assert claim_due(server.context) == 1
     [task] = [json.loads(raw) for raw in server.context.redis.lrange(DISPATCH.name, 0, -1)]
     assert task["headers"]["argsrepr"] == "(attempt 2 of 10, 1 ios, after lease_lost)"
     [(key, task_id)] = server.rows("SELECT delivery_key, task_id FROM deliveries")
     assert task["headers"]["id"] == task_id
-    deliveries.deliver(server.context, {key: 0}, "")  # an attempt that is not the next one does nothing
+    next_attempts.make(server.context, {key: 0}, "")  # an attempt that is not the next one does nothing
     assert server.pushes() == []
     for _ in range(3):  # as often as the task comes
-        deliveries.deliver(server.context, {key: 1}, "")
+        next_attempts.make(server.context, {key: 1}, "")
     assert [push.outcome for push in server.pushes()] == ["delivered"]
     assert server.events("unknown") == [("lease_lost", None)]
 
@@ -814,8 +816,8 @@ def test_deliveries_expire_and_run_out_of_attempts(open_server, client):
     server.handle(DISPATCH, request(client, server, content), request(client, server, content))
     keys = [key for (key,) in server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")]
     server.rows("UPDATE deliveries SET expires_at = now() WHERE delivery_key = %s RETURNING 1", keys[0])
-    assert deliveries.claim_due(server.context) == 2
-    deliveries.deliver(server.context, dict.fromkeys(keys, 1), "")
+    assert claim_due(server.context) == 2
+    next_attempts.make(server.context, dict.fromkeys(keys, 1), "")
     assert sorted(server.rows("SELECT state, failure FROM deliveries")) == [
         ("dead_letter", "platform_unavailable"),
         ("expired", "delivery_expired"),
@@ -826,9 +828,9 @@ def test_deliveries_expire_and_run_out_of_attempts(open_server, client):
 def test_the_schedule_fills_the_watched_topics_after_redis_was_wiped(server, client):
     server.register(client)
     server.context.redis.flushall()
-    assert schedule.fill_watched_topics(server.context)
+    assert fill_watched_topics(server.context)
     assert server.context.redis.scard(watched.KEY) == 2
-    assert not schedule.fill_watched_topics(server.context)
+    assert not fill_watched_topics(server.context)
 
 
 def test_redis_is_wiped_while_the_watched_topics_are_filled(server, client, monkeypatch):
@@ -838,19 +840,19 @@ def test_redis_is_wiped_while_the_watched_topics_are_filled(server, client, monk
     add = watched.add
     with monkeypatch.context() as patch:
         patch.setattr(watched, "add", lambda *args: add(*args) or redis.flushall())
-        assert schedule.fill_watched_topics(server.context)
-    assert schedule.fill_watched_topics(server.context)
+        assert fill_watched_topics(server.context)
+    assert fill_watched_topics(server.context)
     assert redis.scard(watched.KEY) == 2
-    assert not schedule.fill_watched_topics(server.context)
+    assert not fill_watched_topics(server.context)
 
 
 def test_pruning_stops_watching_whom_nobody_can_notify(server, client):
     content = server.register(client)
-    schedule.prune(server.context)
+    prune(server.context)
     assert server.context.redis.scard(watched.KEY) == 2
     gone = PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
     server.handle(REGISTRATION, messages.register(client, server.key, gone))
-    schedule.prune(server.context)
+    prune(server.context)
     assert server.context.redis.scard(watched.KEY) == 0
     assert server.rows("SELECT count(*) FROM query_topics") == [(0,)]
 

@@ -9,18 +9,22 @@ import psycopg
 import pytest
 
 from wakupush.devnet.processes import wait_until
-from wakupush.events import FIELDS, Event, EventKind
-from wakupush.failures import Failure
-from wakupush.protocol.pb.push_notification_pb2 import PushNotificationQueryResponse
-from wakupush.protocol.query import encode_response
-from wakupush.protocol.registration import Registration, TokenType, Unregistration
-from wakupush.protocol.request import NotificationType
-from wakupush.protocol.waku_message import INT64_MAX, INT64_MIN, WakuMessage
-from wakupush.queues import REGISTRATION, Entry
-from wakupush.settings import RetentionSettings
-from wakupush.state import (
+from wakupush.model.answers import SealedAnswer
+from wakupush.model.deliveries import TRANSITIONS, Delivery, DeliveryState, Settlement
+from wakupush.model.entries import Entry
+from wakupush.model.events import FIELDS, Event, EventKind
+from wakupush.model.failures import Failure
+from wakupush.model.notifications import NotificationType
+from wakupush.model.platforms import Platform, TokenType
+from wakupush.model.queues import REGISTRATION
+from wakupush.model.registrations import Change, Installation, Registration, Unregistration
+from wakupush.model.retention import RetentionRule
+from wakupush.model.waku_message import INT64_MAX, INT64_MIN, WakuMessage
+from wakupush.pb.push_notification_pb2 import PushNotificationQueryResponse
+from wakupush.postgres import (
     answers,
     deliveries,
+    due,
     events,
     ledger,
     maintenance,
@@ -29,10 +33,11 @@ from wakupush.state import (
     requests,
     token_trials,
 )
-from wakupush.state.answers import Answer
-from wakupush.state.deliveries import TRANSITIONS, Delivery, Settlement, State
-from wakupush.state.migrations import runner
-from wakupush.state.registrations import Change, Installation, OutdatedError
+from wakupush.postgres.migrations import runner
+from wakupush.postgres.registrations import OutdatedError
+from wakupush.protocol.query import encode_response
+from wakupush.runtime.settings import RetentionSettings
+from wakupush.server.schedule.prune import rules
 
 ALICE = Installation(b"a" * 64, b"1" * 16)
 NOW = datetime.now(UTC)
@@ -74,7 +79,7 @@ def delivery(number: int, **fields) -> Delivery:
         **{
             "delivery_key": number.to_bytes(32, "big"),
             "installation": ALICE,
-            "platform": TokenType.APN,
+            "platform": Platform.IOS,
             "notification_type": NotificationType.MESSAGE,
             "chat_id": b"chat",
             "message": b"message",
@@ -86,6 +91,16 @@ def delivery(number: int, **fields) -> Delivery:
             **fields,
         }
     )
+
+
+def reached(connection):
+    """Return where the next attempt of a delivery to Alice goes."""
+    sent = delivery(99)
+    requests.take_on(connection, [sent], {}, lease=60, time_to_live=TIME_TO_LIVE)
+    deliveries.put_back(connection, [sent])
+    [(_, target)] = deliveries.take(connection, {sent.delivery_key: 0}, seconds=60)
+    connection.execute("DELETE FROM deliveries WHERE delivery_key = %s", [sent.delivery_key])
+    return target
 
 
 def entry(number: int, timestamp: int = 0) -> Entry:
@@ -145,9 +160,9 @@ def test_of_many_who_store_at_once_the_newest_version_stays(dsn):
 
 def test_unregistering_leaves_key_hash_and_version_alone(connection):
     registrations.store(connection, [change(1)])
-    deliveries.add(connection, [delivery(1), delivery(2)], seconds=10, time_to_live=TIME_TO_LIVE)
+    requests.take_on(connection, [delivery(1), delivery(2)], {}, lease=10, time_to_live=TIME_TO_LIVE)
     deliveries.settle(
-        connection, [Settlement(delivery=delivery(2), state=State.DEAD_LETTER, failure=Failure.DEVICE_GONE)]
+        connection, [Settlement(delivery=delivery(2), state=DeliveryState.DEAD_LETTER, failure=Failure.DEVICE_GONE)]
     )
     ledger.quarantine(connection, REGISTRATION, entry(1), reason="x", attempts=3, owner=ALICE)
     with connection.transaction():
@@ -157,8 +172,8 @@ def test_unregistering_leaves_key_hash_and_version_alone(connection):
     for table in ("deliveries", "quarantine"):
         assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
     assert registrations.devices(connection, [ALICE.key_hash]) == {}
-    assert registrations.preferences(connection, {ALICE: ()}) == {}
-    assert registrations.targets(connection, [ALICE]) == {}
+    assert requests.receivers(connection, {ALICE: ()}) == {}
+    assert reached(connection) is None
 
 
 def test_what_queries_requests_and_deliveries_read(connection):
@@ -166,12 +181,14 @@ def test_what_queries_requests_and_deliveries_read(connection):
     [device] = registrations.devices(connection, [ALICE.key_hash])[ALICE.key_hash]
     assert (device.version, device.access_token, device.allowed_key_list) == (3, "access", (b"key", b""))
     named = {ALICE: (b"b", b"x", b"", b"m" * 64), Installation(b"b" * 64, b"1" * 16): (b"c",)}
-    [(platform, preferences)] = registrations.preferences(connection, named).values()
-    assert platform is TokenType.APN
+    [receiver] = requests.receivers(connection, named).values()
+    preferences = receiver.preferences
+    assert receiver.target.platform is Platform.IOS
     assert preferences.blocked_chat_list == {b"b", b""}  # the others of the list were not asked for
     assert preferences.muted_chat_list == {b"m" * 64}
     assert preferences.allowed_mentions_chat_list == frozenset()
-    assert registrations.targets(connection, [ALICE])[ALICE].device_token == "token-3"
+    assert receiver.target.device_token == "token-3"
+    assert reached(connection) == receiver.target
 
 
 @pytest.mark.parametrize("contacts_only", [True, False])
@@ -197,10 +214,10 @@ def test_a_token_dies_only_for_the_version_that_was_tried(connection):
     assert not registrations.token_died(connection, ALICE, 1)
     assert registrations.token_died(connection, ALICE, 2)
     assert not registrations.token_died(connection, ALICE, 2)
-    assert registrations.targets(connection, [ALICE]) == {}
-    assert registrations.preferences(connection, {ALICE: ()})[ALICE][1].token_died
+    assert reached(connection) is None
+    assert requests.receivers(connection, {ALICE: ()})[ALICE].preferences.token_died
     registrations.store(connection, [change(3)])
-    assert ALICE in registrations.targets(connection, [ALICE])
+    assert reached(connection) is not None
 
 
 # Query topics
@@ -264,7 +281,7 @@ def test_quarantined_messages_count_as_processed(connection):
 
 def test_answers_keep_their_order_and_are_claimed_once(dsn, connection):
     outbox = [
-        Answer(pubsub_topic="shard", content_topic=str(number), payload=bytes([number]), trace_id="t")
+        SealedAnswer(pubsub_topic="shard", content_topic=str(number), payload=bytes([number]), trace_id="t")
         for number in range(50)
     ]
     ids = answers.add(connection, outbox, hold=0)
@@ -288,42 +305,42 @@ def test_answers_keep_their_order_and_are_claimed_once(dsn, connection):
 
 
 def test_a_delivery_is_added_once_and_again_after_it_failed(connection):
-    options = {"seconds": 60, "time_to_live": TIME_TO_LIVE}
-    assert deliveries.add(connection, [delivery(1), delivery(2)], **options) == {
+    options = {"lease": 60, "time_to_live": TIME_TO_LIVE}
+    assert requests.take_on(connection, [delivery(1), delivery(2)], {}, **options) == {
         delivery(1).delivery_key,
         delivery(2).delivery_key,
     }
-    assert deliveries.add(connection, [delivery(1)], **options) == set()
-    deliveries.settle(connection, [Settlement(delivery=delivery(1), state=State.DELIVERED)])
-    assert deliveries.add(connection, [delivery(1)], **options) == set()
+    assert requests.take_on(connection, [delivery(1)], {}, **options) == set()
+    deliveries.settle(connection, [Settlement(delivery=delivery(1), state=DeliveryState.DELIVERED)])
+    assert requests.take_on(connection, [delivery(1)], {}, **options) == set()
     deliveries.settle(
-        connection, [Settlement(delivery=delivery(2), state=State.FAILED, failure=Failure.TOKEN_REJECTED)]
+        connection, [Settlement(delivery=delivery(2), state=DeliveryState.FAILED, failure=Failure.TOKEN_REJECTED)]
     )
-    assert deliveries.add(connection, [delivery(2)], **options) == {delivery(2).delivery_key}
+    assert requests.take_on(connection, [delivery(2)], {}, **options) == {delivery(2).delivery_key}
 
 
 def test_whose_lease_ended_settles_nothing(connection):
-    deliveries.add(connection, [delivery(1)], seconds=0, time_to_live=TIME_TO_LIVE)
-    [due] = deliveries.claim(connection, TokenType.APN, limit=10, seconds=60)
-    assert (due.begun, due.failure) == (1, Failure.LEASE_LOST)
-    assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=State.DELIVERED)]) == []
-    assert deliveries.take(connection, {due.delivery_key: 2}, seconds=60) == []
-    [taken] = deliveries.take(connection, {due.delivery_key: 1}, seconds=60)
+    requests.take_on(connection, [delivery(1)], {}, lease=0, time_to_live=TIME_TO_LIVE)
+    [claimed] = due.claim(connection, Platform.IOS, limit=10, seconds=60)
+    assert (claimed.begun, claimed.failure) == (1, Failure.LEASE_LOST)
+    assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=DeliveryState.DELIVERED)]) == []
+    assert deliveries.take(connection, {claimed.delivery_key: 2}, seconds=60) == []
+    [(taken, _)] = deliveries.take(connection, {claimed.delivery_key: 1}, seconds=60)
     assert taken == delivery(1, attempt=2, lease=taken.lease, failure=Failure.LEASE_LOST)
-    assert deliveries.take(connection, {due.delivery_key: 1}, seconds=60) == []
-    assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=State.DELIVERED)]) == []
-    assert deliveries.settle(connection, [Settlement(delivery=taken, state=State.DELIVERED, version=2**64 - 1)])
+    assert deliveries.take(connection, {claimed.delivery_key: 1}, seconds=60) == []
+    assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=DeliveryState.DELIVERED)]) == []
+    assert deliveries.settle(connection, [Settlement(delivery=taken, state=DeliveryState.DELIVERED, version=2**64 - 1)])
     assert connection.execute("SELECT state, chat_id, message FROM deliveries").fetchone() == ("delivered", None, None)
 
 
 def test_due_deliveries_are_claimed_once(dsn, connection):
-    deliveries.add(connection, [delivery(number) for number in range(100)], seconds=60, time_to_live=TIME_TO_LIVE)
+    requests.take_on(connection, [delivery(number) for number in range(100)], {}, lease=60, time_to_live=TIME_TO_LIVE)
     deliveries.settle(
         connection,
         [
             Settlement(
                 delivery=delivery(number),
-                state=State.PENDING,
+                state=DeliveryState.PENDING,
                 failure=Failure.RATE_LIMITED,
                 wait=0 if number < 60 else 60,
             )
@@ -333,18 +350,18 @@ def test_due_deliveries_are_claimed_once(dsn, connection):
 
     def claim(_):
         with psycopg.connect(dsn) as own:
-            return deliveries.claim(own, TokenType.APN, limit=7, seconds=60)
+            return due.claim(own, Platform.IOS, limit=7, seconds=60)
 
     with ThreadPoolExecutor(8) as threads:
-        claimed = [due for part in threads.map(claim, range(24)) for due in part]
-    assert sorted(due.delivery_key for due in claimed) == [delivery(number).delivery_key for number in range(60)]
-    assert {(due.begun, due.failure) for due in claimed} == {(1, Failure.RATE_LIMITED)}
+        claimed = [each for part in threads.map(claim, range(24)) for each in part]
+    assert sorted(each.delivery_key for each in claimed) == [delivery(number).delivery_key for number in range(60)]
+    assert {(each.begun, each.failure) for each in claimed} == {(1, Failure.RATE_LIMITED)}
 
 
 def test_a_dead_letter_keeps_what_an_operator_needs_to_send_it_again(connection):
-    deliveries.add(connection, [delivery(1)], seconds=60, time_to_live=TIME_TO_LIVE)
+    requests.take_on(connection, [delivery(1)], {}, lease=60, time_to_live=TIME_TO_LIVE)
     deliveries.settle(
-        connection, [Settlement(delivery=delivery(1), state=State.DEAD_LETTER, failure=Failure.RATE_LIMITED)]
+        connection, [Settlement(delivery=delivery(1), state=DeliveryState.DEAD_LETTER, failure=Failure.RATE_LIMITED)]
     )
     assert connection.execute("SELECT chat_id, message, failure FROM deliveries").fetchone() == (
         b"chat",
@@ -354,39 +371,39 @@ def test_a_dead_letter_keeps_what_an_operator_needs_to_send_it_again(connection)
 
 
 def test_giving_a_delivery_back_counts_no_attempt(connection):
-    deliveries.add(connection, [delivery(1)], seconds=60, time_to_live=TIME_TO_LIVE)
+    requests.take_on(connection, [delivery(1)], {}, lease=60, time_to_live=TIME_TO_LIVE)
     deliveries.put_back(connection, [delivery(1)])
     connection.execute("UPDATE deliveries SET next_attempt_at = now()")
-    [due] = deliveries.claim(connection, TokenType.APN, limit=1, seconds=60)
-    assert (due.begun, due.failure) == (0, None)
+    [claimed] = due.claim(connection, Platform.IOS, limit=1, seconds=60)
+    assert (claimed.begun, claimed.failure) == (0, None)
 
 
 def test_first_attempts_that_were_put_back_are_claimed_before_a_backlog_and_the_newest_first(connection):
-    deliveries.add(connection, [delivery(number) for number in range(6)], seconds=60, time_to_live=TIME_TO_LIVE)
-    retries = [Settlement(delivery=delivery(number), state=State.PENDING, wait=0) for number in (0, 1)]
+    requests.take_on(connection, [delivery(number) for number in range(6)], {}, lease=60, time_to_live=TIME_TO_LIVE)
+    retries = [Settlement(delivery=delivery(number), state=DeliveryState.PENDING, wait=0) for number in (0, 1)]
     deliveries.settle(connection, retries)
     deliveries.put_back(connection, [delivery(number) for number in (2, 3, 4, 5)])
     age = "UPDATE deliveries SET next_attempt_at = now() - %s * interval '1 hour' WHERE delivery_key = %s"
     connection.cursor().executemany(age, [(30 - number, delivery(number).delivery_key) for number in range(5)])
-    claimed = [deliveries.claim(connection, TokenType.APN, limit=2, seconds=60) for _ in range(3)]
-    keys = [{due.delivery_key for due in part} for part in claimed]
+    claimed = [due.claim(connection, Platform.IOS, limit=2, seconds=60) for _ in range(3)]
+    keys = [{each.delivery_key for each in part} for part in claimed]
     assert keys == [{delivery(n).delivery_key for n in part} for part in ((4, 3), (2, 0), (1,))]
 
 
 def test_a_claim_that_nobody_takes_comes_again_and_counts_no_attempt(connection):
-    deliveries.add(connection, [delivery(1)], seconds=60, time_to_live=TIME_TO_LIVE)
-    deliveries.settle(connection, [Settlement(delivery=delivery(1), state=State.PENDING, wait=0)])
+    requests.take_on(connection, [delivery(1)], {}, lease=60, time_to_live=TIME_TO_LIVE)
+    deliveries.settle(connection, [Settlement(delivery=delivery(1), state=DeliveryState.PENDING, wait=0)])
     for _ in range(3):
-        assert [due.begun for due in deliveries.claim(connection, TokenType.APN, limit=1, seconds=0)] == [1]
-    [due] = deliveries.claim(connection, TokenType.APN, limit=1, seconds=60)
-    assert deliveries.claim(connection, TokenType.APN, limit=1, seconds=60) == []
-    assert deliveries.take(connection, {due.delivery_key: 1}, seconds=60)
+        assert [each.begun for each in due.claim(connection, Platform.IOS, limit=1, seconds=0)] == [1]
+    [claimed] = due.claim(connection, Platform.IOS, limit=1, seconds=60)
+    assert due.claim(connection, Platform.IOS, limit=1, seconds=60) == []
+    assert deliveries.take(connection, {claimed.delivery_key: 1}, seconds=60)
 
 
-@pytest.mark.parametrize("state", sorted(TRANSITIONS[State.POSTING]))
+@pytest.mark.parametrize("state", sorted(TRANSITIONS[DeliveryState.POSTING]))
 def test_every_transition_out_of_posting_is_possible(connection, state):
-    deliveries.add(connection, [delivery(1)], seconds=60, time_to_live=TIME_TO_LIVE)
-    wait = 1.0 if state is State.PENDING else None
+    requests.take_on(connection, [delivery(1)], {}, lease=60, time_to_live=TIME_TO_LIVE)
+    wait = 1.0 if state is DeliveryState.PENDING else None
     assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=state, wait=wait)])
 
 
@@ -395,7 +412,7 @@ def test_every_transition_out_of_posting_is_possible(connection, state):
 
 def test_admitted_requests(connection):
     ids = [os.urandom(32) for _ in range(3)]
-    requests.admit(connection, {ids[0]: [True, False], ids[1]: []})
+    requests.take_on(connection, [], {ids[0]: [True, False], ids[1]: []}, lease=60, time_to_live=TIME_TO_LIVE)
     requests.admit(connection, {ids[0]: [False, False]})
     assert requests.admitted(connection, ids) == {ids[0]: [False, False], ids[1]: []}
 
@@ -480,15 +497,15 @@ def test_with_a_long_reader_partitions_are_left_as_they_are_and_nobody_waits(con
             dump.rollback()
 
 
-@pytest.mark.parametrize("rule", maintenance.rules(RetentionSettings()), ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", rules(RetentionSettings()), ids=lambda rule: rule.name)
 def test_every_rule_deletes(connection, rule):
-    deliveries.add(connection, [delivery(1), delivery(2)], seconds=60, time_to_live=TIME_TO_LIVE)
-    deliveries.settle(connection, [Settlement(delivery=delivery(1), state=State.DELIVERED)])
-    deliveries.settle(connection, [Settlement(delivery=delivery(2), state=State.DEAD_LETTER)])
+    requests.take_on(connection, [delivery(1), delivery(2)], {}, lease=60, time_to_live=TIME_TO_LIVE)
+    deliveries.settle(connection, [Settlement(delivery=delivery(1), state=DeliveryState.DELIVERED)])
+    deliveries.settle(connection, [Settlement(delivery=delivery(2), state=DeliveryState.DEAD_LETTER)])
     ledger.count_attempt(connection, entry(5))
     ledger.quarantine(connection, REGISTRATION, entry(1), reason="x", attempts=3, owner=None)
     requests.admit(connection, {b"m" * 32: [True]})
-    token_trials.count(connection, [(TokenType.APN, True, False)])
+    token_trials.count(connection, [(Platform.IOS, True, False)])
     events.add(connection, [Event(kind=EventKind.RECEIVED, time=0.0, worker="w", trace_id="t")])
-    assert maintenance.delete(connection, maintenance.Rule(rule.name, 3600)) == (rule.name == "delivery_events_default")
-    assert maintenance.delete(connection, maintenance.Rule(rule.name, 0)) == (rule.name != "delivery_events_default")
+    assert maintenance.delete(connection, RetentionRule(rule.name, 3600)) == (rule.name == "delivery_events_default")
+    assert maintenance.delete(connection, RetentionRule(rule.name, 0)) == (rule.name != "delivery_events_default")

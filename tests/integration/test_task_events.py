@@ -11,15 +11,15 @@ from prometheus_client import REGISTRY
 
 from wakupush.devnet.processes import wait_until
 from wakupush.devnet.redis import RedisServer
-from wakupush.failures import Failure
-from wakupush.protocol.registration import TokenType
-from wakupush.protocol.request import NotificationType
-from wakupush.queues import celery_app
-from wakupush.server import task_events
-from wakupush.server.task_events import Lead, TaskEvents
-from wakupush.settings import Settings
-from wakupush.state.deliveries import Delivery, Settlement, State
-from wakupush.state.registrations import Installation
+from wakupush.model.deliveries import Delivery, DeliveryState, Settlement
+from wakupush.model.failures import Failure
+from wakupush.model.notifications import NotificationType
+from wakupush.model.platforms import Platform
+from wakupush.model.registrations import Installation
+from wakupush.redis.celery_app import celery_app
+from wakupush.runtime.settings import Settings
+from wakupush.server.delivery import flower
+from wakupush.server.delivery.flower import Lead, TaskEvents
 
 
 def delivery(number=1, **fields):
@@ -27,7 +27,7 @@ def delivery(number=1, **fields):
         **{
             "delivery_key": number.to_bytes(32, "big"),
             "installation": Installation(b"a" * 64, b"1" * 16),
-            "platform": TokenType.FIREBASE,
+            "platform": Platform.ANDROID,
             "notification_type": NotificationType.MESSAGE,
             "chat_id": b"secret chat",
             "message": b"secret message",
@@ -95,9 +95,9 @@ def lost():
 
 def test_an_attempt_from_its_beginning_to_its_end(app, shown):
     outcomes = [
-        Settlement(delivery=delivery(), state=State.PENDING, failure=Failure.GORUSH_FAILED, wait=1.0),
-        Settlement(delivery=delivery(), state=State.DEAD_LETTER, failure=Failure.GORUSH_FAILED),
-        Settlement(delivery=delivery(), state=State.DELIVERED),
+        Settlement(delivery=delivery(), state=DeliveryState.PENDING, failure=Failure.GORUSH_FAILED, wait=1.0),
+        Settlement(delivery=delivery(), state=DeliveryState.DEAD_LETTER, failure=Failure.GORUSH_FAILED),
+        Settlement(delivery=delivery(), state=DeliveryState.DELIVERED),
     ]
     with receiving(app, shown) as heard:
         shown.send([*shown.begun(delivery()), *map(shown.ended, outcomes), shown.put_off(delivery())])
@@ -114,7 +114,7 @@ def test_an_attempt_from_its_beginning_to_its_end(app, shown):
 
 
 def test_without_redis_events_are_lost_and_counted_and_hold_nobody_up_for_long(app, redis, shown, monkeypatch):
-    monkeypatch.setattr(task_events, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(flower, "CONNECT_SECONDS", 0.2)
     shown.send(shown.begun(delivery()))
     redis.stop()
     before = lost()
@@ -130,7 +130,7 @@ def test_without_redis_events_are_lost_and_counted_and_hold_nobody_up_for_long(a
 
 
 def test_each_end_is_told_by_the_task_or_by_who_stores_it():
-    settlement = Settlement(delivery=delivery(), state=State.DELIVERED)
+    settlement = Settlement(delivery=delivery(), state=DeliveryState.DELIVERED)
     for _ in range(200):
         lead = Lead()
         with ThreadPoolExecutor(2) as threads:

@@ -21,10 +21,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from redis import Redis, RedisError
 
-from wakupush.connections import open_redis
 from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
-from wakupush.queues import QUERY, celery_app
-from wakupush.settings import RedisSettings, Settings
+from wakupush.model.queues import QUERY
+from wakupush.redis.celery_app import celery_app
+from wakupush.runtime.connections import open_redis
+from wakupush.runtime.settings import RedisSettings, Settings
 
 FLOWER = Path(__file__).parents[2] / "docker" / "config" / "flower.py"
 PASSWORD = "planted"

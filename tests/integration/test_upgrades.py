@@ -1,7 +1,7 @@
 """Old code on the new schema, and new code before the last step: what an upgrade without downtime relies on.
 
 `frozen/` has the named SQL of earlier code, in a folder with the number of the last migration it knew. It is never
-edited: when a release is made, the files of `wakupush/state/sql/` are copied into a new one.
+edited: when a release is made, the files of `wakupush/postgres/sql/` are copied into a new one.
 """
 
 import re
@@ -10,8 +10,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from wakupush.state import named_sql
-from wakupush.state.migrations import runner
+from wakupush.postgres import named_sql
+from wakupush.postgres.migrations import runner
 
 FROZEN = sorted((Path(__file__).parent / "frozen").iterdir())
 SQL = Path(named_sql.__file__).parent / "sql"

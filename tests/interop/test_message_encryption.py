@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from wakupush.failures import Failure
+from wakupush.model.failures import Failure
 from wakupush.protocol import ecies, payload
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256

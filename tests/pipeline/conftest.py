@@ -13,8 +13,8 @@ from happenings import FOR_EVER
 
 from pipeline.session import missing_parts
 from wakupush.devnet.postgres import PostgresServer, temporary_postgres
-from wakupush.settings import PipelineSettings, PostgresSettings, Settings
-from wakupush.state.migrations import runner
+from wakupush.postgres.migrations import runner
+from wakupush.runtime.settings import PipelineSettings, PostgresSettings, Settings
 
 #: What to install before these tests can run; test_spark_is_installed.py says so.
 MISSING = missing_parts()

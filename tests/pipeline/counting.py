@@ -10,7 +10,7 @@ from typing import Any
 
 from happenings import day_of
 
-from wakupush.events import Event
+from wakupush.model.events import Event
 
 Key = tuple[Any, ...]
 

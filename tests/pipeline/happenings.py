@@ -6,9 +6,9 @@ import hashlib
 import random
 from datetime import UTC, date, datetime, time, timedelta
 
-from wakupush.events import Event, EventKind
-from wakupush.failures import Failure
-from wakupush.state import events
+from wakupush.model.events import Event, EventKind
+from wakupush.model.failures import Failure
+from wakupush.postgres import events
 
 #: Days of a period of pseudonyms that began at the epoch and ends long after the tests.
 FOR_EVER = 100_000

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from pipeline.archive import HOUR, Archive, Hour
 from wakupush.devnet import messages
+from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import application, envelopes, payload, topics
 from wakupush.protocol.application import Type
+from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey, PublicKey
 from wakupush.protocol.registration import seal_registration
-from wakupush.protocol.waku_message import WakuMessage, message_hash
 
 SHARD = "/waku/2/rs/16/32"
 #: Limits of the server that such a history runs into.

@@ -134,7 +134,7 @@ def test_an_hour_without_a_message_has_no_attempts(spark):
 
 @pytest.fixture(scope="module")
 def made(spark, tmp_path_factory):
-    from wakupush.settings import PipelineSettings, Settings  # noqa: PLC0415 - of this fixture alone
+    from wakupush.runtime.settings import PipelineSettings, Settings  # noqa: PLC0415 - of this fixture alone
 
     folder = tmp_path_factory.mktemp("made")
     settings = Settings(

@@ -18,7 +18,7 @@ from pipeline import export, folders
 from pipeline.errors import PipelineError
 from pipeline.lake import Lake
 from wakupush.devnet.processes import wait_until
-from wakupush.state import events as writing
+from wakupush.postgres import events as writing
 
 
 def ignore(*_):

@@ -14,9 +14,10 @@ from pipeline.archive import HOUR, SCHEMA, Archive, Hour
 from pipeline.errors import PipelineError
 from wakupush.cli import app
 from wakupush.devnet.processes import Process, answers_http, free_port
+from wakupush.model.waku_message import WakuMessage
+from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.waku_message import WakuMessage, message_hash
-from wakupush.settings import WakuSettings
+from wakupush.runtime.settings import WakuSettings
 from wakupush.waku.node import WakuNode
 
 KEY = PrivateKey.generate()

@@ -18,19 +18,21 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pipeline import rebuild
 from pipeline.archive import Archive
 from pipeline.errors import PipelineError
-from wakupush import keyfile
 from wakupush.devnet import messages
 from wakupush.devnet.redis import RedisServer
+from wakupush.model.entries import Entry
+from wakupush.model.queues import REGISTRATION
+from wakupush.postgres.rebuilding import COLUMNS
 from wakupush.protocol.errors import Refused
+from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.registration import seal_registration
-from wakupush.protocol.waku_message import message_hash
-from wakupush.queues import REGISTRATION, Entry
-from wakupush.server import handling, registering
-from wakupush.server.context import Context
-from wakupush.server.opening import open_asymmetric
-from wakupush.settings import LimitSettings, PostgresSettings, RedisSettings, WakuSettings
-from wakupush.state.rebuilding import COLUMNS
+from wakupush.runtime import keyfile
+from wakupush.runtime.settings import LimitSettings, PostgresSettings, RedisSettings, WakuSettings
+from wakupush.server.inbox import isolation
+from wakupush.server.inbox.decide.registration import Known, change_of
+from wakupush.server.inbox.open import open_asymmetric, open_registration
+from wakupush.server.inbox.resources import InboxResources
 
 ROWS = "SELECT {} FROM registrations ORDER BY 1, 2".format(", ".join(f'"{name}"' for name in COLUMNS))
 TOPICS = "SELECT key_hash, prefixed, topic FROM query_topics ORDER BY 1, 2"
@@ -48,7 +50,7 @@ def redis_server(tmp_path_factory):
 def server(make_settings, new_database, redis_server, tmp_path):
     """Make settings of one server, each time with a new database."""
     key_file = tmp_path / "identity.key"
-    keyfile.make(key_file)
+    keyfile.write(key_file, PrivateKey.generate().secret)
 
     def make(**options):
         return make_settings(new_database(), archive=tmp_path / "archive", **options).model_copy(
@@ -60,7 +62,7 @@ def server(make_settings, new_database, redis_server, tmp_path):
             }
         )
 
-    make.key = keyfile.read(key_file)
+    make.key = keyfile.read(key_file, PrivateKey)
     make.archive = Archive.of(make().pipeline, make.key.public_key)
     return make
 
@@ -68,10 +70,10 @@ def server(make_settings, new_database, redis_server, tmp_path):
 def handle(settings, sent, size=16):
     """Let a worker handle messages, batch after batch."""
     entries = [Entry(SHARD, message_hash(SHARD, message), time.time(), message) for message in sent]
-    context = Context.open(settings)
+    context = InboxResources.open(settings)
     try:
         for start in range(0, len(entries), size):
-            handling.handle(context, REGISTRATION, entries[start : start + size], alone=False)
+            isolation.handle(context, REGISTRATION, entries[start : start + size], alone=False)
     finally:
         context.close()
         context.app.close()
@@ -130,9 +132,9 @@ def test_while_a_server_is_writing(server):
     changes = []
     for message in sent:
         opened = open_asymmetric(Entry(SHARD, b"", 0.0, message), identity.private_key)
-        asked = registering.unseal(identity, opened.signer, opened.inner)
+        asked = open_registration(identity, opened.signer, opened.inner)
         with suppress(Refused):
-            changes.append(registering.decide(identity, asked, registering.Known(), living.limits))
+            changes.append(change_of(identity, asked, Known(), living.limits))
     stored, over = Counter(), Event()
 
     def load():
@@ -215,8 +217,8 @@ def test_what_postgres_cannot_hold_is_put_aside_alone(server):
     for number in range(5):
         content = messages.registration(client, server.key.public_key)
         sealed = seal_registration(content, client, server.key.public_key)
-        asked = registering.unseal(identity, client.public_key, sealed)
-        change = registering.decide(identity, asked, registering.Known(), LimitSettings())
+        asked = open_registration(identity, client.public_key, sealed)
+        change = change_of(identity, asked, Known(), LimitSettings())
         if number == 3:
             change = replace(change, registration=replace(change.registration, device_token="nul\0"))
         changes.append(change)

@@ -14,8 +14,9 @@ from standalone import cluster
 
 from pipeline import rebuild
 from pipeline.archive import Archive
-from wakupush import keyfile
-from wakupush.state.rebuilding import COLUMNS
+from wakupush.postgres.rebuilding import COLUMNS
+from wakupush.protocol.keys import PrivateKey
+from wakupush.runtime import keyfile
 
 ROWS = "SELECT {} FROM registrations ORDER BY 1, 2".format(", ".join(f'"{name}"' for name in COLUMNS))
 USERS = 120
@@ -39,7 +40,8 @@ def kill_a_worker():
 @pytest.mark.timeout(400)
 def test_a_worker_is_killed_in_the_middle(spark, make_settings, new_database, tmp_path):
     key_file = tmp_path / "identity.key"
-    server = keyfile.make(key_file).public_key
+    keyfile.write(key_file, (key := PrivateKey.generate()).secret)
+    server = key.public_key
     alone, shared = (
         make_settings(dsn, archive=tmp_path / "archive").model_copy(update={"identity_key_file": key_file})
         for dsn in (new_database(), new_database())

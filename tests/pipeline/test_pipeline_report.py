@@ -18,7 +18,7 @@ from pipeline.errors import PipelineError
 from pipeline.lake import Lake
 from pipeline.pseudonyms import whole_periods
 from pipeline.tables import TABLES
-from wakupush.events import EventKind
+from wakupush.model.events import EventKind
 
 MESSAGES = 1500
 K = 5

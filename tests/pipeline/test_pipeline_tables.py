@@ -10,7 +10,7 @@ from happenings import FIRST, pseudonym, seconds
 
 from pipeline.page import Report, render
 from pipeline.tables import TABLES, anonymous
-from wakupush.events import Event
+from wakupush.model.events import Event
 
 K = 5
 

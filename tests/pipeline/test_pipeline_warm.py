@@ -5,8 +5,8 @@ import secrets
 import pytest
 
 from pipeline import warm
+from wakupush.postgres import query_topics
 from wakupush.protocol import topics
-from wakupush.state import query_topics
 
 
 def missing(connection):

@@ -16,13 +16,13 @@ from wakupush.client.acquaintances import (
 )
 from wakupush.client.querying import MOST_USERS, Query, group
 from wakupush.client.storage import ACQUAINTANCE
+from wakupush.pb.push_notification_pb2 import PushNotificationQueryResponse
 from wakupush.protocol import application, payload, query
 from wakupush.protocol.advertisement import encode_advertisement, parse_advertisement
 from wakupush.protocol.application import Opened, Type
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.grants import grant
 from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.pb.push_notification_pb2 import PushNotificationQueryResponse
 from wakupush.protocol.query import Info, encode_info
 from wakupush.protocol.sealing import seal
 

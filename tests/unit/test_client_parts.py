@@ -23,14 +23,14 @@ from wakupush.client.receiving import parse, receive, seal_message
 from wakupush.client.registering import Device, Enrolment, State
 from wakupush.client.storage import ACQUAINTANCE, ADVERTISING, REGISTRATION, SEEN, SETTINGS, SqliteFile
 from wakupush.client.transport import FILTER_PAUSE, FILTER_REQUESTS, Listeners, Pacer
+from wakupush.model.platforms import TokenType
+from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import envelopes, notification, topics
 from wakupush.protocol.advertisement import parse_advertisement
 from wakupush.protocol.application import Type
 from wakupush.protocol.hashing import shake256_64
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.query import Info
-from wakupush.protocol.registration import TokenType
-from wakupush.protocol.waku_message import WakuMessage
 
 ME, EVE = PrivateKey.generate(), PrivateKey.generate()
 

@@ -11,21 +11,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from wakupush.client.registering import MOST_VERSION, Device, Options, Registrar, State, Status
 from wakupush.client.storage import REGISTRATION
-from wakupush.failures import Answer
+from wakupush.model.failures import Answer
+from wakupush.model.platforms import TokenType
+from wakupush.model.registrations import Unregistration
 from wakupush.protocol import registration
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.grants import is_granted
 from wakupush.protocol.keys import PrivateKey, PublicKey
 from wakupush.protocol.query import find_token
-from wakupush.protocol.registration import (
-    Limits,
-    RegistrationResponse,
-    TokenType,
-    Unregistration,
-    open_registration,
-    parse_response,
-    request_id,
-)
+from wakupush.protocol.registration import Limits, RegistrationResponse, open_registration, parse_response, request_id
 
 KEY, CONTACT, OTHER = (PrivateKey.generate() for _ in range(3))
 PHONE = Device(token_type=TokenType.APN, device_token="phone", apn_topic="im.status")

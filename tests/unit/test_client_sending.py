@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from wakupush.client.acquaintances import Way
 from wakupush.client.sending import ANSWER_SECONDS, MOST_ROUNDS, Content, Result, Sending, Target
-from wakupush.failures import Answer
+from wakupush.model.failures import Answer
+from wakupush.model.notifications import NotificationType
 from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.request import NotificationType, Report, RequestResponse
+from wakupush.protocol.request import Report, RequestResponse
 
 ALICE, BOB, EVE = (PrivateKey.generate().public_key for _ in range(3))
 SERVERS = tuple(PrivateKey.generate().public_key for _ in range(3))

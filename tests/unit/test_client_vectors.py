@@ -12,16 +12,17 @@ from wakupush.client.mailbox import Mailbox, open_advertisement
 from wakupush.client.querying import Query
 from wakupush.client.registering import Device, Enrolment, Options, Registrar, State, Status
 from wakupush.client.sending import Content, Sending, Target
+from wakupush.model.notifications import NotificationType
+from wakupush.model.platforms import TokenType
+from wakupush.model.waku_message import WakuMessage
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol import application, payload, sealing, topics
 from wakupush.protocol.advertisement import encode_advertisement, parse_advertisement
 from wakupush.protocol.application import Type
 from wakupush.protocol.hashing import shake256_64
 from wakupush.protocol.keys import PrivateKey, PublicKey
-from wakupush.protocol.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol.query import encode_query, find_token, parse_response
-from wakupush.protocol.registration import TokenType, seal_registration
-from wakupush.protocol.request import NotificationType
-from wakupush.protocol.waku_message import WakuMessage
+from wakupush.protocol.registration import seal_registration
 
 unhex = bytes.fromhex
 FLOW = vectors.load("scenario_client_flow")

@@ -21,13 +21,13 @@ from wakupush.client.notifying import Recipient
 from wakupush.client.registering import Device, State
 from wakupush.client.storage import ACQUAINTANCE, InUseError, SqliteFile
 from wakupush.client.transport import Listeners
+from wakupush.model.notifications import NotificationType
+from wakupush.model.platforms import TokenType
+from wakupush.pb.application_metadata_pb2 import ProtocolMessage
 from wakupush.protocol.grants import grant
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.payload import open_symmetric
-from wakupush.protocol.pb.application_metadata_pb2 import ProtocolMessage
 from wakupush.protocol.query import Info
-from wakupush.protocol.registration import TokenType
-from wakupush.protocol.request import NotificationType
 from wakupush.protocol.topics import (
     contact_code_topic,
     content_topic,

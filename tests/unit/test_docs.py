@@ -14,11 +14,12 @@ import pytest
 from pydantic import SecretStr
 from typer.main import get_command
 
-from wakupush import events, metrics, queues, settings
 from wakupush.cli import app
-from wakupush.failures import Failure
-from wakupush.server.schedule import JOBS
-from wakupush.state.deliveries import INITIAL, TRANSITIONS, State
+from wakupush.model import events, queues
+from wakupush.model.deliveries import INITIAL, TRANSITIONS, DeliveryState
+from wakupush.model.failures import Failure
+from wakupush.runtime import metrics, settings
+from wakupush.server.schedule.jobs import JOBS
 
 ROOT = Path(__file__).parents[2]
 ARCHITECTURE, CONFIGURATION = ROOT / "docs" / "architecture.md", ROOT / "docs" / "configuration.md"
@@ -112,19 +113,23 @@ def test_state_diagram_is_that_of_the_code():
     drawn = re.findall(r"^ +(\w+|\[\*\]) --> (\w+|\[\*\])", section, re.MULTILINE)
     legal = {(before.value, after.value) for before, targets in TRANSITIONS.items() for after in targets}
     begins = {("[*]", INITIAL.value)}
-    ends = {(state.value, "[*]") for state in State if state.is_final}
+    ends = {(state.value, "[*]") for state in DeliveryState if state.is_final}
     assert sorted(drawn) == sorted(legal | begins | ends)
 
 
 def test_every_state_can_be_reached_and_left_as_it_says():
-    assert set(TRANSITIONS) == set(State)
+    assert set(TRANSITIONS) == set(DeliveryState)
     reached = {INITIAL}
     while new := {after for state in reached for after in TRANSITIONS[state]} - reached:
         reached |= new
-    assert reached == set(State)
+    assert reached == set(DeliveryState)
     # What is final is taken up again at most; what is not final can come to an end.
-    assert all(TRANSITIONS[state] <= {State.POSTING, State.PENDING, State.FAILED} for state in State if state.is_final)
-    assert all(TRANSITIONS[state] for state in State if not state.is_final)
+    assert all(
+        TRANSITIONS[state] <= {DeliveryState.POSTING, DeliveryState.PENDING, DeliveryState.FAILED}
+        for state in DeliveryState
+        if state.is_final
+    )
+    assert all(TRANSITIONS[state] for state in DeliveryState if not state.is_final)
 
 
 def test_every_target_is_told():

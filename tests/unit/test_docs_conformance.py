@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from wakupush.failures import BY_LABEL
-from wakupush.settings import LimitSettings, Settings
+from wakupush.model.failures import BY_LABEL
+from wakupush.runtime.settings import LimitSettings, Settings
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "conformance.md").read_text()

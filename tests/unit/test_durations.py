@@ -2,7 +2,7 @@
 
 import pytest
 
-from wakupush.durations import MOST_DAYS, parse_duration, parse_since
+from wakupush.runtime.durations import MOST_DAYS, parse_duration, parse_since
 
 NOW = 1_795_000_000.0
 

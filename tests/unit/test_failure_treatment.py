@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from wakupush.failures import Answer, Failure, Retry, Route, Token
-from wakupush.gorush.backoff import next_wait
-from wakupush.gorush.notification import Notification, Platform
 from wakupush.gorush.outcomes import read_answer
-from wakupush.settings import DeliverySettings
+from wakupush.model.failures import Answer, Failure, Retry, Route, Token
+from wakupush.model.notifications import Notification
+from wakupush.model.platforms import Platform
+from wakupush.runtime.settings import DeliverySettings
+from wakupush.server.delivery.retry import next_wait
 
 IOS, ANDROID = Platform.IOS, Platform.ANDROID
 

@@ -5,17 +5,17 @@ from secrets import token_bytes
 import pytest
 
 from wakupush.devnet import messages
-from wakupush.failures import Failure
+from wakupush.model.entries import Entry
+from wakupush.model.failures import Failure
+from wakupush.model.waku_message import WakuMessage
+from wakupush.pb.application_metadata_pb2 import ApplicationMetadataMessage
 from wakupush.protocol import application, ecies, envelopes, payload, segments, topics
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
+from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.pb.application_metadata_pb2 import ApplicationMetadataMessage
-from wakupush.protocol.waku_message import WakuMessage
-from wakupush.queues import Entry
-from wakupush.server.identity import Identity
-from wakupush.server.opening import Part, open_asymmetric, open_symmetric
-from wakupush.server.registering import unseal
+from wakupush.server.inbox.content import Part
+from wakupush.server.inbox.open import open_asymmetric, open_registration, open_symmetric
 
 IDENTITY, STRANGER, OTHER = Identity.of(PrivateKey.generate()), PrivateKey.generate(), PrivateKey.generate()
 SERVER = IDENTITY.public_key
@@ -96,12 +96,12 @@ def test_a_registration_costs_a_second_one(agreed):
     agreed.clear()
     opened = open_asymmetric(entry(message.payload), IDENTITY.private_key)
     with pytest.raises(Refused) as refused:
-        unseal(IDENTITY, opened.signer, opened.inner)
+        open_registration(IDENTITY, opened.signer, opened.inner)
     assert refused.value.failure is Failure.REGISTRATION_UNDECRYPTABLE
     assert len(agreed) == 2
     content = messages.registration(STRANGER, SERVER)
     sent = messages.register(STRANGER, SERVER, content)
     agreed.clear()
     opened = open_asymmetric(entry(sent.payload), IDENTITY.private_key)
-    assert unseal(IDENTITY, opened.signer, opened.inner).message == content
+    assert open_registration(IDENTITY, opened.signer, opened.inner).message == content
     assert len(agreed) == 2

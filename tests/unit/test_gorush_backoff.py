@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakupush.failures import Failure, Retry
-from wakupush.gorush.backoff import next_wait
-from wakupush.settings import DeliverySettings
+from wakupush.model.failures import Failure, Retry
+from wakupush.runtime.settings import DeliverySettings
+from wakupush.server.delivery.retry import next_wait
 
 SETTINGS = DeliverySettings(max_attempts=10, first_wait=2.0, slow_first_wait=30.0, max_wait=900.0)
 FIRST_WAITS = {Retry.BACKOFF: 2.0, Retry.SLOWLY: 30.0}

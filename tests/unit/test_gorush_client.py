@@ -13,10 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from wakupush.failures import Failure
 from wakupush.gorush import client as client_module
 from wakupush.gorush.client import Gorush
-from wakupush.gorush.notification import Notification, Platform
+from wakupush.model.failures import Failure
+from wakupush.model.notifications import Notification
+from wakupush.model.platforms import Platform
 
 HANG = object()
 DRIP = object()

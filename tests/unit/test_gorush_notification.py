@@ -1,6 +1,7 @@
 import pytest
 
-from wakupush.gorush.notification import ADDED_KEYS, Notification, Platform
+from wakupush.model.notifications import ADDED_KEYS, Notification
+from wakupush.model.platforms import Platform
 
 TOKEN = "secret-token"
 

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakupush.failures import Failure, Retry, Token
-from wakupush.gorush.notification import Notification, Platform
 from wakupush.gorush.outcomes import read_answer, read_feedback
 from wakupush.gorush.wording import APNS_REASONS, FCM_MESSAGES, classify
+from wakupush.model.failures import Failure, Retry, Token
+from wakupush.model.notifications import Notification
+from wakupush.model.platforms import Platform
 
 IOS, ANDROID = Platform.IOS, Platform.ANDROID
 

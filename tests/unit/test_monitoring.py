@@ -8,10 +8,10 @@ import pytest
 from deploy.monitoring.dashboards import DASHBOARDS
 from deploy.monitoring.generate import files, runbook_url
 from deploy.monitoring.rules import ALERTS
-from wakupush import metrics
-from wakupush.events import EventKind
-from wakupush.protocol.registration import TokenType
-from wakupush.queues import QUEUES
+from wakupush.model.events import EventKind
+from wakupush.model.platforms import Platform
+from wakupush.model.queues import QUEUES
+from wakupush.runtime import metrics
 
 ROOT = Path(__file__).parents[2]
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
@@ -27,7 +27,7 @@ WORDS = {
 VALUES = {
     "kind": {kind.value for kind in EventKind},
     "queue": set(QUEUES),
-    "platform": {platform.platform for platform in TokenType},
+    "platform": {platform.label for platform in Platform},
 }
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wakupush.failures import BY_LABEL, Answer, Failure, Retry, Route, Token
+from wakupush.model.failures import BY_LABEL, Answer, Failure, Retry, Route, Token
 
 each_failure = pytest.mark.parametrize("failure", Failure, ids=lambda failure: failure.label)
 

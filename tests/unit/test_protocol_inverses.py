@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakupush.failures import Failure
+from wakupush.model.failures import Failure
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
+from wakupush.pb.segment_pb2 import SegmentMessage
 from wakupush.protocol import application, ecies, grants, payload, registration, segments
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256
 from wakupush.protocol.keys import PrivateKey, PublicKey, recover
-from wakupush.protocol.pb.push_notification_pb2 import PushNotificationRegistration
-from wakupush.protocol.pb.segment_pb2 import SegmentMessage
 from wakupush.protocol.sealing import UnsealableError, seal, unseal
 
 CLIENT, SERVER, STRANGER = (PrivateKey(bytes([number]) * 32) for number in (1, 2, 3))

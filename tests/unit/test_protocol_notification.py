@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wakupush.model.notifications import NotificationType
 from wakupush.protocol import notification
 from wakupush.protocol.notification import MOST_DATA_BYTES, TEXTS
-from wakupush.protocol.request import NotificationType
 
 HASH, CHAT = b"\x0a" * 64, b"\x0b" * 64
 HEX_HASH, HEX_CHAT = "0x" + "0a" * 64, "0x" + "0b" * 64

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-GENERATED = Path("wakupush/protocol/pb")
+GENERATED = Path("wakupush/pb")
 NAMES = sorted(path.name for path in (ROOT / GENERATED).iterdir() if path.stem.endswith("_pb2"))
 
 
@@ -32,7 +32,7 @@ def test_committed_module_is_as_generated(generated, name):
 
 IMPORTING = """
 import importlib, pkgutil, sys
-import wakupush.failures, wakupush.protocol
+import wakupush.model.failures, wakupush.protocol
 for module in pkgutil.walk_packages(wakupush.protocol.__path__, "wakupush.protocol."):
     importlib.import_module(module.name)
 print(*sorted(sys.modules))
@@ -48,4 +48,4 @@ def test_importing_the_protocol_pulls_in_no_io():
     assert "wakupush.protocol.request" in modules
     assert not modules & UNWANTED
     ours = {name for name in modules if name.startswith("wakupush.")}
-    assert {name for name in ours if not name.startswith("wakupush.protocol")} == {"wakupush.failures"}
+    assert {name for name in ours if not name.startswith("wakupush.protocol")} == {"wakupush.model.failures"}

@@ -8,12 +8,11 @@ from itertools import product
 
 import pytest
 
-from wakupush.failures import Answer, Failure
-from wakupush.protocol import query, registration, request
-from wakupush.protocol.errors import Refused
-from wakupush.protocol.grants import grant
-from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.pb.push_notification_pb2 import (
+from wakupush.model.failures import Answer, Failure
+from wakupush.model.notifications import NotificationType
+from wakupush.model.platforms import TokenType
+from wakupush.model.registrations import Preferences, Registration, Unregistration
+from wakupush.pb.push_notification_pb2 import (
     PushNotification,
     PushNotificationQuery,
     PushNotificationQueryInfo,
@@ -24,8 +23,12 @@ from wakupush.protocol.pb.push_notification_pb2 import (
     PushNotificationRequest,
     PushNotificationResponse,
 )
-from wakupush.protocol.registration import Limits, Registration, TokenType, Unregistration
-from wakupush.protocol.request import Admitted, Filtered, NotificationType, Preferences, decide
+from wakupush.protocol import query, registration, request
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.grants import grant
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.registration import Limits
+from wakupush.protocol.request import Admitted, Filtered, decide
 from wakupush.protocol.uuids import is_uuid
 
 CLIENT, SERVER = PrivateKey(b"\1" * 32), PrivateKey(b"\2" * 32)

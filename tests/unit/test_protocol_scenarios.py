@@ -11,7 +11,18 @@ import pytest
 import vectors
 from google.protobuf.message import Message
 
-from wakupush.failures import Answer, Failure
+from wakupush.model.failures import Answer, Failure
+from wakupush.model.registrations import Registration
+from wakupush.pb.application_metadata_pb2 import ProtocolMessage
+from wakupush.pb.push_notification_pb2 import (
+    ContactCodeAdvertisement,
+    PushNotificationQuery,
+    PushNotificationQueryResponse,
+    PushNotificationRegistrationResponse,
+    PushNotificationReport,
+    PushNotificationRequest,
+    PushNotificationResponse,
+)
 from wakupush.protocol import (
     application,
     notification,
@@ -27,17 +38,6 @@ from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256
 from wakupush.protocol.keys import PrivateKey, PublicKey
-from wakupush.protocol.pb.application_metadata_pb2 import ProtocolMessage
-from wakupush.protocol.pb.push_notification_pb2 import (
-    ContactCodeAdvertisement,
-    PushNotificationQuery,
-    PushNotificationQueryResponse,
-    PushNotificationRegistrationResponse,
-    PushNotificationReport,
-    PushNotificationRequest,
-    PushNotificationResponse,
-)
-from wakupush.protocol.registration import Registration
 
 unhex = bytes.fromhex
 LIMITS = registration.Limits(list_items=1000, list_item_bytes=256, text_bytes=1024, registration_bytes=1_000_000)

@@ -4,11 +4,14 @@ from functools import partial
 
 import pytest
 
-from wakupush.failures import Failure
-from wakupush.protocol import application, ecies, payload, query, registration, request, segments, waku_message
+from wakupush.model import waku_message
+from wakupush.model.failures import Failure
+from wakupush.model.platforms import TokenType
+from wakupush.model.registrations import Device, Preferences, Registration
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
+from wakupush.protocol import application, ecies, payload, query, registration, request, segments
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.keys import InvalidKeyError, PrivateKey, PublicKey, recover
-from wakupush.protocol.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol.sealing import UnsealableError, seal, unseal
 
 SECRET = "Plantedsecret"
@@ -29,10 +32,10 @@ LISTS = ("allowed_key_list", "blocked_chat_list", "muted_chat_list", "allowed_me
 VALUES = {
     "PrivateKey": KEY,
     "key in a list": [KEY],
-    "Registration": registration.Registration(
+    "Registration": Registration(
         installation_id="i",
         version=1,
-        token_type=registration.TokenType.APN,
+        token_type=TokenType.APN,
         grant=PLANTED,
         enabled=True,
         apn_topic="t",
@@ -50,14 +53,14 @@ VALUES = {
         author=PLANTED,
         message=PLANTED,
     ),
-    "Preferences": request.Preferences(
+    "Preferences": Preferences(
         access_token=SECRET,
         enabled=True,
         token_died=False,
         block_mentions=False,
         **dict.fromkeys(LISTS[1:], frozenset([PLANTED])),
     ),
-    "Device": query.Device(
+    "Device": Device(
         key_hash=b"h",
         installation_id="i",
         version=1,

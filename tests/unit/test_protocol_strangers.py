@@ -8,7 +8,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from wakupush.failures import Answer, Failure
+from wakupush.model import waku_message
+from wakupush.model.failures import Answer, Failure
+from wakupush.model.registrations import Registration, Unregistration
+from wakupush.pb.application_metadata_pb2 import ApplicationMetadataMessage
+from wakupush.pb.push_notification_pb2 import (
+    PushNotification,
+    PushNotificationQuery,
+    PushNotificationRegistration,
+    PushNotificationRequest,
+)
+from wakupush.pb.segment_pb2 import SegmentMessage
 from wakupush.protocol import (
     application,
     ecies,
@@ -20,20 +30,11 @@ from wakupush.protocol import (
     request,
     segments,
     topics,
-    waku_message,
 )
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256
 from wakupush.protocol.keys import InvalidKeyError, PrivateKey, PublicKey, recover
-from wakupush.protocol.pb.application_metadata_pb2 import ApplicationMetadataMessage
-from wakupush.protocol.pb.push_notification_pb2 import (
-    PushNotification,
-    PushNotificationQuery,
-    PushNotificationRegistration,
-    PushNotificationRequest,
-)
-from wakupush.protocol.pb.segment_pb2 import SegmentMessage
-from wakupush.protocol.registration import Limits, Registration, Unregistration, check
+from wakupush.protocol.registration import Limits, check
 from wakupush.protocol.sealing import UnsealableError, seal, unseal
 from wakupush.protocol.uuids import is_uuid
 

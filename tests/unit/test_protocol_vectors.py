@@ -6,13 +6,13 @@ from functools import cache
 import pytest
 import vectors
 
-from wakupush.failures import Failure
+from wakupush.model.failures import Failure
+from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import application, grants, payload, sealing, topics
 from wakupush.protocol.errors import Refused
-from wakupush.protocol.hashing import keccak256, shake256_64
+from wakupush.protocol.hashing import keccak256, message_hash, shake256_64
 from wakupush.protocol.keys import PrivateKey, PublicKey
 from wakupush.protocol.sealing import UnsealableError
-from wakupush.protocol.waku_message import WakuMessage, message_hash
 
 unhex = bytes.fromhex
 

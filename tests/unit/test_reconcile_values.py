@@ -3,8 +3,8 @@
 import pytest
 
 from ingest.reconcile import first_seen, node_name
-from wakupush.protocol.waku_message import WakuMessage
-from wakupush.settings import Settings, SettingsError, load_settings
+from wakupush.model.waku_message import WakuMessage
+from wakupush.runtime.settings import Settings, SettingsError, load_settings
 
 NOW = 1_795_000_000.0
 

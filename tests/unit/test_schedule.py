@@ -6,7 +6,7 @@ import pytest
 from redis import RedisError
 from structlog.testing import capture_logs
 
-from wakupush.server import schedule
+from wakupush.server.schedule import turns
 
 
 class Stopping(Event):
@@ -27,9 +27,9 @@ class Stopping(Event):
 @pytest.fixture
 def repeat(monkeypatch):
     def repeat(work, pause, times):
-        monkeypatch.setattr(schedule, "JOBS", {work: pause})
+        monkeypatch.setattr(turns, "JOBS", {work: pause})
         stop = Stopping(times)
-        schedule.run(None, stop, schedule.Turns())
+        turns.run(None, stop, turns.Turns())
         return stop.waited
 
     return repeat

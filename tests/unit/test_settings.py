@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from wakupush import cli
 from wakupush.cli import app
-from wakupush.logging import configure
 from wakupush.protocol.keys import PrivateKey
-from wakupush.settings import Group, Settings, SettingsError, load_settings
+from wakupush.runtime.logging import configure
+from wakupush.runtime.settings import Group, Settings, SettingsError, load_settings
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 import pytest
 
 from wakupush.devnet.dev import without_secrets
-from wakupush.urls import is_http, without_user
+from wakupush.runtime.urls import is_http, without_user
 
 
 @pytest.mark.parametrize("url", ["http://waku:8645", "https://user:secret@waku.example/rest/", "http://[::1]:1"])

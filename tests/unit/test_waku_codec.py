@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakupush.protocol.waku_message import INT64_MAX, INT64_MIN, WakuMessage
+from wakupush.model.waku_message import INT64_MAX, INT64_MIN, WakuMessage
 from wakupush.waku.codec import (
     CONTENT_TOPIC_LIMIT,
     META_LIMIT,

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wakupush.protocol.waku_message import WakuMessage, message_hash
+from wakupush.model.waku_message import WakuMessage
+from wakupush.protocol.hashing import message_hash
 from wakupush.waku import store as store_module
 from wakupush.waku.errors import NodeBusy, NodeError, NodeUnreachable, NodeUnreadable
 from wakupush.waku.store import V1, V3, Store

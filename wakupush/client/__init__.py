@@ -14,9 +14,9 @@ from wakupush.client.registering import Device, Options, Status
 from wakupush.client.sending import Result
 from wakupush.client.storage import InUseError, SqliteFile
 from wakupush.client.transport import LightTransport, RelayTransport
+from wakupush.model.notifications import NotificationType
+from wakupush.model.platforms import TokenType
 from wakupush.protocol.keys import PrivateKey, PublicKey
-from wakupush.protocol.registration import TokenType
-from wakupush.protocol.request import NotificationType
 from wakupush.waku.errors import NodeError
 
 __all__ = [

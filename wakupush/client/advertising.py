@@ -12,9 +12,9 @@ from wakupush.protocol.application import Type
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from wakupush.model.waku_message import WakuMessage
     from wakupush.protocol.keys import PrivateKey
     from wakupush.protocol.query import Info
-    from wakupush.protocol.waku_message import WakuMessage
 
 #: Seconds after a change until it is advertised: the answers of several servers come within moments.
 SETTLE_SECONDS = 0.5

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from wakupush.client.book import Book
     from wakupush.client.context import Context
     from wakupush.client.tasks import Tasks
+    from wakupush.model.waku_message import WakuMessage
     from wakupush.protocol.keys import PublicKey
-    from wakupush.protocol.waku_message import WakuMessage
 
 T = TypeVar("T")
 

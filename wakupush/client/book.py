@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from wakupush.client.history import History
     from wakupush.client.sending import Useless
     from wakupush.client.tasks import Tasks
+    from wakupush.model.waku_message import WakuMessage
     from wakupush.protocol.keys import PublicKey
     from wakupush.protocol.query import Info
-    from wakupush.protocol.waku_message import WakuMessage
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

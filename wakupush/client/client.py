@@ -27,7 +27,7 @@ from wakupush.client.storage import SEEN, SETTINGS
 from wakupush.client.tasks import Tasks
 from wakupush.protocol.hashing import shake256_64
 from wakupush.protocol.keys import PrivateKey
-from wakupush.tracebacks import places
+from wakupush.runtime.tracebacks import places
 from wakupush.waku.errors import NodeError
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from wakupush.client.registering import Device, Options, State
     from wakupush.client.storage import Storage
     from wakupush.client.transport import Transport
+    from wakupush.model.notifications import NotificationType
     from wakupush.protocol.keys import PublicKey
-    from wakupush.protocol.request import NotificationType
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -6,7 +6,7 @@ from typing import Annotated, Generic, TypeVar
 
 from pydantic import ConfigDict, PlainSerializer, PlainValidator, TypeAdapter, ValidationError, with_config
 
-from wakupush.failures import Answer
+from wakupush.model.failures import Answer
 from wakupush.protocol.keys import PublicKey
 
 T = TypeVar("T")

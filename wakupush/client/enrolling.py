@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from wakupush.client.context import Context
+    from wakupush.model.waku_message import WakuMessage
     from wakupush.protocol.keys import PublicKey
-    from wakupush.protocol.waku_message import WakuMessage
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -16,7 +16,7 @@ from wakupush.waku.store_codec import Query, decode_v1, decode_v3
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from wakupush.protocol.waku_message import WakuMessage
+    from wakupush.model.waku_message import WakuMessage
     from wakupush.waku.store_codec import Cursor, Page
 
 #: Seconds that are looked back: whoever is still there has advertised since.

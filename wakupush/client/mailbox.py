@@ -10,9 +10,9 @@ from wakupush.protocol.errors import Refused
 from wakupush.protocol.payload import Payload
 
 if TYPE_CHECKING:
+    from wakupush.model.waku_message import WakuMessage
     from wakupush.protocol.keys import PrivateKey, PublicKey
     from wakupush.protocol.segments import Segment
-    from wakupush.protocol.waku_message import WakuMessage
 
 #: Segments that are kept of messages that are not complete; each is a message of a node, at most 150 KB.
 MOST_KEPT = 200

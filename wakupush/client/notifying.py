@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from wakupush.client.context import Context
     from wakupush.client.sending import Asking, Useless
     from wakupush.client.tasks import Tasks
-    from wakupush.protocol.request import NotificationType
-    from wakupush.protocol.waku_message import WakuMessage
+    from wakupush.model.notifications import NotificationType
+    from wakupush.model.waku_message import WakuMessage
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from wakupush.client.acquaintances import Acquaintance
+    from wakupush.model.waku_message import WakuMessage
     from wakupush.protocol.application import Opened
     from wakupush.protocol.keys import PrivateKey, PublicKey
     from wakupush.protocol.query import Info
-    from wakupush.protocol.waku_message import WakuMessage
 
 #: Users in one query at most; servers take 1,000.
 MOST_USERS = 100

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from wakupush.client.backoff import Backoff
 from wakupush.client.documents import Hex, Key, Told, document
-from wakupush.failures import Answer
+from wakupush.model.failures import Answer
+from wakupush.model.platforms import TokenType
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol.grants import grant
 from wakupush.protocol.hashing import shake256_64
-from wakupush.protocol.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol.query import Info
-from wakupush.protocol.registration import TokenType, request_id, seal_registration
+from wakupush.protocol.registration import request_id, seal_registration
 from wakupush.protocol.sealing import seal
 
 if TYPE_CHECKING:

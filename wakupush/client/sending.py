@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from wakupush.client.backoff import Backoff
-from wakupush.failures import Answer
+from wakupush.model.failures import Answer
 from wakupush.protocol.request import Item, Request, encode_request
 
 if TYPE_CHECKING:
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from random import Random
 
     from wakupush.client.acquaintances import Way
+    from wakupush.model.notifications import NotificationType
     from wakupush.protocol.keys import PublicKey
-    from wakupush.protocol.request import NotificationType, Report, RequestResponse
+    from wakupush.protocol.request import Report, RequestResponse
 
 #: Seconds to wait for an answer before another server is asked: at least 3, says the specification.
 ANSWER_SECONDS = 3.2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from wakupush.tracebacks import places
+from wakupush.runtime.tracebacks import places
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -12,7 +12,7 @@ import structlog
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from wakupush.client.tasks import Tasks
-from wakupush.tracebacks import places
+from wakupush.runtime.tracebacks import places
 from wakupush.waku.async_relay import AsyncRelay
 from wakupush.waku.async_rest import AsyncRest
 from wakupush.waku.errors import NodeError, NodeUnreachable, NotSubscribed
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from typing import Any
 
-    from wakupush.protocol.waku_message import WakuMessage
+    from wakupush.model.waku_message import WakuMessage
 
     Receive = Callable[[WakuMessage], None]
 

@@ -11,11 +11,12 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import application, payload, topics
 from wakupush.protocol.application import Opened, Type
 from wakupush.protocol.errors import Refused
+from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.waku_message import WakuMessage, message_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable

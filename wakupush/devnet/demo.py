@@ -20,21 +20,21 @@ from wakupush.devnet.conversation import Conversation, Player, Sent, load, open_
 from wakupush.devnet.observer import Observer
 from wakupush.devnet.processes import StartFailedError
 from wakupush.devnet.stack import SHARDS, Stack
-from wakupush.protocol.application import Type
-from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.pb.push_notification_pb2 import (
+from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,
     PushNotificationRegistration,
     PushNotificationRegistrationResponse,
     PushNotificationResponse,
 )
+from wakupush.protocol.application import Type
+from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from wakupush.devnet.conversation import Reply, Step
-    from wakupush.protocol.waku_message import WakuMessage
+    from wakupush.model.waku_message import WakuMessage
 
 #: Columns of a file or a pipe: nothing is folded.
 WIDE = 200

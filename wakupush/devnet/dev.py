@@ -14,12 +14,12 @@ from rich.console import Console
 
 from wakupush.devnet.processes import StartFailedError
 from wakupush.devnet.stack import External, Stack
-from wakupush.stopping import stop_on_signals
-from wakupush.urls import without_user
+from wakupush.runtime.stopping import stop_on_signals
+from wakupush.runtime.urls import without_user
 
 if TYPE_CHECKING:
     from wakupush.protocol.keys import PrivateKey
-    from wakupush.settings import Settings
+    from wakupush.runtime.settings import Settings
 
 #: Seconds between looks at whether everything still runs.
 LOOK_SECONDS = 0.5

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from wakupush.protocol.waku_message import WakuMessage
+    from wakupush.model.waku_message import WakuMessage
 
 
 @dataclass(frozen=True, kw_only=True)

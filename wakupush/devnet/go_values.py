@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from wakupush.protocol.waku_message import INT64_MAX, INT64_MIN
+from wakupush.model.waku_message import INT64_MAX, INT64_MIN
 
 UINT64_MAX = 2**64 - 1
 

@@ -29,7 +29,7 @@ from wakupush.devnet.go_waku_state import GoWakuNode, HistoryQuery, SparseMessag
 from wakupush.devnet.light import GoWakuLight
 from wakupush.devnet.waku_node import INFO, MESSAGES_PATH, PEER_ADDRESS, VERSION, node_app
 from wakupush.devnet.waku_state import PublishRefusedError, QueryRefusedError
-from wakupush.protocol.waku_message import INT64_MAX, INT64_MIN
+from wakupush.model.waku_message import INT64_MAX, INT64_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from wakupush.devnet.waku_state import ArchivedMessage
-    from wakupush.protocol.waku_message import WakuMessage
+    from wakupush.model.waku_message import WakuMessage
 
 _JSON = "application/json; charset=UTF-8"
 _PEER = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from wakupush.devnet.filter_state import GO_WAKU, FilterSettings
 from wakupush.devnet.waku_state import ArchivedMessage, NodeSettings, QueryRefusedError, Relay, WakuNode
-from wakupush.protocol.waku_message import WakuMessage
+from wakupush.model.waku_message import WakuMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from wakupush.devnet.waku_state import WakuNode
-    from wakupush.protocol.waku_message import WakuMessage
+    from wakupush.model.waku_message import WakuMessage
 
     Decode = Callable[[Any], WakuMessage]
     Encode = Callable[[WakuMessage], Mapping[str, Any]]

@@ -8,22 +8,18 @@ import uuid
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from wakupush.pb.push_notification_pb2 import PushNotification, PushNotificationRegistration, PushNotificationRequest
 from wakupush.protocol import application, envelopes, topics
 from wakupush.protocol.application import Type
 from wakupush.protocol.grants import grant
-from wakupush.protocol.pb.push_notification_pb2 import (
-    PushNotification,
-    PushNotificationRegistration,
-    PushNotificationRequest,
-)
 from wakupush.protocol.query import encode_query
 from wakupush.protocol.registration import seal_registration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from wakupush.model.waku_message import WakuMessage
     from wakupush.protocol.keys import PrivateKey, PublicKey
-    from wakupush.protocol.waku_message import WakuMessage
 
 
 def registration(client: PrivateKey, server: PublicKey, **fields: Any) -> PushNotificationRegistration:

@@ -12,7 +12,7 @@ from wakupush.waku.codec import decode_message
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from wakupush.protocol.waku_message import WakuMessage
+    from wakupush.model.waku_message import WakuMessage
 
 
 #: Above every position in a log.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from wakupush.devnet.waku_state import WakuNode
-    from wakupush.protocol.waku_message import WakuMessage
+    from wakupush.model.waku_message import WakuMessage
 
 
 class Peers:

@@ -18,7 +18,7 @@ import httpx2
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from wakupush.urls import is_http, without_user
+from wakupush.runtime.urls import is_http, without_user
 from wakupush.waku.codec import decode_message
 from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreadable
 from wakupush.waku.node import WakuNode, publish_with_retry
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from wakupush.protocol.waku_message import WakuMessage
+    from wakupush.model.waku_message import WakuMessage
 
 #: Bytes of a payload at most: well above what nodes take, as it is theirs to refuse it.
 PAYLOAD_LIMIT = 1024 * 1024

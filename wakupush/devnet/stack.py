@@ -17,9 +17,9 @@ import psycopg
 from wakupush.devnet.postgres import PostgresServer
 from wakupush.devnet.processes import Process, StartFailedError, answers_http, free_port
 from wakupush.devnet.redis import RedisServer
+from wakupush.model.queues import QUEUES
 from wakupush.protocol import topics
 from wakupush.protocol.keys import PrivateKey
-from wakupush.queues import QUEUES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -42,7 +42,7 @@ from wakupush.devnet.waku_state import (
     StoreQuery,
     WakuNode,
 )
-from wakupush.protocol.waku_message import INT64_MAX, INT64_MIN, WakuMessage
+from wakupush.model.waku_message import INT64_MAX, INT64_MIN, WakuMessage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from wakupush.devnet.controls import EventLog
 from wakupush.devnet.filter_state import NWAKU, Filter, FilterSettings
-from wakupush.protocol.waku_message import WakuMessage, message_hash
+from wakupush.model.waku_message import WakuMessage
+from wakupush.protocol.hashing import message_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

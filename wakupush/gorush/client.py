@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Self
 
 import httpx2
 
-from wakupush.failures import Failure
 from wakupush.gorush.outcomes import Outcome, read_answer
+from wakupush.model.failures import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from wakupush.gorush.notification import Notification
+    from wakupush.model.notifications import Notification
 
 #: Notifications in a post at most (gorush's own max_notification).
 POST_LIMIT = 100

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from wakupush.failures import Failure
-from wakupush.gorush.notification import Notification, Platform
 from wakupush.gorush.wording import classify
+from wakupush.model.failures import Failure
+from wakupush.model.platforms import Platform
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from wakupush.model.notifications import Notification
 
 #: ``None`` if gorush handed the notification to its platform without an error, else why not.
 Outcome: TypeAlias = Failure | None

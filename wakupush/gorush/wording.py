@@ -10,8 +10,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from wakupush.failures import Failure
-from wakupush.gorush.notification import Platform
+from wakupush.model.failures import Failure
+from wakupush.model.platforms import Platform
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

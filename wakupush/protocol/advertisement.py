@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from wakupush.failures import Failure
+from wakupush.model.failures import Failure
+from wakupush.pb.push_notification_pb2 import ContactCodeAdvertisement
 from wakupush.protocol.errors import Refused
-from wakupush.protocol.pb.push_notification_pb2 import ContactCodeAdvertisement
 from wakupush.protocol.query import decode_info, encode_info
 
 if TYPE_CHECKING:

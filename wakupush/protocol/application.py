@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from wakupush.failures import Failure
+from wakupush.model.failures import Failure
+from wakupush.pb.application_metadata_pb2 import ApplicationMetadataMessage, ProtocolMessage
 from wakupush.protocol import segments
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256
 from wakupush.protocol.keys import PrivateKey, PublicKey, recover
-from wakupush.protocol.pb.application_metadata_pb2 import ApplicationMetadataMessage, ProtocolMessage
 
 if TYPE_CHECKING:
     from wakupush.protocol.payload import Payload

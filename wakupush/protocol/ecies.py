@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
-from wakupush.failures import Failure
+from wakupush.model.failures import Failure
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.keys import UNCOMPRESSED_BYTES, InvalidKeyError, PrivateKey, PublicKey
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import application, payload, segments, topics
-from wakupush.protocol.waku_message import WakuMessage
 
 if TYPE_CHECKING:
     from wakupush.protocol.application import Type

@@ -9,7 +9,7 @@ import coincurve
 from coincurve._libsecp256k1 import ffi, lib
 from coincurve.context import GLOBAL_CONTEXT
 
-from wakupush.failures import Failure
+from wakupush.model.failures import Failure
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import shake256_64
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Literal
 
-from wakupush.protocol.request import NotificationType
+from wakupush.model.notifications import NotificationType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from wakupush.failures import Failure
+from wakupush.model.failures import Failure
 from wakupush.protocol import ecies
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256

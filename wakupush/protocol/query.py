@@ -7,38 +7,24 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from wakupush.failures import Failure
-from wakupush.protocol.errors import Refused
-from wakupush.protocol.pb.push_notification_pb2 import (
+from wakupush.model.failures import Failure
+from wakupush.pb.push_notification_pb2 import (
     PushNotificationQuery,
     PushNotificationQueryInfo,
     PushNotificationQueryResponse,
 )
+from wakupush.protocol.errors import Refused
 from wakupush.protocol.sealing import UnsealableError, unseal
 from wakupush.protocol.uuids import is_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from wakupush.model.registrations import Device
     from wakupush.protocol.keys import PrivateKey, PublicKey
 
 #: Bytes of the hash that names a user; other keys name nobody.
 KEY_HASH_BYTES = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
-    """What a server knows of a registered device, as far as a query may reveal it."""
-
-    #: 64 bytes.
-    key_hash: bytes
-    installation_id: str
-    version: int
-    access_token: str = field(repr=False)
-    #: 65 bytes.
-    grant: bytes = field(repr=False)
-    allow_from_contacts_only: bool
-    allowed_key_list: tuple[bytes, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

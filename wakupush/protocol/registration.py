@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from enum import IntEnum
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from wakupush.failures import Answer, Failure
+from wakupush.model.failures import Answer, Failure
+from wakupush.model.platforms import TokenType
+from wakupush.model.registrations import Registration, Unregistration
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistration, PushNotificationRegistrationResponse
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.grants import is_granted
 from wakupush.protocol.hashing import shake256_64
-from wakupush.protocol.pb.push_notification_pb2 import (
-    PushNotificationRegistration,
-    PushNotificationRegistrationResponse,
-)
 from wakupush.protocol.sealing import UnsealableError, seal, unseal
 from wakupush.protocol.uuids import is_uuid
 
@@ -24,18 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from wakupush.protocol.keys import PrivateKey, PublicKey
-
-
-class TokenType(IntEnum):
-    """The platforms that device tokens belong to; the numbers are gorush's too."""
-
-    APN = PushNotificationRegistration.APN_TOKEN
-    FIREBASE = PushNotificationRegistration.FIREBASE_TOKEN
-
-    @property
-    def platform(self) -> str:
-        """The platform's name in metrics, events and logs: ``ios`` or ``android``."""
-        return {TokenType.APN: "ios", TokenType.FIREBASE: "android"}[self]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,36 +33,6 @@ class Limits:
     text_bytes: int
     #: In all, as protobuf.
     registration_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
-    """A registration that passed every check; an unregistration has its first two fields alone."""
-
-    installation_id: str
-    #: 1 to 2^64 - 1.
-    version: int
-    token_type: TokenType
-    device_token: str = field(repr=False)
-    access_token: str = field(repr=False)
-    #: 65 bytes.
-    grant: bytes = field(repr=False)
-    enabled: bool
-    apn_topic: str
-    allow_from_contacts_only: bool
-    block_mentions: bool
-    allowed_key_list: tuple[bytes, ...] = field(repr=False)
-    blocked_chat_list: tuple[bytes, ...] = field(repr=False)
-    muted_chat_list: tuple[bytes, ...] = field(repr=False)
-    allowed_mentions_chat_list: tuple[bytes, ...] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unregistration:
-    """A registration with `unregister` set: nothing but its version counts."""
-
-    installation_id: str
-    version: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,30 +5,25 @@ from __future__ import annotations
 import hashlib
 import hmac
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from wakupush.failures import Answer, Failure
-from wakupush.protocol.errors import Refused
-from wakupush.protocol.pb.push_notification_pb2 import (
+from wakupush.model.failures import Answer, Failure
+from wakupush.model.notifications import NotificationType
+from wakupush.pb.push_notification_pb2 import (
     PushNotification,
     PushNotificationReport,
     PushNotificationRequest,
     PushNotificationResponse,
 )
+from wakupush.protocol.errors import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
-class NotificationType(IntEnum):
-    """What a notification is about."""
-
-    MESSAGE = PushNotification.MESSAGE
-    MENTION = PushNotification.MENTION
-    REQUEST_TO_JOIN_COMMUNITY = PushNotification.REQUEST_TO_JOIN_COMMUNITY
+    from wakupush.model.registrations import Preferences
 
 
 class Filtered(Enum):
@@ -88,20 +83,6 @@ class RequestResponse:
     #: The request's.
     message_id: bytes
     reports: tuple[Report, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preferences:
-    """What a registered device wants to be notified of."""
-
-    access_token: str = field(repr=False)
-    enabled: bool
-    #: True where the platform said that the device token is gone.
-    token_died: bool
-    block_mentions: bool
-    blocked_chat_list: frozenset[bytes] = field(repr=False)
-    muted_chat_list: frozenset[bytes] = field(repr=False)
-    allowed_mentions_chat_list: frozenset[bytes] = field(repr=False)
 
 
 class Admitted(Enum):

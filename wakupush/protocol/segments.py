@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
-from wakupush.failures import Failure
+from wakupush.model.failures import Failure
+from wakupush.pb.segment_pb2 import SegmentMessage
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256
-from wakupush.protocol.pb.segment_pb2 import SegmentMessage
 
 _HASH_BYTES = 32
 

@@ -1,1 +1,4 @@
-"""The use cases of the server: register, answer a query, accept a push request, deliver. Plain functions, no Celery."""
+"""The server: messages come to the `inbox`, notifications leave by `delivery`, answers by the `outbox`.
+
+The `schedule` makes up for what was cut off.
+"""

@@ -7,7 +7,7 @@ from kombu.exceptions import OperationalError as BrokerError
 from psycopg import errors
 from redis import RedisError
 
-from wakupush.state.registrations import OutdatedError
+from wakupush.postgres.registrations import OutdatedError
 
 #: Postgres or Redis fail, time out, or are not migrated yet. Bad values of a message raise other errors of psycopg.
 INFRASTRUCTURE: tuple[type[Exception], ...] = (

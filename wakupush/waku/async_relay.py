@@ -13,7 +13,7 @@ from wakupush.waku.errors import NotSubscribed
 from wakupush.waku.rest import check, check_published, messages_path
 
 if TYPE_CHECKING:
-    from wakupush.protocol.waku_message import WakuMessage
+    from wakupush.model.waku_message import WakuMessage
     from wakupush.waku.async_rest import AsyncRest
 
 

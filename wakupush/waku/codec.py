@@ -13,7 +13,7 @@ from base64 import b64decode, b64encode
 from contextlib import suppress
 from typing import Any
 
-from wakupush.protocol.waku_message import INT64_MAX, INT64_MIN, WakuMessage
+from wakupush.model.waku_message import INT64_MAX, INT64_MIN, WakuMessage
 from wakupush.waku.errors import NodeUnreadable
 
 #: Bytes of a payload at most: nwaku relays up to 150 KiB.

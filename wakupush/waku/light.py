@@ -17,7 +17,7 @@ from wakupush.waku.rest import check, printable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from wakupush.protocol.waku_message import WakuMessage
+    from wakupush.model.waku_message import WakuMessage
     from wakupush.waku.async_rest import AsyncRest
 
 #: Content topics of one subscription at most; go-waku refuses more.

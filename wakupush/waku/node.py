@@ -27,7 +27,7 @@ from wakupush.waku.rest import check, check_published, messages_path, printable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from wakupush.protocol.waku_message import WakuMessage
+    from wakupush.model.waku_message import WakuMessage
 
 #: go-waku has no health without RLN; a node that starts up has no routes yet.
 _NO_HEALTH = {HTTPStatus.NOT_FOUND, HTTPStatus.NOT_IMPLEMENTED}

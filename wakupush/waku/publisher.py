@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
     from typing import Any, TypeVar
 
-    from wakupush.protocol.waku_message import WakuMessage
+    from wakupush.model.waku_message import WakuMessage
 
     T = TypeVar("T")
 

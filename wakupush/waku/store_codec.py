@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from wakupush.protocol.waku_message import WakuMessage, message_hash
+from wakupush.protocol.hashing import message_hash
 from wakupush.waku.codec import decode_message, parse
 from wakupush.waku.errors import NodeBusy, NodeUnreachable, NodeUnreadable
 from wakupush.waku.rest import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from wakupush.model.waku_message import WakuMessage
 
 #: Messages of a page at most, in both kinds.
 PAGE_SIZE = 100

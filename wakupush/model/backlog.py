@@ -1,0 +1,42 @@
+"""How much waits, and how much is being worked on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wakupush.model.platforms import Platform
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBacklog:
+    """What waits in a queue and what its pool works on.
+
+    Of a long queue only a sample is read: then messages, and tasks in flight, are estimated.
+    """
+
+    #: That wait.
+    tasks: int
+    messages: float
+    #: Since when the message waits that is oldest of the sample, both ends included, in seconds since the epoch; None
+    #: if there is none.
+    oldest: float | None
+    #: Taken by workers and not acknowledged. Those of a worker that died are among them until they come back.
+    tasks_in_flight: float
+    messages_in_flight: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryBacklog:
+    """The deliveries of a platform that are not done."""
+
+    platform: Platform
+    #: For their next attempt.
+    pending: int
+    #: Those of them whose time has come.
+    due: int
+    #: Seconds for which the one that is longest due has been so; 0 if none is.
+    due_age: float
+    #: Under a lease: being posted, or left behind by a worker that died.
+    posting: int

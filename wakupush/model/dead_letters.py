@@ -1,0 +1,70 @@
+"""Dead letters: deliveries that ran out of attempts or of time, as an operator sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wakupush.model.deliveries import DeliveryState
+    from wakupush.model.failures import Failure
+    from wakupush.model.platforms import Platform
+
+#: Where a dead letter stands among all: when it ended, and its key.
+Position = tuple[datetime, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which dead letters; what is None does not matter."""
+
+    keys: list[bytes] | None = None
+    reason: Failure | None = None
+    platform: Platform | None = None
+    #: They ended in this time, both included.
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """What may be shown of a dead letter: neither its content nor whose it is."""
+
+    delivery_key: bytes
+    state: DeliveryState
+    platform: Platform
+    #: The label of a failure.
+    reason: str | None
+    #: How many were begun.
+    attempts: int
+    seen_at: datetime
+    finished_at: datetime
+    expires_at: datetime
+    trace_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterDevice:
+    """How the device of a dead letter stands now."""
+
+    registered: bool
+    token_died_at: datetime | None
+    suspicions: int
+    #: Whether it is registered as it was at the last attempt; None if none reached it.
+    unchanged: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class PastEvent:
+    """A delivery event of the message that a dead letter came with."""
+
+    time: datetime
+    kind: str
+    worker: str
+    platform: str | None
+    failure: str | None
+    reason: str | None
+    attempt: int | None
+    key_pseudonym: bytes | None
+    installation_pseudonym: bytes | None

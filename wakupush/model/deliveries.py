@@ -1,0 +1,138 @@
+"""Deliveries, and the machine of their states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from wakupush.model.failures import Failure
+    from wakupush.model.notifications import NotificationType
+    from wakupush.model.platforms import Platform
+    from wakupush.model.registrations import Installation
+
+#: Of a delivery that nobody posts.
+NO_LEASE: Final = UUID(int=0)
+
+
+class DeliveryState(StrEnum):
+    """Where a delivery stands."""
+
+    #: To be attempted when its time has come.
+    PENDING = "pending"
+    #: A worker is posting it, under a lease.
+    POSTING = "posting"
+    #: gorush took it.
+    DELIVERED = "delivered"
+    #: It cannot be delivered; a new envelope may try again.
+    FAILED = "failed"
+    #: It was still undelivered at the end of its time to live; an operator can send it again.
+    EXPIRED = "expired"
+    #: No attempt is left; an operator can send it again.
+    DEAD_LETTER = "dead_letter"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the schedule does nothing more about it."""
+        return self not in {DeliveryState.PENDING, DeliveryState.POSTING}
+
+    @property
+    def is_dead_letter(self) -> bool:
+        """Whether its content is kept for an operator to send it again."""
+        return self in {DeliveryState.EXPIRED, DeliveryState.DEAD_LETTER}
+
+
+#: The state in which deliveries are added, under a lease.
+INITIAL = DeliveryState.POSTING
+#: Every legal transition. What failed, expired or ran out of attempts is taken up again by a new envelope; an operator
+#: sends dead letters again; gorush's webhook may tell that what read as delivered was not.
+TRANSITIONS: Mapping[DeliveryState, frozenset[DeliveryState]] = {
+    DeliveryState.PENDING: frozenset({DeliveryState.POSTING}),
+    DeliveryState.POSTING: frozenset(
+        {
+            DeliveryState.PENDING,
+            DeliveryState.DELIVERED,
+            DeliveryState.FAILED,
+            DeliveryState.EXPIRED,
+            DeliveryState.DEAD_LETTER,
+        }
+    ),
+    DeliveryState.DELIVERED: frozenset({DeliveryState.FAILED}),
+    DeliveryState.FAILED: frozenset({DeliveryState.POSTING}),
+    DeliveryState.EXPIRED: frozenset({DeliveryState.POSTING, DeliveryState.PENDING}),
+    DeliveryState.DEAD_LETTER: frozenset({DeliveryState.POSTING, DeliveryState.PENDING}),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """A notification on its way to a device."""
+
+    #: See `wakupush.protocol.request.delivery_key`, 32 bytes.
+    delivery_key: bytes
+    installation: Installation
+    platform: Platform
+    notification_type: NotificationType
+    chat_id: bytes = field(repr=False)
+    message: bytes = field(repr=False)
+    #: Which attempt this is, from 1.
+    attempt: int
+    #: Whoever posts it has this lease.
+    lease: UUID
+    #: The Celery task whose states Flower shows for all attempts.
+    task_id: str
+    trace_id: str
+    #: When ingest saw the request, in seconds since the epoch.
+    seen: float
+    #: Why the attempt before failed, None for the first.
+    failure: Failure | None = None
+    #: Whether its time to live is over.
+    expired: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """A delivery whose next attempt is to be enqueued."""
+
+    delivery_key: bytes
+    platform: Platform
+    #: Attempts that were begun so far.
+    begun: int
+    #: Why the last one failed.
+    failure: Failure | None
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """What an attempt came to."""
+
+    delivery: Delivery
+    state: DeliveryState
+    failure: Failure | None = None
+    #: Seconds until the next attempt, for PENDING.
+    wait: float | None = None
+    #: False where the attempt does not count, because it was known to have little chance.
+    counted: bool = True
+    #: Of the registration that was tried.
+    version: int | None = None
+    #: Whether its device token was doubted lately.
+    suspected: bool = False
+
+
+def attempt_argument(attempt: int, most: int, count: int, platform: Platform, failure: Failure | None) -> str:
+    """Return what is shown as the argument of a task that makes an attempt: nothing secret.
+
+    Args:
+        attempt: from 1.
+        most: attempts of a delivery.
+        count: deliveries that are attempted together.
+        platform: of all of them.
+        failure: of the attempt before, None if it was put off.
+    """
+    why = f", after {failure.label}" if failure else ", after waiting" if attempt > 1 else ""
+    return f"(attempt {attempt} of {most}, {count} {platform.label}{why})"

@@ -1,0 +1,42 @@
+"""Messages on their way through a queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wakupush.model.queues import Queue
+    from wakupush.model.waku_message import WakuMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A message, as the ciphertext that it arrived as."""
+
+    #: The shard that it came from, and that its answer goes to.
+    pubsub_topic: str
+    #: 14/WAKU2-MESSAGE deterministic hash, 32 bytes.
+    hash: bytes
+    #: When ingest first saw it, in seconds since the epoch; of one out of a Store, its sender's time unless it is not
+    #: over yet.
+    seen: float
+    message: WakuMessage
+
+    @property
+    def trace_id(self) -> str:
+        """The name of this message in logs and events, the same from ingest to gorush."""
+        return self.hash[:8].hex()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Messages that a worker handles together."""
+
+    queue: Queue
+    #: How many messages.
+    size: int
+    #: When the worker took it, in seconds since the epoch.
+    taken: float
+    #: The name of the worker's process in events.
+    worker: str

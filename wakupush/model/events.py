@@ -1,0 +1,145 @@
+"""Delivery events, the contract with the data pipeline: what happened to each message and delivery, without a secret.
+
+They are written in the transaction of their effect. The fields are versioned: a field is never renamed or given another
+meaning under the same `SCHEMA_VERSION`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wakupush.model.entries import Entry, Task
+    from wakupush.model.failures import Failure
+
+SCHEMA_VERSION = 1
+
+
+class EventKind(StrEnum):
+    """What happened."""
+
+    #: A worker took a message out of its queue.
+    RECEIVED = "received"
+    #: It is not for us: nobody's key of ours opens it.
+    FOREIGN = "foreign"
+    #: It is a segment that waits for the others.
+    SEGMENT = "segment"
+    #: It was opened and its sender is known.
+    OPENED = "opened"
+    #: It was refused; `failure` says why.
+    REFUSED = "refused"
+    #: An answer to it was committed; `failure` is what the answer says, empty for success.
+    ANSWERED = "answered"
+    #: A notification was taken on for delivery.
+    ADMITTED = "admitted"
+    #: A notification is kept back as its receiver wishes; `reason` says which wish.
+    FILTERED = "filtered"
+    #: gorush was asked to push; `attempt` counts from 1.
+    ATTEMPT = "attempt"
+    #: gorush took it.
+    DELIVERED = "delivered"
+    #: It may have reached the device, nobody knows; `failure` says why.
+    UNKNOWN = "unknown"
+    #: The attempt failed; `failure` says why.
+    FAILED = "failed"
+    #: Too old to be pushed.
+    EXPIRED = "expired"
+    #: No attempt is left; an operator can send it again.
+    DEAD_LETTER = "dead_letter"
+    #: The platform says that the device token is gone.
+    TOKEN_DIED = "token_died"  # noqa: S105 - a name, not a password
+    #: A registration was stored.
+    REGISTERED = "registered"
+    #: An installation was unregistered.
+    UNREGISTERED = "unregistered"
+    #: A query was answered.
+    QUERIED = "queried"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One event. Fields that say nothing for a kind are None."""
+
+    kind: EventKind
+    #: Seconds since the epoch.
+    time: float
+    #: Which worker process.
+    worker: str
+    #: The same from ingest to gorush: the first 8 bytes of the message's hash, hex.
+    trace_id: str
+    #: The queue that the message came through.
+    queue: str | None = None
+    #: Seconds between ingest seeing the message and a worker taking it.
+    queue_wait: float | None = None
+    #: Seconds between ingest seeing the message and this event.
+    latency: float | None = None
+    #: ios or android.
+    platform: str | None = None
+    #: The label of a `wakupush.model.failures.Failure`.
+    failure: str | None = None
+    #: Why a notification was filtered.
+    reason: str | None = None
+    #: Which attempt of a delivery, from 1.
+    attempt: int | None = None
+    #: Messages in the task, or notifications in the post.
+    batch_size: int | None = None
+    #: Keyed pseudonym of the user, 16 bytes.
+    key_pseudonym: bytes | None = None
+    #: Keyed pseudonym of the installation, 16 bytes.
+    installation_pseudonym: bytes | None = None
+
+
+#: The names of the fields, in the order of `Event`.
+FIELDS = tuple(field.name for field in fields(Event))
+
+
+def message_event(
+    task: Task,
+    entry: Entry,
+    kind: EventKind,
+    now: float,
+    *,
+    failure: Failure | None = None,
+    reason: str | None = None,
+    platform: str | None = None,
+    queue_wait: float | None = None,
+    pseudonyms: tuple[bytes | None, bytes | None] = (None, None),
+) -> Event:
+    """Return an event of a message.
+
+    Args:
+        task: that the message came in.
+        entry: the message.
+        kind: what happened.
+        now: seconds since the epoch.
+        failure: why, where something failed.
+        reason: why, where a notification is kept back.
+        platform: label of a platform.
+        queue_wait: seconds that the message waited in its queue.
+        pseudonyms: of the user and of the installation, 16 bytes each.
+    """
+    return Event(
+        kind=kind,
+        time=now,
+        worker=task.worker,
+        trace_id=entry.trace_id,
+        queue=task.queue.name,
+        queue_wait=queue_wait,
+        latency=max(0.0, now - entry.seen),
+        platform=platform,
+        failure=failure and failure.label,
+        reason=reason,
+        batch_size=task.size,
+        key_pseudonym=pseudonyms[0],
+        installation_pseudonym=pseudonyms[1],
+    )
+
+
+def message_opened(
+    task: Task, entry: Entry, now: float, kind: EventKind = EventKind.OPENED, failure: Failure | None = None
+) -> tuple[Event, Event]:
+    """Return the events of a message that was taken out of its queue and looked into; `kind` is what was found."""
+    received = message_event(task, entry, EventKind.RECEIVED, now, queue_wait=max(0.0, task.taken - entry.seen))
+    return received, message_event(task, entry, kind, now, failure=failure)

@@ -1,0 +1,30 @@
+"""How far delivery events were read for the lake."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import date
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Up to where events are complete."""
+
+    #: Every transaction below has ended.
+    transaction: int
+    #: Which Postgres cluster counts these transactions.
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What the events of a range of transactions are like."""
+
+    #: UTC.
+    days: tuple[date, ...]
+    #: The newest of their schema.
+    version: int
+    rows: int

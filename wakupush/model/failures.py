@@ -1,0 +1,197 @@
+"""The closed table of everything that can go wrong with a message or a delivery.
+
+Each member decides once what the protocol answers, whether and how a delivery is tried again, the label in metrics
+and events, and what it says about the device token and about the route to the platform. Nothing else in wakupush
+classifies failures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistrationResponse, PushNotificationReport
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """The error in a PushNotificationRegistrationResponse and in a PushNotificationReport."""
+
+    registration: PushNotificationRegistrationResponse.ErrorType.ValueType | None = None
+    report: PushNotificationReport.ErrorType.ValueType | None = None
+
+
+class Answer(Enum):
+    """What the sender of a message is told; the names are those of the specification's error types."""
+
+    SILENCE = Errors()
+    MALFORMED_MESSAGE = Errors(registration=PushNotificationRegistrationResponse.MALFORMED_MESSAGE)
+    VERSION_MISMATCH = Errors(registration=PushNotificationRegistrationResponse.VERSION_MISMATCH)
+    UNSUPPORTED_TOKEN_TYPE = Errors(registration=PushNotificationRegistrationResponse.UNSUPPORTED_TOKEN_TYPE)
+    INTERNAL_ERROR = Errors(PushNotificationRegistrationResponse.INTERNAL_ERROR, PushNotificationReport.INTERNAL_ERROR)
+    WRONG_TOKEN = Errors(report=PushNotificationReport.WRONG_TOKEN)
+    NOT_REGISTERED = Errors(report=PushNotificationReport.NOT_REGISTERED)
+
+
+class Retry(Enum):
+    """Whether and how a delivery that failed is tried again."""
+
+    #: It would fail again.
+    NEVER = "never"
+    #: Exponential wait with jitter.
+    BACKOFF = "backoff"
+    #: As BACKOFF, from a longer first wait: somebody asked for less, or an operator has to act.
+    SLOWLY = "slowly"
+
+
+class Token(Enum):
+    """What a failure says about the device token that was tried."""
+
+    UNTOUCHED = "untouched"
+    #: Dead after three of these within a day: one wrong APNs environment must not unsubscribe everybody.
+    SUSPECT = "suspect"
+    #: The platform says for certain that the token is gone.
+    DEAD = "dead"
+
+
+class Route(Enum):
+    """What a failure says about the route to a platform: gorush, its credentials, the platform's own servers."""
+
+    #: Nothing: it comes of the message or the device, or the platform was not asked.
+    UNTOLD = "untold"
+    #: The platform looked at the notification and turned it down: the route works.
+    WORKS = "works"
+    #: The route is broken. Several of these in a row open the platform's circuit breaker.
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class Treatment:
+    """What follows from a failure."""
+
+    #: In metrics, events and logs.
+    label: str
+    answer: Answer
+    retry: Retry = Retry.NEVER
+    token: Token = Token.UNTOUCHED
+    route: Route = Route.UNTOLD
+    #: True where the push may have reached the device all the same.
+    unknown: bool = False
+
+
+class Failure(Enum):
+    """Every way in which a message or a delivery fails."""
+
+    # Opening a message: what cannot be read is discarded in silence.
+    NOT_FOR_US = Treatment("not_for_us", Answer.SILENCE)
+    PAYLOAD_MALFORMED = Treatment("payload_malformed", Answer.SILENCE)
+    SIGNATURE_INVALID = Treatment("signature_invalid", Answer.SILENCE)
+    SIGNATURE_MISSING = Treatment("signature_missing", Answer.SILENCE)
+    METADATA_MALFORMED = Treatment("metadata_malformed", Answer.SILENCE)
+    SEGMENT_INCOMPLETE = Treatment("segment_incomplete", Answer.SILENCE)
+    SEGMENT_LIMIT = Treatment("segment_limit", Answer.SILENCE)
+    TYPE_UNSUPPORTED = Treatment("type_unsupported", Answer.SILENCE)
+    INNER_MALFORMED = Treatment("inner_malformed", Answer.SILENCE)
+    REGISTRATION_UNDECRYPTABLE = Treatment("registration_undecryptable", Answer.SILENCE)
+
+    # Registrations, in the order of their checks.
+    REGISTRATION_MALFORMED = Treatment("registration_malformed", Answer.MALFORMED_MESSAGE)
+    VERSION_ZERO = Treatment("version_zero", Answer.MALFORMED_MESSAGE)
+    INSTALLATION_ID_INVALID = Treatment("installation_id_invalid", Answer.MALFORMED_MESSAGE)
+    VERSION_OUTDATED = Treatment("version_outdated", Answer.VERSION_MISMATCH)
+    ACCESS_TOKEN_INVALID = Treatment("access_token_invalid", Answer.MALFORMED_MESSAGE)
+    GRANT_INVALID = Treatment("grant_invalid", Answer.MALFORMED_MESSAGE)
+    DEVICE_TOKEN_INVALID = Treatment("device_token_invalid", Answer.MALFORMED_MESSAGE)
+    TOKEN_TYPE_UNSUPPORTED = Treatment("token_type_unsupported", Answer.UNSUPPORTED_TOKEN_TYPE)
+    APN_TOPIC_INVALID = Treatment("apn_topic_invalid", Answer.MALFORMED_MESSAGE)
+    REGISTRATION_TOO_LARGE = Treatment("registration_too_large", Answer.MALFORMED_MESSAGE)
+    INSTALLATION_LIMIT = Treatment("installation_limit", Answer.INTERNAL_ERROR)
+    REGISTRATION_RATE_LIMIT = Treatment("registration_rate_limit", Answer.INTERNAL_ERROR)
+
+    # Queries.
+    QUERY_WITHOUT_KEYS = Treatment("query_without_keys", Answer.SILENCE)
+    QUERY_LIMIT = Treatment("query_limit", Answer.SILENCE)
+    NOTHING_KNOWN = Treatment("nothing_known", Answer.SILENCE)
+    QUERY_RATE_LIMIT = Treatment("query_rate_limit", Answer.SILENCE)
+
+    # Push requests, per item but for the first two.
+    MESSAGE_ID_MISSING = Treatment("message_id_missing", Answer.SILENCE)
+    REQUEST_EXPIRED = Treatment("request_expired", Answer.SILENCE)
+    REQUEST_LIMIT = Treatment("request_limit", Answer.INTERNAL_ERROR)
+    WRONG_TOKEN = Treatment("wrong_token", Answer.WRONG_TOKEN)
+    NOT_REGISTERED = Treatment("not_registered", Answer.NOT_REGISTERED)
+    DEVICE_RATE_LIMIT = Treatment("device_rate_limit", Answer.INTERNAL_ERROR)
+    NOTIFICATION_TYPE_UNKNOWN = Treatment("notification_type_unknown", Answer.INTERNAL_ERROR)
+
+    # Any message: answered again too often, or a fault of ours.
+    REPEATED_TOO_OFTEN = Treatment("repeated_too_often", Answer.SILENCE)
+    QUARANTINED = Treatment("quarantined", Answer.SILENCE)
+
+    # Deliveries: what the platforms say through gorush. APNs throttles single devices: that tells nothing of the route.
+    TOKEN_UNREGISTERED = Treatment("token_unregistered", Answer.NOT_REGISTERED, token=Token.DEAD, route=Route.WORKS)
+    TOKEN_REJECTED = Treatment("token_rejected", Answer.INTERNAL_ERROR, token=Token.SUSPECT, route=Route.WORKS)
+    # The platform says that the token is gone, but says so of too many to be believed: the registration stands.
+    TOKEN_DOUBTED = Treatment("token_doubted", Answer.INTERNAL_ERROR, route=Route.WORKS)
+    PAYLOAD_TOO_LARGE = Treatment("payload_too_large", Answer.INTERNAL_ERROR, route=Route.WORKS)
+    CREDENTIALS_REJECTED = Treatment("credentials_rejected", Answer.INTERNAL_ERROR, Retry.SLOWLY, route=Route.BROKEN)
+    SENDER_MISMATCH = Treatment("sender_mismatch", Answer.INTERNAL_ERROR, token=Token.SUSPECT, route=Route.WORKS)
+    RATE_LIMITED = Treatment("rate_limited", Answer.INTERNAL_ERROR, Retry.SLOWLY)
+    PLATFORM_UNAVAILABLE = Treatment("platform_unavailable", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN)
+    PLATFORM_UNREACHABLE = Treatment("platform_unreachable", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN)
+    PLATFORM_TIMED_OUT = Treatment(
+        "platform_timed_out", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN, unknown=True
+    )
+    PLATFORM_UNCLEAR = Treatment("platform_unclear", Answer.INTERNAL_ERROR, Retry.BACKOFF)
+
+    # Deliveries: gorush itself.
+    GORUSH_UNREACHABLE = Treatment("gorush_unreachable", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN)
+    GORUSH_TIMED_OUT = Treatment(
+        "gorush_timed_out", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN, unknown=True
+    )
+    GORUSH_FAILED = Treatment("gorush_failed", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN, unknown=True)
+    GORUSH_THROTTLED = Treatment("gorush_throttled", Answer.INTERNAL_ERROR, Retry.SLOWLY, route=Route.BROKEN)
+    GORUSH_REFUSED = Treatment("gorush_refused", Answer.INTERNAL_ERROR)
+    GORUSH_UNREADABLE = Treatment(
+        "gorush_unreadable", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN, unknown=True
+    )
+    GORUSH_DROPPED = Treatment("gorush_dropped", Answer.INTERNAL_ERROR, Retry.SLOWLY, route=Route.BROKEN)
+    LEASE_LOST = Treatment("lease_lost", Answer.INTERNAL_ERROR, Retry.BACKOFF, unknown=True)
+
+    # Deliveries: ours.
+    DEVICE_GONE = Treatment("device_gone", Answer.NOT_REGISTERED)
+    ATTEMPTS_EXHAUSTED = Treatment("attempts_exhausted", Answer.INTERNAL_ERROR)
+    DELIVERY_EXPIRED = Treatment("delivery_expired", Answer.INTERNAL_ERROR)
+
+    @property
+    def label(self) -> str:
+        """The name in metrics, events and logs."""
+        return self.value.label
+
+    @property
+    def answer(self) -> Answer:
+        """What the sender is told."""
+        return self.value.answer
+
+    @property
+    def retry(self) -> Retry:
+        """Whether and how a delivery is tried again."""
+        return self.value.retry
+
+    @property
+    def token(self) -> Token:
+        """What it says about the device token."""
+        return self.value.token
+
+    @property
+    def route(self) -> Route:
+        """What it says about the route to the platform."""
+        return self.value.route
+
+    @property
+    def unknown(self) -> bool:
+        """Whether the push may have reached the device all the same."""
+        return self.value.unknown
+
+
+#: Failures by their label, as events and deliveries store them.
+BY_LABEL = {failure.label: failure for failure in Failure}

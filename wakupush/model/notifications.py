@@ -1,0 +1,101 @@
+"""Notifications: what they are about, and how gorush takes one for a device.
+
+Source: 71, PushNotification; docs/contracts/gorush.md, section 2.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from wakupush.model.platforms import Platform
+from wakupush.pb.push_notification_pb2 import PushNotification
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Keys that wakupush adds to what the specification and the reference post.
+ADDED_KEYS = frozenset({"notif_id", "collapse_id"})
+#: Characters of a collapse id at most (APNs).
+COLLAPSE_ID_LIMIT = 64
+_NOTIF_ID = re.compile("([0-9a-f]{64})-([1-9][0-9]{0,3})")
+
+
+class NotificationType(IntEnum):
+    """The types that are pushed."""
+
+    MESSAGE = PushNotification.MESSAGE
+    MENTION = PushNotification.MENTION
+    REQUEST_TO_JOIN_COMMUNITY = PushNotification.REQUEST_TO_JOIN_COMMUNITY
+
+
+def notif_id(delivery_key: bytes, attempt: int) -> str:
+    """Return gorush's name of an attempt (from 1) to deliver: what it tells late is not taken for the next one's.
+
+    A probe that found the route broken counts as none, so the attempt after it has its name.
+    """
+    return f"{delivery_key.hex()}-{attempt}"
+
+
+def read_notif_id(text: str) -> tuple[bytes, int] | None:
+    """Return the delivery key (32 bytes) and the attempt that `notif_id` named; None if it named none."""
+    match = _NOTIF_ID.fullmatch(text)
+    return match and (bytes.fromhex(match[1]), int(match[2]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notification:
+    """A visible notification for one device.
+
+    One device only: gorush loses outcomes of several tokens in one notification.
+
+    Raises:
+        ValueError: no ``notif_id``, a collapse id that APNs would not take, or a topic or collapse id with Firebase,
+            where a topic would broadcast.
+    """
+
+    #: Ours, unique within a post: outcomes are matched by it.
+    notif_id: str
+    #: The device token; never shown.
+    token: str = field(repr=False)
+    platform: Platform
+    #: The text that the device shows.
+    message: str
+    #: The bundle id of the app. iOS only.
+    topic: str = ""
+    #: Handed to the app: texts, and lists of texts.
+    data: Mapping[str, str | list[str]] = field(repr=False)
+    #: Makes a device show a doubled notification once; at most 64 printable ASCII characters. iOS only.
+    collapse_id: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.notif_id:
+            raise ValueError("a notification needs a notif_id")
+        if self.platform is not Platform.IOS and (self.topic or self.collapse_id):
+            raise ValueError("topic and collapse_id are for iOS only")
+        # It becomes an HTTP header.
+        printable = self.collapse_id.isascii() and self.collapse_id.isprintable()
+        if not printable or len(self.collapse_id) > COLLAPSE_ID_LIMIT:
+            raise ValueError(f"a collapse_id has at most {COLLAPSE_ID_LIMIT} printable ASCII characters")
+
+    @property
+    def targets(self) -> int:
+        """How many gorush counts for it: the token, and the topic even on iOS."""
+        return 2 if self.topic else 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object for the ``notifications`` array of a post. It holds the device token."""
+        notification: dict[str, Any] = {
+            "notif_id": self.notif_id,
+            "tokens": [self.token],
+            "platform": self.platform.value,
+            "message": self.message,
+            "data": dict(self.data),
+        }
+        if self.topic:
+            notification["topic"] = self.topic
+        if self.collapse_id:
+            notification["collapse_id"] = self.collapse_id
+        return notification

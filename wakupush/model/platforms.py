@@ -1,0 +1,29 @@
+"""The push platforms, and what registrations call them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
+
+
+class Platform(IntEnum):
+    """Where a device is reached; the numbers are gorush's, and those of the token types."""
+
+    IOS = 1
+    ANDROID = 2
+
+    @property
+    def label(self) -> str:
+        """The name in metrics, events, logs and gorush's answers: ``ios`` or ``android``."""
+        return _LABELS[self]
+
+
+_LABELS = {platform: platform.name.lower() for platform in Platform}
+
+
+class TokenType(IntEnum):
+    """Whose device token a registration holds (71, PushNotificationRegistration)."""
+
+    APN = PushNotificationRegistration.APN_TOKEN
+    FIREBASE = PushNotificationRegistration.FIREBASE_TOKEN

@@ -1,0 +1,26 @@
+"""The table of the queues, and of the tasks that travel in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue, the pool of workers that has its name, and the task that its messages arrive in."""
+
+    name: str
+    #: Name of the Celery task that takes a batch of entries.
+    task: str
+
+
+REGISTRATION: Final = Queue("registration", "wakupush.registration")
+QUERY: Final = Queue("query", "wakupush.query")
+DISPATCH: Final = Queue("dispatch", "wakupush.dispatch")
+QUEUES: Final = {queue.name: queue for queue in (REGISTRATION, QUERY, DISPATCH)}
+
+#: The task of the next attempt of deliveries that failed in passing, on the dispatch queue.
+DELIVER: Final = "wakupush.deliver"
+#: The task of what gorush's webhook told of deliveries that had read as delivered, on the dispatch queue.
+FEEDBACK: Final = "wakupush.feedback"

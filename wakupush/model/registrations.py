@@ -1,0 +1,118 @@
+"""Devices: what their users register, and what the server knows of them then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wakupush.model.platforms import Platform, TokenType
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Installation:
+    """A device of a user: the key of most tables."""
+
+    #: SHAKE-256 of the user's key, 64 bytes.
+    key_hash: bytes
+    #: Keyed hash of the installation id, 16 bytes.
+    installation_hash: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """A registration that passed every check; an unregistration has its first two fields alone."""
+
+    installation_id: str
+    #: 1 to 2^64 - 1.
+    version: int
+    token_type: TokenType
+    device_token: str = field(repr=False)
+    access_token: str = field(repr=False)
+    #: 65 bytes.
+    grant: bytes = field(repr=False)
+    enabled: bool
+    apn_topic: str
+    allow_from_contacts_only: bool
+    block_mentions: bool
+    allowed_key_list: tuple[bytes, ...] = field(repr=False)
+    blocked_chat_list: tuple[bytes, ...] = field(repr=False)
+    muted_chat_list: tuple[bytes, ...] = field(repr=False)
+    allowed_mentions_chat_list: tuple[bytes, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unregistration:
+    """A registration with `unregister` set: nothing but its version counts."""
+
+    installation_id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What decides whether a registration is newer."""
+
+    version: int
+    #: Keyed digest of the request id, 16 bytes.
+    request_digest: bytes
+    registered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A registration or unregistration to be stored."""
+
+    installation: Installation
+    request_digest: bytes
+    registration: Registration | Unregistration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A registered device, as far as a query may reveal it."""
+
+    #: 64 bytes.
+    key_hash: bytes
+    installation_id: str
+    version: int
+    access_token: str = field(repr=False)
+    #: 65 bytes.
+    grant: bytes = field(repr=False)
+    allow_from_contacts_only: bool
+    allowed_key_list: tuple[bytes, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preferences:
+    """What a registered device wants to be notified of."""
+
+    access_token: str = field(repr=False)
+    enabled: bool
+    #: True where the platform said that the device token is gone.
+    token_died: bool
+    block_mentions: bool
+    blocked_chat_list: frozenset[bytes] = field(repr=False)
+    muted_chat_list: frozenset[bytes] = field(repr=False)
+    allowed_mentions_chat_list: frozenset[bytes] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a notification is sent to."""
+
+    version: int
+    installation_id: str
+    platform: Platform
+    device_token: str = field(repr=False)
+    apn_topic: str
+    #: Whether the platform doubted the device token lately.
+    suspected: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """A registered device that somebody asks to notify."""
+
+    preferences: Preferences
+    target: Target

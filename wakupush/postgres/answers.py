@@ -1,0 +1,62 @@
+"""The outbox of sealed answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wakupush.model.answers import SealedAnswer
+from wakupush.postgres.named_sql import load
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from psycopg import Connection
+
+_SQL = load("answers")
+
+
+def add(connection: Connection, answers: Sequence[SealedAnswer], hold: float) -> list[int]:
+    """Put answers into the outbox and return their ids, in order.
+
+    Args:
+        connection: in the transaction of what is answered.
+        answers: what to publish.
+        hold: seconds for which the schedule leaves them to the worker that added them.
+    """
+    if not answers:
+        return []
+    rows = connection.execute(
+        _SQL["add"],
+        {
+            "pubsub_topics": [answer.pubsub_topic for answer in answers],
+            "content_topics": [answer.content_topic for answer in answers],
+            "payloads": [answer.payload for answer in answers],
+            "trace_ids": [answer.trace_id for answer in answers],
+            "hold": hold,
+        },
+    )
+    return sorted(row[0] for row in rows)
+
+
+def remove(connection: Connection, ids: Collection[int]) -> None:
+    """Delete answers that a node has taken."""
+    connection.execute(_SQL["remove"], {"ids": list(ids)})
+
+
+def postpone(connection: Connection, ids: Collection[int], seconds: float) -> None:
+    """Leave answers to the schedule, from so many seconds from now on."""
+    connection.execute(_SQL["postpone"], {"ids": list(ids), "seconds": seconds})
+
+
+def claim(connection: Connection, limit: int, hold: float) -> list[tuple[int, SealedAnswer]]:
+    """Return answers that are overdue, and hold them back from others for `hold` seconds."""
+    rows = connection.execute(_SQL["claim"], {"limit": limit, "hold": hold}).fetchall()
+    return [
+        (answer_id, SealedAnswer(pubsub_topic=shard, content_topic=topic, payload=payload, trace_id=trace_id))
+        for answer_id, shard, topic, payload, trace_id in rows
+    ]
+
+
+def expire(connection: Connection, keep: float) -> int:
+    """Delete answers older than `keep` seconds, for which nobody waits any more; return how many."""
+    return connection.execute(_SQL["expire"], {"keep": keep}).rowcount

@@ -1,0 +1,155 @@
+"""Dead letters: deliveries that ran out of attempts or of time, kept for an operator to look at and to send again."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from psycopg import sql
+
+from wakupush.model.dead_letters import DeadLetter, DeadLetterDevice, PastEvent, Position, Selection
+from wakupush.model.deliveries import DeliveryState
+from wakupush.model.platforms import Platform
+from wakupush.postgres.named_sql import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from psycopg import Connection, Cursor
+
+    from wakupush.model.notifications import NotificationType
+
+_SQL = load("dead_letters")
+#: Bytes of a delivery key.
+KEY_BYTES: Final = 32
+#: Rows that are read or changed at once.
+CHUNK_ROWS: Final = 1000
+#: Events of one dead letter that are shown at most.
+_MOST_EVENTS: Final = 200
+
+
+def now(connection: Connection) -> datetime:
+    """Return the time of the database."""
+    row = connection.execute(_SQL["now"]).fetchone()
+    if row is None:
+        raise AssertionError("a SELECT without a table returns a row")
+    time: datetime = row[0]
+    return time
+
+
+def every(connection: Connection, selection: Selection, most: int) -> Iterator[list[DeadLetter]]:
+    """Read the newest dead letters of a selection, `most` in all, in chunks with a statement each."""
+    end: Position | None = None
+    while most > 0:
+        limit = min(most, CHUNK_ROWS)
+        rows = _execute(connection, "page", selection, before=end, limit=limit).fetchall()
+        page = [
+            DeadLetter(
+                key, DeliveryState(state), Platform(platform), reason, attempts, seen, finished, expires, trace_id
+            )
+            for key, state, platform, reason, attempts, seen, finished, expires, trace_id in rows
+        ]
+        if page:
+            yield page
+        if len(page) < limit:
+            return
+        most -= len(page)
+        end = page[-1].finished_at, page[-1].delivery_key
+
+
+def count(connection: Connection, selection: Selection) -> int:
+    """Return how many dead letters a selection has."""
+    row = _execute(connection, "count", selection).fetchone()
+    return int(row[0]) if row else 0
+
+
+def retry(
+    connection: Connection,
+    selection: Selection,
+    after: Position | None,
+    *,
+    time_to_live: Mapping[NotificationType, float],
+) -> list[Position]:
+    """Make dead letters due, with all attempts and their time to live anew; return where they stood.
+
+    At most `CHUNK_ROWS`, the oldest first; the caller commits each time, and goes on after the last one until there are
+    none. The selection should end at a time that is over: what dies again meanwhile is then not sent a second time.
+
+    Args:
+        connection: the schedule enqueues them once that is committed.
+        selection: which.
+        after: only those behind this position.
+        time_to_live: seconds after which they expire, by the type of notification.
+    """
+    types, seconds = list(time_to_live), list(time_to_live.values())
+    again = _execute(connection, "retry", selection, after=after, limit=CHUNK_ROWS, types=types, seconds=seconds)
+    return sorted(again.fetchall())
+
+
+def drop(connection: Connection, selection: Selection, after: Position | None) -> list[Position]:
+    """Delete dead letters with their content, as `retry` does."""
+    return sorted(_execute(connection, "drop", selection, after=after, limit=CHUNK_ROWS).fetchall())
+
+
+def find(connection: Connection, prefix: str) -> list[bytes]:
+    """Return the keys of dead letters that begin so (hex digits, at least one), two at most."""
+    digits = 2 * KEY_BYTES
+    bounds = {"first": bytes.fromhex(prefix.ljust(digits, "0")), "last": bytes.fromhex(prefix.ljust(digits, "f"))}
+    return [key for (key,) in connection.execute(_SQL["keys"], bounds)]
+
+
+def device(connection: Connection, delivery_key: bytes) -> DeadLetterDevice | None:
+    """Return how the device of a dead letter stands now."""
+    row = connection.execute(_SQL["device"], {"key": delivery_key}).fetchone()
+    return DeadLetterDevice(*row) if row else None
+
+
+def past(connection: Connection, letter: DeadLetter) -> list[PastEvent]:
+    """Return the events of the message that a dead letter came with, of all its notifications, the oldest first."""
+    since = letter.seen_at - timedelta(minutes=1)
+    values = {"trace_id": letter.trace_id, "since": since, "limit": _MOST_EVENTS}
+    return [PastEvent(*row) for row in connection.execute(_SQL["events"], values)]
+
+
+def counts(connection: Connection) -> dict[tuple[Platform, str], int]:
+    """Return how many dead letters there are, by platform and the label of their failure."""
+    rows = connection.execute(_SQL["counts"]).fetchall()
+    return {(Platform(platform), reason or ""): number for platform, reason, number in rows}
+
+
+def _execute(
+    connection: Connection,
+    name: str,
+    selection: Selection,
+    *,
+    before: Position | None = None,
+    after: Position | None = None,
+    **values: Any,
+) -> Cursor[Any]:
+    query, conditions = compose(name, selection, before=before, after=after)
+    return connection.execute(query, conditions | values)
+
+
+def compose(
+    name: str, selection: Selection, *, before: Position | None = None, after: Position | None = None
+) -> tuple[sql.Composed, dict[str, Any]]:
+    """Return a query with the conditions that a selection and a position make, and the values of those."""
+    end = before or after
+    position = {"end_time": end[0], "end_key": end[1]} if end else {}
+    wanted: dict[str, dict[str, Any]] = {
+        "of_keys": {"keys": selection.keys},
+        "of_reason": {"reason": selection.reason and selection.reason.label},
+        "of_platform": {"platform": selection.platform},
+        "since": {"since": selection.since},
+        "until": {"until": selection.until},
+        "before": position if before else {},
+        "after": position if after else {},
+    }
+    wanted = {
+        condition: values
+        for condition, values in wanted.items()
+        if values and all(value is not None for value in values.values())
+    }
+    conditions = sql.SQL(" ").join(sql.SQL(_SQL[condition]) for condition in wanted)
+    merged = {key: value for values in wanted.values() for key, value in values.items()}
+    return sql.SQL(_SQL[name]).format(conditions=conditions), merged

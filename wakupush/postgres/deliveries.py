@@ -1,0 +1,169 @@
+"""The transitions of deliveries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from wakupush.model.deliveries import NO_LEASE, Delivery, DeliveryState, Settlement
+from wakupush.model.failures import BY_LABEL, Failure
+from wakupush.model.notifications import NotificationType
+from wakupush.model.platforms import Platform
+from wakupush.model.registrations import Installation, Target
+from wakupush.postgres.named_sql import columns, load
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from psycopg import Connection
+
+_SQL = load("deliveries")
+
+
+def take(
+    connection: Connection, claimed: Mapping[bytes, int], *, seconds: float
+) -> list[tuple[Delivery, Target | None]]:
+    """Begin the next attempt of deliveries; return those of which as many were begun as expected, and nobody has.
+
+    Each comes with where its device is reached, None if it is not registered, enabled and alive any more.
+
+    Args:
+        connection: to be committed before the attempt.
+        claimed: their keys, and how many attempts were begun when they were claimed.
+        seconds: how long the lease is.
+    """
+    rows = connection.execute(
+        _SQL["take"],
+        {"delivery_key": list(claimed), "begun": list(claimed.values()), "lease": uuid4(), "seconds": seconds},
+    ).fetchall()
+    return [(_delivery(*row[:_DELIVERY_COLUMNS]), _target(*row[_DELIVERY_COLUMNS:])) for row in rows]
+
+
+def lock(connection: Connection, attempted: Collection[Delivery]) -> dict[bytes, Failure]:
+    """Lock deliveries in the order in which everybody does; return by key what gorush's webhook told of them."""
+    rows = connection.execute(_SQL["lock"], {"delivery_key": [delivery.delivery_key for delivery in attempted]})
+    return {delivery_key: BY_LABEL[feedback] for delivery_key, feedback in rows if feedback in BY_LABEL}
+
+
+def settle(connection: Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
+    """Store what attempts came to; return those whose lease was still the caller's.
+
+    A delivery that is done forgets its chat id and message; a dead letter keeps them for an operator to send again.
+
+    Args:
+        connection: in whose transaction the deliveries are locked.
+        settlements: one for each delivery.
+    """
+    rows = [
+        {
+            "delivery_key": settlement.delivery.delivery_key,
+            "lease": settlement.delivery.lease,
+            "state": settlement.state,
+            "failure": settlement.failure and settlement.failure.label,
+            "version": settlement.version,
+            "wait": settlement.wait,
+            "counted": settlement.counted,
+            "finished": settlement.state.is_final,
+            "forget": settlement.state.is_final and not settlement.state.is_dead_letter,
+        }
+        for settlement in settlements
+    ]
+    if not rows:
+        return []
+    settled = {delivery_key for (delivery_key,) in connection.execute(_SQL["settle"], columns(rows))}
+    return [settlement for settlement in settlements if settlement.delivery.delivery_key in settled]
+
+
+def put_back(connection: Connection, unattempted: Sequence[Delivery]) -> None:
+    """Give up the lease of deliveries without an attempt; a second later they are due again."""
+    rows = [{"delivery_key": delivery.delivery_key, "lease": delivery.lease} for delivery in unattempted]
+    if rows:
+        lock(connection, unattempted)
+        connection.execute(_SQL["put_back"], columns(rows) | {"lease_lost": Failure.LEASE_LOST.label})
+
+
+def note_feedback(connection: Connection, delivery_key: bytes, attempt: int, failure: Failure) -> bool:
+    """Keep what gorush's webhook tells of an attempt that is under way, or reads as delivered; say whether it was kept.
+
+    Whoever settles the delivery finds the failure, or the schedule does. In another state, or in another attempt, what
+    the webhook tells of has had its outcome.
+    """
+    values = {"delivery_key": delivery_key, "attempt": attempt, "failure": failure.label}
+    return connection.execute(_SQL["note_feedback"], values).rowcount > 0
+
+
+def exists(connection: Connection, delivery_key: bytes) -> bool:
+    """Say whether there is such a delivery."""
+    return connection.execute(_SQL["exists"], {"delivery_key": delivery_key}).fetchone() is not None
+
+
+def apply_feedback(connection: Connection, delivery_keys: Collection[bytes]) -> list[Settlement]:
+    """Make those deliveries FAILED of which the webhook told a failure after they read as delivered; return them.
+
+    Their chat ids and messages are forgotten, and nobody holds a lease.
+    """
+    rows = connection.execute(_SQL["apply_feedback"], {"delivery_keys": list(delivery_keys)}).fetchall()
+    return [
+        Settlement(
+            delivery=Delivery(
+                delivery_key=delivery_key,
+                installation=Installation(key_hash, installation_hash),
+                platform=Platform(platform),
+                notification_type=NotificationType(notification_type),
+                chat_id=b"",
+                message=b"",
+                attempt=attempt,
+                lease=NO_LEASE,
+                task_id=task_id,
+                trace_id=trace_id,
+                seen=seen,
+            ),
+            state=DeliveryState.FAILED,
+            failure=BY_LABEL.get(failure, Failure.PLATFORM_UNCLEAR),
+            version=None if version is None else int(version),
+        )
+        for (
+            delivery_key, key_hash, installation_hash, platform, notification_type, attempt, task_id, trace_id, seen,
+            failure, version,
+        ) in rows
+    ]  # fmt: skip
+
+
+#: Columns of a delivery that `take` returns, before those of its target.
+_DELIVERY_COLUMNS: Final = 14
+
+
+def _delivery(*row: Any) -> Delivery:
+    (
+        delivery_key, key_hash, installation_hash, platform, notification_type, chat_id, message, attempt, lease,
+        task_id, trace_id, seen, failure, expired,
+    ) = row  # fmt: skip
+    return Delivery(
+        delivery_key=delivery_key,
+        installation=Installation(key_hash, installation_hash),
+        platform=Platform(platform),
+        notification_type=NotificationType(notification_type),
+        chat_id=chat_id,
+        message=message,
+        attempt=attempt,
+        lease=lease,
+        task_id=task_id,
+        trace_id=trace_id,
+        seen=seen,
+        failure=BY_LABEL.get(failure),
+        expired=expired,
+    )
+
+
+def _target(*row: Any) -> Target | None:
+    version, installation_id, token_type, device_token, apn_topic, suspected = row
+    if version is None:
+        return None
+    return Target(
+        version=int(version),
+        installation_id=installation_id,
+        platform=Platform(token_type),
+        device_token=device_token,
+        apn_topic=apn_topic,
+        suspected=suspected,
+    )

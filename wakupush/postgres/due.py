@@ -1,0 +1,49 @@
+"""Deliveries that the schedule is to enqueue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wakupush.model.deliveries import Due
+from wakupush.model.failures import BY_LABEL, Failure
+from wakupush.model.platforms import Platform
+from wakupush.postgres.named_sql import load
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+_SQL = load("due")
+
+
+def claim(connection: Connection, platform: Platform, *, limit: int, seconds: float) -> list[Due]:
+    """Return deliveries of a platform that are to be attempted, at most `limit`.
+
+    First come those whose lease has ended, then those whose time has come: what was put back before its first attempt,
+    the newest first, then the others, the oldest first.
+
+    For `seconds` nobody else gets them, and whoever takes them by then counts the attempt; if nobody does, because the
+    task was lost or waits in its queue, they come again.
+    """
+    rows = connection.execute(
+        _SQL["claim"],
+        {"platform": platform, "limit": limit, "seconds": seconds, "lease_lost": Failure.LEASE_LOST.label},
+    ).fetchall()
+    return [
+        Due(
+            delivery_key=delivery_key,
+            platform=Platform(platform),
+            begun=attempt,
+            failure=BY_LABEL.get(failure),
+            task_id=task_id,
+        )
+        for delivery_key, platform, attempt, failure, task_id in rows
+    ]
+
+
+def claim_feedback(connection: Connection, *, limit: int, seconds: float) -> list[bytes]:
+    """Return the keys of deliveries that read as delivered, and of which the webhook told a failure.
+
+    For `seconds` nobody else gets them; if nobody applies it by then, they come again.
+    """
+    rows = connection.execute(_SQL["claim_feedback"], {"limit": limit, "seconds": seconds})
+    return [delivery_key for (delivery_key,) in rows]

@@ -1,0 +1,64 @@
+"""Reading delivery events exactly once, by the transactions that wrote them (ADR 9)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wakupush.model.exports import Extent, Mark
+from wakupush.postgres.named_sql import load
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+_SQL = load("exporting")
+
+
+def mark(connection: Connection) -> Mark:
+    """Return up to where events are complete now."""
+    row = connection.execute(_SQL["mark"]).fetchone()
+    assert row is not None  # noqa: S101 - it has no WHERE
+    return Mark(*row)
+
+
+def count(connection: Connection, start: int, end: int) -> int:
+    """Return the number of events of the transactions from ``start`` up to before ``end``."""
+    row = connection.execute(_SQL["count"], {"start": start, "end": end}).fetchone()
+    return int(row[0]) if row else 0
+
+
+def slices(connection: Connection, start: int, end: int, *, rows: int, most: int) -> list[tuple[int, int]]:
+    """Cut the first events of a range of transactions into slices of about the same size, at transactions.
+
+    Args:
+        connection: any.
+        start: first transaction.
+        end: transaction behind the last.
+        rows: events in all slices together, about: transactions are whole.
+        most: slices.
+
+    Returns:
+        Ranges of transactions without a gap, the first from ``start``; none if there is no event.
+    """
+    values = {"start": start, "end": end, "rows": rows, "slices": most}
+    ends = sorted({end for (end,) in connection.execute(_SQL["slices"], values)})
+    return list(zip([start, *ends], ends, strict=False))
+
+
+def extent(connection: Connection, start: int, end: int) -> Extent:
+    """Return what the events of a range of transactions are like; there is at least one."""
+    row = connection.execute(_SQL["extent"], {"start": start, "end": end}).fetchone()
+    assert row is not None  # noqa: S101 - an aggregate has one row
+    days, version, rows = row
+    return Extent(tuple(days or ()), version or 0, rows)
+
+
+def last_event(connection: Connection, transaction: int) -> float | None:
+    """Return when the last event of a transaction happened, seconds since the epoch; None if there is none any more."""
+    row = connection.execute(_SQL["last_event"], {"transaction": transaction}).fetchone()
+    return row[0].timestamp() if row and row[0] else None
+
+
+def has_others_than(connection: Connection, worker: str) -> bool:
+    """Say whether there are events of other workers than one."""
+    row = connection.execute(_SQL["others_than"], {"worker": worker}).fetchone()
+    return row is None or bool(row[0])

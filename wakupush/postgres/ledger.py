@@ -1,0 +1,96 @@
+"""The ledger of processed messages, the attempts of those that failed, and the quarantine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wakupush.postgres.named_sql import load
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from psycopg import Connection
+
+    from wakupush.model.entries import Entry
+    from wakupush.model.queues import Queue
+    from wakupush.model.registrations import Installation
+
+_SQL = load("ledger")
+
+
+def add(connection: Connection, entries: Collection[Entry]) -> set[bytes]:
+    """Enter messages as processed, and return the hashes of those that were not yet.
+
+    Waits for whoever is entering the same ones.
+    """
+    ordered = sorted({(entry.hash, entry.message.timestamp) for entry in entries})
+    rows = connection.execute(
+        _SQL["add"],
+        {"hashes": [hash_ for hash_, _ in ordered], "timestamps": [timestamp for _, timestamp in ordered]},
+    )
+    return {row[0] for row in rows}
+
+
+def remove(connection: Connection, entries: Collection[Entry]) -> None:
+    """Take messages out again that were entered in this transaction, and are not handled in it after all."""
+    connection.execute(_SQL["remove"], {"hashes": [entry.hash for entry in entries]})
+
+
+def known(connection: Connection, entries: Collection[Entry]) -> set[bytes]:
+    """Return the hashes of those messages that are processed."""
+    rows = connection.execute(_SQL["known"], {"hashes": [entry.hash for entry in entries]}).fetchall()
+    return {row[0] for row in rows}
+
+
+def attempts(connection: Connection, entries: Collection[Entry]) -> dict[bytes, int]:
+    """Return how often these messages were handled alone."""
+    return dict(connection.execute(_SQL["attempts"], {"hashes": [entry.hash for entry in entries]}).fetchall())
+
+
+def count_attempt(connection: Connection, entry: Entry) -> None:
+    """Count an attempt; to be committed before it starts."""
+    connection.execute(_SQL["count_attempt"], {"hash": entry.hash})
+
+
+def refund_attempt(connection: Connection, entry: Entry) -> None:
+    """Take back an attempt that failed through no fault of the message."""
+    connection.execute(_SQL["refund_attempt"], {"hash": entry.hash})
+
+
+def forget_attempts(connection: Connection, entry: Entry) -> None:
+    """Forget the attempts of a message that is done."""
+    connection.execute(_SQL["forget_attempts"], {"hash": entry.hash})
+
+
+def quarantine(
+    connection: Connection, queue: Queue, entry: Entry, *, reason: str, attempts: int, owner: Installation | None
+) -> None:
+    """Put a message aside that failed by itself, and enter it as processed.
+
+    Args:
+        connection: in a transaction.
+        queue: where it came from.
+        entry: the message, as the ciphertext that it arrived as.
+        reason: the name of the last exception, or that the process died. Never its text.
+        attempts: how often it was handled.
+        owner: whose registration it is, if that is known: it goes when the owner unregisters.
+    """
+    add(connection, [entry])
+    connection.execute(
+        _SQL["quarantine"],
+        {
+            "hash": entry.hash,
+            "queue": queue.name,
+            "pubsub_topic": entry.pubsub_topic,
+            "content_topic": entry.message.content_topic,
+            "payload": entry.message.payload,
+            "timestamp": entry.message.timestamp,
+            "meta": entry.message.meta,
+            "seen": entry.seen,
+            "reason": reason,
+            "attempts": attempts,
+            "key_hash": owner and owner.key_hash,
+            "installation_hash": owner and owner.installation_hash,
+        },
+    )
+    forget_attempts(connection, entry)

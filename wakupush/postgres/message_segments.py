@@ -1,0 +1,89 @@
+"""Parts of messages that came in segments.
+
+A message in segments is named by who signed its parts (the compressed key, empty if nobody did) and by its hash
+(32 bytes).
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from wakupush.postgres.named_sql import load
+from wakupush.protocol.sealing import seal, unseal
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from psycopg import Connection
+
+    from wakupush.protocol.segments import Segment
+
+_SQL = load("message_segments")
+#: The signer of a message in segments, and its hash.
+Name = tuple[bytes, bytes]
+
+
+def lock(connection: Connection, signers: Collection[bytes]) -> None:
+    """Wait for whoever is adding parts of the same signers, until the transaction ends."""
+    keys = sorted({int.from_bytes(blake2b(signer, digest_size=8).digest(), "big", signed=True) for signer in signers})
+    connection.execute(_SQL["lock"], {"keys": keys})
+
+
+def kept(connection: Connection, names: Collection[Name]) -> dict[Name, tuple[frozenset[int], int]]:
+    """Return which parts of messages are here, by their indexes, and how many bytes they are."""
+    rows = connection.execute(_SQL["kept"], _columns(names))
+    return {(signer, hash_): (frozenset(indexes), int(size)) for signer, hash_, indexes, size in rows}
+
+
+def parts(connection: Connection, names: Collection[Name], key: bytes) -> dict[Name, dict[int, bytes]]:
+    """Return the payloads of the parts that are here, by their indexes.
+
+    Args:
+        connection: under `lock`.
+        names: of messages.
+        key: the one that they were kept with.
+    """
+    found: dict[Name, dict[int, bytes]] = {}
+    for signer, hash_, index, sealed in connection.execute(_SQL["parts"], _columns(names)):
+        found.setdefault((signer, hash_), {})[index] = unseal(key, sealed)
+    return found
+
+
+def keep(connection: Connection, added: Sequence[tuple[bytes, Segment]], key: bytes) -> None:
+    """Keep parts.
+
+    Args:
+        connection: under `lock`.
+        added: signers, and the parts.
+        key: seals them while they are kept, 32 bytes.
+    """
+    connection.execute(
+        _SQL["keep"],
+        {
+            "signer": [signer for signer, _ in added],
+            "hash": [segment.entire_message_hash for _, segment in added],
+            "index": [segment.index for _, segment in added],
+            "payload": [seal(key, segment.payload) for _, segment in added],
+        },
+    )
+
+
+def forget(connection: Connection, names: Collection[Name]) -> None:
+    """Delete the parts of messages."""
+    connection.execute(_SQL["forget"], _columns(names))
+
+
+def trim(connection: Connection, *, parts_per_signer: int, bytes_per_signer: int, parts: int, bytes: int) -> int:  # noqa: A002 - the unit
+    """Delete the oldest parts beyond so many, of each signer and of everybody; return how many."""
+    quotas = {"parts_per_signer": parts_per_signer, "bytes_per_signer": bytes_per_signer}
+    return connection.execute(_SQL["trim"], {**quotas, "parts": parts, "bytes": bytes}).rowcount
+
+
+def expire(connection: Connection, keep: float) -> int:
+    """Delete parts that have been waiting for the others for more than `keep` seconds; return how many."""
+    return connection.execute(_SQL["expire"], {"keep": keep}).rowcount
+
+
+def _columns(names: Collection[Name]) -> dict[str, list[bytes]]:
+    return {"signer": [signer for signer, _ in names], "hash": [hash_ for _, hash_ in names]}

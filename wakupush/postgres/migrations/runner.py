@@ -1,0 +1,77 @@
+"""Bringing the schema up to date; safe when several start at once."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from wakupush.model.migrations import Migration
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+#: Key of the advisory lock that lets one migration run at a time ("wakupush" in ASCII).
+LOCK = 0x77616B7570757368
+
+
+class ChangedMigrationError(Exception):
+    """A migration that was applied has another text now: the database and the code have drifted apart."""
+
+
+def migrations() -> list[Migration]:
+    """Return all migrations in their order: by number, and what waits for the new code after what it needs."""
+    files = [file for file in resources.files(__package__).iterdir() if file.name.endswith(".sql")]
+    found = [_read(file.name.removesuffix(".sql"), file.read_text()) for file in files]
+    return sorted(found, key=lambda migration: (migration.name.split("_")[0], migration.is_post, migration.name))
+
+
+def _read(name: str, text: str) -> Migration:
+    return Migration(name, text, hashlib.sha256(text.encode()).hexdigest())
+
+
+def pending(connection: Connection) -> list[Migration]:
+    """Return what has not been applied yet.
+
+    Raises:
+        ChangedMigrationError: see there.
+    """
+    exists = connection.execute("SELECT to_regclass('schema_migrations') IS NOT NULL").fetchone()
+    applied: dict[str, str] = {}
+    if exists is not None and exists[0]:
+        applied = dict(connection.execute("SELECT name, checksum FROM schema_migrations").fetchall())
+    for migration in migrations():
+        if applied.get(migration.name, migration.checksum) != migration.checksum:
+            raise ChangedMigrationError(
+                f"migration {migration.name} was applied with another text: restore the file, or write a new one"
+            )
+    return [migration for migration in migrations() if migration.name not in applied]
+
+
+def migrate(connection: Connection, *, pre_only: bool = False) -> list[str]:
+    """Apply what is pending and return its names. Others that start meanwhile wait, then find nothing to do.
+
+    Args:
+        connection: in autocommit mode.
+        pre_only: leave out what must wait until the new code is rolled out.
+
+    Raises:
+        ChangedMigrationError: see there.
+    """
+    connection.execute("SELECT pg_advisory_lock(%s)", [LOCK])
+    try:
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS schema_migrations ("
+            " name text PRIMARY KEY, checksum text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
+        )
+        wanted = [migration for migration in pending(connection) if not (pre_only and migration.is_post)]
+        for migration in wanted:
+            with connection.transaction():
+                connection.execute(migration.sql)
+                connection.execute(
+                    "INSERT INTO schema_migrations (name, checksum) VALUES (%s, %s)",
+                    [migration.name, migration.checksum],
+                )
+    finally:
+        connection.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
+    return [migration.name for migration in wanted]

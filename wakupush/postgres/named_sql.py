@@ -1,0 +1,33 @@
+"""Named SQL out of the files in ``sql/``: ``-- name: NAME`` starts a query, which ends where the next one starts."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from typing import TYPE_CHECKING, Any, LiteralString
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+
+
+def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return rows as one list for each column, as statements with ``unnest`` take them.
+
+    Args:
+        rows: at least one, all with the same names.
+    """
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def bytea_array(items: Iterable[bytes]) -> str:
+    """Return a bytea[] as Postgres writes it: lists of several lengths do not fit into one array of arrays."""
+    return "{" + ",".join(f'"\\\\x{item.hex()}"' for item in items) + "}"
+
+
+def load(subject: str) -> dict[str, LiteralString]:
+    """Return the queries of ``sql/SUBJECT.sql`` by name."""
+    text = (resources.files(__package__) / "sql" / f"{subject}.sql").read_text()
+    _, *parts = _NAME.split(text)
+    return {name: sql.strip() for name, sql in zip(parts[::2], parts[1::2], strict=True)}

@@ -1,0 +1,95 @@
+"""Query topics of registered users, and the symmetric keys that were derived for them so far."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wakupush.model.query_topics import QueryTopic
+from wakupush.postgres.named_sql import load
+from wakupush.protocol.topics import query_topics, topic
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from psycopg import Connection
+
+_SQL = load("query_topics")
+#: Key of the advisory lock between those who add topics (shared) and the sweep that removes them ("topics" in ASCII).
+_LOCK = {"lock": 0x746F70696373}
+
+
+def add(connection: Connection, key_hashes: Collection[bytes]) -> set[bytes]:
+    """Add the two topics of each of these users, and return all of these topics (4 bytes each).
+
+    Until the transaction ends the sweep waits, so that it does not remove what was just added.
+    """
+    connection.execute(_SQL["lock_shared"], _LOCK)
+    rows = [
+        (key, prefixed, topic(query_topics(key)[prefixed])) for key in sorted(key_hashes) for prefixed in (False, True)
+    ]
+    keys, prefixes, topics = zip(*rows, strict=True)
+    connection.execute(_SQL["add"], {"key_hashes": list(keys), "prefixed": list(prefixes), "topics": list(topics)})
+    return set(topics)
+
+
+def candidates(connection: Connection, topics: Collection[bytes]) -> dict[bytes, list[QueryTopic]]:
+    """Return who may be asked for on these topics."""
+    found: dict[bytes, list[QueryTopic]] = {}
+    for topic_, key_hash, prefixed, key in connection.execute(_SQL["candidates"], {"topics": list(topics)}):
+        found.setdefault(topic_, []).append(QueryTopic(key_hash, prefixed, key))
+    return found
+
+
+def set_key(connection: Connection, candidate: QueryTopic, symmetric_key: bytes) -> None:
+    """Keep the derived key (32 bytes)."""
+    connection.execute(
+        _SQL["set_key"],
+        {"key_hash": candidate.key_hash, "prefixed": candidate.prefixed, "symmetric_key": symmetric_key},
+    )
+
+
+def count_without_key(connection: Connection) -> int:
+    """Return how many topics have no derived key yet."""
+    row = connection.execute(_SQL["count_without_key"]).fetchone()
+    return int(row[0]) if row else 0
+
+
+def without_key(connection: Connection, after: bytes, *, prefixed: bool, most: int) -> list[bytes]:
+    """Return the next users, by their key hashes, whose topic has no derived key yet.
+
+    Args:
+        connection: any.
+        after: key hash of the last one before; empty for the first.
+        prefixed: which of their two topics.
+        most: users.
+    """
+    rows = connection.execute(_SQL["without_key"], {"after": after, "prefixed": prefixed, "most": most})
+    return [row[0] for row in rows]
+
+
+def set_keys(connection: Connection, keys: dict[bytes, bytes], *, prefixed: bool) -> int:
+    """Keep derived keys (32 bytes each) of users' topics, by key hash; return how many were missing."""
+    values = {"key_hashes": list(keys), "symmetric_keys": list(keys.values()), "prefixed": prefixed}
+    return connection.execute(_SQL["set_keys"], values).rowcount
+
+
+def every_topic(connection: Connection) -> Iterator[list[bytes]]:
+    """Yield all topics in chunks of at most 1,000, in constant memory; needs a transaction."""
+    with connection.cursor(name="every_topic") as cursor:
+        cursor.execute(_SQL["all"])
+        while rows := cursor.fetchmany(1000):
+            yield [row[0] for row in rows]
+
+
+def wait_for_additions(connection: Connection) -> None:
+    """Wait until every transaction that is adding topics has ended."""
+    connection.execute(_SQL["lock"], _LOCK)
+
+
+def remove_unused(connection: Connection) -> list[bytes]:
+    """Delete the topics of users without a registration; return those that nobody uses any more.
+
+    Until the transaction ends, nobody adds topics.
+    """
+    connection.execute(_SQL["lock"], _LOCK)
+    return [row[0] for row in connection.execute(_SQL["remove_unused"])]

@@ -1,0 +1,50 @@
+"""What the Stores have and the ledger has not, and how far they were walked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from wakupush.postgres.named_sql import load
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from psycopg import Connection
+
+    from wakupush.model.walks import Track
+
+_SQL = load("reconciliation")
+#: Seconds after the last attempt of a message that is handled alone for which a worker, or its queue, still has it:
+#: longer than the visibility time-out of the broker and a task's time limit together.
+IN_WORK_SECONDS: Final = 300
+
+
+def missing(connection: Connection, hashes: Collection[bytes]) -> dict[bytes, bool]:
+    """Return which of these messages (hashes of 32 bytes) are not in the ledger.
+
+    A quarantined message is in the ledger. The hash alone decides: it covers the timestamp, which a Store that is asked
+    for hashes does not tell.
+
+    Returns:
+        For each of them whether its attempts are being counted right now: then it must not be enqueued once more.
+    """
+    return dict(connection.execute(_SQL["missing"], {"hashes": list(hashes), "in_work": IN_WORK_SECONDS}).fetchall())
+
+
+def watermark(connection: Connection, track: Track) -> int | None:
+    """Return up to when everything is in the ledger that the Store has, in nanoseconds since the epoch."""
+    row = connection.execute(_SQL["watermark"], _values(track)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def advance(connection: Connection, track: Track, walked_to: int, *, most: int) -> int:
+    """Move a watermark forward, never back unless it is beyond `most`, and return where it is.
+
+    All of them in nanoseconds since the epoch.
+    """
+    row = connection.execute(_SQL["advance"], {**_values(track), "walked_to": walked_to, "most": most}).fetchone()
+    return walked_to if row is None else int(row[0])
+
+
+def _values(track: Track) -> dict[str, str]:
+    return {"store": track.store, "pubsub_topic": track.pubsub_topic, "walk": track.walk}

@@ -1,0 +1,62 @@
+-- name: admitted
+SELECT message_id, succeeded FROM admitted_requests WHERE message_id = ANY (%(ids)b)
+
+-- name: receivers
+SELECT key_hash, installation_hash, token_type, access_token, enabled, token_died_at IS NOT NULL, block_mentions,
+    ARRAY(SELECT unnest(blocked_chat_list) INTERSECT SELECT unnest(named::bytea[])),
+    ARRAY(SELECT unnest(muted_chat_list) INTERSECT SELECT unnest(named::bytea[])),
+    ARRAY(SELECT unnest(allowed_mentions_chat_list) INTERSECT SELECT unnest(named::bytea[])),
+    version, installation_id, device_token, apn_topic, suspected_at IS NOT NULL
+FROM registrations
+JOIN unnest(%(key_hashes)b::bytea[], %(installation_hashes)b::bytea[], %(named)s::text[])
+    AS wanted (key, installation, named)
+    ON key_hash = wanted.key AND installation_hash = wanted.installation
+WHERE registered
+
+-- name: take_on
+WITH remembered AS (
+    INSERT INTO admitted_requests (message_id, succeeded)
+    SELECT * FROM unnest(%(message_ids)b::bytea[], %(succeeded)s::text[]) AS new (message_id, succeeded)
+    ORDER BY message_id
+    ON CONFLICT (message_id) DO UPDATE SET succeeded = excluded.succeeded
+)
+INSERT INTO deliveries AS old (
+    delivery_key, key_hash, installation_hash, platform, notification_type, chat_id, message, state, attempt,
+    lease, lease_until, seen_at, expires_at, task_id, trace_id
+)
+SELECT
+    delivery_key, key_hash, installation_hash, platform, notification_type, chat_id, message, 'posting', 1, lease,
+    now() + %(seconds)s * interval '1 second', to_timestamp(seen), now() + time_to_live * interval '1 second',
+    task_id, trace_id
+FROM unnest(
+    %(delivery_key)b::bytea[], %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(platform)s::smallint[],
+    %(notification_type)s::smallint[], %(chat_id)b::bytea[], %(message)b::bytea[], %(lease)s::uuid[],
+    %(seen)s::float8[], %(time_to_live)s::float8[], %(task_id)s::text[], %(trace_id)s::text[]
+) AS new (
+    delivery_key, key_hash, installation_hash, platform, notification_type, chat_id, message, lease, seen, time_to_live,
+    task_id, trace_id
+)
+ORDER BY delivery_key
+ON CONFLICT (delivery_key) DO UPDATE SET
+    chat_id = excluded.chat_id,
+    message = excluded.message,
+    state = excluded.state,
+    attempt = excluded.attempt,
+    failure = NULL,
+    feedback = NULL,
+    feedback_due_at = NULL,
+    lease = excluded.lease,
+    lease_until = excluded.lease_until,
+    seen_at = excluded.seen_at,
+    expires_at = excluded.expires_at,
+    finished_at = NULL,
+    task_id = excluded.task_id,
+    trace_id = excluded.trace_id
+WHERE old.state IN ('failed', 'expired', 'dead_letter')
+RETURNING delivery_key
+
+-- name: admit
+INSERT INTO admitted_requests (message_id, succeeded)
+SELECT * FROM unnest(%(message_ids)b::bytea[], %(succeeded)s::text[]) AS new (message_id, succeeded)
+ORDER BY message_id
+ON CONFLICT (message_id) DO UPDATE SET succeeded = excluded.succeeded

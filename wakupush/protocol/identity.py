@@ -1,0 +1,70 @@
+"""The server's key and what is derived from it."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from wakupush.model.registrations import Installation
+
+if TYPE_CHECKING:
+    from wakupush.protocol.keys import PrivateKey, PublicKey
+
+_DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The server's key pair, and keys derived from it by HKDF, which are never rotated."""
+
+    private_key: PrivateKey
+    _installation_key: bytes = field(repr=False)
+    _request_key: bytes = field(repr=False)
+    _pseudonym_key: bytes = field(repr=False)
+    #: Seals segments that wait for the others: opened, but not yet to be known.
+    segment_key: bytes = field(repr=False)
+    #: Seals what a job of the pipeline tells its executors, which have the private key too.
+    pipeline_key: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, private_key: PrivateKey) -> Identity:
+        """Return the identity of a private key."""
+        names = ("installation id", "request id", "pseudonym", "segment", "pipeline")
+        return cls(private_key, *(_derive(private_key, name) for name in names))
+
+    @property
+    def public_key(self) -> PublicKey:
+        """The key that clients register with."""
+        return self.private_key.public_key
+
+    def installation(self, key_hash: bytes, installation_id: str) -> Installation:
+        """Return the key of an installation's rows: its id is kept as a keyed hash (16 bytes)."""
+        return Installation(key_hash, _digest(self._installation_key, key_hash, installation_id.encode()))
+
+    def request_digest(self, request_id: bytes) -> bytes:
+        """Return the keyed digest (16 bytes) by which a repeated registration is recognised."""
+        return _digest(self._request_key, request_id)
+
+    def pseudonyms(self, installation: Installation) -> tuple[bytes, bytes]:
+        """Return the pseudonyms (16 bytes each) of a user and an installation in events."""
+        return (
+            self.pseudonym(installation.key_hash),
+            _digest(self._pseudonym_key, installation.key_hash, installation.installation_hash),
+        )
+
+    def pseudonym(self, key_hash: bytes) -> bytes:
+        """Return the pseudonym (16 bytes) of a user in events."""
+        return _digest(self._pseudonym_key, key_hash)
+
+
+def _derive(private_key: PrivateKey, name: str) -> bytes:
+    info = b"wakupush/1 " + name.encode()
+    return HKDF(SHA256(), length=32, salt=None, info=info).derive(private_key.secret)
+
+
+def _digest(key: bytes, *parts: bytes) -> bytes:
+    return hmac.digest(key, b"".join(len(part).to_bytes(4, "big") + part for part in parts), "sha256")[:_DIGEST_BYTES]

@@ -1,0 +1,140 @@
+"""The circuit breakers in Redis, shared by all workers. Without Redis nothing is known of them, and that is counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+import structlog
+from redis import RedisError
+
+from wakupush.runtime import metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redis import Redis
+
+    from wakupush.model.platforms import Platform
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+# All times are those of keys that expire: no clock is compared with another. Without `tripped` it is closed; with
+# `tripped` and `open` it is open; with `tripped` alone it is probing. `probes` counts the probes under way.
+
+#: Returns 1 if that opened it, 2 if it is open again.
+_FAULT: Final = """
+local tripped, open, probes, faults = unpack(KEYS)
+local most, pause, memory, is_probe = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4] == '1'
+if redis.call('EXISTS', tripped) == 1 then
+    if not is_probe or redis.call('EXISTS', open) == 1 then return 0 end
+    redis.call('SET', open, 1, 'PX', pause)
+    redis.call('DEL', probes)
+    return 2
+end
+local count = redis.call('INCR', faults)
+redis.call('PEXPIRE', faults, memory)
+if count < most then return 0 end
+redis.call('SET', tripped, 1)
+redis.call('SET', open, 1, 'PX', pause)
+redis.call('DEL', faults, probes)
+return 1
+"""
+#: Returns 1 if that closed it.
+_WORKS: Final = """
+local tripped, open, probes, faults = unpack(KEYS)
+redis.call('DEL', open, probes, faults)
+return redis.call('DEL', tripped)
+"""
+#: Returns how many probes may be posted, -1 if it is closed.
+_PROBE: Final = """
+local tripped, open, probes = unpack(KEYS)
+local wanted, most, expire = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+if redis.call('EXISTS', tripped) == 0 then return -1 end
+if redis.call('EXISTS', open) == 1 then return 0 end
+local taken = tonumber(redis.call('GET', probes) or '0')
+local given = math.max(0, math.min(wanted, most - taken))
+if given > 0 then
+    redis.call('INCRBY', probes, given)
+    if taken == 0 then redis.call('PEXPIRE', probes, expire) end
+end
+return given
+"""
+#: A probe that told nothing about the route makes room for another.
+_OVER: Final = """
+local tripped, open, probes = unpack(KEYS)
+if tonumber(redis.call('GET', probes) or '0') > 0 then redis.call('DECR', probes) end
+return 0
+"""
+
+
+class BreakerStore:
+    """The keys of all platforms; each change is one script.
+
+    Args:
+        redis: what all workers share.
+    """
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._fault, self._works, self._probe, self._over = map(redis.register_script, (_FAULT, _WORKS, _PROBE, _OVER))
+
+    def read(self, platform: Platform) -> tuple[bool, bool, int, int] | None:
+        """Return whether it is tripped, whether it is open, the probes under way, and the faults in a row."""
+        try:
+            tripped, is_open, probes, faults = cast("list[bytes | None]", self._redis.mget(_keys(platform)))
+        except RedisError as error:
+            _failed(error)
+            return None
+        return tripped is not None, is_open is not None, int(probes or 0), int(faults or 0)
+
+    def fault(self, platform: Platform, most: int, *, pause: float, memory: float, probe: bool) -> int | None:
+        """Count a fault; return 1 if that opened it, 2 if it is open again.
+
+        Args:
+            platform: whose.
+            most: faults in a row that open it.
+            pause: seconds for which it is open then.
+            memory: seconds after which the row is forgotten.
+            probe: whether a probe met the fault.
+        """
+        return self._run(platform, self._fault, most, _milliseconds(pause), _milliseconds(memory), int(probe))
+
+    def works(self, platform: Platform) -> int | None:
+        """Close it; return 1 if it was not closed."""
+        return self._run(platform, self._works)
+
+    def probe(self, platform: Platform, wanted: int, *, most: int, seconds: float) -> int | None:
+        """Begin probes; return how many of those wanted may be posted, -1 if it is closed.
+
+        Args:
+            platform: whose.
+            wanted: probes.
+            most: probes under way at once.
+            seconds: after which they are over if nobody says so.
+        """
+        return self._run(platform, self._probe, wanted, most, _milliseconds(seconds))
+
+    def over(self, platform: Platform) -> None:
+        """End a probe that told nothing about the route."""
+        self._run(platform, self._over)
+
+    def _run(self, platform: Platform, script: Callable[..., object], *arguments: int) -> int | None:
+        """Return what a script returns, None if Redis fails."""
+        try:
+            return cast("int", script(keys=_keys(platform), args=arguments))
+        except RedisError as error:
+            _failed(error)
+            return None
+
+
+def _keys(platform: Platform) -> list[str]:
+    return [f"wakupush:breaker:{platform.label}:{name}" for name in ("tripped", "open", "probes", "faults")]
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, int(1000 * seconds))
+
+
+def _failed(error: RedisError) -> None:
+    metrics.BREAKER_FAILED.inc()
+    log.warning("breaker_not_checked", error=type(error).__name__)

@@ -1,0 +1,83 @@
+"""Messages into a queue, as one task."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+from wakupush.model.entries import Entry
+from wakupush.model.waku_message import WakuMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from celery import Celery
+
+    from wakupush.model.queues import Queue
+
+
+def encode_entry(entry: Entry) -> dict[str, Any]:
+    """Return an entry as JSON can hold it."""
+    return {
+        "pubsub_topic": entry.pubsub_topic,
+        "hash": entry.hash.hex(),
+        "seen": entry.seen,
+        "payload": base64.b64encode(entry.message.payload).decode(),
+        "content_topic": entry.message.content_topic,
+        "version": entry.message.version,
+        "timestamp": entry.message.timestamp,
+        "meta": base64.b64encode(entry.message.meta).decode(),
+        "ephemeral": entry.message.ephemeral,
+    }
+
+
+def decode_entry(value: dict[str, Any]) -> Entry:
+    """Return the entry that `encode_entry` encoded."""
+    return Entry(
+        pubsub_topic=value["pubsub_topic"],
+        hash=bytes.fromhex(value["hash"]),
+        seen=value["seen"],
+        message=WakuMessage(
+            payload=base64.b64decode(value["payload"]),
+            content_topic=value["content_topic"],
+            version=value["version"],
+            timestamp=value["timestamp"],
+            meta=base64.b64decode(value["meta"]),
+            ephemeral=value["ephemeral"],
+        ),
+    )
+
+
+def send_entries(
+    app: Celery,
+    queue: Queue,
+    entries: Sequence[Entry],
+    *,
+    alone: bool = False,
+    waits_since: float | None = None,
+    **options: Any,
+) -> None:
+    """Enqueue messages as one task.
+
+    The headers say how many and how old they are, so that whoever looks at the queue need not open the bodies.
+
+    Args:
+        app: see `celery_app`.
+        queue: where to.
+        entries: at least one.
+        alone: whether each is to be handled on its own because it, or a neighbour, failed before.
+        waits_since: when they were claimed, in seconds since the epoch; when the oldest was seen, unless given. What
+            comes out of a Store was seen long before it waits in a queue.
+        options: of `Celery.send_task`, for example its connection.
+    """
+    oldest = min(entry.seen for entry in entries)
+    app.send_task(
+        queue.task,
+        args=[[encode_entry(entry) for entry in entries]],
+        kwargs={"alone": True} if alone else {},
+        queue=queue.name,
+        headers={"messages": len(entries), "seen": oldest if waits_since is None else waits_since},
+        argsrepr=f"({len(entries)} messages)",
+        kwargsrepr="alone" if alone else "",
+        **options,
+    )

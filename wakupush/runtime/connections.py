@@ -1,0 +1,134 @@
+"""Connections to Postgres and Redis, as processes of every kind open them."""
+
+from __future__ import annotations
+
+import re
+import select
+from typing import TYPE_CHECKING, Any, Final
+
+from psycopg import OperationalError, ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+from psycopg_pool import ConnectionPool
+from redis import Redis, ResponseError
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from wakupush.runtime.settings import SettingsError
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+    from wakupush.runtime.settings import PostgresSettings, RedisSettings
+
+#: After a refusal the command is sent once more, over a new connection: who refuses may have been the primary before a
+#: failover, and the address leads to another now. Redis 6.2 does not say READONLY in scripts, so any refusal counts.
+#: What is lost or late is not sent again: it may have been done, and it would take twice as long.
+RETRY: Final = Retry(NoBackoff(), 1, supported_errors=(ResponseError,))
+#: Seconds until a silent connection is probed, and between two probes, and how many: a host that vanished says nothing,
+#: and whoever waits for its answer sends nothing.
+KEEPALIVES: Final[dict[str, Any]] = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+#: What Postgres 14 or newer tells unasked, at the start and with the answer after a change.
+_READ_ONLY: Final = ("in_hot_standby", "default_transaction_read_only")
+#: Seconds for which a pool tries to connect, at ever longer intervals, before it waits for the next that needs it and
+#: begins anew: so an outage is not noticed to be over the later the longer it was.
+RECONNECT_SECONDS: Final = 5.0
+
+
+def check_dsn(settings: PostgresSettings) -> str:
+    """Return the connection string.
+
+    Raises:
+        SettingsError: it is none; libpq's own words would repeat it, password and all.
+    """
+    dsn = settings.dsn.get_secret_value()
+    try:
+        told = {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
+    except ProgrammingError:
+        raise SettingsError("WAKUPUSH_POSTGRES__DSN is no connection string of libpq") from None
+    # What follows a bare @ or / in a password is taken for a host, a port or a database.
+    if "@" in told.get("host", "")[1:] + told.get("dbname", "") or re.search("[^0-9,]", told.get("port", "")):
+        raise SettingsError(
+            "WAKUPUSH_POSTGRES__DSN is no connection string of libpq: in a password @ is written %40, / is %2F"
+        )
+    return dsn
+
+
+def reason(error: OperationalError) -> str:
+    """Return libpq's words on a connection that failed: of a checked string they name all but the password."""
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def _check(connection: Connection) -> None:
+    """Check a connection that is taken out of the pool, with a round trip only if Postgres said something meanwhile.
+
+    What it says to an idle connection is that it ends. That it takes no writes it says before.
+
+    Raises:
+        OperationalError: the connection is closed.
+    """
+    poller = select.poll()
+    poller.register(connection.fileno(), select.POLLIN)
+    if poller.poll(0):
+        ConnectionPool.check_connection(connection)
+    if "on" in map(connection.info.parameter_status, _READ_ONLY):
+        connection.close()
+        raise OperationalError("this Postgres takes no writes")
+
+
+def timeouts(dsn: str, *, connect: float, statement: float) -> dict[str, Any]:
+    """Return the options of a connection with which a Postgres that is locked or stuck looks like one that is down.
+
+    Args:
+        dsn: whose ``options`` are kept, except for the statement's time-out.
+        connect: seconds to wait for a connection; libpq takes 2 at least.
+        statement: seconds that a statement may take, and that sent bytes may stay unacknowledged.
+    """
+    return {
+        "connect_timeout": max(2, int(connect)),
+        "tcp_user_timeout": int(1000 * statement),
+        **KEEPALIVES,
+        "options": f"{conninfo_to_dict(dsn).get('options', '')} -c statement_timeout={1000 * statement:.0f}".lstrip(),
+    }
+
+
+def open_pool(settings: PostgresSettings) -> ConnectionPool:
+    """Return an open pool of connections to a Postgres that takes writes; it connects when it can.
+
+    A replica, and a primary that was demoted, look like one that is down. ``target_session_attrs`` of the connection
+    string comes before this while connecting.
+    """
+    dsn = check_dsn(settings)
+    return ConnectionPool(
+        dsn,
+        min_size=1,
+        max_size=settings.pool_size,
+        timeout=settings.timeout,
+        reconnect_timeout=RECONNECT_SECONDS,
+        check=_check,
+        kwargs={
+            "application_name": "wakupush",
+            "target_session_attrs": conninfo_to_dict(dsn).get("target_session_attrs", "read-write"),
+            **timeouts(dsn, connect=settings.timeout, statement=settings.statement_timeout),
+        },
+        open=True,
+    )
+
+
+def open_redis(settings: RedisSettings) -> Redis:
+    """Return a Redis client; it connects when it is used.
+
+    Args:
+        settings: its URL and time-out.
+
+    Raises:
+        SettingsError: the URL is none; the client's own words would repeat parts of it, password and all.
+    """
+    try:
+        return Redis.from_url(
+            settings.url.get_secret_value(),
+            socket_timeout=settings.timeout,
+            socket_connect_timeout=settings.timeout,
+            retry=RETRY,
+        )
+    except ValueError:
+        raise SettingsError("WAKUPUSH_REDIS__URL is no URL of a Redis database") from None

@@ -1,0 +1,64 @@
+"""Private keys in files that only their owner may read, as bytes."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+T = TypeVar("T")
+
+
+class KeyFileError(Exception):
+    """There is no usable key; the text says why, and holds nothing of the file."""
+
+
+def write(path: Path, secret: bytes) -> None:
+    """Write a key into a new file, as hex digits.
+
+    Args:
+        path: of a file that does not exist yet.
+        secret: 32 bytes.
+
+    Raises:
+        KeyFileError: the file exists already, or cannot be written.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise KeyFileError(f"{path} exists already; a key that was replaced would lose every registration") from None
+    except OSError as error:
+        raise KeyFileError(f"{path} cannot be written: {error.strerror}") from None
+    with os.fdopen(descriptor, "w") as stream:
+        stream.write(secret.hex() + "\n")
+
+
+def read(path: Path, make: Callable[[bytes], T]) -> T:
+    """Return the key in a file of 64 hex digits.
+
+    Args:
+        path: of the file.
+        make: makes the key out of its bytes, and raises ValueError, whose text never repeats them, where they are none.
+
+    Raises:
+        KeyFileError: the file cannot be read, or holds no key.
+    """
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise KeyFileError(f"the private key in {path} cannot be read: {reason}") from None
+    try:
+        return make(_from_hex(text))
+    except ValueError as error:
+        raise KeyFileError(f"{path} holds no private key: {error}") from None
+
+
+def _from_hex(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text.strip().removeprefix("0x"))
+    except ValueError:
+        raise ValueError("a key is written in hex digits") from None

@@ -1,0 +1,482 @@
+"""The settings of every wakupush process: environment variables with the prefix ``WAKUPUSH_``, nested by ``__``."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from wakupush.runtime.urls import is_http
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydantic_core import ErrorDetails
+
+#: Seconds for which a worker tries to store what a post came to.
+STORE_SECONDS = 20.0
+
+Seconds = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+Port = Annotated[int, Field(ge=0, le=65_535)]
+#: That of `wakupush.model.waku_message.PUBSUB_TOPIC`, which is above this package.
+_PUBSUB_TOPIC = re.compile(r"/waku/2/(rs/\d{1,5}/\d{1,5}|[\w-]+/proto)", re.ASCII)
+#: -1 opens none.
+PortOrNone = Annotated[int, Field(ge=-1, le=65_535)]
+
+
+def _parsed(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise PydanticCustomError("json", "a list in JSON is expected") from None
+
+
+#: With `NoDecode`: pydantic-settings would not tell which variable is no JSON.
+_FROM_JSON = BeforeValidator(_parsed)
+
+
+def _http_url(url: str) -> str:
+    if not is_http(url):
+        raise PydanticCustomError("url", "a URL is expected that begins with http:// or https://")
+    return url
+
+
+def _pubsub_topic(topic: str) -> str:
+    if not _PUBSUB_TOPIC.fullmatch(topic):
+        raise PydanticCustomError("shard", "shards are expected such as /waku/2/rs/16/32")
+    return topic
+
+
+HttpUrl = Annotated[str, AfterValidator(_http_url)]
+PubsubTopic = Annotated[str, AfterValidator(_pubsub_topic)]
+
+
+class Group(BaseModel):
+    """A nested group of settings; unknown names are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class WakuSettings(Group):
+    """The Waku node."""
+
+    url: HttpUrl = "http://127.0.0.1:8645"
+    """URL of the REST API of a nwaku or go-waku relay node."""
+    shards: Annotated[tuple[PubsubTopic, ...], Field(min_length=1), NoDecode, _FROM_JSON] = (
+        "/waku/2/rs/16/32",
+        "/waku/2/rs/16/64",
+    )
+    """Static shards to read (pubsub topics), as a JSON list."""
+    timeout: Seconds = 10.0
+    """Seconds after which a request to the node has failed."""
+    max_message_bytes: Annotated[int, Field(ge=10_000)] = 150_000
+    """Largest WakuMessage that the node relays, in bytes of protobuf; larger answers are sent in segments."""
+    publish_timeout: Seconds = 2.0
+    """Seconds after which publishing an answer has failed this time."""
+
+
+class RedisSettings(Group):
+    """Redis: queues, claims, watched query topics."""
+
+    url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
+    """URL of the Redis database."""
+    timeout: Seconds = 5.0
+    """Seconds after which connecting or a command has failed; Celery's own commands have 15."""
+
+
+class PostgresSettings(Group):
+    """Postgres: the shared state."""
+
+    dsn: SecretStr = SecretStr("postgresql://wakupush@127.0.0.1:5432/wakupush")
+    """Connection string (libpq)."""
+    pool_size: Count = 4
+    """Connections at most of one process: of a pool of workers, reconcile, beat or feedback."""
+    timeout: Seconds = 10.0
+    """Seconds to wait for a connection."""
+    statement_timeout: Seconds = 20.0
+    """Seconds after which a statement has failed."""
+
+
+class GorushSettings(Group):
+    """gorush, in sync mode with the local queue engine and max_retry 0."""
+
+    url: HttpUrl = "http://127.0.0.1:8088"
+    """URL of gorush."""
+    dialect: Literal["spec", "status", "both"] = "spec"
+    """Keys of the notification's `data`: those of the specification, those that Status clients read, or both."""
+    batch_size: Annotated[int, Field(ge=1, le=100)] = 50
+    """Notifications in one post at most (gorush refuses more than its max_notification, 100)."""
+    connect_timeout: Seconds = 5.0
+    """Seconds to wait for a connection."""
+    timeout: Seconds = 75.0
+    """Seconds after which the outcome of a post is unknown; giving up earlier would double pushes."""
+    concurrency: Count = 16
+    """Posts that one worker process keeps open at the same time; when all are taken, deliveries wait as rows."""
+    feedback_secret: SecretStr | None = None
+    """What gorush sends as `X-Wakupush-Secret` with its feedback; 16 or more visible ASCII characters, no colon."""
+
+    @field_validator("feedback_secret")
+    @classmethod
+    def _travels_in_a_header_of_gorush(cls, secret: SecretStr | None) -> SecretStr | None:
+        # gorush drops a header with a second colon, and trims spaces.
+        if secret is not None and not re.fullmatch("[!-9;-~]{16,}", secret.get_secret_value()):
+            raise PydanticCustomError("secret", "16 or more visible ASCII characters are expected, none a colon")
+        return secret
+
+
+class IngestSettings(Group):
+    """`wakupush ingest live`, and how `ingest reconcile` enqueues."""
+
+    poll_interval: Seconds = 0.05
+    """Seconds between polls of a shard that had nothing new, or little while tasks wait."""
+    batch_size: Annotated[int, Field(ge=1, le=1000)] = 64
+    """Messages in one task at most."""
+    queue_limit: Count = 20_000
+    """Tasks in a queue above which new messages are left to `ingest reconcile`."""
+    claim_ttl: Count = 120
+    """Seconds for which a claimed message is not enqueued again."""
+    http_port: PortOrNone = 9100
+    """Port of /healthz, /readyz and /metrics; 0 picks a free one, -1 opens none."""
+
+
+class ReconcileSettings(Group):
+    """`wakupush ingest reconcile`."""
+
+    stores: Annotated[tuple[HttpUrl, ...], NoDecode, _FROM_JSON] = ()
+    """URLs of the REST APIs of nodes with a Store, as a JSON list; if empty, `WAKUPUSH_WAKU__URL` alone."""
+    pause: Seconds = 30.0
+    """Seconds between the end of a walk and the next one of its kind."""
+    window: Seconds = 86_400.0
+    """Seconds back to which the server's own topics are walked at start, and every `FULL_INTERVAL`."""
+    full_interval: Seconds = 3600.0
+    """Seconds between walks over the whole window: a message's time is its sender's, so it can come late."""
+    overlap: Seconds = 120.0
+    """Seconds before the end of the last walk from which the other walks begin."""
+    query_window: Seconds = 120.0
+    """Seconds back to which whole shards are walked for queries; nobody waits for the answer to an older one."""
+    backlog_age: Seconds = 60.0
+    """Age of the oldest queued task in seconds above which no Store is walked: a backlog is not a loss."""
+    http_port: PortOrNone = 9101
+    """Port of /healthz, /readyz and /metrics; 0 picks a free one, -1 opens none."""
+
+
+class WorkerSettings(Group):
+    """Celery workers."""
+
+    answer_within: Seconds = 1.5
+    """Seconds after ingest saw a push request within which its answer leaves."""
+    repeat_answers_after: Annotated[float, Field(ge=0)] = 0.0
+    """Seconds after which answers to queries and push requests are published once more, for light clients; 0: never."""
+    max_attempts: Count = 3
+    """Times that a message which fails by itself is handled before it is put into quarantine."""
+    key_derivations_per_task: Count = 8
+    """Keys of query topics (12-25 ms each) that one task derives at most; what is left goes to the end of the queue."""
+    bytes_per_task: Count = 16_000_000
+    """Bytes of answers to queries and of segments that one task loads; above it its messages are handled one by one."""
+    http_port: PortOrNone = -1
+    """Port of /healthz, /readyz and /metrics of a worker or beat; 0 picks a free one, -1 opens none."""
+
+
+class TracingSettings(Group):
+    """OpenTelemetry."""
+
+    endpoint: str | None = None
+    """URL that takes spans by OTLP over HTTP, for example `http://127.0.0.1:4318/v1/traces`; needs the extra `otel`."""
+
+
+class ExporterSettings(Group):
+    """`wakupush exporter`."""
+
+    http_port: Port = 9103
+    """Port of /healthz, /readyz and /metrics; 0 picks a free one."""
+
+
+class DeliverySettings(Group):
+    """Retries of deliveries that failed in passing."""
+
+    max_attempts: Count = 10
+    """Attempts after which a delivery is a dead letter."""
+    first_wait: Seconds = 2.0
+    """Largest wait in seconds before the second attempt; it doubles with each further one."""
+    slow_first_wait: Seconds = 30.0
+    """The same where the platform asked for less, or an operator has to act."""
+    max_wait: Seconds = 900.0
+    """Largest wait in seconds."""
+    lease: Seconds = 120.0
+    """Seconds for which a worker holds a delivery; a post and storing its outcome must fit in."""
+    claim: Seconds = 60.0
+    """Seconds after which a due delivery is enqueued again whose task nobody began."""
+    message_time_to_live: Seconds = 86_400.0
+    """Seconds after which a notification of a message that is still undelivered has expired."""
+    mention_time_to_live: Seconds = 2 * 86_400.0
+    """The same for a mention."""
+    join_request_time_to_live: Seconds = 7 * 86_400.0
+    """The same for a request to join a community, which waits for an answer."""
+    request_max_age: Seconds = 600.0
+    """Seconds after ingest first saw a push request after which it is neither pushed nor answered."""
+    claim_queue: Count = 2
+    """Tasks in the dispatch queue up to which due deliveries are added: no more of them come before new requests."""
+
+
+class BreakerSettings(Group):
+    """The circuit breaker of each platform, shared by all workers."""
+
+    faults: Count = 5
+    """Posts in a row, of all workers, that found the route to a platform broken, after which none is begun."""
+    pause: Seconds = 30.0
+    """Seconds for which none is begun; after that come probes."""
+    probes: Count = 3
+    """Deliveries that are posted as probes, each in a post of its own; the first that gets through ends the pause."""
+
+
+class TokenSettings(Group):
+    """When the platforms' word on dead device tokens is believed."""
+
+    brake_share: Annotated[float, Field(gt=0, le=1)] = 0.2
+    """Share of bad tokens among those tried on a platform above which none is marked dead; 1 marks always."""
+    brake_minimum: Count = 50
+    """Tokens that must have been tried before that share counts."""
+
+
+class FeedbackSettings(Group):
+    """`wakupush feedback`."""
+
+    http_port: Port = 9102
+    """Port of gorush's feedback webhook, /healthz, /readyz and /metrics; 0 picks a free one."""
+
+
+class LimitSettings(Group):
+    """What strangers may send; above it stands the named answer."""
+
+    query_keys: Annotated[int, Field(ge=1000)] = 1000
+    """Keys in a query."""
+    answer_bytes: Count = 4_000_000
+    """Bytes of what is known of the users that a query asks for."""
+    request_items: Annotated[int, Field(ge=100)] = 200
+    """Items in a push request."""
+    installations_per_key: Count = 50
+    """Installations of one key."""
+    list_items: Count = 10_000
+    """Items in a list of a registration."""
+    list_item_bytes: Count = 256
+    """Bytes of an item in a list of a registration."""
+    registration_bytes: Count = 1_000_000
+    """Bytes of a registration, as protobuf: 15,000 contacts and chats in all."""
+    text_bytes: Count = 4096
+    """Bytes of a device token, an APN topic or an access token."""
+    segments: Count = 100
+    """Segments of one message."""
+    segments_per_signer: Count = 200
+    """Segments that are kept of one signer, whose messages are not complete yet; above it the oldest are dropped."""
+    segment_bytes_per_signer: Count = 8_000_000
+    """Bytes of these segments, and of one message in segments."""
+    segments_kept: Count = 10_000
+    """Segments that are kept of everybody; above it the oldest are dropped."""
+    segment_bytes_kept: Count = 256_000_000
+    """Bytes of these segments."""
+    first_registrations_per_minute: Count = 100_000
+    """Registrations of unknown installations a minute, all workers together; set it to some times what you expect."""
+    repeats_per_minute: Count = 3
+    """Answers to repeats of the same message a minute."""
+    pushes_per_device_per_minute: Annotated[int, Field(ge=0)] = 0
+    """Notifications that one device is pushed a minute; those beyond are refused. 0 is no limit."""
+    queries_per_topic_per_minute: Annotated[int, Field(ge=0)] = 0
+    """Queries that are answered a minute on one query topic. 0 is no limit."""
+
+
+class RetentionSettings(Group):
+    """How long what is stored is kept."""
+
+    ledger: Seconds = 2 * 86_400.0
+    """Seconds for which hashes of processed messages are kept."""
+    segments: Seconds = 86_400.0
+    """The same for segments of messages that are not complete; what reconcile brings later than this completes none."""
+    admitted_requests: Seconds = 30 * 86_400.0
+    """The same for ids of admitted push requests."""
+    deliveries: Seconds = 86_400.0
+    """The same for deliveries that are done."""
+    dead_letters: Seconds = 7 * 86_400.0
+    """The same for dead letters, deliveries that expired, and quarantined messages."""
+    events: Seconds = 30 * 86_400.0
+    """The same for delivery events in Postgres."""
+    answers: Seconds = 600.0
+    """The same for answers that could not be published."""
+    lake: Seconds = 400 * 86_400.0
+    """The same for the event lake and the reports made of it, in whole days."""
+
+
+class PipelineSettings(Group):
+    """`wakupush pipeline`, which needs the extra `pipeline` and Java 17."""
+
+    lake: Path = Path("lake")
+    """Folder of the event lake, which every Spark process reaches under this path."""
+    keys: Path = Path("lake-keys")
+    """Folder of the keys of the lake's pseudonyms, apart from it."""
+    archive: Path = Path("archive")
+    """Folder of messages out of Stores, which every Spark process reaches under this path."""
+    archive_connections: Count = 4
+    """Time ranges that are fetched of a Store at the same time."""
+    pseudonym_days: Count = 28
+    """Days after which the lake's pseudonyms begin anew."""
+    reports: Path = Path("reports")
+    """Folder that reports are written to."""
+    report_dsn: SecretStr | None = None
+    """Connection string of a Postgres database that reports are written to, in the schema `wakupush_reports`."""
+    smallest_cell: Annotated[int, Field(ge=2)] = 5
+    """People that a row of a report is about at least; rows about fewer lose their values."""
+    master: str = "local[*]"
+    """Where Spark runs: `local[*]`, or the URL of a cluster."""
+    memory: str = "2g"
+    """Memory of Spark's driver, as Java writes it."""
+    jdbc_jar: Path | None = None
+    """Jar of Postgres's JDBC driver; unless given, Spark resolves `org.postgresql:postgresql` by itself."""
+    slices: Count = 4
+    """Connections to Postgres that an export reads over at the same time."""
+    step_rows: Count = 1_000_000
+    """Events that an export commits at once, about."""
+    shuffle_partitions: Count = 8
+    """Parts that Spark shuffles in; four for each core of a large cluster."""
+
+    @field_validator("lake", "keys", "archive", "reports")
+    @classmethod
+    def _is_a_folder(cls, folder: Path) -> Path:
+        # Without this, s3a://bucket would be a folder of that name.
+        if re.match("[a-z][a-z0-9+.-]*:/", str(folder)):
+            raise PydanticCustomError("folder", "a folder is expected; object stores are not supported (ADR 23)")
+        return folder
+
+
+class Settings(BaseSettings):
+    """All settings; see `load_settings`."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="WAKUPUSH_",
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
+
+    public_key: str | None = None
+    """The server's public key, 0x04…, which names its topics. ingest needs it; workers refuse another's."""
+    identity_key_file: Path | None = None
+    """File with the server's private key, 64 hex digits (`wakupush keygen` writes one). For workers and `rebuild`."""
+    identity_key: SecretStr | None = None
+    """The private key itself, instead of a file. For workers; `rebuild` needs the file."""
+    log_format: Literal["json", "console"] = "json"
+    """One JSON object a line, or text for people."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """Least level that is logged."""
+    waku: WakuSettings = WakuSettings()
+    redis: RedisSettings = RedisSettings()
+    postgres: PostgresSettings = PostgresSettings()
+    gorush: GorushSettings = GorushSettings()
+    ingest: IngestSettings = IngestSettings()
+    reconcile: ReconcileSettings = ReconcileSettings()
+    worker: WorkerSettings = WorkerSettings()
+    exporter: ExporterSettings = ExporterSettings()
+    tracing: TracingSettings = TracingSettings()
+    delivery: DeliverySettings = DeliverySettings()
+    breaker: BreakerSettings = BreakerSettings()
+    tokens: TokenSettings = TokenSettings()
+    feedback: FeedbackSettings = FeedbackSettings()
+    limits: LimitSettings = LimitSettings()
+    retention: RetentionSettings = RetentionSettings()
+    pipeline: PipelineSettings = PipelineSettings()
+
+    @model_validator(mode="after")
+    def _lease_covers_a_post(self) -> Self:
+        needed = self.gorush.timeout + self.gorush.connect_timeout + STORE_SECONDS
+        if self.delivery.lease < needed:
+            raise PydanticCustomError(
+                "lease",
+                "WAKUPUSH_DELIVERY__LEASE must be at least {needed} s, or pushes double: WAKUPUSH_GORUSH__TIMEOUT,"
+                " WAKUPUSH_GORUSH__CONNECT_TIMEOUT and {store} s",
+                {"needed": needed, "store": STORE_SECONDS},
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _ledger_outlasts_the_window(self) -> Self:
+        needed = self.reconcile.window + self.reconcile.overlap
+        if self.retention.ledger < needed:
+            raise PydanticCustomError(
+                "ledger",
+                "WAKUPUSH_RETENTION__LEDGER must be at least {needed} s, or what reconcile finds is handled again:"
+                " WAKUPUSH_RECONCILE__WINDOW and WAKUPUSH_RECONCILE__OVERLAP",
+                {"needed": needed},
+            )
+        return self
+
+
+class SettingsError(Exception):
+    """A setting is wrong; the text names the variable and says what is expected, never its value."""
+
+
+def load_settings() -> Settings:
+    """Read the settings from the environment.
+
+    Raises:
+        SettingsError: a variable is unknown, or its value is not what it has to be.
+    """
+    ours = [name for name in sorted(os.environ) if name.upper().startswith("WAKUPUSH_")]
+    unknown = [name for name in ours if not _is_known(name.upper())]
+    if unknown:
+        raise SettingsError("unknown settings: " + ", ".join(map(_meant, unknown)))
+    try:
+        return Settings()
+    except ValidationError as error:
+        raise SettingsError("; ".join(map(_problem, error.errors(include_input=False, include_url=False)))) from None
+
+
+def _problem(error: ErrorDetails) -> str:
+    """Return what pydantic says; an error of several settings names them itself."""
+    variable = "__".join(part.upper() for part in error["loc"] if isinstance(part, str))
+    return f"WAKUPUSH_{variable}: {error['msg']}" if variable else error["msg"]
+
+
+def _meant(unknown: str) -> str:
+    """Return the name of an unknown variable, and of the one that was meant, if any is like it."""
+    like = difflib.get_close_matches(unknown.upper(), _VARIABLES, 1, 0.9)
+    return f"{unknown} (did you mean {like[0]}?)" if like else unknown
+
+
+def _variables() -> Iterator[str]:
+    for name, field in Settings.model_fields.items():
+        inner = [f"__{each}" for each in type(field.default).model_fields] if isinstance(field.default, Group) else [""]
+        yield from (f"WAKUPUSH_{name}{each}".upper() for each in inner)
+
+
+#: The names of all variables.
+_VARIABLES = frozenset(_variables())
+#: What they are with an underscore too few: WAKUPUSH_WORKER_HTTP_PORT looks like a Service's.
+_MISSPELT = frozenset(name.replace("__", "_") for name in _VARIABLES) - _VARIABLES
+#: What Kubernetes puts into a pod for each Service.
+_SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT$|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?$")
+
+
+def _is_known(name: str) -> bool:
+    """Say whether a variable that begins as ours do is one of ours, of tests, or of a Service whose name begins so."""
+    if name in _VARIABLES or name.startswith("WAKUPUSH_TEST_"):
+        return True
+    return "__" not in name and name not in _MISSPELT and _SERVICE_LINK.search(name) is not None

@@ -1,0 +1,33 @@
+"""Counting what was committed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from wakupush.runtime import metrics, tracing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from wakupush.model.events import Event
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+
+def count_events(committed: Iterable[Event]) -> None:
+    """Count events that were committed, log each at DEBUG, and record it as a span since ingest saw its message."""
+    for event in committed:
+        facts: tracing.Attributes = {
+            "queue": event.queue,
+            "platform": event.platform,
+            "failure": event.failure,
+            "reason": event.reason,
+            "attempt": event.attempt,
+        }
+        log.debug("event", trace_id=event.trace_id, kind=event.kind.value, **facts)
+        tracing.record(event.kind.value, event.trace_id, event.time - (event.latency or 0.0), event.time, facts)
+        metrics.EVENTS.labels(event.kind, event.queue or "", event.platform or "", event.failure or "").inc()
+        if event.queue_wait is not None:
+            metrics.QUEUE_WAIT.labels(event.queue or "").observe(event.queue_wait)

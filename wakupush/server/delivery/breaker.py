@@ -1,0 +1,156 @@
+"""A circuit breaker for each platform, shared by all workers: a dead route is left alone.
+
+It is *closed* while all is well. `BreakerSettings.faults` posts in a row that found the route broken, or slots that all
+hang, *open* it: no post is begun for `BreakerSettings.pause`. Then it is *probing*: a few deliveries are posted. The
+first that gets through closes it; one that finds the route broken opens it again. Without Redis everything is let
+through. See docs/adr/0015-own-circuit-breaker.md.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from wakupush.model.failures import Route
+from wakupush.redis.breaker import BreakerStore
+from wakupush.runtime import metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from redis import Redis
+
+    from wakupush.model.failures import Failure
+    from wakupush.model.platforms import Platform
+    from wakupush.runtime.settings import BreakerSettings
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Seconds for which a process goes by what it read last.
+CACHE_SECONDS: Final = 1.0
+#: Seconds after the last fault after which a row of them is forgotten.
+MEMORY_SECONDS: Final = 60.0
+
+
+class BreakerState(IntEnum):
+    """What a breaker lets through; the numbers are those of its metric."""
+
+    CLOSED = 0
+    PROBING = 1
+    OPEN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A breaker as it was read."""
+
+    state: BreakerState = BreakerState.CLOSED
+    #: In a row, while it is closed.
+    faults: int = 0
+    #: Under way.
+    probes: int = 0
+
+
+class Breaker:
+    """The breakers of all platforms, as one process sees them: what it read is up to a second old.
+
+    Args:
+        redis: what all workers share.
+        settings: when it opens and for how long.
+        probe_seconds: after that a probe is over even if nobody says so, because its process died; longer than a post.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        redis: Redis,
+        settings: BreakerSettings,
+        probe_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = BreakerStore(redis)
+        self._settings = settings
+        self._probe_seconds = probe_seconds
+        self._clock = clock
+        self._views: dict[Platform, tuple[float, _View]] = {}
+
+    def is_closed(self, platform: Platform) -> bool:
+        """Say whether posts may be begun without asking for a probe."""
+        return self._view(platform).state is BreakerState.CLOSED
+
+    def claimable(self, platform: Platform, most: int) -> int:
+        """Return how many due deliveries, at most `most`, may be enqueued; this takes nothing.
+
+        The schedule asks without end, so it shows the state: in a worker that has nothing to do it would grow old.
+        """
+        view = self._view(platform)
+        metrics.BREAKER_STATE.labels(platform.label).set(view.state)
+        if view.state is BreakerState.CLOSED:
+            return most
+        return min(most, self._settings.probes - view.probes) if view.state is BreakerState.PROBING else 0
+
+    def take_probes(self, platform: Platform, wanted: int) -> int | None:
+        """Return how many deliveries, at most `wanted`, may be posted as probes; None if all may, and none is one."""
+        view = self._view(platform)
+        if view.state is not BreakerState.PROBING:
+            return None if view.state is BreakerState.CLOSED else 0
+        self._forget(platform)
+        given = self._store.probe(platform, wanted, most=self._settings.probes, seconds=self._probe_seconds)
+        return None if given is None or given < 0 else given
+
+    def note(self, platform: Platform, outcomes: Iterable[Failure | None], *, probe: bool) -> None:
+        """Take note of what one post brought.
+
+        One outcome that says the route works outweighs all others. Without news, which is the rule, this asks nobody.
+        """
+        told = {Route.WORKS if outcome is None else outcome.route for outcome in outcomes}
+        if Route.WORKS in told:
+            view = self._view(platform)
+            if view.state is not BreakerState.CLOSED or view.faults:
+                self._forget(platform)
+                if self._store.works(platform):
+                    log.info("breaker_closed", platform=platform.label)
+        elif Route.BROKEN in told:
+            self._broken(platform, self._settings.faults, reason="faults", probe=probe)
+        elif probe:
+            self._forget(platform)
+            self._store.over(platform)
+
+    def open(self, platform: Platform) -> None:
+        """Open a breaker at once, because all slots for posts of this process hang."""
+        self._broken(platform, 1, reason="slots")
+
+    def _broken(self, platform: Platform, most: int, *, reason: str, probe: bool = False) -> None:
+        pause = self._settings.pause
+        self._forget(platform)
+        opened = self._store.fault(platform, most, pause=pause, memory=MEMORY_SECONDS, probe=probe)
+        if opened == 1:
+            metrics.BREAKER_OPENED.labels(platform.label).inc()
+            log.error("breaker_opened", platform=platform.label, reason=reason, seconds=pause)
+        elif opened:
+            log.warning("breaker_stays_open", platform=platform.label, seconds=pause)
+
+    def _view(self, platform: Platform) -> _View:
+        read, view = self._views.get(platform, (None, _View()))
+        now = self._clock()
+        if read is None or now - read >= CACHE_SECONDS:
+            view = _seen(self._store.read(platform))
+            self._views[platform] = now, view
+        return view
+
+    def _forget(self, platform: Platform) -> None:
+        """Read anew next time: what is stored is about to change."""
+        self._views.pop(platform, None)
+
+
+def _seen(read: tuple[bool, bool, int, int] | None) -> _View:
+    if read is None:
+        return _View()
+    tripped, is_open, probes, faults = read
+    if not tripped:
+        return _View(BreakerState.CLOSED, faults, probes)
+    return _View(BreakerState.OPEN if is_open else BreakerState.PROBING, faults, probes)

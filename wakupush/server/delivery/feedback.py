@@ -1,0 +1,78 @@
+"""What gorush's feedback webhook tells of a delivery: failures that its sync answer leaves out.
+
+Source: docs/contracts/gorush.md, sections 2 to 4. The webhook is called once, before the sync answer, and never again.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from wakupush.gorush.outcomes import read_feedback
+from wakupush.model.events import EventKind
+from wakupush.model.notifications import read_notif_id
+from wakupush.postgres import deliveries, events
+from wakupush.server.counting import count_events
+from wakupush.server.delivery import tokens
+from wakupush.server.delivery.settlement import happened
+
+if TYPE_CHECKING:
+    from psycopg_pool import ConnectionPool
+
+    from wakupush.server.delivery.resources import DeliveryResources
+
+
+class Result(StrEnum):
+    """What came of a call of the webhook."""
+
+    #: The attempt is under way, or read as delivered: the failure is in the delivery's row.
+    NOTED = "noted"
+    #: The attempt has had its outcome: gorush's answer told of the failure, too, or another attempt was begun.
+    KNOWN = "known"
+    #: No delivery of ours.
+    UNKNOWN = "unknown"
+    #: The body is no feedback of gorush.
+    MALFORMED = "malformed"
+    #: The secret is missing or wrong.
+    FORBIDDEN = "forbidden"
+    #: The body is larger than any feedback.
+    TOO_LARGE = "too_large"
+    #: The body did not come in time.
+    TOO_SLOW = "too_slow"
+    #: Postgres did not take it, or too many calls wait for it.
+    UNAVAILABLE = "unavailable"
+
+
+def take(pool: ConnectionPool, body: bytes) -> Result:
+    """Keep what a call of the webhook tells; a repeat changes nothing.
+
+    Args:
+        pool: of Postgres connections.
+        body: whatever came. It may hold a device token, which is not kept.
+
+    Raises:
+        Exception: one of `wakupush.server.faults.INFRASTRUCTURE`.
+    """
+    told = read_feedback(body)
+    if told is None:
+        return Result.MALFORMED
+    notif_id, failure = told
+    attempt = read_notif_id(notif_id)
+    if attempt is None:
+        return Result.UNKNOWN
+    with pool.connection() as connection:
+        if deliveries.note_feedback(connection, *attempt, failure):
+            return Result.NOTED
+        return Result.KNOWN if deliveries.exists(connection, attempt[0]) else Result.UNKNOWN
+
+
+def apply(resources: DeliveryResources, delivery_keys: list[bytes]) -> None:
+    """Make deliveries that read as delivered failed, as gorush's webhook told of them; a repeat does nothing."""
+    with resources.pool.connection() as connection:
+        settled = deliveries.apply_feedback(connection, delivery_keys)
+        news = [happened(resources, each.delivery, EventKind.FAILED, each.failure) for each in settled]
+        doubted = tokens.doubted(connection, resources.settings.tokens, [each.failure for each in settled])
+        died = tokens.learn(connection, settled, doubted, tried=False)
+        news += [happened(resources, each.delivery, EventKind.TOKEN_DIED, each.failure) for each in died]
+        events.add(connection, news)
+    count_events(news)

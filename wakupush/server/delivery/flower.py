@@ -1,0 +1,192 @@
+"""Celery events of deliveries, so that Flower shows each retry under the id of its delivery.
+
+A delivery is one task to Flower, however many of them a task of ours carries. Celery itself tells of the one whose id
+its task has; this tells of the others, and of what happens when no task is there to tell: see docs/operations.md. They
+are best effort, as all events of Celery: what happened for certain is in `delivery_events`.
+"""
+
+from __future__ import annotations
+
+import time
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from kombu.exceptions import KombuError
+from redis import RedisError
+
+from wakupush.model.deliveries import DeliveryState, Settlement, attempt_argument
+from wakupush.model.failures import Failure
+from wakupush.model.queues import DELIVER
+from wakupush.runtime import metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from celery import Celery
+    from celery.events import EventDispatcher
+
+    from wakupush.model.deliveries import Delivery
+    from wakupush.server.delivery.attempt import Posting
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Seconds to wait for a connection, and for which none is tried again after one failed: a post waits behind it.
+CONNECT_SECONDS = 1.0
+REST_SECONDS = 5.0
+#: Name and fields of an event.
+TaskEvent = tuple[str, dict[str, Any]]
+
+
+class AttemptFailed(Exception):
+    """What Flower shows of an attempt that failed: the label of the failure."""
+
+
+class Lead:
+    """The delivery whose id a task has: the task shows what its attempt came to or, once it has left, who stores it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._left = False
+        self._settlement: Settlement | None = None
+
+    def tell(self, settlement: Settlement) -> bool:
+        """Hand what the attempt came to over to the task; say whether it is still there."""
+        with self._lock:
+            if not self._left:
+                self._settlement = settlement
+            return not self._left
+
+    def leave(self) -> Settlement | None:
+        """Return what the attempt came to, None if that is not known; nothing can be handed over any more."""
+        with self._lock:
+            self._left = True
+            return self._settlement
+
+
+class TaskEvents:
+    """Sends events as the worker that this process belongs to. Threads may share it.
+
+    Args:
+        app: of this process.
+        node: the worker's name in Celery.
+        most: attempts of a delivery.
+    """
+
+    def __init__(self, app: Celery, node: str | None, most: int) -> None:
+        self._app = app
+        self._node = node
+        self._most = most
+        self._lock = Lock()
+        self._dispatcher: EventDispatcher | None = None
+        #: Monotonic seconds.
+        self._rests_until = 0.0
+
+    def begun(self, delivery: Delivery) -> list[TaskEvent]:
+        """Return the events of an attempt that begins."""
+        args = attempt_argument(delivery.attempt, self._most, 1, delivery.platform, delivery.failure)
+        received = {"name": DELIVER, "args": args, "kwargs": "", "retries": delivery.attempt - 1, "eta": None}
+        return [self.received(delivery, received), self.started(delivery)]
+
+    def received(self, delivery: Delivery, fields: dict[str, Any]) -> TaskEvent:
+        """Return the event that gives a task its name and argument."""
+        return "task-received", {"uuid": delivery.task_id, **fields}
+
+    def started(self, delivery: Delivery) -> TaskEvent:
+        """Return the event of a post that begins."""
+        return "task-started", {"uuid": delivery.task_id}
+
+    def put_off(self, delivery: Delivery) -> TaskEvent:
+        """Return the event of a delivery that was not attempted; its state is none of Celery's own."""
+        return "task-deferred", {"uuid": delivery.task_id}
+
+    def retried(self, delivery: Delivery, failure: Failure) -> TaskEvent:
+        """Return the event of an attempt that failed in passing."""
+        return "task-retried", {"uuid": delivery.task_id, "exception": _shown(failure), "traceback": ""}
+
+    def ended(self, settlement: Settlement) -> TaskEvent:
+        """Return the event of what an attempt came to."""
+        delivery, failure = settlement.delivery, settlement.failure
+        if failure is None:
+            return "task-succeeded", {"uuid": delivery.task_id, "result": settlement.state.value, "runtime": None}
+        if settlement.state is DeliveryState.PENDING:
+            return self.retried(delivery, failure)
+        return "task-failed", {"uuid": delivery.task_id, "exception": _shown(failure), "traceback": ""}
+
+    def send(self, events: list[TaskEvent]) -> None:
+        """Send events in their order, as one message; without Redis they are lost, and that is counted."""
+        if not events:
+            return
+        with self._lock:
+            if time.monotonic() < self._rests_until:
+                metrics.TASK_EVENTS_LOST.inc(len(events))
+                return
+            try:
+                dispatcher = self._dispatcher = self._dispatcher or self._open()
+                for kind, fields in events:
+                    dispatcher.send(kind, **fields)
+                dispatcher.flush(errors=False)
+            except (RedisError, KombuError, OSError) as error:
+                metrics.TASK_EVENTS_LOST.inc(len(events))
+                log.warning("task_events_lost", events=len(events), error=type(error).__name__)
+                self._rests_until = time.monotonic() + REST_SECONDS
+                self._close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            self._close()
+
+    def _open(self) -> EventDispatcher:
+        dispatcher: EventDispatcher = self._app.events.Dispatcher(
+            self._app.connection_for_write(connect_timeout=CONNECT_SECONDS),
+            hostname=self._node,
+            buffer_while_offline=False,
+            # What `send` is given leaves with one command.
+            buffer_group={"task"},
+            buffer_limit=float("inf"),
+        )
+        return dispatcher
+
+    def _close(self) -> None:
+        """Forget the dispatcher, and with it what it has not sent."""
+        if self._dispatcher is not None:
+            self._dispatcher.close()
+            if self._dispatcher.connection is not None:
+                self._dispatcher.connection.release()
+            self._dispatcher = None
+
+
+def show_begun(shown: TaskEvents, postings: Iterable[Posting]) -> None:
+    """Show that attempts begin; the task shows the one that has its id, unless its last one was lost."""
+    told = []
+    for posting in postings:
+        delivery = posting.delivery
+        lost = delivery.failure is Failure.LEASE_LOST
+        if lost:
+            metrics.RETRIES.labels(delivery.platform.label, Failure.LEASE_LOST.label).inc()
+            told.append(shown.retried(delivery, Failure.LEASE_LOST))
+        if posting.lead is None:
+            told += shown.begun(delivery)
+        elif lost:
+            told.append(shown.started(delivery))
+    shown.send(told)
+
+
+def show(shown: TaskEvents, postings: Iterable[Posting], settled: Iterable[Settlement]) -> None:
+    """Show what attempts came to, unless the task that has the delivery's id does so."""
+    by_key = {posting.delivery.delivery_key: posting for posting in postings}
+    told = []
+    for settlement in settled:
+        posting = by_key[settlement.delivery.delivery_key]
+        if posting.lead and posting.lead.tell(settlement):
+            continue
+        if not posting.shown and settlement.state is DeliveryState.PENDING:
+            told += shown.begun(settlement.delivery)
+        if posting.shown or settlement.state is DeliveryState.PENDING:
+            told.append(shown.ended(settlement))
+    shown.send(told)
+
+
+def _shown(failure: Failure) -> str:
+    return repr(AttemptFailed(failure.label))

@@ -1,0 +1,84 @@
+"""The next attempt of deliveries that failed in passing: what the schedule enqueued comes here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from wakupush.model.deliveries import DeliveryState, Settlement
+from wakupush.model.events import EventKind
+from wakupush.model.failures import Failure
+from wakupush.postgres import deliveries, events
+from wakupush.server.counting import count_events
+from wakupush.server.delivery import flower, lanes
+from wakupush.server.delivery.attempt import Posting
+from wakupush.server.delivery.flower import Lead
+from wakupush.server.delivery.settlement import happened
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from wakupush.model.deliveries import Delivery
+    from wakupush.server.delivery.resources import DeliveryResources
+
+#: Seconds for which a task waits for its posts before it leaves them to themselves.
+WAIT_SECONDS: Final = 1.5
+
+
+def make(resources: DeliveryResources, claimed: Mapping[bytes, int], task_id: str) -> Settlement | None:
+    """Make the next attempt of deliveries, unless somebody else began it.
+
+    Args:
+        resources: of this process.
+        claimed: delivery keys, and how many attempts were begun when the schedule claimed them.
+        task_id: of the task that does this; one of the deliveries has the same.
+
+    Returns:
+        What the attempt of that delivery came to, for the task to end so. None if that is not known yet, or if there
+        was none; then whoever stores it shows it.
+    """
+    settings = resources.settings.delivery
+    lead = Lead()
+    with resources.pool.connection() as connection:
+        taken = deliveries.take(connection, claimed, seconds=settings.lease)
+        over = [end for delivery, _ in taken if (end := _end(delivery, settings.max_attempts)) is not None]
+        settled = deliveries.settle(connection, over) if over else []
+        news = [
+            happened(resources, _before(delivery), EventKind.UNKNOWN, Failure.LEASE_LOST)
+            for delivery, _ in taken
+            if delivery.failure is Failure.LEASE_LOST
+        ]
+        news += [happened(resources, _before(each.delivery), _ENDS[each.state], each.failure) for each in settled]
+        if news:
+            events.add(connection, news)
+    postings = [
+        Posting(delivery, target, shown=True, lead=lead if delivery.task_id == task_id else None)
+        for delivery, target in taken
+    ]
+    if news:
+        count_events(news)
+    if news or any(posting.lead is None for posting in postings):
+        flower.show_begun(resources.task_events, postings)
+        flower.show(resources.task_events, postings, settled)
+    ended = {settlement.delivery.delivery_key for settlement in over}
+    going_on = [posting for posting in postings if posting.delivery.delivery_key not in ended]
+    lanes.wait_for(lanes.start(resources, going_on, scheduled=True), WAIT_SECONDS)
+    return lead.leave()
+
+
+_ENDS: Final = {DeliveryState.EXPIRED: EventKind.EXPIRED, DeliveryState.DEAD_LETTER: EventKind.DEAD_LETTER}
+
+
+def _end(delivery: Delivery, most: int) -> Settlement | None:
+    """Return how a delivery ends of which no attempt is left, or no time; None if one is."""
+    if delivery.expired:
+        return Settlement(delivery=delivery, state=DeliveryState.EXPIRED, failure=Failure.DELIVERY_EXPIRED)
+    if delivery.attempt > most:
+        failure = delivery.failure or Failure.ATTEMPTS_EXHAUSTED
+        return Settlement(delivery=delivery, state=DeliveryState.DEAD_LETTER, failure=failure)
+    return None
+
+
+def _before(delivery: Delivery) -> Delivery:
+    """Return a delivery as of the attempt before the one that taking it began."""
+    return replace(delivery, attempt=delivery.attempt - 1)

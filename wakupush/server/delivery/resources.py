@@ -1,0 +1,70 @@
+"""What deliveries are attempted with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from wakupush.gorush.batches import Caution
+from wakupush.gorush.client import Gorush
+from wakupush.server.delivery.breaker import Breaker
+from wakupush.server.delivery.flower import TaskEvents
+from wakupush.server.delivery.lanes import Slots
+from wakupush.server.identity import load_identity
+from wakupush.server.resources import Resources, connected
+
+if TYPE_CHECKING:
+    from wakupush.protocol.identity import Identity
+    from wakupush.runtime.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryResources(Resources):
+    """Resources, with the key and the way to gorush."""
+
+    identity: Identity
+    gorush: Gorush
+    #: Of the posts to gorush that are open, some of them longer than the task that made them.
+    slots: Slots
+    breaker: Breaker
+    task_events: TaskEvents
+    caution: Caution = field(default_factory=Caution)
+
+    @classmethod
+    def open(cls, settings: Settings, node: str | None = None) -> Self:
+        """Open everything. Postgres, Redis, the node and gorush may be down meanwhile.
+
+        Args:
+            settings: with a private key.
+            node: the name of the worker in Celery.
+
+        Raises:
+            NoIdentityError: there is no private key.
+            SettingsError: an address is none.
+        """
+        return cls(**delivery_connected(settings, node))
+
+    def close(self) -> None:
+        """Wait for open posts, then close all connections."""
+        self.slots.close()
+        self.task_events.close()
+        self.gorush.close()
+        Resources.close(self)
+
+
+def delivery_connected(settings: Settings, node: str | None) -> dict[str, Any]:
+    """Return the fields of `DeliveryResources`, by name."""
+    resources = connected(settings)
+    return resources | {
+        "identity": load_identity(settings),
+        "gorush": Gorush(
+            settings.gorush.url,
+            connect_timeout=settings.gorush.connect_timeout,
+            timeout=settings.gorush.timeout,
+            connections=settings.gorush.concurrency,
+        ),
+        "slots": Slots(settings.gorush.concurrency),
+        # A post that outlives its lease is taken for one whose process died.
+        "breaker": Breaker(resources["redis"], settings.breaker, settings.delivery.lease),
+        "task_events": TaskEvents(resources["app"], node, settings.delivery.max_attempts),
+    }

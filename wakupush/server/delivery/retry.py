@@ -1,0 +1,77 @@
+"""When a delivery that failed is tried again: tenacity's strategies, asked for one step without sleeping.
+
+The wait itself is a row's ``next_attempt_at``, so it survives restarts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_random_exponential
+
+from wakupush.model.deliveries import DeliveryState
+from wakupush.model.failures import Failure, Retry
+from wakupush.model.notifications import NotificationType
+
+if TYPE_CHECKING:
+    from wakupush.model.deliveries import Delivery
+    from wakupush.runtime.settings import DeliverySettings
+
+
+def next_wait(failure: Failure, attempt: int, settings: DeliverySettings, *, at_least: float = 0.0) -> float | None:
+    """Return the seconds until the next attempt of a delivery.
+
+    The wait is random between 0 and a bound (full jitter), so that deliveries which failed together do not come back
+    together. The bound doubles with each attempt, from ``first_wait`` or, where the failure asks for it,
+    ``slow_first_wait``, up to ``max_wait``.
+
+    Args:
+        failure: of the attempt.
+        attempt: its number, from 1.
+        settings: waits in seconds and ``max_attempts``.
+        at_least: seconds that gorush asked for; the random wait comes on top, ``max_wait`` is the most all the same.
+
+    Returns:
+        None if there is no next attempt: the failure is final, or the attempts are exhausted.
+    """
+    first_wait = {Retry.BACKOFF: settings.first_wait, Retry.SLOWLY: settings.slow_first_wait}.get(failure.retry)
+    state = RetryCallState(Retrying(), fn=None, args=(), kwargs={})
+    state.attempt_number = attempt
+    if first_wait is None or stop_after_attempt(settings.max_attempts)(state):
+        return None
+    return min(
+        settings.max_wait, at_least + wait_random_exponential(multiplier=first_wait, max=settings.max_wait)(state)
+    )
+
+
+def times_to_live(settings: DeliverySettings) -> dict[NotificationType, float]:
+    """Return the seconds after which deliveries expire, by the type of notification."""
+    return {
+        NotificationType.MESSAGE: settings.message_time_to_live,
+        NotificationType.MENTION: settings.mention_time_to_live,
+        NotificationType.REQUEST_TO_JOIN_COMMUNITY: settings.join_request_time_to_live,
+    }
+
+
+def state_after(
+    delivery: Delivery,
+    failure: Failure,
+    settings: DeliverySettings,
+    *,
+    counted: bool = True,
+    retry_after: float = 0.0,
+) -> tuple[DeliveryState, float | None]:
+    """Return the state after an attempt that failed, and the seconds until the next one.
+
+    Args:
+        delivery: that was attempted.
+        failure: of the attempt.
+        settings: see `next_wait`.
+        counted: whether the attempt counts.
+        retry_after: seconds that gorush asked for.
+    """
+    begun = delivery.attempt if counted else max(1, delivery.attempt - 1)
+    wait = next_wait(failure, begun, settings, at_least=retry_after)
+    if wait is not None:
+        return DeliveryState.PENDING, wait
+    return DeliveryState.FAILED if failure.retry is Retry.NEVER else DeliveryState.DEAD_LETTER, None

@@ -1,0 +1,164 @@
+"""What attempts come to: stored in one transaction, then counted and shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
+
+from wakupush.model.deliveries import DeliveryState, Settlement
+from wakupush.model.events import Event, EventKind
+from wakupush.model.failures import Route
+from wakupush.model.queues import DISPATCH
+from wakupush.postgres import deliveries, events
+from wakupush.runtime import metrics
+from wakupush.runtime.settings import STORE_SECONDS
+from wakupush.server.counting import count_events
+from wakupush.server.delivery import flower, tokens
+from wakupush.server.delivery.retry import state_after
+from wakupush.server.faults import INFRASTRUCTURE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from wakupush.gorush.outcomes import Outcome
+    from wakupush.model.deliveries import Delivery
+    from wakupush.model.failures import Failure
+    from wakupush.server.delivery.attempt import Posting
+    from wakupush.server.delivery.resources import DeliveryResources
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+
+def settle(
+    resources: DeliveryResources,
+    post: Sequence[Posting],
+    outcomes: Sequence[Outcome],
+    *,
+    retry_after: float = 0.0,
+    probe: bool = False,
+) -> list[Settlement]:
+    """Store what an attempt of each of these came to, as far as their leases are ours; return it as it was stored.
+
+    Args:
+        resources: of this process.
+        post: what was attempted together.
+        outcomes: of each, as gorush told them.
+        retry_after: seconds for which gorush asks to be left alone.
+        probe: whether the route was known to be broken: then an attempt that it ends does not count, unless the push
+            may have arrived. An outage is to use up no attempts.
+
+    Returns:
+        Nothing if Postgres takes it in no time: the leases end, and the deliveries come back as unknown.
+    """
+    settlements = [
+        _settlement(resources, posting, outcome, retry_after=retry_after, probe=probe)
+        for posting, outcome in zip(post, outcomes, strict=True)
+    ]
+    try:
+        settled = _store(resources, settlements, len(post))
+    except INFRASTRUCTURE as error:
+        log.error(  # noqa: TRY400 - the traceback says nothing more
+            "outcomes_not_stored", deliveries=len(post), error=type(error).__name__
+        )
+        return []
+    for settlement in settled:
+        if settlement.state is DeliveryState.PENDING and settlement.failure is not None:
+            metrics.RETRIES.labels(settlement.delivery.platform.label, settlement.failure.label).inc()
+    flower.show(resources.task_events, post, settled)
+    return settled
+
+
+def happened(
+    resources: DeliveryResources,
+    delivery: Delivery,
+    kind: EventKind,
+    failure: Failure | None,
+    batch_size: int | None = None,
+) -> Event:
+    """Return an event of a delivery."""
+    now = resources.now()
+    key_pseudonym, installation_pseudonym = resources.identity.pseudonyms(delivery.installation)
+    return Event(
+        kind=kind,
+        time=now,
+        worker=resources.worker,
+        trace_id=delivery.trace_id,
+        queue=DISPATCH.name,
+        latency=max(0.0, now - delivery.seen),
+        platform=delivery.platform.label,
+        failure=failure and failure.label,
+        attempt=delivery.attempt,
+        batch_size=batch_size,
+        key_pseudonym=key_pseudonym,
+        installation_pseudonym=installation_pseudonym,
+    )
+
+
+def _settlement(
+    resources: DeliveryResources, posting: Posting, failure: Failure | None, *, retry_after: float, probe: bool
+) -> Settlement:
+    delivery = posting.delivery
+    version = posting.target.version if posting.target else None
+    if failure is None:
+        suspected = posting.target is not None and posting.target.suspected
+        return Settlement(delivery=delivery, state=DeliveryState.DELIVERED, version=version, suspected=suspected)
+    counted = not (probe and failure.route is Route.BROKEN and not failure.unknown)
+    settings = resources.settings.delivery
+    state, wait = state_after(delivery, failure, settings, counted=counted, retry_after=retry_after)
+    return Settlement(delivery=delivery, state=state, failure=failure, wait=wait, counted=counted, version=version)
+
+
+@retry(
+    retry=retry_if_exception_type(INFRASTRUCTURE),
+    wait=wait_random_exponential(multiplier=0.2, max=3),
+    stop=stop_after_attempt(8) | stop_after_delay(STORE_SECONDS),
+    reraise=True,
+)
+def _store(resources: DeliveryResources, settlements: list[Settlement], batch_size: int) -> list[Settlement]:
+    """Store settlements; what gorush's webhook told meanwhile counts where gorush's answer leaves room for it."""
+    with resources.pool.connection() as connection:
+        told = deliveries.lock(connection, [settlement.delivery for settlement in settlements])
+        failures = [_told(settlement, told.get(settlement.delivery.delivery_key)) for settlement in settlements]
+        doubted = tokens.doubted(connection, resources.settings.tokens, failures)
+        settled = deliveries.settle(
+            connection,
+            [
+                _revised(resources, settlement, tokens.believed(failure, settlement.delivery.platform, doubted))
+                for settlement, failure in zip(settlements, failures, strict=True)
+            ],
+        )
+        news = [
+            happened(resources, settlement.delivery, kind, settlement.failure, batch_size)
+            for settlement in settled
+            for kind in _kinds(settlement)
+        ]
+        died = tokens.learn(connection, settled, doubted)
+        news += [happened(resources, each.delivery, EventKind.TOKEN_DIED, each.failure) for each in died]
+        events.add(connection, news)
+    count_events(news)
+    return settled
+
+
+def _told(settlement: Settlement, feedback: Failure | None) -> Failure | None:
+    """Return the failure of an attempt, by what gorush answered and by what its webhook told."""
+    failure = settlement.failure
+    return feedback or failure if failure is None or failure.unknown else failure
+
+
+def _revised(resources: DeliveryResources, settlement: Settlement, failure: Failure | None) -> Settlement:
+    """Return what an attempt came to if it failed so."""
+    if failure is None or failure is settlement.failure:
+        return settlement
+    state, wait = state_after(settlement.delivery, failure, resources.settings.delivery)
+    return replace(settlement, state=state, failure=failure, wait=wait)
+
+
+def _kinds(settlement: Settlement) -> list[EventKind]:
+    if settlement.failure is None:
+        return [EventKind.ATTEMPT, EventKind.DELIVERED]
+    result = EventKind.UNKNOWN if settlement.failure.unknown else EventKind.FAILED
+    end = [EventKind.DEAD_LETTER] if settlement.state is DeliveryState.DEAD_LETTER else []
+    return [EventKind.ATTEMPT, result, *end]

@@ -1,0 +1,35 @@
+"""Claiming messages: what is in the ledger is handled by nobody else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wakupush.postgres import ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from psycopg import Connection
+
+    from wakupush.model.entries import Entry
+    from wakupush.server.inbox.content import Message
+
+
+def claim(connection: Connection, messages: Sequence[Message]) -> list[Message]:
+    """Enter messages into the ledger, and return those that were not there yet, each once.
+
+    This waits for whoever is handling the same ones: nothing is looked up before, or two workers would decide the same
+    message.
+    """
+    new = ledger.add(connection, [message.entry for message in messages])
+    claimed = []
+    for message in messages:
+        if message.entry.hash in new:
+            new.discard(message.entry.hash)
+            claimed.append(message)
+    return claimed
+
+
+def release(connection: Connection, entries: Sequence[Entry]) -> None:
+    """Take messages out of the ledger again that are handled elsewhere, or later."""
+    ledger.remove(connection, entries)

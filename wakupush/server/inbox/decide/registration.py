@@ -1,0 +1,174 @@
+"""Deciding on registrations (71, Registering Client): what workers do as they arrive, and a rebuild does again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from wakupush.model.events import EventKind, message_event, message_opened
+from wakupush.model.failures import Answer, Failure
+from wakupush.model.limits import FIRST_REGISTRATIONS, REPEATS, Limit
+from wakupush.model.platforms import Platform
+from wakupush.model.registrations import Change, Registration, Stored
+from wakupush.protocol import registration as rules
+from wakupush.protocol.application import Type
+from wakupush.protocol.errors import Refused
+from wakupush.server.inbox.content import OpenedRegistration, RefusedContent
+from wakupush.server.inbox.outcome import Outcome, Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from wakupush.model.registrations import Installation
+    from wakupush.protocol.identity import Identity
+    from wakupush.protocol.keys import PublicKey
+    from wakupush.runtime.settings import LimitSettings
+    from wakupush.server.inbox.content import Message
+    from wakupush.server.inbox.decide import Verdicts
+    from wakupush.server.inbox.facts import Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is stored, as far as it bears on some registrations, and what was decided on them so far."""
+
+    stored: dict[Installation, Stored] = field(default_factory=dict)
+    #: How many registered installations a key (hash of 64 bytes) has.
+    counts: dict[bytes, int] = field(default_factory=dict)
+
+    def is_registered(self, installation: Installation) -> bool:
+        """Say whether an installation is registered, and not unregistered since."""
+        return installation in self.stored and self.stored[installation].registered
+
+    def take(self, change: Change) -> None:
+        """Take over a change: what comes after it is decided as if it were stored."""
+        registered = isinstance(change.registration, Registration)
+        key_hash = change.installation.key_hash
+        gained = int(registered) - int(self.is_registered(change.installation))
+        self.counts[key_hash] = self.counts.get(key_hash, 0) + gained
+        self.stored[change.installation] = Stored(change.registration.version, change.request_digest, registered)
+
+
+def change_of(identity: Identity, asked: OpenedRegistration, known: Known, limits: LimitSettings) -> Change | None:
+    """Return what is to be stored, or None for a repeat of what is stored already.
+
+    Raises:
+        Refused: see `wakupush.protocol.registration.check`, and INSTALLATION_LIMIT.
+    """
+    stored = known.stored.get(asked.installation)
+    if stored is not None and stored.request_digest == asked.request_digest:
+        return None
+    registration = rules.check(
+        asked.message,
+        client=asked.client,
+        server=identity.public_key,
+        stored_version=stored.version if stored else 0,
+        limits=rules.Limits(
+            list_items=limits.list_items,
+            list_item_bytes=limits.list_item_bytes,
+            text_bytes=limits.text_bytes,
+            registration_bytes=limits.registration_bytes,
+        ),
+    )
+    is_new = not known.is_registered(asked.installation)
+    is_full = known.counts.get(asked.installation.key_hash, 0) >= limits.installations_per_key
+    if is_new and is_full and isinstance(registration, Registration):
+        raise Refused(Failure.INSTALLATION_LIMIT)
+    return Change(asked.installation, asked.request_digest, registration)
+
+
+def decide(messages: Sequence[Message], facts: Facts, verdicts: Verdicts) -> list[Outcome]:
+    """Return the outcomes of registrations, in their order."""
+    known = Known(dict(facts.stored), dict(facts.counts))
+    outcomes = []
+    for message in messages:
+        if isinstance(message.content, OpenedRegistration):
+            outcome = _decide(message, message.content, known, facts, verdicts)
+            if outcome.change is not None:
+                known.take(outcome.change)
+            outcomes.append(outcome)
+        elif isinstance(message.content, RefusedContent):
+            pseudonyms = facts.identity.pseudonym(message.content.signer.key_hash), None
+            content = message.content
+            outcomes.append(
+                _refused(
+                    message, content.signer, content.request_id, content.failure, facts=facts, pseudonyms=pseudonyms
+                )
+            )
+    return outcomes
+
+
+def _decide(message: Message, asked: OpenedRegistration, known: Known, facts: Facts, verdicts: Verdicts) -> Outcome:
+    pseudonyms = facts.identity.pseudonyms(asked.installation)
+    refuse = partial(_refused, message, asked.client, asked.request_id, facts=facts, pseudonyms=pseudonyms)
+    try:
+        change = change_of(facts.identity, asked, known, facts.settings.limits)
+    except Refused as refused:
+        return refuse(refused.failure)
+    limits: tuple[Limit, ...] = ()
+    if change is None or asked.installation not in known.stored:
+        limit, failure = _limit(message, asked, facts, is_repeat=change is None)
+        limits = (limit,)
+        if not verdicts.allow(limit):
+            return refuse(failure, limits=limits)
+    task, entry, now = facts.task, message.entry, facts.now
+    events = [*message_opened(task, entry, now)]
+    is_registered = known.is_registered(asked.installation)
+    if change is not None:
+        is_registered = isinstance(change.registration, Registration)
+        kind = EventKind.REGISTERED if is_registered else EventKind.UNREGISTERED
+        events.append(message_event(task, entry, kind, now, platform=_platform(change), pseudonyms=pseudonyms))
+    events.append(message_event(task, entry, EventKind.ANSWERED, now))
+    return Outcome(
+        entry=entry,
+        events=tuple(events),
+        limits=limits,
+        reply=_reply(asked.client, asked.request_id, None),
+        change=change,
+        # On success the server MUST be listening, also when it answers a repeat.
+        listening=asked.installation.key_hash if is_registered else None,
+        forget=message.last_part,
+    )
+
+
+def _limit(message: Message, asked: OpenedRegistration, facts: Facts, *, is_repeat: bool) -> tuple[Limit, Failure]:
+    """Return the limit that a registration is counted for, and what it is refused with beyond."""
+    limits = facts.settings.limits
+    if is_repeat:
+        key = asked.request_digest.hex()
+        return Limit(REPEATS, limits.repeats_per_minute, message.entry.hash, key=key), Failure.REPEATED_TOO_OFTEN
+    most = limits.first_registrations_per_minute
+    return Limit(FIRST_REGISTRATIONS, most, message.entry.hash), Failure.REGISTRATION_RATE_LIMIT
+
+
+def _refused(
+    message: Message,
+    client: PublicKey,
+    request_id: bytes,
+    failure: Failure,
+    *,
+    facts: Facts,
+    pseudonyms: tuple[bytes | None, bytes | None],
+    limits: tuple[Limit, ...] = (),
+) -> Outcome:
+    task, entry, now = facts.task, message.entry, facts.now
+    events = [
+        *message_opened(task, entry, now),
+        message_event(task, entry, EventKind.REFUSED, now, failure=failure, pseudonyms=pseudonyms),
+    ]
+    reply = None
+    if failure.answer is not Answer.SILENCE:
+        reply = _reply(client, request_id, failure)
+        events.append(message_event(task, entry, EventKind.ANSWERED, now, failure=failure))
+    return Outcome(entry=entry, events=tuple(events), limits=limits, reply=reply, forget=message.last_part)
+
+
+def _reply(client: PublicKey, request_id: bytes, failure: Failure | None) -> Reply:
+    inner = rules.encode_response(request_id, failure)
+    return Reply(client, Type.PUSH_NOTIFICATION_REGISTRATION_RESPONSE, inner)
+
+
+def _platform(change: Change) -> str | None:
+    registration = change.registration
+    return Platform(registration.token_type).label if isinstance(registration, Registration) else None

@@ -1,0 +1,222 @@
+"""Deciding on push requests (71, Sending Client): who is notified, once, and what the sender is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from wakupush.model.deliveries import Delivery
+from wakupush.model.events import EventKind, message_event, message_opened
+from wakupush.model.failures import Failure
+from wakupush.model.limits import DEVICE_PUSHES, REPEATS, Limit
+from wakupush.model.notifications import NotificationType
+from wakupush.protocol import request as rules
+from wakupush.protocol.application import Type
+from wakupush.protocol.request import Admitted, Filtered
+from wakupush.server.inbox.content import OpenedRequest, RefusedContent
+from wakupush.server.inbox.outcome import Admission, DecidedRequest, Outcome, Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from wakupush.model.entries import Entry, Task
+    from wakupush.model.events import Event
+    from wakupush.model.registrations import Target
+    from wakupush.server.inbox.content import Message
+    from wakupush.server.inbox.decide import Verdicts
+    from wakupush.server.inbox.facts import Facts
+
+
+def decide(messages: Sequence[Message], facts: Facts, verdicts: Verdicts) -> list[Outcome]:
+    """Return the outcomes of push requests, in their order.
+
+    The same message in two envelopes is decided once: both answers tell the same.
+    """
+    decided: dict[bytes, DecidedRequest] = {}
+    taken: set[bytes] = set()
+    outcomes = []
+    for message in messages:
+        outcome = _decide(message, facts, verdicts, decided, taken)
+        if outcome.request is not None:
+            decided.setdefault(outcome.request.message_id, outcome.request)
+        taken.update(admission.delivery.delivery_key for admission in outcome.admissions)
+        outcomes.append(outcome)
+    return outcomes
+
+
+def corrected(task: Task, outcome: Outcome, failed: Mapping[bytes, Failure], now: float) -> Outcome | None:
+    """Return the outcome of a request some of whose deliveries (by their keys) failed for good since; None if none did.
+
+    Args:
+        task: that it came in.
+        outcome: what was committed.
+        failed: by delivery key.
+        now: seconds since the epoch.
+    """
+    if outcome.request is None:
+        return None
+    told = zip(outcome.request.delivery_keys, outcome.request.failures, strict=True)
+    failures = tuple(failed.get(key, failure) if key else failure for key, failure in told)
+    if failures == outcome.request.failures:
+        return None
+    request = replace(outcome.request, failures=failures)
+    answered = message_event(task, outcome.entry, EventKind.ANSWERED, now, failure=_first(request.failures))
+    return Outcome(entry=outcome.entry, events=(answered,), reply=_reply(request), request=request)
+
+
+def _decide(
+    message: Message,
+    facts: Facts,
+    verdicts: Verdicts,
+    decided: Mapping[bytes, DecidedRequest],
+    taken: set[bytes],
+) -> Outcome:
+    """Return the outcome of a request.
+
+    Args:
+        message: a request, or one whose content is refused.
+        facts: about all messages.
+        verdicts: on what is counted.
+        decided: requests before it, by application message id.
+        taken: keys of the deliveries that those before it brought.
+    """
+    content = message.content
+    if facts.task.taken - message.entry.seen > facts.settings.delivery.request_max_age:
+        return _silent(message, facts, EventKind.EXPIRED, Failure.REQUEST_EXPIRED)
+    if not isinstance(content, OpenedRequest):
+        failure = content.failure if isinstance(content, RefusedContent) else Failure.TYPE_UNSUPPORTED
+        return _silent(message, facts, EventKind.REFUSED, failure)
+    limits: tuple[Limit, ...] = ()
+    if content.message_id in facts.admitted:
+        most, key = facts.settings.limits.repeats_per_minute, content.message_id.hex()
+        limits = (Limit(REPEATS, most, message.entry.hash, key=key),)
+        if not verdicts.allow(limits[0]):
+            return _silent(message, facts, EventKind.REFUSED, Failure.REPEATED_TOO_OFTEN, limits)
+    twin = decided.get(content.message_id)
+    if twin is not None:
+        return _answered(message, facts, replace(twin, sender=content.sender), limits)
+    if content.request.too_many:
+        refused = message_event(facts.task, message.entry, EventKind.REFUSED, facts.now, failure=Failure.REQUEST_LIMIT)
+        nothing = [_Item(Failure.REQUEST_LIMIT)] * len(content.request.items)
+        return _answered(message, facts, _told(content, nothing), limits, events=(refused,))
+    items = [
+        _decide_item(message, content, position, facts, verdicts) for position in range(len(content.installations))
+    ]
+    admissions: dict[bytes, Admission] = {}
+    for item in items:
+        if item.admission is not None and item.delivery_key is not None and item.delivery_key not in taken:
+            admissions.setdefault(item.delivery_key, item.admission)
+    return _answered(
+        message,
+        facts,
+        _told(content, items),
+        limits + tuple(item.limit for item in items if item.limit is not None),
+        events=tuple(item.event for item in items if item.event is not None),
+        admissions=tuple(admissions.values()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """What comes of a notification that a request asks for."""
+
+    #: What its sender is told, None for success.
+    failure: Failure | None
+    event: Event | None = None
+    limit: Limit | None = None
+    delivery_key: bytes | None = None
+    admission: Admission | None = None
+
+
+def _decide_item(message: Message, asked: OpenedRequest, position: int, facts: Facts, verdicts: Verdicts) -> _Item:
+    """Decide on an item; one that succeeded in an earlier envelope of the request does so again, without a push."""
+    before = facts.admitted.get(asked.message_id)
+    if before is not None and before[position]:
+        return _Item(None)
+    item, installation = asked.request.items[position], asked.installations[position]
+    receiver = facts.receivers.get(installation)
+    decision = rules.decide(item, receiver.preferences if receiver else None)
+    pseudonyms = facts.identity.pseudonyms(installation)
+    limit = None
+    if decision is Admitted.ADMITTED and (most := facts.settings.limits.pushes_per_device_per_minute):
+        key = installation.installation_hash.hex()
+        limit = Limit(DEVICE_PUSHES, most, message.entry.hash, position, key)
+        if not verdicts.allow(limit):
+            decision = Failure.DEVICE_RATE_LIMIT
+    tell = partial(message_event, facts.task, message.entry, now=facts.now, pseudonyms=pseudonyms)
+    if isinstance(decision, Failure):
+        return _Item(decision, tell(EventKind.REFUSED, failure=decision), limit)
+    if isinstance(decision, Filtered):
+        return _Item(None, tell(EventKind.FILTERED, reason=decision.value), limit)
+    if receiver is None:
+        raise AssertionError("nobody is admitted who is not registered")
+    delivery = _delivery(message.entry, asked, position, receiver.target, facts)
+    admitted = tell(EventKind.ADMITTED, platform=delivery.platform.label)
+    return _Item(None, None, limit, delivery.delivery_key, Admission(delivery, receiver.target, admitted))
+
+
+def _delivery(entry: Entry, asked: OpenedRequest, position: int, target: Target, facts: Facts) -> Delivery:
+    item = asked.request.items[position]
+    delivery_key = rules.delivery_key(asked.request.message_id, item)
+    task_id = UUID(bytes=blake2b(facts.seed + delivery_key, digest_size=16).digest(), version=4)
+    return Delivery(
+        delivery_key=delivery_key,
+        installation=asked.installations[position],
+        platform=target.platform,
+        notification_type=NotificationType(item.type),
+        chat_id=item.chat_id,
+        message=item.message,
+        attempt=1,
+        lease=facts.lease,
+        task_id=str(task_id),
+        trace_id=entry.trace_id,
+        seen=entry.seen,
+    )
+
+
+def _told(asked: OpenedRequest, items: Sequence[_Item]) -> DecidedRequest:
+    failures = tuple(item.failure for item in items)
+    delivery_keys = tuple(item.delivery_key for item in items)
+    return DecidedRequest(asked.sender, asked.message_id, asked.request, failures, delivery_keys)
+
+
+def _answered(
+    message: Message,
+    facts: Facts,
+    request: DecidedRequest,
+    limits: tuple[Limit, ...],
+    *,
+    events: tuple[Event, ...] = (),
+    admissions: tuple[Admission, ...] = (),
+) -> Outcome:
+    task, entry, now = facts.task, message.entry, facts.now
+    answered = message_event(task, entry, EventKind.ANSWERED, now, failure=_first(request.failures))
+    return Outcome(
+        entry=entry,
+        events=(*message_opened(task, entry, now), *events, answered),
+        limits=limits,
+        reply=_reply(request),
+        request=request,
+        admissions=admissions,
+        forget=message.last_part,
+    )
+
+
+def _silent(
+    message: Message, facts: Facts, kind: EventKind, failure: Failure, limits: tuple[Limit, ...] = ()
+) -> Outcome:
+    task, entry, now = facts.task, message.entry, facts.now
+    events = (*message_opened(task, entry, now), message_event(task, entry, kind, now, failure=failure))
+    return Outcome(entry=entry, events=events, limits=limits, forget=message.last_part)
+
+
+def _reply(request: DecidedRequest) -> Reply:
+    inner = rules.encode_response(request.request, request.failures)
+    return Reply(request.sender, Type.PUSH_NOTIFICATION_RESPONSE, inner)
+
+
+def _first(failures: Iterable[Failure | None]) -> Failure | None:
+    return next((failure for failure in failures if failure), None)

@@ -1,0 +1,24 @@
+"""Deciding on messages that are not for us, cannot be read, or are a part of one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wakupush.model.events import EventKind, message_opened
+from wakupush.model.failures import Failure
+from wakupush.server.inbox.content import Part
+from wakupush.server.inbox.outcome import Outcome
+
+if TYPE_CHECKING:
+    from wakupush.server.inbox.content import Message
+    from wakupush.server.inbox.facts import Facts
+
+
+def decide(message: Message, failure: Failure | Part, facts: Facts) -> Outcome:
+    """Return the outcome of a message; its content is the second argument."""
+    task, entry, now = facts.task, message.entry, facts.now
+    if isinstance(failure, Part):
+        return Outcome(entry=entry, events=message_opened(task, entry, now, EventKind.SEGMENT), keep=failure)
+    kind = EventKind.FOREIGN if failure is Failure.NOT_FOR_US else EventKind.REFUSED
+    events = message_opened(task, entry, now, kind, failure)
+    return Outcome(entry=entry, events=events, forget=message.last_part)

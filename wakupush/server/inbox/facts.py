@@ -1,0 +1,161 @@
+"""What is known when messages are decided on: which rows are wanted, how many bytes they are, and the rows."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
+
+from wakupush.model.failures import Failure
+from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
+from wakupush.postgres import registrations, requests
+from wakupush.server.inbox import segments
+from wakupush.server.inbox.content import (
+    Elsewhere,
+    OpenedQuery,
+    OpenedRegistration,
+    OpenedRequest,
+    Part,
+    RefusedContent,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from psycopg import Connection
+
+    from wakupush.model.entries import Entry, Task
+    from wakupush.model.queues import Queue
+    from wakupush.model.registrations import Device, Installation, Receiver, Stored
+    from wakupush.protocol.identity import Identity
+    from wakupush.runtime.settings import Settings
+    from wakupush.server.inbox.content import Message
+    from wakupush.server.inbox.open import Reader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """All that a decision looks at, besides the message."""
+
+    task: Task
+    identity: Identity
+    settings: Settings
+    #: Seconds since the epoch.
+    now: float
+    #: Of the deliveries that are added.
+    lease: UUID = field(default_factory=uuid4)
+    #: Random bytes, out of which ids are made.
+    seed: bytes = field(default_factory=lambda: secrets.token_bytes(16))
+    #: Of registrations: what is stored, and how many registered installations a key (hash of 64 bytes) has.
+    stored: Mapping[Installation, Stored] = field(default_factory=dict)
+    counts: Mapping[bytes, int] = field(default_factory=dict)
+    #: Of queries: by key hash.
+    devices: Mapping[bytes, Sequence[Device]] = field(default_factory=dict)
+    #: Of push requests: which items succeeded of those that were admitted before (by application message id, 32 bytes),
+    #: and who is to be notified.
+    admitted: Mapping[bytes, Sequence[bool]] = field(default_factory=dict)
+    receivers: Mapping[Installation, Receiver] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The messages that are decided on, with the facts; and those that go into a queue again, unclaimed."""
+
+    messages: list[Message]
+    facts: Facts
+    passed_on: list[tuple[Queue, Entry]]
+
+
+def gather(
+    connection: Connection, messages: list[Message], task: Task, reader: Reader, *, settings: Settings, now: float
+) -> Gathered:
+    """Read the facts of claimed messages, with one statement a table.
+
+    What would be loaded is measured before: a message that asks for too much is refused, and a task that does is cut;
+    its first message stays, for whom the limits of messages hold.
+
+    Args:
+        connection: in the transaction that claimed them.
+        messages: opened.
+        task: that they came in.
+        reader: that opened them.
+        settings: of this process.
+        now: seconds since the epoch.
+    """
+    passed_on: list[tuple[Queue, Entry]] = []
+    most, used = settings.worker.bytes_per_task, 0
+    if any(isinstance(message.content, Part) for message in messages):
+        messages, later, used = segments.put_together(connection, messages, reader, most)
+        passed_on += [(task.queue, message.entry) for message in later]
+        passed_on += [
+            (message.content.queue, message.entry) for message in messages if isinstance(message.content, Elsewhere)
+        ]
+        messages = [message for message in messages if not isinstance(message.content, Elsewhere)]
+    facts = Facts(task=task, identity=reader.identity, settings=settings, now=now)
+    if task.queue is QUERY:
+        messages, later, facts = _of_queries(connection, messages, facts, most - used)
+        passed_on += [(task.queue, message.entry) for message in later]
+    elif task.queue is REGISTRATION:
+        facts = _of_registrations(connection, messages, facts)
+    elif task.queue is DISPATCH:
+        facts = _of_requests(connection, messages, facts)
+    return Gathered(messages, facts, passed_on)
+
+
+def _of_registrations(connection: Connection, messages: Sequence[Message], facts: Facts) -> Facts:
+    installations = {
+        message.content.installation for message in messages if isinstance(message.content, OpenedRegistration)
+    }
+    if not installations:
+        return facts
+    return replace(
+        facts,
+        stored=registrations.stored(connection, installations),
+        counts=registrations.count_installations(connection, {each.key_hash for each in installations}),
+    )
+
+
+def _of_requests(connection: Connection, messages: Sequence[Message], facts: Facts) -> Facts:
+    message_ids: set[bytes] = set()
+    named: dict[Installation, set[bytes]] = {}
+    for message in messages:
+        if isinstance(message.content, OpenedRequest):
+            message_ids.add(message.content.message_id)
+            for item, installation in zip(message.content.request.items, message.content.installations, strict=True):
+                named.setdefault(installation, set()).update((item.chat_id, item.author))
+    if not message_ids:
+        return facts
+    admitted, receivers = requests.look_up(connection, message_ids, named)
+    return replace(facts, admitted=admitted, receivers=receivers)
+
+
+def _of_queries(
+    connection: Connection, messages: Sequence[Message], facts: Facts, most_bytes: int
+) -> tuple[list[Message], list[Message], Facts]:
+    """Return the messages that are decided on now, those that are too much beside them, and the facts."""
+    asked = {
+        key for message in messages if isinstance(message.content, OpenedQuery) for key in message.content.key_hashes
+    }
+    if not asked:
+        return list(messages), [], facts
+    sizes = registrations.answer_bytes(connection, asked)
+    now: list[Message] = []
+    later: list[Message] = []
+    wanted: set[bytes] = set()
+    used = 0
+    for message in messages:
+        content = message.content
+        if not isinstance(content, OpenedQuery):
+            now.append(message)
+            continue
+        size = sum(sizes.get(key, 0) for key in content.key_hashes)
+        if size > facts.settings.limits.answer_bytes:
+            now.append(replace(message, content=RefusedContent(content.asker, Failure.QUERY_LIMIT)))
+        elif now and used + size > most_bytes:
+            later.append(message)
+        else:
+            now.append(message)
+            used += size
+            wanted.update(key for key in content.key_hashes if key in sizes)
+    return now, later, replace(facts, devices=registrations.devices(connection, wanted) if wanted else {})

@@ -1,0 +1,135 @@
+"""Handling messages all at once, and each alone where one of them is to blame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
+
+from wakupush.model.entries import Task
+from wakupush.model.events import EventKind, message_event
+from wakupush.model.failures import Failure
+from wakupush.model.queues import REGISTRATION
+from wakupush.postgres import events, ledger
+from wakupush.redis.sending import send_entries
+from wakupush.runtime import metrics
+from wakupush.server.counting import count_events
+from wakupush.server.faults import INFRASTRUCTURE, is_outage
+from wakupush.server.inbox import steps
+from wakupush.server.inbox.content import OpenedRegistration
+from wakupush.server.inbox.open import Reader, open_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from wakupush.model.entries import Entry
+    from wakupush.model.queues import Queue
+    from wakupush.model.registrations import Installation
+    from wakupush.server.inbox.resources import InboxResources
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Reason in the quarantine of a message whose process never came back to say why.
+PROCESS_DIED: Final = "process died"
+
+
+def handle(resources: InboxResources, queue: Queue, entries: Sequence[Entry], *, alone: bool) -> None:
+    """Handle messages; when this returns, their effects are committed, or they are in a queue again.
+
+    Args:
+        resources: of this process.
+        queue: where they came from.
+        entries: as ingest enqueued them.
+        alone: whether they, or a neighbour, failed before: then each becomes a task of its own, and its attempts are
+            counted.
+
+    Raises:
+        Exception: one that `is_outage`: no fault of the messages; they are to come back.
+    """
+    if alone and len(entries) == 1:
+        _handle_alone(resources, queue, entries[0])
+    elif alone:
+        _scatter(resources, queue, entries)
+    else:
+        try:
+            steps.run(resources, queue, entries)
+        except Exception as error:
+            if is_outage(error):
+                raise
+            log.warning("batch_failed", queue=queue.name, messages=len(entries), exc_info=error)
+            metrics.TASKS_RETURNED.labels(queue.name, "message").inc()
+            _scatter(resources, queue, entries)
+
+
+def _scatter(resources: InboxResources, queue: Queue, entries: Sequence[Entry]) -> None:
+    for entry in entries:
+        send_entries(resources.app, queue, [entry], alone=True)
+
+
+def _handle_alone(resources: InboxResources, queue: Queue, entry: Entry) -> None:
+    """Handle one message whose attempts are counted, before each starts, so that even one that kills ends."""
+    most = resources.settings.worker.max_attempts
+    with resources.pool.connection() as connection:
+        attempts = ledger.attempts(connection, [entry]).get(entry.hash, 0)
+        if attempts < most:
+            ledger.count_attempt(connection, entry)
+    if attempts >= most:
+        # Nothing of it is looked at any more.
+        _quarantine(resources, queue, entry, reason=PROCESS_DIED, attempts=attempts, owner=None)
+        return
+    try:
+        steps.run(resources, queue, [entry], alone=True)
+    except Exception as error:
+        if is_outage(error):
+            _refund(resources, entry)
+            raise
+        attempts += 1
+        log.warning("message_failed", queue=queue.name, trace_id=entry.trace_id, attempt=attempts, exc_info=error)
+        if attempts < most:
+            send_entries(resources.app, queue, [entry], alone=True)
+        else:
+            owner = _owner(resources, entry)
+            _quarantine(resources, queue, entry, reason=type(error).__name__, attempts=attempts, owner=owner)
+
+
+def _owner(resources: InboxResources, entry: Entry) -> Installation | None:
+    """Return whose registration a message is, None if it is none or cannot be read."""
+    reader = Reader(REGISTRATION, resources.identity, resources.settings.limits)
+    [message] = open_messages([entry], reader, {})
+    return message.content.installation if isinstance(message.content, OpenedRegistration) else None
+
+
+def _quarantine(
+    resources: InboxResources, queue: Queue, entry: Entry, *, reason: str, attempts: int, owner: Installation | None
+) -> None:
+    """Put a message aside."""
+    now = resources.now()
+    pseudonyms = resources.identity.pseudonyms(owner) if owner else (None, None)
+    refused = message_event(
+        Task(queue, 1, now, resources.worker),
+        entry,
+        EventKind.REFUSED,
+        now,
+        failure=Failure.QUARANTINED,
+        pseudonyms=pseudonyms,
+    )
+    with resources.pool.connection() as connection:
+        ledger.quarantine(connection, queue, entry, reason=reason, attempts=attempts, owner=owner)
+        events.add(connection, [refused])
+    count_events([refused])
+    metrics.BATCH_SIZE.labels(queue.name).observe(1)
+    metrics.QUARANTINED.labels(queue.name).inc()
+    log.error("message_quarantined", queue=queue.name, trace_id=entry.trace_id, reason=reason, attempts=attempts)
+
+
+@retry(
+    retry=retry_if_exception_type(INFRASTRUCTURE),
+    wait=wait_random_exponential(multiplier=0.2, max=3),
+    stop=stop_after_attempt(10) | stop_after_delay(20),
+    reraise=True,
+)
+def _refund(resources: InboxResources, entry: Entry) -> None:
+    """Take back an attempt that failed for want of Postgres or Redis, once Postgres is there."""
+    with resources.pool.connection() as connection:
+        ledger.refund_attempt(connection, entry)

@@ -1,0 +1,182 @@
+"""Opening envelopes: cryptography and parsing alone, without a clock or a database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from wakupush.model.failures import Failure
+from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
+from wakupush.protocol import application, payload, query, registration, request, segments, topics
+from wakupush.protocol.application import Type
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.segments import Segment
+from wakupush.server.inbox.content import (
+    Elsewhere,
+    Message,
+    OpenedQuery,
+    OpenedRegistration,
+    OpenedRequest,
+    Part,
+    RefusedContent,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from wakupush.model.entries import Entry
+    from wakupush.model.queues import Queue
+    from wakupush.protocol.identity import Identity
+    from wakupush.protocol.keys import PrivateKey, PublicKey
+    from wakupush.runtime.settings import LimitSettings
+    from wakupush.server.inbox.content import Content
+
+#: Which queue handles which message, wherever it arrived.
+HOME: dict[int, Queue] = {
+    Type.PUSH_NOTIFICATION_REGISTRATION: REGISTRATION,
+    Type.PUSH_NOTIFICATION_QUERY: QUERY,
+    Type.PUSH_NOTIFICATION_REQUEST: DISPATCH,
+}
+#: What an envelope holds before it is known what its message says.
+Envelope = application.Opened | Part | Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads what envelopes hold for a queue.
+
+    Args:
+        queue: that they came through.
+        identity: the server's.
+        limits: of what a message may hold.
+    """
+
+    queue: Queue
+    identity: Identity
+    limits: LimitSettings
+
+    def read(self, envelope: Envelope, *, on_query_topic: bool = False) -> Content:
+        """Return the content of an envelope. A query topic takes queries alone: its key is no secret."""
+        if not isinstance(envelope, application.Opened):
+            return envelope
+        home = HOME.get(envelope.type)
+        if home is None or (on_query_topic and home is not QUERY):
+            return Failure.TYPE_UNSUPPORTED
+        return _READ[home.name](envelope, self.identity, self.limits) if home is self.queue else Elsewhere(home)
+
+
+def open_messages(
+    entries: Iterable[Entry], reader: Reader, keys: Mapping[bytes, Sequence[bytes | None]]
+) -> list[Message]:
+    """Open the messages of a task.
+
+    Args:
+        entries: as they came.
+        reader: of the queue that they came through.
+        keys: of the query topics among them (4 bytes each): the users' keys (32 bytes each), None for one that is not
+            derived yet. A message that only such a key may open is for this queue, later.
+    """
+    own = topics.server_content_topics(reader.identity.public_key)
+    return [
+        Message(entry, _open(entry, reader, keys))
+        if reader.queue is QUERY and entry.message.content_topic not in own
+        else Message(entry, reader.read(open_asymmetric(entry, reader.identity.private_key)))
+        for entry in entries
+    ]
+
+
+def _open(entry: Entry, reader: Reader, keys: Mapping[bytes, Sequence[bytes | None]]) -> Content:
+    """Open a message of a query topic."""
+    candidates = keys.get(topics.topic_of(entry.message.content_topic) or b"", ())
+    envelope = open_symmetric(entry, [key for key in candidates if key is not None])
+    if envelope is Failure.NOT_FOR_US and None in candidates:
+        return Elsewhere(QUERY)
+    return reader.read(envelope, on_query_topic=True)
+
+
+def open_asymmetric(entry: Entry, private_key: PrivateKey) -> Envelope:
+    """Open a message of the personal or the partitioned topic."""
+    if entry.message.version != payload.VERSION:
+        return Failure.NOT_FOR_US
+    try:
+        return _read(payload.open_asymmetric(entry.message.payload, private_key))
+    except Refused as refused:
+        return refused.failure
+
+
+def open_symmetric(entry: Entry, keys: list[bytes]) -> Envelope:
+    """Open a message of a query topic with the first of the topic's keys (32 bytes each) that fits."""
+    if entry.message.version != payload.VERSION:
+        return Failure.NOT_FOR_US
+    for key in keys:
+        try:
+            return _read(payload.open_symmetric(entry.message.payload, key), on_query_topic=True)
+        except Refused as refused:
+            if refused.failure is not Failure.NOT_FOR_US:
+                return refused.failure
+    return Failure.NOT_FOR_US
+
+
+def join(part: Part, parts: list[Segment]) -> application.Opened | Failure:
+    """Return the message that a part completes.
+
+    Args:
+        part: the last one to come.
+        parts: all of them, by distinct indexes.
+    """
+    try:
+        whole = _read(payload.Payload(segments.join(parts), part.transport_signer))
+    except Refused as refused:
+        return refused.failure
+    # A segment in a segment is nobody's message.
+    return Failure.PAYLOAD_MALFORMED if isinstance(whole, Part) else whole
+
+
+def open_registration(identity: Identity, client: PublicKey, sealed: bytes) -> OpenedRegistration:
+    """Open what a client sealed for the server.
+
+    Raises:
+        Refused: see `wakupush.protocol.registration.open_registration`.
+    """
+    message = registration.open_registration(sealed, identity.private_key, client)
+    request_id = registration.request_id(sealed)
+    return OpenedRegistration(
+        client,
+        request_id,
+        identity.request_digest(request_id),
+        message,
+        identity.installation(client.key_hash, message.installation_id),
+    )
+
+
+def _registration(opened: application.Opened, identity: Identity, _: LimitSettings) -> Content:
+    try:
+        return open_registration(identity, opened.signer, opened.inner)
+    except Refused as refused:
+        return RefusedContent(opened.signer, refused.failure, registration.request_id(opened.inner))
+
+
+def _query(opened: application.Opened, _: Identity, limits: LimitSettings) -> Content:
+    try:
+        key_hashes = query.parse_query(opened.inner, most_keys=limits.query_keys)
+    except Refused as refused:
+        return RefusedContent(opened.signer, refused.failure)
+    return OpenedQuery(opened.signer, opened.message_id, key_hashes)
+
+
+def _request(opened: application.Opened, identity: Identity, limits: LimitSettings) -> Content:
+    try:
+        asked = request.parse_request(opened.inner, most_items=limits.request_items)
+    except Refused as refused:
+        return RefusedContent(opened.signer, refused.failure)
+    installations = tuple(identity.installation(item.key_hash, item.installation_id) for item in asked.items)
+    return OpenedRequest(opened.signer, opened.message_id, asked, installations)
+
+
+#: By the name of the queue that handles them.
+_READ = {REGISTRATION.name: _registration, QUERY.name: _query, DISPATCH.name: _request}
+
+
+def _read(opened: payload.Payload, *, on_query_topic: bool = False) -> application.Opened | Part:
+    content = application.read(opened)
+    return Part(content, opened.signer, on_query_topic) if isinstance(content, Segment) else content

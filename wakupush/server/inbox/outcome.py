@@ -1,0 +1,71 @@
+"""What is decided on a message; nothing of it has happened yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wakupush.model.deliveries import Delivery
+    from wakupush.model.entries import Entry
+    from wakupush.model.events import Event
+    from wakupush.model.failures import Failure
+    from wakupush.model.limits import Limit
+    from wakupush.model.registrations import Change, Target
+    from wakupush.protocol.application import Type
+    from wakupush.protocol.keys import PublicKey
+    from wakupush.protocol.request import Request
+    from wakupush.server.inbox.content import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer that is to be sealed."""
+
+    recipient: PublicKey
+    type: Type.ValueType
+    inner: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A notification that is to be pushed, unless it is known already."""
+
+    delivery: Delivery
+    target: Target
+    #: What happens if it is not.
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedRequest:
+    """What the sender of a push request is told."""
+
+    sender: PublicKey
+    #: Of the application message, 32 bytes.
+    message_id: bytes
+    request: Request
+    #: For each item what its sender is told, None for success.
+    failures: tuple[Failure | None, ...]
+    #: For each item the delivery that it waits for.
+    delivery_keys: tuple[bytes | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What comes of a message."""
+
+    entry: Entry
+    events: tuple[Event, ...]
+    #: What it was counted for.
+    limits: tuple[Limit, ...] = ()
+    reply: Reply | None = None
+    #: Of a registration: what is to be stored, and the user (hash of 64 bytes) whose query topics are to be watched.
+    change: Change | None = None
+    listening: bytes | None = None
+    #: Of a push request.
+    request: DecidedRequest | None = None
+    admissions: tuple[Admission, ...] = ()
+    #: Of a message in segments: a part that waits for the others, or that completed the message: these are forgotten.
+    keep: Part | None = None
+    forget: Part | None = None

@@ -1,0 +1,28 @@
+"""Passing on messages that other queues handle, or this one later."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wakupush.redis.sending import send_entries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from celery import Celery
+
+    from wakupush.model.entries import Entry
+    from wakupush.model.queues import Queue
+
+
+def pass_on(app: Celery, messages: Iterable[tuple[Queue, Entry]]) -> None:
+    """Put messages into their queues, as one task each; to be done before the task they came in is acknowledged.
+
+    Raises:
+        OperationalError: the broker failed; the messages come back with their task.
+    """
+    by_queue: dict[Queue, list[Entry]] = {}
+    for queue, entry in messages:
+        by_queue.setdefault(queue, []).append(entry)
+    for queue, entries in sorted(by_queue.items(), key=lambda pair: pair[0].name):
+        send_entries(app, queue, entries)

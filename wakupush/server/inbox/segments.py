@@ -1,0 +1,109 @@
+"""Putting together messages that came in segments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wakupush.model.failures import Failure
+from wakupush.postgres import message_segments
+from wakupush.protocol.sealing import SEAL_BYTES
+from wakupush.protocol.segments import Segment
+from wakupush.server.inbox.content import Elsewhere, Message, Part
+from wakupush.server.inbox.open import join
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from psycopg import Connection
+
+    from wakupush.runtime.settings import LimitSettings
+    from wakupush.server.inbox.open import Reader
+
+#: A message in segments: its signer, and its hash (32 bytes).
+Name = tuple[bytes, bytes]
+#: Payloads of its parts, by their indexes.
+Payloads = dict[int, bytes]
+
+
+def put_together(
+    connection: Connection, messages: Sequence[Message], reader: Reader, most_bytes: int
+) -> tuple[list[Message], list[Message], int]:
+    """Put what is complete into the place of its last part.
+
+    Until the transaction ends, nobody else adds parts of the same signers.
+
+    Args:
+        connection: in a transaction.
+        messages: claimed ones, some of them parts.
+        reader: of the task's queue; its limits of segments count, and its identity seals the parts while they are kept.
+        most_bytes: of parts that are loaded, but for the first message.
+
+    Returns:
+        The messages; those that are to be handled later, because too much would be loaded; and the bytes that were.
+    """
+    parts = [message.content for message in messages if isinstance(message.content, Part)]
+    message_segments.lock(connection, {part.signer for part in parts})
+    kept = message_segments.kept(connection, {part.name for part in parts})
+    complete = _complete(parts, {name: indexes for name, (indexes, _) in kept.items()}, reader.limits)
+    loaded: set[Name] = set()
+    used = 0
+    for name in complete:
+        size = kept[name][1] if name in kept else 0
+        if not loaded or used + size <= most_bytes:
+            loaded.add(name)
+            used += size
+    held = complete.keys() - loaded
+    later = [each for each in messages if isinstance(each.content, Part) and each.content.name in held]
+    payloads = message_segments.parts(connection, loaded, reader.identity.segment_key) if loaded else {}
+    now = [message for message in messages if message not in later] if later else messages
+    stored = {name: dict.fromkeys(indexes, b"") | payloads.get(name, {}) for name, (indexes, _) in kept.items()}
+    return joined(now, stored, reader), later, used
+
+
+def _complete(parts: Sequence[Part], kept: Mapping[Name, frozenset[int]], limits: LimitSettings) -> dict[Name, None]:
+    """Return the messages that these parts may complete, in their order."""
+    here: dict[Name, set[int]] = {}
+    complete: dict[Name, None] = {}
+    for part in parts:
+        indexes = here.setdefault(part.name, set(kept.get(part.name, ())))
+        indexes.add(part.segment.index)
+        if len(indexes) >= part.segment.count and not _is_too_large(part.segment, limits):
+            complete[part.name] = None
+    return complete
+
+
+def joined(messages: Sequence[Message], stored: Mapping[Name, Payloads], reader: Reader) -> list[Message]:
+    """Return messages with whole ones in the place of the parts that complete them.
+
+    Each sees what those before it left: a part of the same message, or that its parts are used up.
+    """
+    here = {name: dict(payloads) for name, payloads in stored.items()}
+    return [
+        _joined(message, message.content, here.setdefault(message.content.name, {}), reader)
+        if isinstance(message.content, Part)
+        else message
+        for message in messages
+    ]
+
+
+def _joined(message: Message, part: Part, here: Payloads, reader: Reader) -> Message:
+    segment = part.segment
+    if _is_too_large(segment, reader.limits):
+        return Message(message.entry, Failure.SEGMENT_LIMIT)
+    payloads = {segment.index: segment.payload} | here
+    if len(payloads) < segment.count:
+        here.update(payloads)
+        return message
+    whole = segment.entire_message_hash
+    parts = [Segment(whole, index, segment.count, payload) for index, payload in payloads.items()]
+    content = reader.read(join(part, parts), on_query_topic=part.on_query_topic)
+    if isinstance(content, Elsewhere):
+        return Message(message.entry, content)  # its parts wait there for this one
+    here.clear()
+    return Message(message.entry, content, last_part=part)
+
+
+def _is_too_large(segment: Segment, limits: LimitSettings) -> bool:
+    # All parts of a message but the last are of one size.
+    size = len(segment.payload) + SEAL_BYTES
+    return segment.count > limits.segments or segment.count * size > limits.segment_bytes_per_signer

@@ -1,0 +1,117 @@
+"""The way of a task's messages, from the first step to the last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from wakupush.model.entries import Task
+from wakupush.model.failures import Failure
+from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
+from wakupush.server.faults import COLLISIONS
+from wakupush.server.inbox import topic_keys
+from wakupush.server.inbox.claim import claim, release
+from wakupush.server.inbox.content import Elsewhere, Part
+from wakupush.server.inbox.decide import Verdicts, query, registration, request, unread
+from wakupush.server.inbox.facts import gather
+from wakupush.server.inbox.follow_up import follow_up
+from wakupush.server.inbox.open import Reader, open_messages
+from wakupush.server.inbox.pass_on import pass_on
+from wakupush.server.inbox.seal import seal
+from wakupush.server.inbox.write import write
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from wakupush.model.entries import Entry
+    from wakupush.model.limits import Limit
+    from wakupush.model.queues import Queue
+    from wakupush.server.inbox.content import Message
+    from wakupush.server.inbox.facts import Facts
+    from wakupush.server.inbox.outcome import Outcome
+    from wakupush.server.inbox.resources import InboxResources
+
+#: Who decides on what a queue is for.
+DECIDE: Final = {
+    REGISTRATION.name: registration.decide,
+    QUERY.name: query.decide,
+    DISPATCH.name: request.decide,
+}
+
+
+def run(resources: InboxResources, queue: Queue, entries: Sequence[Entry], *, alone: bool = False) -> None:
+    """Handle messages; when this returns, their effects are committed, or they are in a queue again.
+
+    Args:
+        resources: of this process.
+        queue: where they came from.
+        entries: as ingest enqueued them.
+        alone: whether attempts of the only one were counted.
+
+    Raises:
+        Exception: nothing was committed; or messages could not be passed on, and come back with the task.
+    """
+    task = Task(queue, len(entries), resources.now(), resources.worker)
+    settings, key = resources.settings, resources.identity.private_key
+    reader = Reader(queue, resources.identity, settings.limits)
+    keys = topic_keys.read(resources, entries) if queue is QUERY else {}
+    opened = open_messages(entries, reader, keys)
+    elsewhere = [(each.content.queue, each.entry) for each in opened if isinstance(each.content, Elsewhere)]
+    here = [message for message in opened if not isinstance(message.content, Elsewhere)]
+    verdicts: dict[Limit, bool] = {}
+    for attempt in _collisions():
+        with attempt, resources.pool.connection() as connection:
+            claimed = claim(connection, here)
+            gathered = gather(connection, claimed, task, reader, settings=settings, now=resources.now())
+            if gathered.passed_on:
+                release(connection, [entry for _, entry in gathered.passed_on])
+            outcomes = _decide(resources, gathered.messages, gathered.facts, verdicts)
+            sealed = seal(outcomes, key, most_bytes=settings.waku.max_message_bytes)
+            written = write(connection, resources, outcomes, sealed, alone=entries[0] if alone else None)
+    try:
+        pass_on(resources.app, elsewhere + gathered.passed_on)
+    finally:
+        follow_up(resources, task, outcomes, written)
+
+
+def _decide(
+    resources: InboxResources, messages: Sequence[Message], facts: Facts, verdicts: dict[Limit, bool]
+) -> list[Outcome]:
+    """Return what is decided on messages, in their order.
+
+    Limits are asked all at once, when a first decision says which; they are counted once, however often a transaction
+    is repeated, as `verdicts` outlives it. A limit that comes up only because another one was reached is not asked:
+    it refuses.
+    """
+    outcomes = _decided(messages, facts, Verdicts(verdicts))
+    needed = {limit for outcome in outcomes for limit in outcome.limits if limit not in verdicts}
+    if needed:
+        verdicts |= resources.limiter.ask(needed)
+        if not all(verdicts[limit] for limit in needed):
+            outcomes = _decided(messages, facts, Verdicts(verdicts, otherwise=False))
+    return outcomes
+
+
+def _decided(messages: Sequence[Message], facts: Facts, verdicts: Verdicts) -> list[Outcome]:
+    readable = [message for message in messages if not isinstance(message.content, Failure | Part)]
+    outcomes = DECIDE[facts.task.queue.name](readable, facts, verdicts) if readable else []
+    if len(readable) == len(messages):
+        return outcomes
+    decided = {outcome.entry.hash: outcome for outcome in outcomes}
+    return [
+        unread.decide(message, message.content, facts)
+        if isinstance(message.content, Failure | Part)
+        else decided[message.entry.hash]
+        for message in messages
+    ]
+
+
+def _collisions() -> Retrying:
+    """Return what repeats a transaction that met another one."""
+    return Retrying(
+        retry=retry_if_exception_type(COLLISIONS),
+        wait=wait_random_exponential(multiplier=0.02, max=0.5),
+        stop=stop_after_attempt(5),
+        reraise=True,
+    )

@@ -1,0 +1,170 @@
+"""Writing what was decided: all rows of a task at once, in the transaction that claimed its messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from wakupush.postgres import (
+    answers,
+    events,
+    ledger,
+    message_segments,
+    query_topics,
+    registrations,
+    requests,
+)
+from wakupush.redis import watched
+from wakupush.server.delivery.attempt import Posting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from psycopg import Connection
+
+    from wakupush.model.answers import SealedAnswer
+    from wakupush.model.entries import Entry
+    from wakupush.model.events import Event
+    from wakupush.server.inbox.content import Part
+    from wakupush.server.inbox.outcome import Outcome
+    from wakupush.server.inbox.resources import InboxResources
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Seconds for which the schedule leaves the answers to the worker that committed them.
+HOLD_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written, once it is committed."""
+
+    #: Of each outcome, the answers with their ids.
+    outbox: list[list[tuple[int, SealedAnswer]]]
+    #: Deliveries under a lease of this worker.
+    postings: list[Posting]
+    events: list[Event]
+
+
+def write(
+    connection: Connection,
+    resources: InboxResources,
+    outcomes: Sequence[Outcome],
+    sealed: Sequence[list[SealedAnswer]],
+    *,
+    alone: Entry | None,
+) -> Written:
+    """Write everything that comes of the messages of a task; locks are taken in sorted order.
+
+    Args:
+        connection: in the transaction that claimed them.
+        resources: of this process.
+        outcomes: what was decided, in the order of the messages.
+        sealed: the answer of each outcome.
+        alone: the only message, if its attempts were counted: they are forgotten.
+
+    Raises:
+        OutdatedError: somebody stored a newer registration since the facts were read.
+        RedisError: the query topics of who registered cannot be watched, so nothing of it may be committed.
+    """
+    if changes := {outcome.change.installation: outcome.change for outcome in outcomes if outcome.change}:
+        registrations.store(connection, changes.values())
+    listening = {outcome.listening for outcome in outcomes if outcome.listening}
+    topics = query_topics.add(connection, listening) if listening else set()
+    if any(outcome.keep or outcome.forget for outcome in outcomes):
+        _write_parts(connection, resources, outcomes)
+    admissions = [admission for outcome in outcomes for admission in outcome.admissions]
+    added = requests.take_on(
+        connection,
+        [admission.delivery for admission in admissions],
+        _succeeded(outcomes),
+        lease=resources.settings.delivery.lease,
+        time_to_live=resources.times_to_live,
+    )
+    new = [admission for admission in admissions if admission.delivery.delivery_key in added]
+    ids = iter(answers.add(connection, [part for parts in sealed for part in parts], HOLD_SECONDS))
+    news = [event for outcome in outcomes for event in outcome.events] + [admission.event for admission in new]
+    events.add(connection, news)
+    if alone is not None:
+        ledger.forget_attempts(connection, alone)
+    if topics:
+        # Under the lock that the sweep of unused topics waits for.
+        watched.add(resources.redis, topics)
+    return Written(
+        outbox=[[(next(ids), part) for part in parts] for parts in sealed],
+        postings=[Posting(admission.delivery, admission.target) for admission in new],
+        events=news,
+    )
+
+
+def correct(
+    connection: Connection,
+    outcomes: Sequence[Outcome],
+    sealed: Sequence[list[SealedAnswer]],
+    replaced: Iterable[int],
+) -> Written:
+    """Write corrections of requests that were committed before, with other answers in the place of theirs.
+
+    Args:
+        connection: in a transaction of its own.
+        outcomes: the corrections.
+        sealed: the answer of each.
+        replaced: ids of the answers that have not left yet.
+    """
+    answers.remove(connection, list(replaced))
+    ids = iter(answers.add(connection, [part for parts in sealed for part in parts], HOLD_SECONDS))
+    requests.admit(
+        connection,
+        {
+            outcome.request.message_id: [failure is None for failure in outcome.request.failures]
+            for outcome in outcomes
+            if outcome.request
+        },
+    )
+    news = [event for outcome in outcomes for event in outcome.events]
+    events.add(connection, news)
+    return Written([[(next(ids), part) for part in parts] for parts in sealed], [], news)
+
+
+def _succeeded(outcomes: Iterable[Outcome]) -> dict[bytes, list[bool]]:
+    """Return which items of each request succeeded, by application message id, if any did."""
+    succeeded = {
+        outcome.request.message_id: [failure is None for failure in outcome.request.failures]
+        for outcome in outcomes
+        if outcome.request
+    }
+    return {message_id: items for message_id, items in succeeded.items() if any(items)}
+
+
+def _write_parts(connection: Connection, resources: InboxResources, outcomes: Iterable[Outcome]) -> None:
+    """Keep the parts that wait for others, and forget those that are used up.
+
+    The oldest go where there are too many: a flood, which nobody completes, holds up no message whose parts come one
+    after the other.
+    """
+    keep: dict[tuple[tuple[bytes, bytes], int], Part] = {}
+    forgotten = set()
+    for outcome in outcomes:
+        if outcome.keep is not None:
+            keep.setdefault((outcome.keep.name, outcome.keep.segment.index), outcome.keep)
+        if outcome.forget is not None:
+            forgotten.add(outcome.forget.name)
+            keep = {place: part for place, part in keep.items() if place[0] != outcome.forget.name}
+    if forgotten:
+        message_segments.forget(connection, forgotten)
+    if not keep:
+        return
+    parts = [(part.signer, part.segment) for part in keep.values()]
+    message_segments.keep(connection, parts, resources.identity.segment_key)
+    limits = resources.settings.limits
+    trimmed = message_segments.trim(
+        connection,
+        parts_per_signer=limits.segments_per_signer,
+        bytes_per_signer=limits.segment_bytes_per_signer,
+        parts=limits.segments_kept,
+        bytes=limits.segment_bytes_kept,
+    )
+    if trimmed:
+        log.info("segments_dropped", segments=trimmed)

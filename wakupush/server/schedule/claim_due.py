@@ -1,0 +1,55 @@
+"""Enqueueing the next attempts of deliveries whose time has come."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from wakupush.model.deliveries import attempt_argument
+from wakupush.model.platforms import Platform
+from wakupush.model.queues import DELIVER, DISPATCH
+from wakupush.postgres import due
+
+if TYPE_CHECKING:
+    from wakupush.model.deliveries import Due
+    from wakupush.server.schedule.resources import ScheduleResources
+
+
+def claim_due(resources: ScheduleResources) -> int:
+    """Enqueue the next attempts of deliveries whose time has come; return how many.
+
+    No more than `claim_queue` tasks wait in the dispatch queue then, so that a backlog does not come before new
+    requests; and only what the platform's breaker lets through. Chance decides which comes first: the backlog of one
+    is not to keep out the others.
+    """
+    settings = resources.settings.delivery
+    size = resources.settings.gorush.batch_size
+    enqueued = 0
+    for platform in random.sample(list(Platform), len(Platform)):
+        room = settings.claim_queue - resources.redis.llen(DISPATCH.name)
+        most = resources.breaker.claimable(platform, room * size)
+        if most <= 0:
+            continue
+        with resources.pool.connection() as connection:
+            claimed = due.claim(connection, platform, limit=most, seconds=settings.claim)
+        claimed.sort(key=lambda one: (one.begun, one.failure.label if one.failure else ""))
+        for position in range(0, len(claimed), size):
+            _enqueue(resources, claimed[position : position + size])
+        enqueued += len(claimed)
+    return enqueued
+
+
+def _enqueue(resources: ScheduleResources, together: list[Due]) -> None:
+    """Enqueue one attempt of each of several deliveries of a platform, under the id and with the facts of the first."""
+    first = together[0]
+    most = resources.settings.delivery.max_attempts
+    resources.app.send_task(
+        DELIVER,
+        args=[{one.delivery_key.hex(): one.begun for one in together}],
+        queue=DISPATCH.name,
+        task_id=first.task_id,
+        retries=first.begun,
+        headers={"messages": len(together), "seen": resources.now()},
+        argsrepr=attempt_argument(first.begun + 1, most, len(together), first.platform, first.failure),
+        kwargsrepr="",
+    )

@@ -1,0 +1,62 @@
+"""Partitions ahead of time, and deleting what is past its retention."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from wakupush.model.retention import RetentionRule
+from wakupush.postgres import maintenance, query_topics, token_trials
+from wakupush.redis import watched
+
+if TYPE_CHECKING:
+    from wakupush.runtime.settings import RetentionSettings
+    from wakupush.server.resources import Resources
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Chunks that one run deletes by a rule at most.
+MOST_CHUNKS: Final = 1000
+
+
+def prune(resources: Resources) -> None:
+    """Make partitions ahead of time, delete what is past its retention, and stop watching unused topics."""
+    keep = resources.settings.retention
+    today = datetime.fromtimestamp(resources.now(), UTC).date()
+    with resources.pool.connection() as connection:
+        maintenance.create_partitions(connection, today)
+    deleted = {rule.name: _delete(resources, rule) for rule in rules(keep)}
+    for table, seconds in ((maintenance.LEDGER, keep.ledger), (maintenance.EVENTS, keep.events)):
+        with resources.pool.connection() as connection:
+            deleted[table.name] = maintenance.drop_partitions(connection, table, seconds, today)
+    with resources.pool.connection() as connection:
+        unused = query_topics.remove_unused(connection)
+        watched.remove(resources.redis, unused)
+    log.info("pruned", topics=len(unused), **deleted)
+
+
+def rules(keep: RetentionSettings) -> tuple[RetentionRule, ...]:
+    """Return what is deleted row by row."""
+    return (
+        RetentionRule("ledger_default", keep.ledger),
+        RetentionRule("delivery_events_default", keep.events),
+        RetentionRule("message_attempts", keep.ledger),
+        RetentionRule("admitted_requests", keep.admitted_requests),
+        RetentionRule("deliveries", keep.deliveries),
+        RetentionRule("dead_letters", keep.dead_letters),
+        RetentionRule("quarantine", keep.dead_letters),
+        RetentionRule("token_trials", token_trials.WINDOW_SECONDS),
+    )
+
+
+def _delete(resources: Resources, rule: RetentionRule) -> int:
+    deleted = 0
+    for _ in range(MOST_CHUNKS):
+        with resources.pool.connection() as connection:
+            chunk = maintenance.delete(connection, rule)
+        deleted += chunk
+        if chunk < maintenance.CHUNK_ROWS:
+            break
+    return deleted

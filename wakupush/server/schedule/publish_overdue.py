@@ -1,0 +1,33 @@
+"""Publishing the answers that their worker did not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from wakupush.postgres import answers
+from wakupush.runtime import metrics
+from wakupush.server import outbox
+
+if TYPE_CHECKING:
+    from wakupush.server.resources import Resources
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Answers that one run publishes at most.
+SWEEP_LIMIT: Final = 200
+#: Seconds for which a run holds them.
+SWEEP_HOLD: Final = 60.0
+
+
+def publish_overdue(resources: Resources) -> int:
+    """Publish answers that their worker did not, and drop those for which nobody waits any more; return how many."""
+    with resources.pool.connection() as connection:
+        expired = answers.expire(connection, resources.settings.retention.answers)
+        overdue = answers.claim(connection, SWEEP_LIMIT, SWEEP_HOLD)
+    if expired:
+        metrics.ANSWERS_EXPIRED.inc(expired)
+        log.warning("answers_expired", answers=expired)
+    outbox.publish(resources, overdue)
+    return len(overdue)

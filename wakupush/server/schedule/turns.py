@@ -1,0 +1,90 @@
+"""Running the jobs, each in a thread of its own."""
+
+from __future__ import annotations
+
+import time
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from wakupush.runtime import metrics
+from wakupush.runtime.logging import is_told
+from wakupush.server.faults import is_outage
+from wakupush.server.schedule.jobs import JOBS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from wakupush.server.schedule.resources import ScheduleResources
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Seconds that the pause after a job grows to while it fails.
+GROWN_SECONDS: Final = 5.0
+#: Seconds after which a job that failed runs again, at most. A `prune` that fails for want of a lock held up writes.
+RETRY_SECONDS: Final = 60.0
+#: Seconds that a run of a job may take at least, before it counts as stuck; one with a longer pause may take as long.
+STUCK_SECONDS: Final = 120.0
+
+
+class Turns:
+    """When each job was last begun, and whether it worked last time."""
+
+    def __init__(self) -> None:
+        self._begun = dict.fromkeys(JOBS, time.monotonic())
+        self._worked = dict.fromkeys(JOBS, False)
+
+    def begin(self, work: Callable[[ScheduleResources], object]) -> None:
+        """Note that a run of a job begins."""
+        self._begun[work] = time.monotonic()
+
+    def end(self, work: Callable[[ScheduleResources], object], *, worked: bool) -> None:
+        """Note how a run of a job ended."""
+        self._worked[work] = worked
+
+    def healthy(self) -> dict[str, bool]:
+        """Say of each job, by its name, whether it is repeated; one that fails is."""
+        now = time.monotonic()
+        return {
+            work.__name__: now - self._begun[work] < pause + max(pause, STUCK_SECONDS) for work, pause in JOBS.items()
+        }
+
+    def ready(self) -> dict[str, bool]:
+        """Say of each job, by its name, whether its last run worked."""
+        return {work.__name__: worked for work, worked in self._worked.items()}
+
+
+def run(resources: ScheduleResources, stop: Event, turns: Turns) -> None:
+    """Run all jobs, each in a thread of its own, until told to stop; what was begun is finished."""
+    threads = [
+        Thread(target=_repeat, args=(resources, stop, turns, work, pause), name=work.__name__)
+        for work, pause in JOBS.items()
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _repeat(
+    resources: ScheduleResources, stop: Event, turns: Turns, work: Callable[[ScheduleResources], object], pause: float
+) -> None:
+    failures = 0
+    while not stop.is_set():
+        turns.begin(work)
+        try:
+            work(resources)
+        except Exception as error:
+            failures += 1
+            turns.end(work, worked=False)
+            metrics.JOBS_FAILED.labels(work.__name__).inc()
+            if not is_outage(error):
+                log.exception("job_failed", job=work.__name__)
+            elif is_told(failures):
+                log.warning("job_failed", job=work.__name__, error=type(error).__name__, failures=failures)
+            stop.wait(min(pause * 2.0 ** min(failures, 10), max(pause, GROWN_SECONDS), RETRY_SECONDS))
+        else:
+            failures = 0
+            turns.end(work, worked=True)
+            stop.wait(pause)
