@@ -22,6 +22,7 @@ from wakupush.runtime.settings import RetentionSettings
 from wakupush.server.delivery import next_attempts
 from wakupush.server.schedule.claim_due import claim_due
 from wakupush.server.schedule.count_dead_letters import count_dead_letters
+from wakupush.server.schedule.prune import rules
 
 NOTHING, USAGE = 1, 2
 
@@ -308,11 +309,11 @@ def test_unregistering_deletes_dead_letters(open_server, client, run):
 
 @pytest.mark.usefixtures("several")
 def test_retention_of_dead_letters_is_that_of_expired_ones_too(server, rows):
-    rules = {rule.name: rule for rule in maintenance.rules(RetentionSettings(deliveries=1, dead_letters=100_000))}
+    chosen = {rule.name: rule for rule in rules(RetentionSettings(deliveries=1, dead_letters=100_000))}
     rows("UPDATE deliveries SET finished_at = finished_at - interval '10 seconds' RETURNING 1")
     with server.context.pool.connection() as connection:
-        assert maintenance.delete(connection, rules["deliveries"]) == 10
-        assert maintenance.delete(connection, rules["dead_letters"]) == 1
+        assert maintenance.delete(connection, chosen["deliveries"]) == 10
+        assert maintenance.delete(connection, chosen["dead_letters"]) == 1
     assert rows("SELECT DISTINCT state FROM deliveries") == [("dead_letter",)]
 
 

@@ -11,7 +11,7 @@ from wakupush.postgres import token_trials
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime import metrics
 from wakupush.server.delivery import tokens
-from wakupush.server.schedule.watch_marking import watch_marking
+from wakupush.server.schedule import watch_marking
 
 IOS, ANDROID = Platform.IOS, Platform.ANDROID
 
@@ -106,11 +106,11 @@ def test_too_many_bad_tokens_stop_marking_until_the_share_falls(server, client):
     assert not is_dead(server)
     assert server.events("failed") == [("token_doubted", None)]
     assert server.events("token_died") == []
-    assert watch_marking(server.context) == {IOS}
+    assert watch_marking.watch_marking(server.context) == {IOS}
     assert metrics.TOKEN_MARKING_STOPPED.labels("ios")._value.get() == 1
     assert metrics.TOKEN_MARKING_STOPPED.labels("android")._value.get() == 0
     count(server, IOS, good=100)
-    assert watch_marking(server.context) == set()
+    assert watch_marking.watch_marking(server.context) == set()
     assert metrics.TOKEN_MARKING_STOPPED.labels("ios")._value.get() == 0
     assert ask(server, client, content) == "NOT_REGISTERED"
     assert is_dead(server)
@@ -126,10 +126,10 @@ def test_nothing_is_suspected_while_marking_is_stopped(server, client):
 def test_the_alarm_is_an_error_in_the_log(server, monkeypatch):
     lines = []
     monkeypatch.setattr(
-        tokens, "log", type("Log", (), {"error": lambda _, event, **facts: lines.append((event, facts))})()
+        watch_marking, "log", type("Log", (), {"error": lambda _, event, **facts: lines.append((event, facts))})()
     )
     count(server, ANDROID, bad=100)
-    watch_marking(server.context)
+    watch_marking.watch_marking(server.context)
     assert lines == [("token_marking_stopped", {"platform": "android"})]
 
 
@@ -160,7 +160,7 @@ def test_one_platform_does_not_stop_the_other(server, client):
 def test_the_window_and_its_end(server, counts, stops):
     for each in counts:
         count(server, IOS, **each)
-    assert watch_marking(server.context) == ({IOS} if stops else set())
+    assert watch_marking.watch_marking(server.context) == ({IOS} if stops else set())
 
 
 def test_every_verdict_of_a_platform_is_counted_and_nothing_else(server, client):

@@ -25,6 +25,7 @@ from wakupush.server.delivery import feedback, lanes, next_attempts
 from wakupush.server.delivery.attempt import Attempted
 from wakupush.server.delivery.feedback import Result
 from wakupush.server.schedule.claim_due import claim_due
+from wakupush.server.schedule.enqueue_feedback import enqueue_feedback
 
 SECRET = "0123456789abcdef"
 DEAD, BUSY = "Unregistered", "ServiceUnavailable"
@@ -88,7 +89,7 @@ def test_what_an_earlier_attempt_was_told_does_not_count_for_the_next(server, cl
     assert claim_due(server.context) == 1
     next_attempts.make(server.context, {key: 1}, "")
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 2)]
-    assert feedback.enqueue_feedback(server.context) == 0
+    assert enqueue_feedback(server.context) == 0
 
 
 def test_what_is_told_late_is_not_charged_to_the_next_attempt(server, client):
@@ -103,7 +104,7 @@ def test_what_is_told_late_is_not_charged_to_the_next_attempt(server, client):
     assert feedback.take(server.context.pool, body(key)) is Result.KNOWN
     retrying.result()
     assert feedback.take(server.context.pool, body(key)) is Result.KNOWN
-    assert feedback.enqueue_feedback(server.context) == 0
+    assert enqueue_feedback(server.context) == 0
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 2)]
     assert server.rows("SELECT token_died_at FROM registrations") == [(None,)]
     assert feedback.take(server.context.pool, body(key, attempt=2)) is Result.NOTED
@@ -113,10 +114,10 @@ def test_what_is_told_of_a_delivered_one_makes_it_failed(server, client):
     content = server.register(client)
     server.handle(DISPATCH, request(client, server, content))
     [(key,)] = server.rows("SELECT delivery_key FROM deliveries WHERE state = 'delivered'")
-    assert feedback.enqueue_feedback(server.context) == 0
+    assert enqueue_feedback(server.context) == 0
     for _ in range(2):
         assert feedback.take(server.context.pool, body(key)) is Result.NOTED
-    assert [feedback.enqueue_feedback(server.context) for _ in range(2)] == [1, 0]
+    assert [enqueue_feedback(server.context) for _ in range(2)] == [1, 0]
     [task] = [json.loads(raw) for raw in server.context.redis.lrange(DISPATCH.name, 0, -1)]
     assert task["headers"]["task"] == "wakupush.feedback"
     for _ in range(2):  # as often as the task comes

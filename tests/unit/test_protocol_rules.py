@@ -11,7 +11,7 @@ import pytest
 from wakupush.model.failures import Answer, Failure
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
-from wakupush.model.registrations import Preferences, Registration, Unregistration
+from wakupush.model.registrations import Device, Preferences, Registration, Unregistration
 from wakupush.pb.push_notification_pb2 import (
     PushNotification,
     PushNotificationQuery,
@@ -320,7 +320,7 @@ def test_parse_query(keys, wanted):
 
 
 def device(*, contacts_only, contacts):
-    return query.Device(
+    return Device(
         key_hash=HASH,
         installation_id=INSTALLATION,
         version=7,

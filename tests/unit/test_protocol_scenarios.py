@@ -12,7 +12,8 @@ import vectors
 from google.protobuf.message import Message
 
 from wakupush.model.failures import Answer, Failure
-from wakupush.model.registrations import Registration
+from wakupush.model.notifications import NotificationType
+from wakupush.model.registrations import Device, Preferences, Registration
 from wakupush.pb.application_metadata_pb2 import ProtocolMessage
 from wakupush.pb.push_notification_pb2 import (
     ContactCodeAdvertisement,
@@ -107,7 +108,7 @@ class Server:
     def reveal(self, opened):
         wanted = query.parse_query(opened.inner, most_keys=1000)
         known = [
-            query.Device(
+            Device(
                 key_hash=key_hash,
                 installation_id=device.installation_id,
                 version=device.version,
@@ -143,7 +144,7 @@ symmetric_key = cache(topics.symmetric_key)
 def preferences(device):
     if not isinstance(device, Registration):
         return None
-    return request.Preferences(
+    return Preferences(
         access_token=device.access_token,
         enabled=device.enabled,
         token_died=False,
@@ -163,7 +164,7 @@ def for_gorush(item, device):
             chat_id=item.chat_id,
             message=item.message,
         ),
-        "message": notification.TEXTS[request.NotificationType(item.type)],
+        "message": notification.TEXTS[NotificationType(item.type)],
         "platform": int(device.token_type),
         "tokens": [device.device_token],
         "topic": device.apn_topic,

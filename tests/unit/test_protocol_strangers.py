@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from wakupush.model import waku_message
 from wakupush.model.failures import Answer, Failure
-from wakupush.model.registrations import Registration, Unregistration
+from wakupush.model.registrations import Device, Preferences, Registration, Unregistration
 from wakupush.pb.application_metadata_pb2 import ApplicationMetadataMessage
 from wakupush.pb.push_notification_pb2 import (
     PushNotification,
@@ -23,6 +23,7 @@ from wakupush.protocol import (
     application,
     ecies,
     grants,
+    hashing,
     notification,
     payload,
     query,
@@ -249,9 +250,9 @@ def test_check(message, stored_version):
 @given(good_registrations)
 def test_whatever_passes_can_be_revealed(message):
     row = check(message, client=CLIENT.public_key, server=SERVER.public_key, stored_version=0, limits=LIMITS)
-    names = [field.name for field in dataclasses.fields(query.Device)]
+    names = [field.name for field in dataclasses.fields(Device)]
     known = {name: getattr(row, name) for name in names if name != "key_hash"}
-    info = query.reveal(query.Device(key_hash=CLIENT.public_key.key_hash, **known))
+    info = query.reveal(Device(key_hash=CLIENT.public_key.key_hash, **known))
     assert info.access_token == ("" if row.allow_from_contacts_only else row.access_token)
     assert tuple(info.allowed_key_list) == (row.allowed_key_list if row.allow_from_contacts_only else ())
 
@@ -275,7 +276,7 @@ def test_request(content):
         return
     assert len(asked.items) <= len(content) // 2
     assert all(item.type != 0 for item in asked.items)
-    device = request.Preferences(
+    device = Preferences(
         access_token=TOKEN,
         enabled=True,
         token_died=False,
@@ -351,7 +352,7 @@ def test_unseal(sealed):
 @given(junk, anything.filter(str.isprintable), st.integers(waku_message.INT64_MIN, waku_message.INT64_MAX), junk)
 def test_message_hash(content, topic, timestamp, meta):
     message = waku_message.WakuMessage(payload=content, content_topic=topic, timestamp=timestamp, meta=meta)
-    assert len(waku_message.message_hash("/waku/2/rs/16/32", message)) == 32
+    assert len(hashing.message_hash("/waku/2/rs/16/32", message)) == 32
 
 
 # One changed byte of what was good.

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from wakupush.server.schedule.jobs import JOBS
-from wakupush.server.schedule.turns import Turns
+from wakupush.server.schedule.turns import STUCK_SECONDS, Turns
 from workers import pulse
 from workers.pulse import Pulse
 
@@ -52,7 +52,7 @@ def test_beat(now):
         turns.begin(job)
         turns.end(job, worked=job is not jobs[0])
     assert turns.ready() == {job.__name__: job is not jobs[0] for job in jobs}
-    now[0] += JOBS[jobs[0]] + turns.STUCK_SECONDS + 1
+    now[0] += JOBS[jobs[0]] + STUCK_SECONDS + 1
     healthy = turns.healthy()
     assert healthy[jobs[0].__name__] is False
     # What pauses for long may take long.

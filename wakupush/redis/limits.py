@@ -48,7 +48,8 @@ class Limiter:
                 for limit, item in items.items():
                     # The window and its keys are the library's own: it counts one at a time.
                     key = self._storage.prefixed_key(item.key_for(limit.name, limit.key))
-                    self._storage.lua_incr_expire([key], [item.get_expiry(), 1], client=pipeline)
+                    # Not by its hash, which another primary would not know after a failover.
+                    pipeline.eval(self._storage.lua_incr_expire.script, 1, key, item.get_expiry(), 1)
                 counts = cast("list[int]", pipeline.execute())
         except RedisError as error:
             metrics.LIMITER_FAILED.inc(len(items))

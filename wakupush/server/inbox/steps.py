@@ -85,7 +85,7 @@ def _decide(
     it refuses.
     """
     outcomes = _decided(messages, facts, Verdicts(verdicts))
-    needed = {limit for outcome in outcomes for limit in outcome.limits if limit not in verdicts}
+    needed = list(dict.fromkeys(limit for outcome in outcomes for limit in outcome.limits if limit not in verdicts))
     if needed:
         verdicts |= resources.limiter.ask(needed)
         if not all(verdicts[limit] for limit in needed):
