@@ -14,7 +14,7 @@ from redis import RedisError
 from redis import TimeoutError as TimedOut
 
 from wakupush.model.queues import QUEUES
-from wakupush.redis import watched
+from wakupush.redis import claims, watched
 from wakupush.redis.sending import send_entries
 from wakupush.runtime import metrics, tracing
 from wakupush.runtime.logging import is_told
@@ -102,11 +102,7 @@ class Enqueuer:
 
     def _claim(self, routed: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
         """Return the messages that neither another replica nor reconcile has enqueued a moment ago."""
-        # All or none: what was refused is sent once more, and would meet the claims that were not.
-        with self.redis.pipeline(transaction=True) as pipeline:
-            for _, entry in routed:
-                pipeline.set(_claim_key(entry), b"", nx=True, ex=self.settings.claim_ttl)
-            won = pipeline.execute()
+        won = claims.claim(self.redis, [entry.hash for _, entry in routed], self.settings.claim_ttl)
         claimed = []
         for (queue, entry), is_ours in zip(routed, won, strict=True):
             if is_ours:
@@ -154,13 +150,9 @@ class Enqueuer:
     def _unclaim(self, entries: list[Entry]) -> None:
         """Give claims back, so that reconcile need not wait for their end; if that fails too, it does."""
         try:
-            self.redis.delete(*(_claim_key(entry) for entry in entries))
+            claims.release(self.redis, [entry.hash for entry in entries])
         except RedisError as error:
             log.info("unclaim_failed", messages=len(entries), error=type(error).__name__)
-
-
-def _claim_key(entry: Entry) -> bytes:
-    return b"wakupush:claim:" + entry.hash
 
 
 def _queue_name(pair: tuple[Queue, Entry]) -> str:

@@ -21,9 +21,9 @@ from served import request
 from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH
-from wakupush.server.delivery import feedback, lanes, next_attempts
-from wakupush.server.delivery.attempt import Attempted
+from wakupush.server.delivery import attempt, feedback, next_attempts
 from wakupush.server.delivery.feedback import Result
+from wakupush.server.delivery.posting import Attempted
 from wakupush.server.schedule.claim_due import claim_due
 from wakupush.server.schedule.enqueue_feedback import enqueue_feedback
 
@@ -82,7 +82,7 @@ def test_what_gorush_answers_is_not_overruled(server, client):
 def test_what_an_earlier_attempt_was_told_does_not_count_for_the_next(server, client, monkeypatch):
     content = server.register(client)
     with monkeypatch.context() as patch:
-        patch.setattr(lanes, "attempt", lambda *_, **__: Attempted())
+        patch.setattr(attempt, "attempt", lambda *_, **__: Attempted())
         server.handle(DISPATCH, request(client, server, content))
     [(key,)] = server.rows("UPDATE deliveries SET lease_until = now() RETURNING delivery_key")
     assert feedback.take(server.context.pool, body(key)) is Result.NOTED

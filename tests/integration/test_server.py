@@ -29,8 +29,8 @@ from wakupush.protocol import application, payload, segments, topics
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import watched
 from wakupush.server import outbox
-from wakupush.server.delivery import lanes, next_attempts
-from wakupush.server.delivery.attempt import Attempted
+from wakupush.server.delivery import attempt, lanes, next_attempts
+from wakupush.server.delivery.posting import Attempted
 from wakupush.server.inbox import steps
 from wakupush.server.schedule.claim_due import claim_due
 from wakupush.server.schedule.expire_segments import expire_segments
@@ -286,11 +286,11 @@ def test_more_items_than_gorush_takes_go_out_in_several_posts(server, client):
 
 def test_what_finds_no_free_slot_waits_for_the_schedule(server, client):
     content = server.register(client)
-    assert server.context.slots.reserve(Platform.IOS, 9) == 1
+    assert server.context.lanes.slots.reserve(Platform.IOS, 9) == 1
     server.handle(DISPATCH, request(client, server, content))
     assert server.outcomes(client) == [["success"]]
     assert server.rows("SELECT state, attempt FROM deliveries") == [("pending", 0)]
-    server.context.slots.submit(Platform.IOS, lambda: None)
+    server.context.lanes.slots.submit(Platform.IOS, lambda: None)
     [(key,)] = server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")
     assert claim_due(server.context) == 1
     next_attempts.make(server.context, {key: 0}, "")
@@ -314,16 +314,16 @@ def test_a_fault_of_ours_in_a_post_is_logged_and_the_posts_after_it_are_put_back
         ("posting", 1),
     ]
     assert server.outcomes(client) == [["success"]] * 3
-    assert server.context.slots.reserve(Platform.IOS, 9) == 1
+    assert server.context.lanes.slots.reserve(Platform.IOS, 9) == 1
 
 
 def test_a_backlog_leaves_slots_to_new_requests(open_server, client, gorush, monkeypatch):
     monkeypatch.setattr(next_attempts, "WAIT_SECONDS", 0.0)
     server = open_server(gorush={"url": gorush, "concurrency": 8, "batch_size": 1})
     slow, quick = (server.register(client, device_token=token) for token in ("slow-3000", "phone"))
-    assert server.context.slots.reserve(Platform.IOS, 9) == 4
+    assert server.context.lanes.slots.reserve(Platform.IOS, 9) == 4
     server.handle(DISPATCH, *(request(client, server, slow) for _ in range(8)))
-    server.context.slots.release(Platform.IOS, 4)
+    server.context.lanes.slots.release(Platform.IOS, 4)
     due = is_due(server)
     assert len(due) == 8
     for part in (dict(list(due.items())[:4]), dict(list(due.items())[4:])):  # the second task finds no slot
@@ -445,7 +445,7 @@ def test_slots_that_all_hang_open_the_breaker(open_server, client, monkeypatch):
     server = open_server(worker={"answer_within": 0.1})
     content = server.register(client, device_token="slow-1500")
     server.handle(DISPATCH, request(client, server, content))
-    wait_until(lambda: server.context.slots.hang(Platform.IOS, 0.1), timeout=5, what="the only slot hangs")
+    wait_until(lambda: server.context.lanes.slots.hang(Platform.IOS, 0.1), timeout=5, what="the only slot hangs")
     server.handle(DISPATCH, request(client, server, content))
     assert not server.context.breaker.is_closed(Platform.IOS)
     # The post that hung got through all the same.
@@ -463,12 +463,12 @@ def test_the_answer_does_not_wait_for_a_clock_that_is_ahead(open_server, client)
 
 def test_slots_that_are_busy_do_not_open_the_breaker(server, client):
     content = server.register(client)
-    assert server.context.slots.reserve(Platform.IOS, 9) == 1
-    server.context.slots.submit(Platform.IOS, lambda: server.context.slots.begin(Platform.IOS)).result()
-    assert server.context.slots.reserve(Platform.IOS, 9) == 1
+    assert server.context.lanes.slots.reserve(Platform.IOS, 9) == 1
+    server.context.lanes.slots.submit(Platform.IOS, lambda: server.context.lanes.slots.begin(Platform.IOS)).result()
+    assert server.context.lanes.slots.reserve(Platform.IOS, 9) == 1
     server.handle(DISPATCH, request(client, server, content))
     assert server.context.breaker.is_closed(Platform.IOS)
-    server.context.slots.release(Platform.IOS, 1)
+    server.context.lanes.slots.release(Platform.IOS, 1)
 
 
 def test_a_device_that_registered_anew_gets_the_next_attempt_at_its_new_token(server, client):
@@ -799,7 +799,7 @@ def test_answers_to_ephemeral_keys_are_published_once_more_where_that_is_set(ope
 def test_a_worker_that_dies_in_a_post_gives_its_deliveries_back(server, client, monkeypatch):
     content = server.register(client)
     with monkeypatch.context() as patch:
-        patch.setattr(lanes, "attempt", lambda *_, **__: Attempted())
+        patch.setattr(attempt, "attempt", lambda *_, **__: Attempted())
         server.handle(DISPATCH, request(client, server, content))
     assert claim_due(server.context) == 0
     server.rows("UPDATE deliveries SET lease_until = now() RETURNING 1")

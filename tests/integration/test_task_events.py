@@ -19,7 +19,8 @@ from wakupush.model.registrations import Installation
 from wakupush.redis.celery_app import celery_app
 from wakupush.runtime.settings import Settings
 from wakupush.server.delivery import flower
-from wakupush.server.delivery.flower import Lead, TaskEvents
+from wakupush.server.delivery.flower import TaskEvents
+from wakupush.server.delivery.posting import Lead
 
 
 def delivery(number=1, **fields):

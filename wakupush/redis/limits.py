@@ -42,6 +42,7 @@ class Limiter:
     def ask(self, wanted: Collection[Limit]) -> dict[Limit, bool]:
         """Count one of each of these, with one round trip, and say which are within their limits."""
         redis = cast("Redis", self._storage.get_connection())
+        script = cast("str", self._storage.lua_incr_expire.script)
         items = {limit: RateLimitItemPerMinute(limit.most) for limit in wanted}
         try:
             with redis.pipeline(transaction=False) as pipeline:
@@ -49,7 +50,7 @@ class Limiter:
                     # The window and its keys are the library's own: it counts one at a time.
                     key = self._storage.prefixed_key(item.key_for(limit.name, limit.key))
                     # Not by its hash, which another primary would not know after a failover.
-                    pipeline.eval(self._storage.lua_incr_expire.script, 1, key, item.get_expiry(), 1)
+                    pipeline.eval(script, 1, key, item.get_expiry(), 1)
                 counts = cast("list[int]", pipeline.execute())
         except RedisError as error:
             metrics.LIMITER_FAILED.inc(len(items))

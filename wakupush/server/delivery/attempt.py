@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -12,63 +13,56 @@ from wakupush.model.deliveries import DeliveryState
 from wakupush.model.failures import Failure
 from wakupush.model.notifications import Notification, notif_id
 from wakupush.model.platforms import Platform
+from wakupush.postgres import deliveries
 from wakupush.protocol import notification as texts
 from wakupush.runtime import metrics, tracing
+from wakupush.runtime.settings import STORE_SECONDS
+from wakupush.server.delivery.lanes import Work
+from wakupush.server.delivery.posting import Attempted
 from wakupush.server.delivery.settlement import settle
 
 if TYPE_CHECKING:
-    from wakupush.gorush.outcomes import Outcome
     from wakupush.model.deliveries import Delivery, Settlement
     from wakupush.model.registrations import Target
     from wakupush.protocol.notification import Dialect
-    from wakupush.server.delivery.flower import Lead
+    from wakupush.server.delivery.posting import Failed, Posting
     from wakupush.server.delivery.resources import DeliveryResources
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: Failures by delivery key, as far as they are final.
-Failed = dict[bytes, Failure]
+
+def start(resources: DeliveryResources, postings: list[Posting], *, scheduled: bool = False) -> list[Future[Failed]]:
+    """Start posting deliveries that are under our lease; the results are the failures that are final.
+
+    Args:
+        resources: of this process.
+        postings: what is to be posted.
+        scheduled: whether the schedule enqueued them.
+    """
+    settings = resources.settings
+    a_post = settings.gorush.timeout + settings.gorush.connect_timeout + STORE_SECONDS
+    work = Work(
+        partial(attempt, resources),
+        partial(_put_back, resources),
+        settings.gorush.batch_size,
+        time.monotonic() + settings.delivery.lease - a_post,
+    )
+    futures = resources.lanes.start(postings, work, scheduled=scheduled)
+    if gone := [posting for posting in postings if posting.target is None]:
+        settled: Future[Failed] = Future()
+        settled.set_result(_failed(settle(resources, gone, [Failure.DEVICE_GONE] * len(gone))))
+        futures.append(settled)
+    return futures
 
 
-@dataclass(frozen=True, slots=True)
-class Posting:
-    """A delivery and where it goes; without a target its device is gone."""
-
-    delivery: Delivery
-    target: Target | None
-    #: Whether Flower shows this attempt. The first ones inside batches are shown if they fail in passing.
-    shown: bool = False
-    #: If the task that makes this attempt has the delivery's id.
-    lead: Lead | None = None
-
-    @property
-    def platform(self) -> Platform:
-        """Where it goes: that of the delivery, unless its device was registered on another one since."""
-        return self.target.platform if self.target else self.delivery.platform
-
-
-@dataclass(frozen=True, slots=True)
-class Attempted:
-    """What an attempt brought."""
-
-    #: As gorush told them.
-    posted: list[Outcome] = field(default_factory=list)
-    #: As they were stored: what gorush's webhook told counts, too.
-    outcomes: list[Outcome] = field(default_factory=list)
-    failed: Failed = field(default_factory=dict)
-
-
-def attempt(resources: DeliveryResources, post: list[Posting], *, probe: bool = False) -> Attempted:
+def attempt(resources: DeliveryResources, post: list[Posting], probe: bool = False) -> Attempted:
     """Post deliveries that are under our lease, and store what comes of it.
 
     Args:
         resources: of this process.
-        post: all of one platform with targets, or all without.
+        post: all of one platform.
         probe: whether this goes through a route that is broken.
     """
-    if post[0].target is None:
-        settled = settle(resources, post, [Failure.DEVICE_GONE] * len(post))
-        return Attempted(failed=_failed(settled))
     notifications = [
         _notification(resources.settings.gorush.dialect, posting.delivery, posting.target)
         for posting in post
@@ -80,7 +74,7 @@ def attempt(resources: DeliveryResources, post: list[Posting], *, probe: bool = 
         log.debug("posting", notif_id=notification.notif_id, **facts)
     begun, begun_at = time.monotonic(), resources.now()
     answer = resources.gorush.post(notifications)
-    platform = post[0].platform
+    platform = notifications[0].platform
     for posting in post:
         attributes: tracing.Attributes = {"platform": platform.label, "attempt": posting.delivery.attempt}
         tracing.record("post", posting.delivery.trace_id, begun_at, resources.now(), attributes)
@@ -88,6 +82,15 @@ def attempt(resources: DeliveryResources, post: list[Posting], *, probe: bool = 
     settled = settle(resources, post, answer.outcomes, retry_after=answer.retry_after, probe=probe)
     outcomes = [settlement.failure for settlement in settled] or answer.outcomes
     return Attempted(answer.outcomes, outcomes, _failed(settled))
+
+
+def _put_back(resources: DeliveryResources, waiting: list[Posting]) -> None:
+    """Leave deliveries to the schedule, without an attempt."""
+    metrics.DELIVERIES_DEFERRED.labels(waiting[0].delivery.platform.label).inc(len(waiting))
+    with resources.pool.connection() as connection:
+        deliveries.put_back(connection, [posting.delivery for posting in waiting])
+    shown = resources.task_events
+    shown.send([shown.put_off(posting.delivery) for posting in waiting if posting.shown])
 
 
 def _failed(settled: list[Settlement]) -> Failed:

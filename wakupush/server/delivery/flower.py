@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from celery.events import EventDispatcher
 
     from wakupush.model.deliveries import Delivery
-    from wakupush.server.delivery.attempt import Posting
+    from wakupush.server.delivery.posting import Posting
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -40,28 +40,6 @@ TaskEvent = tuple[str, dict[str, Any]]
 
 class AttemptFailed(Exception):
     """What Flower shows of an attempt that failed: the label of the failure."""
-
-
-class Lead:
-    """The delivery whose id a task has: the task shows what its attempt came to or, once it has left, who stores it."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._left = False
-        self._settlement: Settlement | None = None
-
-    def tell(self, settlement: Settlement) -> bool:
-        """Hand what the attempt came to over to the task; say whether it is still there."""
-        with self._lock:
-            if not self._left:
-                self._settlement = settlement
-            return not self._left
-
-    def leave(self) -> Settlement | None:
-        """Return what the attempt came to, None if that is not known; nothing can be handed over any more."""
-        with self._lock:
-            self._left = True
-            return self._settlement
 
 
 class TaskEvents:

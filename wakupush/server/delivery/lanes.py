@@ -1,4 +1,4 @@
-"""The lanes of the platforms: who may post, how many posts at the same time, and whether as a probe.
+"""The lanes of the platforms: who may post, how many posts at the same time, how large, and whether as a probe.
 
 Each platform has lanes of its own: a dead Firebase must not stop iOS. Who finds none leaves the work to the schedule.
 """
@@ -8,24 +8,21 @@ from __future__ import annotations
 import time
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
 
-from wakupush.gorush.batches import split
+from wakupush.model.failures import Failure
 from wakupush.model.platforms import Platform
-from wakupush.postgres import deliveries
-from wakupush.runtime import metrics
-from wakupush.runtime.settings import STORE_SECONDS
-from wakupush.server.delivery.attempt import attempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from wakupush.server.delivery.attempt import Failed, Posting
-    from wakupush.server.delivery.resources import DeliveryResources
+    from wakupush.server.delivery.breaker import Breaker
+    from wakupush.server.delivery.posting import Attempted, Failed, Posting
 
 T = TypeVar("T")
 
@@ -34,6 +31,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 #: Posts that hold all slots of a platform longer than this open its breaker. All being taken is no fault by itself:
 #: posted one by one, a burst fills them while every post is quick.
 HANG_SECONDS: Final = 5.0
+#: These concern a post as a whole and nothing of it was taken: posting one by one would tell no more.
+_WHOLE_POST: Final = {Failure.GORUSH_UNREACHABLE, Failure.GORUSH_THROTTLED}
 
 
 class Slots:
@@ -97,30 +96,135 @@ class Slots:
         return max(1, self._each // 2) if scheduled else self._each
 
 
-def start(resources: DeliveryResources, postings: list[Posting], *, scheduled: bool = False) -> list[Future[Failed]]:
-    """Start posting deliveries that are under our lease; the results are the failures that are final.
+class Caution:
+    """Remembers for which platforms notifications are posted one by one, because failures were seen.
 
-    The posts of a platform share its slots that are free. What finds none, or a breaker that is open, waits for the
-    schedule.
+    Of many failures in one post gorush may lose some, which then read as successes (docs/contracts/gorush.md, 3).
 
     Args:
-        resources: of this process.
-        postings: what is to be posted.
-        scheduled: whether the schedule enqueued them: then they leave slots to new requests.
+        seconds: for how long after a failure.
     """
-    settings = resources.settings
-    a_post = settings.gorush.timeout + settings.gorush.connect_timeout + STORE_SECONDS
-    until = time.monotonic() + settings.delivery.lease - a_post
-    futures = []
-    if gone := [posting for posting in postings if posting.target is None]:
-        settled: Future[Failed] = Future()
-        settled.set_result(attempt(resources, gone).failed)
-        futures.append(settled)
-    reachable = [posting for posting in postings if posting.target is not None]
-    posts = split(reachable, resources.settings.gorush.batch_size, resources.caution, time.monotonic())
-    for platform, own in posts.items():
-        futures += _start_platform(resources, platform, own, until, scheduled=scheduled)
-    return futures
+
+    def __init__(self, seconds: float = 60.0) -> None:
+        self._seconds = seconds
+        self._until: dict[Platform, float] = {}
+
+    def note(self, platform: Platform, outcomes: Iterable[Failure | None], now: float) -> None:
+        """Take note of what a post brought.
+
+        Args:
+            platform: of all its notifications.
+            outcomes: of each.
+            now: monotonic time in seconds.
+        """
+        if any(outcome is not None and outcome not in _WHOLE_POST for outcome in outcomes):
+            self._until[platform] = now + self._seconds
+
+    def split(self, postings: Iterable[Posting], batch_size: int, now: float) -> dict[Platform, list[list[Posting]]]:
+        """Return what has a target grouped into posts, by platform; in a platform the order stays.
+
+        Args:
+            postings: in the order in which they are due.
+            batch_size: of them in a post at most.
+            now: monotonic time in seconds.
+        """
+        platforms: dict[Platform, list[Posting]] = {}
+        for posting in postings:
+            if posting.target is not None:
+                platforms.setdefault(posting.target.platform, []).append(posting)
+        posts = {}
+        for platform, members in platforms.items():
+            size = 1 if now < self._until.get(platform, now) else batch_size
+            posts[platform] = [members[start : start + size] for start in range(0, len(members), size)]
+        return posts
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is done with postings in the lanes."""
+
+    #: Makes a post, which may be a probe.
+    attempt: Callable[[list[Posting], bool], Attempted]
+    #: Leaves some to the schedule, without an attempt.
+    put_back: Callable[[list[Posting]], None]
+    #: Postings in one post at most.
+    batch_size: int
+    #: Monotonic seconds after which no post is begun but the first of a lane, which every lease covers.
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The lanes of a process. Its threads may share them."""
+
+    slots: Slots
+    breaker: Breaker
+    caution: Caution
+
+    def start(self, postings: list[Posting], work: Work, *, scheduled: bool) -> list[Future[Failed]]:
+        """Start posting what has a target; the results are the failures that are final.
+
+        The posts of a platform share its slots that are free. What finds none, or a breaker that is open, is put back.
+
+        Args:
+            postings: under leases of ours.
+            work: what is done with them.
+            scheduled: whether the schedule enqueued them: then they leave slots to new requests.
+        """
+        posts = self.caution.split(postings, work.batch_size, time.monotonic())
+        return [
+            future
+            for platform, own in posts.items()
+            for future in self._start_platform(platform, own, work, scheduled=scheduled)
+        ]
+
+    def _start_platform(
+        self, platform: Platform, posts: list[list[Posting]], work: Work, *, scheduled: bool
+    ) -> list[Future[Failed]]:
+        """Start the posts of a platform: all in the slots that are free, or as many probes as its breaker gives."""
+        lanes = self.slots.reserve(platform, len(posts), scheduled=scheduled)
+        if not lanes:
+            if self.slots.hang(platform, HANG_SECONDS, scheduled=scheduled):
+                self.breaker.open(platform)
+            work.put_back(_flat(posts))
+            return []
+        waiting: list[list[Posting]] = []
+        probes = self.breaker.take_probes(platform, lanes)
+        if probes is not None:
+            self.slots.release(platform, lanes - probes, scheduled=scheduled)
+            singles = [[posting] for posting in _flat(posts)]
+            lanes, posts, waiting = probes, singles[:probes], singles[probes:]
+        one = partial(self._work_through, platform, work=work, probe=probes is not None)
+        futures = [
+            self.slots.submit(platform, partial(one, posts[lane::lanes]), scheduled=scheduled) for lane in range(lanes)
+        ]
+        if waiting:
+            work.put_back(_flat(waiting))
+        return futures
+
+    def _work_through(self, platform: Platform, posts: list[list[Posting]], *, work: Work, probe: bool) -> Failed:
+        """Make posts one after another, while the breaker lets them and their leases cover one more.
+
+        A fault of ours ends that, too, and is logged here, for nobody may be waiting. The post that it met comes back
+        as unknown when its lease ends; those after it were not made.
+        """
+        failed: Failed = {}
+        for position, post in enumerate(posts):
+            if position and (time.monotonic() > work.until or not self.breaker.is_closed(platform)):
+                work.put_back(_flat(posts[position:]))
+                break
+            self.slots.begin(platform)
+            try:
+                brought = work.attempt(post, probe)
+            except Exception:
+                log.exception("post_failed", deliveries=len(post), put_back=len(posts) - position - 1)
+                if position + 1 < len(posts):
+                    work.put_back(_flat(posts[position + 1 :]))
+                break
+            self.caution.note(platform, brought.posted, time.monotonic())
+            self.breaker.note(platform, brought.outcomes, probe=probe)
+            failed |= brought.failed
+        return failed
 
 
 def wait_for(futures: Iterable[Future[Failed]], seconds: float) -> Failed:
@@ -135,70 +239,5 @@ def wait_for(futures: Iterable[Future[Failed]], seconds: float) -> Failed:
     return failed
 
 
-def _start_platform(
-    resources: DeliveryResources, platform: Platform, posts: list[list[Posting]], until: float, *, scheduled: bool
-) -> list[Future[Failed]]:
-    """Start the posts of a platform: all of them in the slots that are free, or as many probes as its breaker gives."""
-    slots = resources.slots
-    lanes = slots.reserve(platform, len(posts), scheduled=scheduled)
-    if not lanes:
-        if slots.hang(platform, HANG_SECONDS, scheduled=scheduled):
-            resources.breaker.open(platform)
-        _put_back(resources, posts)
-        return []
-    waiting: list[list[Posting]] = []
-    probes = resources.breaker.take_probes(platform, lanes)
-    if probes is not None:
-        slots.release(platform, lanes - probes, scheduled=scheduled)
-        singles = [[posting] for post in posts for posting in post]
-        lanes, posts, waiting = probes, singles[:probes], singles[probes:]
-    work = partial(_work_through, resources, platform, until=until, probe=probes is not None)
-    futures = [slots.submit(platform, partial(work, posts[lane::lanes]), scheduled=scheduled) for lane in range(lanes)]
-    _put_back(resources, waiting)
-    return futures
-
-
-def _work_through(
-    resources: DeliveryResources, platform: Platform, posts: list[list[Posting]], *, until: float, probe: bool
-) -> Failed:
-    """Make posts one after another, while the breaker lets them and their leases cover one more.
-
-    A fault of ours ends that, too, and is logged here, for nobody may be waiting. The post that it met comes back as
-    unknown when its lease ends; those after it were not made.
-
-    Args:
-        resources: of this process.
-        platform: of all of them.
-        posts: at least one.
-        until: monotonic seconds after which none is begun.
-        probe: whether they are probes.
-    """
-    failed: Failed = {}
-    for position, post in enumerate(posts):
-        # The first one was let through just now, and every lease covers one.
-        if position and (time.monotonic() > until or not resources.breaker.is_closed(platform)):
-            _put_back(resources, posts[position:])
-            break
-        resources.slots.begin(platform)
-        try:
-            brought = attempt(resources, post, probe=probe)
-        except Exception:
-            log.exception("post_failed", deliveries=len(post), put_back=len(posts) - position - 1)
-            _put_back(resources, posts[position + 1 :])
-            break
-        resources.caution.note(platform, brought.posted, time.monotonic())
-        resources.breaker.note(platform, brought.outcomes, probe=probe)
-        failed |= brought.failed
-    return failed
-
-
-def _put_back(resources: DeliveryResources, posts: list[list[Posting]]) -> None:
-    """Leave deliveries to the schedule, without an attempt."""
-    if not posts:
-        return
-    waiting = [posting for post in posts for posting in post]
-    metrics.DELIVERIES_DEFERRED.labels(waiting[0].delivery.platform.label).inc(len(waiting))
-    with resources.pool.connection() as connection:
-        deliveries.put_back(connection, [posting.delivery for posting in waiting])
-    shown = resources.task_events
-    shown.send([shown.put_off(posting.delivery) for posting in waiting if posting.shown])
+def _flat(posts: list[list[Posting]]) -> list[Posting]:
+    return [posting for post in posts for posting in post]

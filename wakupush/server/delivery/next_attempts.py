@@ -10,9 +10,10 @@ from wakupush.model.events import EventKind
 from wakupush.model.failures import Failure
 from wakupush.postgres import deliveries, events
 from wakupush.server.counting import count_events
-from wakupush.server.delivery import flower, lanes
-from wakupush.server.delivery.attempt import Posting
-from wakupush.server.delivery.flower import Lead
+from wakupush.server.delivery import flower
+from wakupush.server.delivery.attempt import start
+from wakupush.server.delivery.lanes import wait_for
+from wakupush.server.delivery.posting import Lead, Posting
 from wakupush.server.delivery.settlement import happened
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def make(resources: DeliveryResources, claimed: Mapping[bytes, int], task_id: st
         flower.show(resources.task_events, postings, settled)
     ended = {settlement.delivery.delivery_key for settlement in over}
     going_on = [posting for posting in postings if posting.delivery.delivery_key not in ended]
-    lanes.wait_for(lanes.start(resources, going_on, scheduled=True), WAIT_SECONDS)
+    wait_for(start(resources, going_on, scheduled=True), WAIT_SECONDS)
     return lead.leave()
 
 

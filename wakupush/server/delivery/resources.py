@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from wakupush.gorush.batches import Caution
 from wakupush.gorush.client import Gorush
 from wakupush.server.delivery.breaker import Breaker
 from wakupush.server.delivery.flower import TaskEvents
-from wakupush.server.delivery.lanes import Slots
+from wakupush.server.delivery.lanes import Caution, Lanes, Slots
 from wakupush.server.identity import load_identity
 from wakupush.server.resources import Resources, connected
 
@@ -24,11 +23,10 @@ class DeliveryResources(Resources):
 
     identity: Identity
     gorush: Gorush
-    #: Of the posts to gorush that are open, some of them longer than the task that made them.
-    slots: Slots
     breaker: Breaker
+    #: Of the posts to gorush that are open, some of them longer than the task that made them.
+    lanes: Lanes
     task_events: TaskEvents
-    caution: Caution = field(default_factory=Caution)
 
     @classmethod
     def open(cls, settings: Settings, node: str | None = None) -> Self:
@@ -46,7 +44,7 @@ class DeliveryResources(Resources):
 
     def close(self) -> None:
         """Wait for open posts, then close all connections."""
-        self.slots.close()
+        self.lanes.slots.close()
         self.task_events.close()
         self.gorush.close()
         Resources.close(self)
@@ -55,6 +53,8 @@ class DeliveryResources(Resources):
 def delivery_connected(settings: Settings, node: str | None) -> dict[str, Any]:
     """Return the fields of `DeliveryResources`, by name."""
     resources = connected(settings)
+    # A post that outlives its lease is taken for one whose process died.
+    breaker = Breaker(resources["redis"], settings.breaker, settings.delivery.lease)
     return resources | {
         "identity": load_identity(settings),
         "gorush": Gorush(
@@ -63,8 +63,7 @@ def delivery_connected(settings: Settings, node: str | None) -> dict[str, Any]:
             timeout=settings.gorush.timeout,
             connections=settings.gorush.concurrency,
         ),
-        "slots": Slots(settings.gorush.concurrency),
-        # A post that outlives its lease is taken for one whose process died.
-        "breaker": Breaker(resources["redis"], settings.breaker, settings.delivery.lease),
+        "breaker": breaker,
+        "lanes": Lanes(Slots(settings.gorush.concurrency), breaker, Caution()),
         "task_events": TaskEvents(resources["app"], node, settings.delivery.max_attempts),
     }

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from wakupush.gorush.outcomes import Outcome
     from wakupush.model.deliveries import Delivery
     from wakupush.model.failures import Failure
-    from wakupush.server.delivery.attempt import Posting
+    from wakupush.server.delivery.posting import Posting
     from wakupush.server.delivery.resources import DeliveryResources
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)

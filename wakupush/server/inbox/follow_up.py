@@ -13,7 +13,8 @@ from wakupush.model.queues import REGISTRATION
 from wakupush.runtime import metrics
 from wakupush.server import outbox
 from wakupush.server.counting import count_events
-from wakupush.server.delivery import lanes
+from wakupush.server.delivery.attempt import start
+from wakupush.server.delivery.lanes import wait_for
 from wakupush.server.inbox.decide import request
 from wakupush.server.inbox.seal import seal
 from wakupush.server.inbox.write import correct
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from wakupush.model.answers import SealedAnswer
     from wakupush.model.entries import Task
-    from wakupush.server.delivery.attempt import Failed
+    from wakupush.server.delivery.posting import Failed
     from wakupush.server.inbox.outcome import Outcome
     from wakupush.server.inbox.resources import InboxResources
     from wakupush.server.inbox.write import Written
@@ -50,7 +51,7 @@ def follow_up(resources: InboxResources, task: Task, outcomes: Sequence[Outcome]
     count_events(written.events)
     answers = written.outbox
     if written.postings:
-        posts = _without_fail(lanes.start, resources, written.postings)
+        posts = _without_fail(start, resources, written.postings)
         if posts:
             answers = _without_fail(_correct, resources, task, outcomes, answers, posts) or answers
     # Registrations are answered to keys that stay, and are sent again where the answer was lost.
@@ -71,7 +72,7 @@ def _correct(
     oldest = min(outcome.entry.seen for outcome in outcomes if outcome.request)
     within = resources.settings.worker.answer_within
     # ingest saw it by its own clock, which may be ahead of ours.
-    failed = lanes.wait_for(posts, min(within, oldest + within - resources.now()))
+    failed = wait_for(posts, min(within, oldest + within - resources.now()))
     corrections = {
         position: correction
         for position, outcome in enumerate(outcomes)

@@ -17,7 +17,7 @@ from wakupush.postgres import (
     requests,
 )
 from wakupush.redis import watched
-from wakupush.server.delivery.attempt import Posting
+from wakupush.server.delivery.posting import Posting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

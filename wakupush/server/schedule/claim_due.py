@@ -18,25 +18,29 @@ if TYPE_CHECKING:
 def claim_due(resources: ScheduleResources) -> int:
     """Enqueue the next attempts of deliveries whose time has come; return how many.
 
+    Chance decides which platform comes first: the backlog of one is not to keep out the others.
+    """
+    return sum(claim_due_on(platform, resources) for platform in random.sample(list(Platform), len(Platform)))
+
+
+def claim_due_on(platform: Platform, resources: ScheduleResources) -> int:
+    """Enqueue those of a platform; return how many.
+
     No more than `claim_queue` tasks wait in the dispatch queue then, so that a backlog does not come before new
-    requests; and only what the platform's breaker lets through. Chance decides which comes first: the backlog of one
-    is not to keep out the others.
+    requests; and only what the platform's breaker lets through.
     """
     settings = resources.settings.delivery
     size = resources.settings.gorush.batch_size
-    enqueued = 0
-    for platform in random.sample(list(Platform), len(Platform)):
-        room = settings.claim_queue - resources.redis.llen(DISPATCH.name)
-        most = resources.breaker.claimable(platform, room * size)
-        if most <= 0:
-            continue
-        with resources.pool.connection() as connection:
-            claimed = due.claim(connection, platform, limit=most, seconds=settings.claim)
-        claimed.sort(key=lambda one: (one.begun, one.failure.label if one.failure else ""))
-        for position in range(0, len(claimed), size):
-            _enqueue(resources, claimed[position : position + size])
-        enqueued += len(claimed)
-    return enqueued
+    room = settings.claim_queue - resources.redis.llen(DISPATCH.name)
+    most = resources.breaker.claimable(platform, room * size)
+    if most <= 0:
+        return 0
+    with resources.pool.connection() as connection:
+        claimed = due.claim(connection, platform, limit=most, seconds=settings.claim)
+    claimed.sort(key=lambda one: (one.begun, one.failure.label if one.failure else ""))
+    for position in range(0, len(claimed), size):
+        _enqueue(resources, claimed[position : position + size])
+    return len(claimed)
 
 
 def _enqueue(resources: ScheduleResources, together: list[Due]) -> None:

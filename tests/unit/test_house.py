@@ -1,0 +1,119 @@
+"""The rules of the house that no linter knows; `make check` runs them. The layers are import-linter's."""
+
+import ast
+import re
+from collections import defaultdict
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+WAKUPUSH = Path(__file__).parents[2] / "wakupush"
+SERVER, POSTGRES, REDIS, MODEL, RUNTIME = (
+    WAKUPUSH / name for name in ("server", "postgres", "redis", "model", "runtime")
+)
+#: What stays in the root until the commands move.
+ROOT = {"__init__.py", "__main__.py", "cli.py", "cli_client.py", "cli_dead_letters.py", "cli_pipeline.py", "doctor.py"}
+#: Statements that change rows.
+WRITES = re.compile(r"^\s*(INSERT|UPDATE|DELETE|COPY)\b|\(\s*(INSERT|UPDATE|DELETE)\b", re.MULTILINE)
+#: Who in the inbox writes, beside claim and write: what stands around the steps, and keys in transactions of their own.
+AROUND = {"isolation.py": {"count_attempt", "refund_attempt", "quarantine", "add"}, "topic_keys.py": {"set_key"}}
+
+
+def modules(folder):
+    return sorted(path for path in folder.rglob("*.py") if "__pycache__" not in path.parts)
+
+
+def classes(folder):
+    for path in modules(folder):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                yield path, node
+
+
+def test_the_root_holds_no_more_than_the_commands():
+    assert {path.name for path in WAKUPUSH.glob("*.py")} <= ROOT
+
+
+@pytest.mark.parametrize("path", modules(SERVER), ids=lambda path: str(path.relative_to(SERVER)))
+def test_a_module_of_the_server_is_short(path):
+    assert len(path.read_text().splitlines()) <= 250
+
+
+def test_no_class_name_is_there_twice():
+    found = defaultdict(list)
+    for path, node in chain.from_iterable(map(classes, (SERVER, POSTGRES, REDIS, MODEL))):
+        found[node.name].append(str(path.relative_to(WAKUPUSH)))
+    assert len(found) > 50
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
+
+
+def is_value(node):
+    """Say whether a class is a value: a dataclass, an enum, a named or typed dictionary."""
+    decorators = {ast.unparse(each).partition("(")[0] for each in node.decorator_list}
+    bases = {ast.unparse(each) for each in node.bases}
+    return "dataclass" in decorators or any(re.search("Enum|NamedTuple|TypedDict", base) for base in bases)
+
+
+def test_values_live_in_the_model():
+    found = [
+        f"{path.name}: {node.name}" for folder in (POSTGRES, REDIS) for path, node in classes(folder) if is_value(node)
+    ]
+    assert found == []
+    assert sum(is_value(node) for _, node in classes(MODEL)) > 20  # so that this can fail
+
+
+def writing_functions():
+    """Return the functions of each module in postgres/ that change rows."""
+    found = {}
+    for path in POSTGRES.glob("[!_]*.py"):
+        sql = POSTGRES / "sql" / path.with_suffix(".sql").name
+        parts = re.split(r"^-- name: (\w+)\n", sql.read_text(), flags=re.MULTILINE) if sql.exists() else [""]
+        queries = {name for name, text in zip(parts[1::2], parts[2::2], strict=True) if WRITES.search(text)}
+        bodies = {
+            node.name: ast.unparse(node)
+            for node in ast.parse(path.read_text()).body
+            if isinstance(node, ast.FunctionDef)
+        }
+        writes = {
+            name
+            for name, body in bodies.items()
+            if any(f"_SQL['{query}']" in body for query in queries) or "_COPY" in body
+        }
+        found[path.stem] = writes | {
+            name
+            for name, body in bodies.items()
+            if any(re.search(rf"(?<![\w.]){each}\(", body.partition(":")[2]) for each in writes)
+        }
+    return found
+
+
+def test_what_writes_is_told_from_what_reads():
+    found = writing_functions()
+    assert {"add", "remove", "quarantine"} <= found["ledger"]
+    assert "known" not in found["ledger"]
+    assert found["requests"] == {"take_on", "admit"}
+    assert found["events"] == {"add"}
+    assert {"keep", "forget", "trim"} <= found["message_segments"]
+    assert not {"kept", "parts", "lock"} & found["message_segments"]
+
+
+def test_in_the_inbox_claim_and_write_alone_write():
+    writing = writing_functions()
+    found = defaultdict(set)
+    for path in modules(SERVER / "inbox"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                subject, function = node.value.id, node.attr
+                if function in writing.get(subject, ()):
+                    found[path.name].add(function)
+    assert found.keys() == {"claim.py", "write.py", *AROUND}
+    assert {name: found[name] for name in AROUND} == AROUND
+
+
+def test_no_statement_stands_outside_of_the_files():
+    for path in modules(SERVER):
+        texts = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+        assert not [
+            text for text in texts if isinstance(text, str) and re.match(r"(SELECT|INSERT|UPDATE|DELETE) ", text)
+        ]

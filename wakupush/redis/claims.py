@@ -1,0 +1,41 @@
+"""Claims of messages: what one process of ingest enqueues, no other does for a while."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from redis import Redis
+
+
+def claim(redis: Redis, hashes: Sequence[bytes], seconds: int) -> list[bool]:
+    """Claim messages (hashes of 32 bytes), and say of each whether nobody had; all or none of them are claimed.
+
+    Args:
+        redis: that all processes of ingest share.
+        hashes: of messages.
+        seconds: for how long.
+
+    Raises:
+        RedisError: nothing is claimed, or all of it.
+    """
+    # What was refused is sent once more, and would meet the claims that were not.
+    with redis.pipeline(transaction=True) as pipeline:
+        for hash_ in hashes:
+            pipeline.set(_key(hash_), b"", nx=True, ex=seconds)
+        return [bool(won) for won in pipeline.execute()]
+
+
+def release(redis: Redis, hashes: Iterable[bytes]) -> None:
+    """Give claims back.
+
+    Raises:
+        RedisError: they stay, to their end.
+    """
+    redis.delete(*map(_key, hashes))
+
+
+def _key(hash_: bytes) -> bytes:
+    return b"wakupush:claim:" + hash_

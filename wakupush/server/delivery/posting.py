@@ -1,0 +1,60 @@
+"""A delivery under a lease of ours, and what its attempt brought."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wakupush.model.deliveries import Delivery, Settlement
+    from wakupush.model.failures import Failure
+    from wakupush.model.registrations import Target
+
+#: Failures by delivery key, as far as they are final.
+Failed = dict[bytes, "Failure"]
+
+
+@dataclass(slots=True)
+class Lead:
+    """The delivery whose id a task has: the task shows what its attempt came to or, once it has left, who stores it."""
+
+    _lock: Lock = field(default_factory=Lock)
+    _left: bool = False
+    _settlement: Settlement | None = None
+
+    def tell(self, settlement: Settlement) -> bool:
+        """Hand what the attempt came to over to the task; say whether it is still there."""
+        with self._lock:
+            if not self._left:
+                self._settlement = settlement
+            return not self._left
+
+    def leave(self) -> Settlement | None:
+        """Return what the attempt came to, None if that is not known; nothing can be handed over any more."""
+        with self._lock:
+            self._left = True
+            return self._settlement
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    """A delivery and where it goes; without a target its device is gone."""
+
+    delivery: Delivery
+    target: Target | None
+    #: Whether Flower shows this attempt. The first ones inside batches are shown if they fail in passing.
+    shown: bool = False
+    #: If the task that makes this attempt has the delivery's id.
+    lead: Lead | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """What an attempt brought."""
+
+    #: Of each posting, as gorush told them.
+    posted: list[Failure | None] = field(default_factory=list)
+    #: As they were stored: what gorush's webhook told counts, too.
+    outcomes: list[Failure | None] = field(default_factory=list)
+    failed: Failed = field(default_factory=dict)
