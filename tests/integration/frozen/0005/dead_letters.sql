@@ -1,0 +1,83 @@
+-- name: page
+SELECT delivery_key, state, platform, failure, attempt, seen_at, finished_at, expires_at, trace_id
+FROM deliveries
+WHERE state IN ('dead_letter', 'expired') {conditions}
+ORDER BY finished_at DESC, delivery_key DESC
+LIMIT %(limit)s
+
+-- name: count
+SELECT count(*) FROM deliveries WHERE state IN ('dead_letter', 'expired') {conditions}
+
+-- name: retry
+WITH chosen AS MATERIALIZED (
+    SELECT finished_at, delivery_key FROM deliveries
+    WHERE state IN ('dead_letter', 'expired') AND message IS NOT NULL {conditions}
+    ORDER BY finished_at, delivery_key LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)
+UPDATE deliveries SET
+    state = 'pending',
+    attempt = 0,
+    failure = NULL,
+    next_attempt_at = now(),
+    expires_at = now() + seconds * interval '1 second',
+    finished_at = NULL
+FROM chosen, unnest(%(types)s::smallint[], %(seconds)s::float8[]) AS life (type, seconds)
+WHERE deliveries.delivery_key = chosen.delivery_key AND deliveries.notification_type = life.type
+RETURNING chosen.finished_at, chosen.delivery_key
+
+-- name: drop
+WITH chosen AS MATERIALIZED (
+    SELECT finished_at, delivery_key FROM deliveries
+    WHERE state IN ('dead_letter', 'expired') {conditions}
+    ORDER BY finished_at, delivery_key LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)
+DELETE FROM deliveries USING chosen
+WHERE deliveries.delivery_key = chosen.delivery_key
+RETURNING chosen.finished_at, chosen.delivery_key
+
+-- name: of_keys
+AND delivery_key = ANY (%(keys)b)
+
+-- name: of_reason
+AND failure = %(reason)s
+
+-- name: of_platform
+AND platform = %(platform)s
+
+-- name: since
+AND finished_at >= %(since)s
+
+-- name: until
+AND finished_at <= %(until)s
+
+-- name: before
+AND (finished_at, delivery_key) < (%(end_time)s, %(end_key)s)
+
+-- name: after
+AND (finished_at, delivery_key) > (%(end_time)s, %(end_key)s)
+
+-- name: keys
+SELECT delivery_key FROM deliveries
+WHERE state IN ('dead_letter', 'expired') AND delivery_key BETWEEN %(first)s AND %(last)s
+LIMIT 2
+
+-- name: device
+SELECT registered, token_died_at, coalesce(cardinality(suspected_at), 0), registrations.version = deliveries.version
+FROM deliveries
+JOIN registrations USING (key_hash, installation_hash)
+WHERE delivery_key = %(key)s
+
+-- name: events
+SELECT time, kind, worker, platform, failure, reason, attempt, key_pseudonym, installation_pseudonym
+FROM delivery_events
+WHERE trace_id = %(trace_id)s AND time >= %(since)s
+ORDER BY id
+LIMIT %(limit)s
+
+-- name: counts
+SELECT platform, failure, count(*) FROM deliveries
+WHERE state IN ('dead_letter', 'expired')
+GROUP BY platform, failure
+
+-- name: now
+SELECT now()

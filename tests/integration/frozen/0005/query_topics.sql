@@ -1,0 +1,46 @@
+-- name: add
+INSERT INTO query_topics (key_hash, prefixed, topic)
+SELECT * FROM unnest(%(key_hashes)b::bytea[], %(prefixed)s::boolean[], %(topics)b::bytea[])
+ON CONFLICT DO NOTHING
+
+-- name: candidates
+SELECT topic, key_hash, prefixed, symmetric_key FROM query_topics WHERE topic = ANY (%(topics)b)
+
+-- name: set_key
+UPDATE query_topics SET symmetric_key = %(symmetric_key)s WHERE key_hash = %(key_hash)s AND prefixed = %(prefixed)s
+
+-- name: all
+SELECT DISTINCT topic FROM query_topics
+
+-- name: lock_shared
+SELECT pg_advisory_xact_lock_shared(%(lock)s)
+
+-- name: lock
+SELECT pg_advisory_xact_lock(%(lock)s)
+
+-- name: remove_unused
+WITH removed AS (
+    DELETE FROM query_topics AS old
+    WHERE NOT EXISTS (SELECT FROM registrations WHERE registrations.key_hash = old.key_hash AND registered)
+    RETURNING topic, key_hash
+)
+SELECT DISTINCT topic FROM removed
+WHERE NOT EXISTS (
+    SELECT FROM query_topics AS other
+    WHERE other.topic = removed.topic
+        AND EXISTS (SELECT FROM registrations WHERE registrations.key_hash = other.key_hash AND registered)
+)
+
+-- name: count_without_key
+SELECT count(*) FROM query_topics WHERE symmetric_key IS NULL
+
+-- name: without_key
+SELECT key_hash FROM query_topics
+WHERE symmetric_key IS NULL AND prefixed = %(prefixed)s AND key_hash > %(after)s
+ORDER BY key_hash
+LIMIT %(most)s
+
+-- name: set_keys
+UPDATE query_topics AS stored SET symmetric_key = new.symmetric_key
+FROM unnest(%(key_hashes)b::bytea[], %(symmetric_keys)b::bytea[]) AS new (key_hash, symmetric_key)
+WHERE stored.key_hash = new.key_hash AND stored.prefixed = %(prefixed)s AND stored.symmetric_key IS NULL

@@ -1,0 +1,23 @@
+-- name: missing
+SELECT found.hash, EXISTS (
+    SELECT FROM message_attempts
+    WHERE message_hash = found.hash AND updated_at > now() - %(in_work)s * interval '1 second'
+)
+FROM (
+    SELECT unnest(%(hashes)b::bytea[]) AS hash
+    EXCEPT
+    SELECT message_hash FROM ledger WHERE message_hash = ANY (%(hashes)b)
+) AS found
+
+-- name: watermark
+SELECT walked_to FROM watermarks WHERE store = %(store)s AND pubsub_topic = %(pubsub_topic)s AND walk = %(walk)s
+
+-- name: advance
+INSERT INTO watermarks AS kept (store, pubsub_topic, walk, walked_to)
+VALUES (%(store)s, %(pubsub_topic)s, %(walk)s, %(walked_to)s)
+ON CONFLICT (store, pubsub_topic, walk) DO UPDATE
+-- One of a clock that was ahead is put right.
+SET walked_to = CASE WHEN kept.walked_to > %(most)s THEN EXCLUDED.walked_to
+        ELSE GREATEST(kept.walked_to, EXCLUDED.walked_to) END,
+    updated_at = now()
+RETURNING walked_to
