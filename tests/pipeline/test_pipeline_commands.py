@@ -79,7 +79,7 @@ sys.argv = ["wakupush", "pipeline", {command!r}]
 from wakupush.cli import main
 main()
 """
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
     assert (result.returncode, result.stdout) == (2, "")
     assert re.fullmatch(r"wakupush: \w+ is not installed: install wakupush\[pipeline\]\n", result.stderr)
 
@@ -111,7 +111,7 @@ def test_a_test_whose_time_is_up_leaves_no_job_and_no_answer_to_the_next(spark):
         raise pytest.fail.Exception("time is up")
 
     def interrupt():
-        wait_until(spark.sparkContext.statusTracker().getActiveStageIds, timeout=60, what="it is at work")
+        wait_until(spark.sparkContext.statusTracker().getActiveStageIds, timeout=300, what="it is at work")
         os.kill(os.getpid(), signal.SIGUSR1)
 
     before = signal.signal(signal.SIGUSR1, time_is_up)
@@ -159,5 +159,5 @@ def test_ctrl_c_ends_a_job_without_a_traceback(tmp_path):
                 break
         os.killpg(process.pid, signal.SIGINT)
         told += process.stdout
-        assert process.wait(60) == 130
+        assert process.wait(300) == 130
     assert not re.search(r"Traceback|^\s+at ", "".join(told), re.MULTILINE)

@@ -138,7 +138,7 @@ def test_a_run_that_is_killed_loses_and_doubles_nothing(spark, connection, dsn, 
             return committed.number >= 1 and begun
 
         try:
-            wait_until(in_the_middle, timeout=150, what="an export in the middle of a step")
+            wait_until(in_the_middle, timeout=600, what="an export in the middle of a step")
         finally:
             os.killpg(run.pid, signal.SIGKILL)
     committed = lake.latest()
