@@ -36,7 +36,7 @@ if MISSING and os.environ.get("CI") != "true":
     pytest.skip(MISSING, allow_module_level=True)
 
 # The first test that needs the images builds them, downloads and all.
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 #: Services that are started, besides the migration; the others are not ours.
 SERVICES = (

@@ -109,6 +109,7 @@ def test_a_transaction_that_is_open_holds_back_what_comes_after_and_loses_nothin
     assert in_lake(spark, settings) == expected(early + late + after)
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_loses_and_doubles_nothing(spark, connection, dsn, make_settings):
     settings = make_settings(dsn, step_rows=400)
     events = make(500)
