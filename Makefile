@@ -3,10 +3,10 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-node setup-promtool setup-deploy setup-java monitoring golden demo test chaos check unit fuzz bench autoscaling lock proto clean
+.PHONY: help setup setup-node setup-promtool setup-deploy setup-java monitoring golden demo test test-long chaos check unit fuzz bench autoscaling lock proto clean
 
 help: ## Show this help
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 16
 
 setup: $(VENV)/.installed ## Make .venv with everything, by version and hash
 
@@ -65,8 +65,11 @@ demo: setup ## Run the whole server on embedded parts, send it messages, and sho
 
 # More than two cores: half of the time tests wait for processes. In the order of their folders, which has the long
 # files first and the unit tests last; pytest-xdist would put the files of few tests last, which are the long ones.
-test: setup setup-node setup-promtool setup-deploy setup-java check ## Run everything: linters, types, all tests
-	$(RUN) pytest tests -n 3 --dist loadfile --no-loadscope-reorder
+test: setup setup-node setup-promtool setup-deploy setup-java check ## Run everything but what takes minutes: linters, types, tests
+	$(RUN) pytest tests -m "not long" -n 3 --dist loadfile --no-loadscope-reorder
+
+test-long: setup setup-node setup-promtool setup-deploy setup-java ## Run what takes minutes: images, Spark clusters, killed exports, broken servers
+	$(RUN) pytest tests -m long -n 2 --dist loadfile --no-loadscope-reorder
 
 chaos: setup ## Kill parts of a loaded server for minutes and judge what came of it (SEED=, MINUTES=, MESSAGES=, JSON=)
 	PYTHONPATH=tests $(RUN) chaos.run $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(MESSAGES),--messages $(MESSAGES)) \

@@ -153,7 +153,7 @@ def _rolling_restart(stack: Stack, _: Random) -> Iterator[None]:
         old, new = stack.workers[queue], stack.worker(queue, concurrency=stack.concurrency)
         new.launch()
         with suppress(TimeoutError):
-            wait_until(partial(new.has_logged, " ready."), timeout=20, what="the new worker takes tasks", interval=0.2)
+            wait_until(partial(new.has_logged, " ready."), timeout=120, what="the new worker takes tasks", interval=0.2)
         stack.workers[queue] = new
         old.stop()
     for name, process in server_processes(stack).items():

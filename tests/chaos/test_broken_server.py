@@ -53,7 +53,8 @@ SERVERS = {
 RUNS = 3
 
 
-@pytest.mark.timeout(180 * RUNS)
+@pytest.mark.long
+@pytest.mark.timeout(600 * RUNS)
 @pytest.mark.parametrize("name", SERVERS)
 def test_a_server_without_one_of_its_nets_is_found_guilty(name: str) -> None:
     broken = SERVERS[name]

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from wakupush.devnet.conversation import Sent
 
-#: Seconds within which a step is over.
-PATIENCE = 20.0
+#: Seconds within which a step is over, on a machine that has much else to do.
+PATIENCE = 120.0
 
 _PROGRESS = """
 SELECT

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from expected import NOT_COMPARED, VERDICT, Scenario
+from leftovers import kept
 from running import Running, running
 
 #: States of a delivery that is not over.
@@ -42,7 +43,7 @@ def server_of() -> Iterator[Callable[[Scenario], Running]]:
                 current[:] = [exit_stack.enter_context(running(scenario))]
             return current[0]
 
-        yield server_of
+        yield kept(server_of)
 
 
 def test_step(scenario: Scenario, position: int, server_of, record_property) -> None:

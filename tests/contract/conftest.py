@@ -46,7 +46,7 @@ def serve(_server_threads: list[threading.Thread]) -> Iterator[Callable[[Starlet
             thread.start()
             _server_threads.append(thread)
             stack.callback(setattr, server, "should_exit", True)
-            wait_until(lambda: server.started, timeout=10, interval=0.002, what="uvicorn has started")
-            return stack.enter_context(httpx2.Client(base_url=url, timeout=10))
+            wait_until(lambda: server.started, timeout=60, interval=0.002, what="uvicorn has started")
+            return stack.enter_context(httpx2.Client(base_url=url, timeout=60))
 
         yield start

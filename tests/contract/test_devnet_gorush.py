@@ -382,8 +382,8 @@ def test_flaky_token_fails_for_each_notification_anew(serve: Serve) -> None:
 def test_slow_tokens_take_their_time_side_by_side(serve: Serve) -> None:
     client = serve(create_app())
     begin = time.monotonic()
-    logs = _push(client, *(_android(f"slow-100-dead-{n}") for n in range(5)), _android("slow-100")).json()["logs"]
-    assert 0.1 <= time.monotonic() - begin < 0.4
+    logs = _push(client, *(_android(f"slow-500-dead-{n}") for n in range(5)), _android("slow-500")).json()["logs"]
+    assert 0.5 <= time.monotonic() - begin < 6 * 0.5
     assert [it["error"] for it in logs] == ["Requested entity was not found."] * 5
 
 
@@ -467,7 +467,7 @@ def real_gorush(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Cli
         log=directory / "gorush.log",
         ready=lambda: answers_http(f"http://127.0.0.1:{port}/healthz"),
     )
-    with process, httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
+    with process, httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
         yield client
 
 

@@ -143,7 +143,7 @@ def test_one_request_a_second(client):
     assert send(client, first).status_code == 200
     answer = send(client, second)
     assert (answer.status_code, answer.text) == (second.status, body(second))
-    wait_until(lambda: send(client, second).status_code == 200, timeout=3, interval=0.2, what="a second later")
+    wait_until(lambda: send(client, second).status_code == 200, timeout=60, interval=0.2, what="a second later")
 
 
 def test_one_message_a_second(client):
@@ -155,7 +155,7 @@ def test_one_message_a_second(client):
     refused = push()
     # As a go-waku 0.10.0 said it.
     assert (refused.status_code, refused.text) == (503, "lightpush errorexceeds the rate limit")
-    wait_until(lambda: push().status_code == 200, timeout=3, interval=0.2, what="a second later")
+    wait_until(lambda: push().status_code == 200, timeout=60, interval=0.2, what="a second later")
 
 
 def test_unsubscribing_what_is_unknown(client):
@@ -232,5 +232,5 @@ def test_peers_hand_over_what_is_published(serve):
     for client, shard in ((first, SHARD), (second, SHARD), (second, OTHER)):
         message = {"payload": "aGk=", "contentTopic": TOPIC, "version": 1, "timestamp": time.time_ns()}
         client.post(f"/relay/v1/messages/{quoted(shard)}", json=message).raise_for_status()
-    wait_until(lambda: [node.counters["published"] for node in nodes] == [2, 3], timeout=5, what="both have all")
+    wait_until(lambda: [node.counters["published"] for node in nodes] == [2, 3], timeout=60, what="both have all")
     assert nodes[0].read(OTHER) is None

@@ -45,7 +45,7 @@ def real_go_waku(directory):
     ]
     process = subprocess.Popen(command, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        wait_until(lambda: answers_http(f"{url}/debug/v1/info"), timeout=20, what="go-waku answers")
+        wait_until(lambda: answers_http(f"{url}/debug/v1/info"), timeout=120, what="go-waku answers")
         yield url
     finally:
         process.kill()
@@ -97,7 +97,7 @@ def publish(store, node, sent, shard=SHARD):
     for each in sent:
         node.publish(shard, each)
     everything = query(1, time.time_ns() + 10**12, shard=shard)
-    wait_until(lambda: len(walked(store, everything)) >= len(sent), timeout=20, what="everything is archived")
+    wait_until(lambda: len(walked(store, everything)) >= len(sent), timeout=120, what="everything is archived")
 
 
 def hashes(sent, shard=SHARD):

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from leftovers import kept
 
 from wakupush.devnet.stack import Stack
 
@@ -29,4 +30,4 @@ def running_stack(**options: object) -> Iterator[Stack]:
 def start_stack() -> Iterator[Callable[..., Stack]]:
     """Start a stack that runs until the end of the module."""
     with ExitStack() as exit_stack:
-        yield lambda **options: exit_stack.enter_context(running_stack(**options))
+        yield kept(lambda **options: exit_stack.enter_context(running_stack(**options)))

@@ -120,7 +120,7 @@ def key(client):
     return client.account.key.public_key
 
 
-async def eventually(predicate, seconds=15.0):
+async def eventually(predicate, seconds=120.0):
     deadline = time.monotonic() + seconds
     while not (found := predicate()):
         assert time.monotonic() < deadline, "waited in vain"
@@ -142,7 +142,7 @@ def test_from_registration_to_push_and_back(stack, transport, pushes):
     async def run():
         async with people(transport, "alice", "bob", "carol") as (alice, bob, carol):
             alice.enable_receiving(device("alice-phone"), [stack.key.public_key])
-            assert await alice.settled(20)
+            assert await alice.settled(120)
             [enrolment] = alice.registration.enrolments
             assert (enrolment.status, enrolment.version) == (Status.REGISTERED, 1)
 
@@ -161,7 +161,7 @@ def test_from_registration_to_push_and_back(stack, transport, pushes):
 
             # A new device token, and mentions that are not wanted.
             alice.enable_receiving(device("alice-new"), [stack.key.public_key], Options(block_mentions=True))
-            assert await alice.settled(20)
+            assert await alice.settled(120)
             assert await notify(bob, alice) == [Result.ACCEPTED]
             [push] = await eventually(pushes)
             assert push.notification["tokens"] == ["alice-new"]
@@ -169,18 +169,18 @@ def test_from_registration_to_push_and_back(stack, transport, pushes):
 
             # Contacts alone: bob's token is wrong, and nobody gives him another one.
             alice.set_options(Options(contacts_only=True, contacts=(key(carol),)))
-            assert await alice.settled(20)
+            assert await alice.settled(120)
             assert await notify(bob, alice) == [Result.WRONG_TOKEN]
             carol.enable_sending()
             assert await notify(carol, alice) == [Result.ACCEPTED]
             # He becomes a contact: what he knows is still wrong, and he finds the new one by asking.
             alice.set_options(Options(contacts_only=True, contacts=(key(carol), key(bob))))
-            assert await alice.settled(20)
+            assert await alice.settled(120)
             assert await bob.query([key(alice)], force=True)
             assert await notify(bob, alice) == [Result.ACCEPTED]
 
             alice.disable_receiving()
-            assert await alice.settled(20)
+            assert await alice.settled(120)
             assert await notify(bob, alice) == [Result.NOT_REGISTERED]
 
     asyncio.run(run())
@@ -192,7 +192,7 @@ def test_several_users_are_asked_about_at_once_and_what_was_learned_is_kept(stac
             *registered, nobody, carol = everybody
             for each in registered:
                 each.enable_receiving(device("d"), [stack.key.public_key])
-            assert all(await asyncio.gather(*(each.settled(30) for each in registered)))
+            assert all(await asyncio.gather(*(each.settled(120) for each in registered)))
             carol.enable_sending()
             known = await carol.query([key(each) for each in (*registered, nobody)])
             assert [len(each.ways) for each in known] == [1, 1, 1, 0]
@@ -214,9 +214,9 @@ def test_advertisements_are_discovered_and_followed(stack, transport):
     async def run():
         events = []
         async with people(transport, "alice", "bob", on_event=events.append) as (alice, bob):
-            discovery = asyncio.create_task(bob.discover(key(alice), 30))
+            discovery = asyncio.create_task(bob.discover(key(alice), 120))
             alice.enable_receiving(device("d"), [stack.key.public_key])
-            assert await alice.settled(20)
+            assert await alice.settled(120)
             [way] = (await discovery).ways
             assert (way.server, way.installation_id) == (stack.key.public_key, alice.account.installation_id)
             assert any(isinstance(event, Advertised) for event in events)
@@ -227,7 +227,7 @@ def test_advertisements_are_discovered_and_followed(stack, transport):
             assert len(bob._context.transport.published) == 1
             # Whoever advertises a list that bob is not on leaves him with what he had.
             alice.set_options(Options(contacts_only=True))
-            assert await alice.settled(20)
+            assert await alice.settled(120)
             advertised = len([event for event in events if isinstance(event, Advertised)])
             alice.advertise()
             await eventually(lambda: len([event for event in events if isinstance(event, Advertised)]) > advertised)
@@ -241,12 +241,12 @@ def test_whoever_comes_later_finds_the_latest_advertisement_in_the_store(stack, 
         events = []
         async with people(either, "alice", on_event=events.append) as (alice,):
             alice.enable_receiving(device("d"), [stack.key.public_key])
-            assert await alice.settled(20)
+            assert await alice.settled(120)
             alice.enable_receiving(device("new"), [stack.key.public_key])
-            assert await alice.settled(20)
+            assert await alice.settled(120)
             await eventually(lambda: events and isinstance(events[-1], Advertised))
         async with people(either, "bob", history=History(stack.node_url, SHARD)) as (bob,):
-            [way] = (await bob.discover(key(alice), 10)).ways
+            [way] = (await bob.discover(key(alice), 120)).ways
             assert way.version == 2
             bob.enable_sending()
             assert await notify(bob, alice) == [Result.ACCEPTED]
@@ -263,10 +263,10 @@ def test_a_restarted_client_goes_on_where_it_was(stack, either, tmp_path):
             ):
                 if not client.registration.enrolments:
                     client.enable_receiving(device("d"), [stack.key.public_key])
-                assert await client.settled(20)
+                assert await client.settled(120)
                 if len(seen) == 1:
                     client.set_options(Options(muted_chats=("c",)))
-                    assert await client.settled(20)
+                    assert await client.settled(120)
                 seen.append((client.account.installation_id, client.registration.enrolments[0].version))
 
     who, seen = PrivateKey.generate(), []
@@ -284,7 +284,7 @@ def test_nothing_that_leaves_carries_the_senders_key(stack, transport):
     async def run():
         async with people(transport, "alice", "bob") as (alice, bob):
             alice.enable_receiving(device("d"), [stack.key.public_key])
-            assert await alice.settled(20)
+            assert await alice.settled(120)
             bob.enable_sending()
             message, _ = seal_message(bob.account.key, key(alice), 1, b"hello")
             assert await notify(bob, alice, message=message) == [Result.ACCEPTED]
@@ -328,11 +328,11 @@ def test_in_anonymous_mode_the_server_knows_no_chat_key(stack, either):
             alice.enable_receiving(
                 device("d"), [stack.key.public_key], Options(contacts_only=True, contacts=(key(bob),))
             )
-            assert await alice.settled(20)
+            assert await alice.settled(120)
             bob.enable_sending()
             assert await notify(bob, alice) == []
             bob.learn_push_key(key(alice), alice.push_key)  # by a contact update
-            discovery = asyncio.create_task(bob.discover(key(alice), 20))
+            discovery = asyncio.create_task(bob.discover(key(alice), 120))
             await asyncio.sleep(2)  # until he listens
             alice.advertise()
             assert len((await discovery).ways) == 1
@@ -350,7 +350,7 @@ def test_a_node_that_restarts_is_subscribed_to_again(stack, peer_url, either):
     async def run():
         async with people(either, "alice", "bob") as (alice, bob):
             alice.enable_receiving(device("d"), [stack.key.public_key])
-            assert await alice.settled(20)
+            assert await alice.settled(120)
             for url in {stack.node_url, peer_url}:
                 httpx2.post(f"{url}/dev/restart").raise_for_status()
             bob.enable_sending()
@@ -359,11 +359,11 @@ def test_a_node_that_restarts_is_subscribed_to_again(stack, peer_url, either):
                 await bob.query([key(alice)], force=True)
                 return await notify(bob, alice) == [Result.ACCEPTED]
 
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 300
             while not await accepted():
                 assert time.monotonic() < deadline
             alice.enable_receiving(device("new"), [stack.key.public_key])
-            assert await alice.settled(40)
+            assert await alice.settled(120)
 
     asyncio.run(run())
 
@@ -435,17 +435,17 @@ def test_of_three_servers_one_is_down_one_slow_and_one_lies_and_there_is_one_pus
             down, liar = Bot(running), Bot(running)
             async with down.listening(), liar.listening():
                 servers = [down.key.public_key, stack.key.public_key, liar.key.public_key]
-                discovery = asyncio.create_task(bob.discover(key(alice), 60))
+                discovery = asyncio.create_task(bob.discover(key(alice), 120))
                 alice.enable_receiving(device("one-push"), servers)
-                assert await alice.settled(40)
+                assert await alice.settled(120)
                 await discovery
-                await eventually(lambda: len(bob.acquaintance(key(alice)).ways) == 3, 30)
+                await eventually(lambda: len(bob.acquaintance(key(alice)).ways) == 3)
                 down.behaviour, liar.behaviour = "down", "lying"
                 bob.enable_sending()
                 with frozen(stack.workers["dispatch"]):
                     notification = asyncio.create_task(notify(bob, alice))
                     # Longer than anybody waits for one server.
-                    await eventually(lambda: len(bob._context.transport.published) >= 3, 40)
+                    await eventually(lambda: len(bob._context.transport.published) >= 3)
                     assert not notification.done()
                 assert await notification == [Result.ACCEPTED]
                 assert liar.lies
@@ -454,7 +454,7 @@ def test_of_three_servers_one_is_down_one_slow_and_one_lies_and_there_is_one_pus
     key_hash = asyncio.run(run())
     with stack.connect() as connection:
         query = "SELECT state FROM deliveries WHERE key_hash = %s"
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 120
         while connection.execute(query, [key_hash]).fetchall() != [("delivered",)]:
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -465,7 +465,7 @@ def test_what_a_lying_server_tells_of_a_user_is_not_learned(stack, either):
     async def run():
         async with people(either, "alice", "bob") as (alice, bob):
             alice.enable_receiving(device("d"), [stack.key.public_key])
-            assert await alice.settled(20)
+            assert await alice.settled(120)
             liar = Bot(alice._context.transport)
             token = alice.registration.access_token
             name, _ = topics.query_topics(key(alice).key_hash)

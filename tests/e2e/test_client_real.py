@@ -72,7 +72,7 @@ def go_waku(tmp_path_factory, name, *flags):
 def stack(start_stack, service_node, relay_node, light_node):  # noqa: ARG001 - see below
     # All nodes run before the server subscribes: later peers would disturb a go-waku.
     started = start_stack(external=External(waku_url=service_node))
-    wait_until(lambda: answers_http(f"{started.ingest_url}/readyz"), timeout=30, what="ingest is ready")
+    wait_until(lambda: answers_http(f"{started.ingest_url}/readyz"), timeout=120, what="ingest is ready")
     time.sleep(2)  # until the nodes have made their mesh
     return started
 
@@ -89,7 +89,7 @@ def test_register_discover_query_and_notify(stack, relay_node, light_node, mode)
             async with alice, bob, carol:
                 device = Device(token_type=TokenType.APN, device_token=f"alice-{mode}", apn_topic="im.status")
                 alice.enable_receiving(device, [stack.key.public_key])
-                assert await alice.settled(30)
+                assert await alice.settled(120)
                 [enrolment] = alice.registration.enrolments
                 assert enrolment.status is Status.REGISTERED
 
@@ -101,12 +101,12 @@ def test_register_discover_query_and_notify(stack, relay_node, light_node, mode)
                 discovery = asyncio.create_task(carol.discover(alice.push_key, 30))
                 await asyncio.sleep(3)  # until she listens
                 alice.set_options(Options(contacts_only=True, contacts=(carol.push_key,)))
-                assert await alice.settled(30)
+                assert await alice.settled(120)
                 assert len((await discovery).ways) == 1
                 carol.enable_sending()
                 assert await notify(carol, alice) == [Result.ACCEPTED]
                 alice.disable_receiving()
-                assert await alice.settled(30)
+                assert await alice.settled(120)
             file.close()
             return alice.push_key.key_hash
 

@@ -99,7 +99,7 @@ def test_the_settings_of_the_environment_hold_but_for_key_addresses_and_ports(tm
                         )
                         or found
                     ),
-                    timeout=15,
+                    timeout=120,
                     what="an answer",
                 )
         [push] = observer.pushes()

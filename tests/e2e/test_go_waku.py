@@ -46,7 +46,7 @@ class Client:
     def ask(self, message, shard=SHARDS[0]):
         """Send a message and return the answer."""
         self.node.publish(shard, message)
-        wait_until(lambda: len(self._replies()) > self.read, timeout=30, what="an answer")
+        wait_until(lambda: len(self._replies()) > self.read, timeout=120, what="an answer")
         self.read += 1
         return self._replies()[self.read - 1]
 
@@ -84,7 +84,7 @@ def test_register_query_push_and_answer(stack, node):
     assert reply.type == Type.PUSH_NOTIFICATION_RESPONSE
     assert [report.success for report in PushNotificationResponse.FromString(reply.inner).reports] == [True]
     pushes = []
-    wait_until(lambda: pushes.extend(observer.pushes()) or pushes, timeout=10, what="the push")
+    wait_until(lambda: pushes.extend(observer.pushes()) or pushes, timeout=60, what="the push")
     assert [(push.notification["tokens"], push.outcome) for push in pushes] == [
         ([alice.registered.device_token], "delivered")
     ]
@@ -100,8 +100,8 @@ def test_a_restart_of_the_node_heals(stack, node):
         counted = [httpx2.get(f"{stack.node_url}/relay/v1/messages/{shard.replace('/', '%2F')}") for shard in SHARDS]
         return all(answer.status_code == 200 for answer in counted)
 
-    wait_until(subscribed_again, timeout=30, what="ingest has subscribed to both shards again")
-    wait_until(lambda: answers_http(f"{stack.ingest_url}/readyz"), timeout=30, what="ingest is ready")
+    wait_until(subscribed_again, timeout=120, what="ingest has subscribed to both shards again")
+    wait_until(lambda: answers_http(f"{stack.ingest_url}/readyz"), timeout=120, what="ingest is ready")
     client.registered.version += 1
     assert client.register().success
 

@@ -35,7 +35,7 @@ def test_probes_and_metrics_of_ingest(stack):
         text = get(f"{stack.ingest_url}/metrics").text
         return 'wakupush_messages_enqueued_total{queue="dispatch"} 1.0' in text
 
-    wait_until(counted, timeout=10, what="the message is counted")
+    wait_until(counted, timeout=60, what="the message is counted")
     assert get(f"{stack.ingest_url}/nothing").status_code == 404
 
 
@@ -43,19 +43,21 @@ def test_ingest_is_not_ready_without_its_node_and_healthy_all_the_same(stack):
     stack.node.kill()
     try:
         wait_until(
-            lambda: get(f"{stack.ingest_url}/readyz").status_code == 503, timeout=30, what="ingest says it is not ready"
+            lambda: get(f"{stack.ingest_url}/readyz").status_code == 503,
+            timeout=120,
+            what="ingest says it is not ready",
         )
         assert get(f"{stack.ingest_url}/healthz").status_code == 200
     finally:
         stack.node.start()
-    wait_until(lambda: get(f"{stack.ingest_url}/readyz").status_code == 200, timeout=30, what="ingest is ready again")
+    wait_until(lambda: get(f"{stack.ingest_url}/readyz").status_code == 200, timeout=120, what="ingest is ready again")
 
 
 def test_probes_and_metrics_of_reconcile(stack):
     assert get(f"{stack.reconcile_url}/healthz").status_code == 200
     name = stack.node_url.removeprefix("http://")
     wait_until(
-        lambda: get(f"{stack.reconcile_url}/readyz").json() == {name: True}, timeout=30, what="its Store was walked"
+        lambda: get(f"{stack.reconcile_url}/readyz").json() == {name: True}, timeout=120, what="its Store was walked"
     )
     shown = get(f"{stack.reconcile_url}/metrics").text
     for shard in SHARDS:
@@ -80,7 +82,7 @@ def test_a_worker_counts_all_its_processes_on_one_port(stack):
             found = [line for line in text.splitlines() if 'kind="registered"' in line and "_total" in line]
             return sum(float(line.rsplit(" ", 1)[1]) for line in found) == 6
 
-        wait_until(counted, timeout=20, what="six registrations are counted")
+        wait_until(counted, timeout=120, what="six registrations are counted")
 
 
 def test_everything_ends_gracefully_and_without_an_error_in_the_logs(stack):

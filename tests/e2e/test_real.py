@@ -92,7 +92,7 @@ def test_register_query_and_push_over_real_parts(start_stack, servers_node, clie
     with WakuNode(clients_node) as node, stack.connect() as connection:
         node.subscribe(SHARDS)
         wait_until(
-            lambda: httpx2.get(f"{stack.ingest_url}/readyz").status_code == 200, timeout=30, what="ingest is ready"
+            lambda: httpx2.get(f"{stack.ingest_url}/readyz").status_code == 200, timeout=120, what="ingest is ready"
         )
         time.sleep(2)  # until the two nodes have made their mesh
 
@@ -104,7 +104,7 @@ def test_register_query_and_push_over_real_parts(start_stack, servers_node, clie
                 found.extend(filter(None, (open_reply(each, (client,)) for each in node.read(SHARDS[0]).messages)))
                 return bool(found)
 
-            wait_until(answered, timeout=20, what="an answer")
+            wait_until(answered, timeout=120, what="an answer")
             return found[0].inner
 
         assert PushNotificationRegistrationResponse.FromString(ask(messages.register(client, server, phone))).success
@@ -116,7 +116,7 @@ def test_register_query_and_push_over_real_parts(start_stack, servers_node, clie
         query = "SELECT state, failure, attempt FROM deliveries"
         wait_until(
             lambda: connection.execute(query).fetchall() == [("dead_letter", "platform_unreachable", 3)],
-            timeout=30,
+            timeout=120,
             what="three attempts at an Apple that is not there",
         )
         # Firebase is switched off at gorush: nothing is handed over, and that is noticed.
@@ -124,7 +124,7 @@ def test_register_query_and_push_over_real_parts(start_stack, servers_node, clie
         ask(messages.register(client, server, tablet))
         ask(messages.request(client, server, [messages.notification(key_hash, tablet)]))
         dropped = "SELECT count(*) FROM deliveries WHERE failure = 'gorush_dropped'"
-        wait_until(lambda: connection.execute(dropped).fetchone() == (1,), timeout=10, what="it is noticed")
+        wait_until(lambda: connection.execute(dropped).fetchone() == (1,), timeout=60, what="it is noticed")
         # What ingest misses comes out of the node's Store v1.
         stack.ingest.kill()
         other = PrivateKey.generate()
@@ -132,6 +132,6 @@ def test_register_query_and_push_over_real_parts(start_stack, servers_node, clie
         node.publish(SHARDS[0], missed)
         digest = message_hash(SHARDS[0], missed)
         wait_until(
-            lambda: stack.is_handled(connection, digest, missed.content_topic), timeout=30, what="the Store heals it"
+            lambda: stack.is_handled(connection, digest, missed.content_topic), timeout=120, what="the Store heals it"
         )
     assert httpx2.get(f"{gorush}/api/stat/app").json()["ios"]["push_error"] == 3

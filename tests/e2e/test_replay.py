@@ -58,7 +58,7 @@ def read(node_url):
 
 def replay(file, url, *options):
     command = [sys.executable, "-m", "wakupush", "replay", str(file), "--waku-url", url, *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 def counts(result):

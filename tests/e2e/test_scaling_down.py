@@ -35,7 +35,7 @@ def device(stack):
     with WakuNode(stack.node_url) as node, stack.connect() as connection:
         node.publish(SHARDS[0], messages.register(client, server, registered))
         count = "SELECT count(*) FROM registrations"
-        wait_until(lambda: connection.execute(count).fetchone() == (1,), timeout=10, what="the device is registered")
+        wait_until(lambda: connection.execute(count).fetchone() == (1,), timeout=60, what="the device is registered")
     # Workers of the test take their place; and reconcile would enqueue what is to wait.
     stack.workers["dispatch"].stop()
     stack.reconcile.stop()
@@ -99,13 +99,13 @@ def test_busy_workers_are_stopped(stack, answer_within, workers, stopped):
         for pool in pools:
             running.enter_context(pool)
         stack.ingest.start()
-        wait_until(all_are_busy, timeout=60, what="all are busy", interval=0.005)
+        wait_until(all_are_busy, timeout=300, what="all are busy", interval=0.005)
         with ThreadPoolExecutor() as threads:
             list(threads.map(Process.stop, pools[:stopped]))
         for pool in pools[:stopped]:
             assert pool.wait() == 0, pool.log_tail()
-        wait_until(all_pushed, timeout=90, what="every push has arrived")
-        wait_until(lambda: in_flight() == posting() == 0, timeout=20, what="every outcome is stored")
+        wait_until(all_pushed, timeout=300, what="every push has arrived")
+        wait_until(lambda: in_flight() == posting() == 0, timeout=120, what="every outcome is stored")
         all_pushed()
         assert (len(pushed), set(pushed.values())) == (REQUESTS, {1})
         rows = connection.execute("SELECT state, attempt, count(*) FROM deliveries GROUP BY 1, 2").fetchall()

@@ -132,7 +132,7 @@ def test_no_secret_leaves_its_place(stack):
                 lambda: connection.execute(
                     "SELECT count(*) FROM deliveries WHERE state = 'dead_letter'"
                 ).fetchone() == (1,),
-                timeout=30,
+                timeout=120,
                 what="a delivery ran out of attempts",
             )  # fmt: skip
             letters = dead_letters(stack, "list", "--json"), dead_letters(stack, "list")
@@ -234,7 +234,7 @@ def _in_two(message, key):
 def _wait_for_rows(connection, table, count):
     wait_until(
         lambda: connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (count,),
-        timeout=30,
+        timeout=120,
         what=f"{count} rows of {table}",
     )
 
@@ -248,7 +248,9 @@ def _table(connection, table):
 def dead_letters(stack, *arguments):
     """Return the output of ``wakupush dead-letters``."""
     command = [sys.executable, "-m", "wakupush", "dead-letters", *arguments]
-    return subprocess.run(command, env=stack.environment, capture_output=True, text=True, timeout=60, check=True).stdout
+    return subprocess.run(
+        command, env=stack.environment, capture_output=True, text=True, timeout=300, check=True
+    ).stdout
 
 
 def _wait_for_answers(observer, clients, count):
@@ -258,7 +260,7 @@ def _wait_for_answers(observer, clients, count):
         found.extend(filter(None, (open_reply(seen.message, tuple(clients)) for seen in observer.messages())))
         return len(found) >= count
 
-    wait_until(arrived, timeout=15, what=f"{count} answers")
+    wait_until(arrived, timeout=120, what=f"{count} answers")
 
 
 def _everything_in(redis):

@@ -33,16 +33,16 @@ def sent(stack):
     ):
         node.publish(SHARDS[0], messages.register(client, server, registered))
         count = "SELECT count(*) FROM registrations"
-        wait_until(lambda: connection.execute(count).fetchone() == (1,), timeout=10, what="the device is registered")
+        wait_until(lambda: connection.execute(count).fetchone() == (1,), timeout=60, what="the device is registered")
         node.publish(SHARDS[0], request)
 
         def delivered():
             pushes.extend(observer.pushes())
             return [push.outcome for push in pushes][1:] == ["delivered"]
 
-        wait_until(delivered, timeout=20, what="the second attempt is delivered")
+        wait_until(delivered, timeout=120, what="the second attempt is delivered")
         done = "SELECT count(*) FROM deliveries WHERE state = 'delivered'"
-        wait_until(lambda: connection.execute(done).fetchone() == (1,), timeout=10, what="that is stored")
+        wait_until(lambda: connection.execute(done).fetchone() == (1,), timeout=60, what="that is stored")
     return request, pushes
 
 

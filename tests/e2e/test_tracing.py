@@ -99,9 +99,9 @@ def test_a_push_is_a_trace(collector, start_stack):
     ):
         node.publish(SHARDS[0], messages.register(client, server, registered))
         count = "SELECT count(*) FROM registrations"
-        wait_until(lambda: connection.execute(count).fetchone() == (1,), timeout=10, what="the device is registered")
+        wait_until(lambda: connection.execute(count).fetchone() == (1,), timeout=60, what="the device is registered")
         node.publish(SHARDS[0], request)
-        wait_until(lambda: pushes.extend(observer.pushes()) or bool(pushes), timeout=20, what="the push arrives")
+        wait_until(lambda: pushes.extend(observer.pushes()) or bool(pushes), timeout=120, what="the push arrives")
     stack.stop()  # what is left is sent
     trace_id = message_hash(SHARDS[0], request)[:8].hex()
     spans = [span for span in collector.spans if span[0] == trace_id * 2]

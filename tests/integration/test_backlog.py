@@ -68,7 +68,6 @@ def plan(connection, platform):
     return nodes
 
 
-@pytest.mark.timeout(300)
 def test_a_backlog_is_read_by_index_and_does_not_come_before_new_requests(resources, dsn, redis):
     fill(dsn, BACKLOG)
     with psycopg.connect(dsn, autocommit=True) as connection:

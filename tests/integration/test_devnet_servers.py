@@ -245,10 +245,10 @@ def _serving(directory: Path, *arguments: str, hanging: str = "/version", killed
             return
         client.post(f"{url}/dev/faults", json={"kind": "hang", "path": hanging})
         request = threads.submit(client.get, f"{url}{hanging}")
-        wait_until(request.running, timeout=5, what="the request hangs")
+        wait_until(request.running, timeout=60, what="the request hangs")
         process.stop()
         assert process.wait() == -signal.SIGTERM
-        assert request.exception(timeout=5) is not None
+        assert request.exception(timeout=60) is not None
 
 
 def test_child_that_dies_early_shows_its_log(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_stop_ends_the_whole_group_even_if_it_does_not_want_to(tmp_path: Path) -
         with pytest.raises(WaitTimeoutError):
             process.wait(0.05)
     assert process.wait() == -signal.SIGKILL
-    wait_until(lambda: not _processes_naming(f"sleep {marker}"), timeout=5, what="the group is gone")
+    wait_until(lambda: not _processes_naming(f"sleep {marker}"), timeout=60, what="the group is gone")
 
 
 def test_children_die_with_their_parent(tmp_path: Path) -> None:
@@ -304,9 +304,9 @@ time.sleep(60)
     with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True, cwd=_ROOT) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
-        wait_until(lambda: len(_processes_naming(f"sleep {marker}")) > 1, timeout=5, what="the children run")
+        wait_until(lambda: len(_processes_naming(f"sleep {marker}")) > 1, timeout=60, what="the children run")
         process.kill()
-    wait_until(lambda: not _processes_naming(f"sleep {marker}"), timeout=5, what="the children are gone")
+    wait_until(lambda: not _processes_naming(f"sleep {marker}"), timeout=60, what="the children are gone")
 
 
 def test_wait_until_names_what_it_waited_for() -> None:

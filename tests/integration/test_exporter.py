@@ -184,5 +184,5 @@ def test_figures_vanish_when_their_source_does(dsn, redis_server, app):
         assert ("wakupush_queue_messages", "query") not in scrape(collector)
     finally:
         redis_server.start()
-    wait_until(lambda: collector.check()["redis"], timeout=10, what="Redis answers again")
+    wait_until(lambda: collector.check()["redis"], timeout=60, what="Redis answers again")
     assert {name for name, *_ in scrape(collector)} >= {"wakupush_queue_messages"}

@@ -46,7 +46,7 @@ def told_while_posting(server, client, content, error):
         found[:] = server.rows("SELECT delivery_key FROM deliveries WHERE state = 'posting'")
         return bool(found)
 
-    wait_until(posting, timeout=10, what="the delivery is being posted")
+    wait_until(posting, timeout=60, what="the delivery is being posted")
     assert feedback.take(server.context.pool, body(found[0][0], error)) is Result.NOTED
     asking.result()
     [[told]] = server.outcomes(client)
@@ -100,7 +100,7 @@ def test_what_is_told_late_is_not_charged_to_the_next_attempt(server, client):
     [(key,)] = server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")
     retrying = server.threads.submit(next_attempts.make, server.context, {key: 1}, "")
     posting = "SELECT count(*) FROM deliveries WHERE state = 'posting' AND attempt = 2"
-    wait_until(lambda: server.rows(posting) == [(1,)], timeout=10, what="the second attempt is under way")
+    wait_until(lambda: server.rows(posting) == [(1,)], timeout=60, what="the second attempt is under way")
     assert feedback.take(server.context.pool, body(key)) is Result.KNOWN
     retrying.result()
     assert feedback.take(server.context.pool, body(key)) is Result.KNOWN
@@ -266,10 +266,10 @@ def test_slow_clients_do_not_hold_up_others(dsn, start_receiver):
             each.sendall(head.encode())
         begun = time.monotonic()
         assert receiver.post(body(bytes(32))).status_code == 200
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 4  # in 5 s the slow ones are given up
         slow[0].settimeout(10)
         assert b" 408 " in slow[0].recv(1000)
-        wait_until(lambda: receiver.counted("too_slow") == 200, timeout=10, what="all are given up")
+        wait_until(lambda: receiver.counted("too_slow") == 200, timeout=60, what="all are given up")
     finally:
         for each in slow:
             each.close()

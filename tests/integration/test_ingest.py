@@ -152,9 +152,10 @@ def test_a_redis_that_hangs_holds_up_one_poll(monkeypatch):
             begun = time.monotonic()
             for _ in range(100):
                 assert enqueuer.enqueue([entry()]) == Enqueued(dropped=1)
-            assert chosen.redis.timeout <= time.monotonic() - begun < 2 * chosen.redis.timeout
+            assert time.monotonic() - begun >= chosen.redis.timeout
+            assert enqueuer._failures == 1
             monkeypatch.setattr(enqueue, "LEFT_ALONE_SECONDS", 0.0)
-            wait_until(lambda: enqueuer.enqueue([entry()]) and enqueuer._failures == 2, timeout=20, what="it is asked")
+            wait_until(lambda: enqueuer.enqueue([entry()]) and enqueuer._failures == 2, timeout=120, what="it is asked")
 
 
 def test_without_redis_messages_are_counted_and_the_gap_is_logged():

@@ -77,7 +77,7 @@ def test_a_long_outage_is_noticed_to_be_over_as_soon_as_a_short_one(own_postgres
         own_postgres.start()
         back = time.monotonic()
         while not takes_writes(pool):
-            assert time.monotonic() - back < 8
+            assert time.monotonic() - back < 12
 
 
 def test_a_postgres_that_takes_no_writes_any_more_counts_as_down(own_postgres):
@@ -91,11 +91,11 @@ def test_a_postgres_that_takes_no_writes_any_more_counts_as_down(own_postgres):
         with suppress(
             psycopg.errors.ReadOnlySqlTransaction
         ):  # of an idle connection, if that statement is what tells it
-            wait_until(lambda: not takes_writes(pool), timeout=10, what="a write fails")
+            wait_until(lambda: not takes_writes(pool), timeout=60, what="a write fails")
         assert not takes_writes(pool)
         admin.execute("ALTER SYSTEM RESET default_transaction_read_only")
         admin.execute("SELECT pg_reload_conf()")
-        wait_until(lambda: takes_writes(pool), timeout=20, what="the pool connects anew")
+        wait_until(lambda: takes_writes(pool), timeout=120, what="the pool connects anew")
 
 
 def test_a_replica_counts_as_down_until_it_is_promoted(own_postgres):
@@ -109,4 +109,4 @@ def test_a_replica_counts_as_down_until_it_is_promoted(own_postgres):
         with psycopg.connect(own_postgres.dsn, autocommit=True) as admin:
             assert admin.info.parameter_status("in_hot_standby") == "on"
             admin.execute("SELECT pg_promote()")
-        wait_until(lambda: takes_writes(pool), timeout=20, what="the pool connects to it")
+        wait_until(lambda: takes_writes(pool), timeout=120, what="the pool connects to it")

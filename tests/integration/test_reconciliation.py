@@ -345,12 +345,12 @@ def test_it_rests_while_the_queues_are_behind(bench):
     thread = Thread(target=own.run)
     with capture_logs() as logs:
         thread.start()
-        wait_until(lambda: [log["event"] for log in logs] == ["resting"], timeout=10, what="it rests")
+        wait_until(lambda: [log["event"] for log in logs] == ["resting"], timeout=60, what="it rests")
         turned = own.turned
-        wait_until(lambda: own.turned > turned, timeout=10, what="its loop turns all the same")
+        wait_until(lambda: own.turned > turned, timeout=60, what="its loop turns all the same")
         assert not bench.claimed()
         bench.redis.delete("dispatch")
-        wait_until(lambda: hashes(lost) <= bench.claimed(), timeout=10, what="it goes on")
+        wait_until(lambda: hashes(lost) <= bench.claimed(), timeout=60, what="it goes on")
         bench.stop.set()
         thread.join()
     assert [log["event"] for log in logs][:2] == ["resting", "rested"]
@@ -368,7 +368,7 @@ def test_behind_a_redis_that_hangs_walks_do_not_wait_for_each_other():
             asked = [threads.submit(rest.is_due) for _ in range(6)]
             for each in asked:
                 assert isinstance(each.exception(), TimedOut | None)
-            assert time.monotonic() - begun < 2 * settings.timeout
+            assert time.monotonic() - begun < 5 * settings.timeout  # one after the other they would take six
 
 
 def test_two_at_once_do_no_harm(bench):
@@ -417,9 +417,9 @@ def test_a_store_that_is_down_does_not_hold_up_the_other(bench):
     threads = [Thread(target=walker.run) for walker in walkers]
     for thread in threads:
         thread.start()
-    wait_until(lambda: bench.claimed() == hashes(sent), timeout=10, what="the other is walked")
+    wait_until(lambda: bench.claimed() == hashes(sent), timeout=60, what="the other is walked")
     name = bench.node_url.removeprefix("http://")
-    wait_until(lambda: found.ready() == {"127.0.0.1:1": False, name: True}, timeout=10, what="readiness says it")
+    wait_until(lambda: found.ready() == {"127.0.0.1:1": False, name: True}, timeout=60, what="readiness says it")
     bench.stop.set()
     for thread in threads:
         thread.join()

@@ -279,7 +279,7 @@ def test_more_items_than_gorush_takes_go_out_in_several_posts(server, client):
     server.handle(DISPATCH, messages.request(client, server.key, items))
     assert server.outcomes(client) == [["success"] * 130]
     wait_until(
-        lambda: server.rows("SELECT DISTINCT state FROM deliveries") == [("delivered",)], timeout=5, what="posts end"
+        lambda: server.rows("SELECT DISTINCT state FROM deliveries") == [("delivered",)], timeout=60, what="posts end"
     )
     assert len(server.pushes()) == 130
 
@@ -412,7 +412,7 @@ def test_probes_bring_the_deliveries_back_and_those_that_fail_count_no_attempt(o
         server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING 1")
         assert server.context.redis.delete("wakupush:breaker:ios:open")  # the pause is over
         wait_until(
-            lambda: server.context.breaker.claimable(Platform.IOS, 9) == 2, timeout=5, what="what was read is too old"
+            lambda: server.context.breaker.claimable(Platform.IOS, 9) == 2, timeout=60, what="what was read is too old"
         )
         due = dict(server.rows("SELECT delivery_key, attempt FROM deliveries WHERE state = 'pending'"))
         next_attempts.make(server.context, due, "")
@@ -445,19 +445,18 @@ def test_slots_that_all_hang_open_the_breaker(open_server, client, monkeypatch):
     server = open_server(worker={"answer_within": 0.1})
     content = server.register(client, device_token="slow-1500")
     server.handle(DISPATCH, request(client, server, content))
-    wait_until(lambda: server.context.lanes.slots.hang(Platform.IOS, 0.1), timeout=5, what="the only slot hangs")
+    wait_until(lambda: server.context.lanes.slots.hang(Platform.IOS, 0.1), timeout=60, what="the only slot hangs")
     server.handle(DISPATCH, request(client, server, content))
     assert not server.context.breaker.is_closed(Platform.IOS)
     # The post that hung got through all the same.
-    wait_until(lambda: server.context.breaker.is_closed(Platform.IOS), timeout=5, what="the breaker is closed")
+    wait_until(lambda: server.context.breaker.is_closed(Platform.IOS), timeout=60, what="the breaker is closed")
 
 
 def test_the_answer_does_not_wait_for_a_clock_that_is_ahead(open_server, client):
-    server = open_server(worker={"answer_within": 0.2})
-    content = server.register(client, device_token="slow-2500")
-    begun = time.monotonic()
+    server = open_server(worker={"answer_within": 0.2}, gorush={"timeout": 12})
+    content = server.register(client, device_token="slow-5000")
     server.handle(DISPATCH, request(client, server, content), seen=time.time() + 30)
-    assert time.monotonic() - begun < 2
+    assert server.rows("SELECT state FROM deliveries") == [("posting",)]
     assert server.outcomes(client) == [["success"]]
 
 
@@ -789,7 +788,7 @@ def test_answers_to_ephemeral_keys_are_published_once_more_where_that_is_set(ope
     server.handle(QUERY, messages.query(asker, client.public_key.key_hash))
     [first] = server.answers(asker)
     published = []
-    wait_until(lambda: published.append(publish_overdue(server.context)) or published[-1], timeout=5, what="again")
+    wait_until(lambda: published.append(publish_overdue(server.context)) or published[-1], timeout=60, what="again")
     [again] = server.answers(asker)
     assert again == first
     assert sum(published) == 1

@@ -489,10 +489,10 @@ def test_with_a_long_reader_partitions_are_left_as_they_are_and_nobody_waits(con
             dump.execute(f'LOCK TABLE "{table}" IN ACCESS SHARE MODE')  # as pg_dump does
         changed = threads.submit(change, changing)
         try:
-            wait_until(lambda: connection.execute(waiting).fetchone()[0], timeout=10, what="a lock is waited for")
+            wait_until(lambda: connection.execute(waiting).fetchone()[0], timeout=60, what="a lock is waited for")
             connection.execute("SET statement_timeout = '10s'")
             ledger.add(connection, [entry(1, int(NOW.timestamp() * 1e9))])
-            assert isinstance(changed.exception(timeout=10), psycopg.errors.LockNotAvailable)
+            assert isinstance(changed.exception(timeout=60), psycopg.errors.LockNotAvailable)
         finally:
             dump.rollback()
 

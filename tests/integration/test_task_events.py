@@ -83,7 +83,7 @@ def receiving(app, shown):
     thread = threading.Thread(target=receive)
     thread.start()
     try:
-        wait_until(listens, timeout=10, what="the receiver listens", interval=0.1)
+        wait_until(listens, timeout=60, what="the receiver listens", interval=0.1)
         yield lambda: [event for event in heard if event["uuid"] != "task-99"]
     finally:
         stop.set()
@@ -103,7 +103,7 @@ def test_an_attempt_from_its_beginning_to_its_end(app, shown):
     with receiving(app, shown) as heard:
         shown.send([*shown.begun(delivery()), *map(shown.ended, outcomes), shown.put_off(delivery())])
         shown.send([])
-        wait_until(lambda: len(heard()) == 6, timeout=10, what="all are heard")
+        wait_until(lambda: len(heard()) == 6, timeout=60, what="all are heard")
     heard = heard()
     assert [event["type"] for event in heard] == [
         "task-received", "task-started", "task-retried", "task-failed", "task-succeeded", "task-deferred",
@@ -126,7 +126,7 @@ def test_without_redis_events_are_lost_and_counted_and_hold_nobody_up_for_long(a
     monkeypatch.setattr(shown, "_rests_until", 0.0)
     with receiving(app, shown) as heard:
         shown.send([shown.started(delivery(2))])
-        wait_until(heard, timeout=10, what="it is heard")
+        wait_until(heard, timeout=60, what="it is heard")
     assert [event["uuid"] for event in heard()] == ["task-2"]
 
 

@@ -125,7 +125,7 @@ def settings(url):
 def test_a_stranger_gets_no_password_from_redis_py(listener):
     with open_redis(settings(listener.url()).redis) as redis, pytest.raises(RedisError):
         redis.ping()
-    wait_until(lambda: listener.refused > 0, timeout=5, what="it hung up")
+    wait_until(lambda: listener.refused > 0, timeout=60, what="it hung up")
     assert listener.received == b""
 
 
@@ -136,7 +136,7 @@ def test_a_stranger_gets_no_password_from_celery(listener):
         pytest.raises(RedisError, match="CERTIFICATE_VERIFY_FAILED"),
     ):
         connection.channel()
-    wait_until(lambda: listener.refused > 0, timeout=5, what="it hung up")
+    wait_until(lambda: listener.refused > 0, timeout=60, what="it hung up")
     assert listener.received == b""
 
 
@@ -179,12 +179,12 @@ def flower(listener, tmp_path):
 
 
 def broker(url):
-    return httpx2.get(f"{url}/broker", auth=("operator", "flowers"), trust_env=False, timeout=30)
+    return httpx2.get(f"{url}/broker", auth=("operator", "flowers"), trust_env=False, timeout=120)
 
 
 def test_a_stranger_gets_no_password_from_flower(flower, listener):
     with flower("", FLOWER) as url:
-        wait_until(lambda: listener.refused > 1, timeout=30, what="it hung up")
+        wait_until(lambda: listener.refused > 1, timeout=120, what="it hung up")
         broker(url)
     assert listener.received == b""
 
@@ -192,13 +192,13 @@ def test_a_stranger_gets_no_password_from_flower(flower, listener):
 def test_a_stranger_gets_no_password_from_flower_by_itself(flower, listener, tmp_path):
     (tmp_path / "own.py").write_text("")
     with flower("?ssl_cert_reqs=required", tmp_path / "own.py") as url:
-        wait_until(lambda: listener.refused > 1, timeout=30, what="it hung up")
+        wait_until(lambda: listener.refused > 1, timeout=120, what="it hung up")
         broker(url)
     assert listener.received == b""
 
 
 def test_flower_speaks_to_who_is_vouched_for(flower, listener, certificate):
     with flower(f"?ssl_ca_certs={certificate}", FLOWER) as url:
-        wait_until(lambda: b"SUBSCRIBE" in listener.received, timeout=30, what="Flower listens to events")
+        wait_until(lambda: b"SUBSCRIBE" in listener.received, timeout=120, what="Flower listens to events")
         assert broker(url).status_code == 200
     assert listener.refused == 0

@@ -82,7 +82,7 @@ def peer():
     with subprocess.Popen(command, cwd=HERE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield Peer(process)
         process.stdin.close()
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
 
 
 SIGNER, RECIPIENT, STRANGER = (

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psycopg
@@ -29,6 +31,8 @@ FOR_LITTLE_DATA = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
 }
+#: For a session to stop.
+STOP_SECONDS = 60.0
 
 
 @pytest.fixture(scope="session")
@@ -38,11 +42,51 @@ def spark(tmp_path_factory) -> Iterator[object]:
     # Jobs of seconds: compiling them well would take longer than they do.
     os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     settings = PipelineSettings(master="local[1]", memory="1g", shuffle_partitions=1)
-    with spark_session(settings, postgres=True) as session:
+    _give_up_connections_when_time_is_up()
+    with ExitStack() as stack:
+        session = stack.enter_context(spark_session(settings, postgres=True))
         for name, value in FOR_LITTLE_DATA.items():
             session.conf.set(name, value)
         session.sparkContext.setCheckpointDir(str(tmp_path_factory.mktemp("spark")))
-        yield session
+        stop = stack.pop_all().close
+    yield session
+    # A test of another kind may run by now: what goes wrong here, or takes long, must not fail it. Java is killed with
+    # all else that this fixture leaves.
+    thread = threading.Thread(target=_in_silence, args=[stop], daemon=True)
+    thread.start()
+    with suppress(Exception, pytest.fail.Exception):
+        thread.join(STOP_SECONDS)
+
+
+def _give_up_connections_when_time_is_up() -> None:
+    """Keep a test from reading the answer to what a test before it asked when its time was up, after waiting for it."""
+    from py4j.clientserver import ClientServerConnection  # noqa: PLC0415 - pyspark may be missing
+
+    send_command = ClientServerConnection.send_command
+
+    def send(self, command):
+        try:
+            return send_command(self, command)
+        except pytest.fail.Exception:
+            self.close(reset=True)
+            raise
+
+    ClientServerConnection.send_command = send
+
+
+def _in_silence(stop: Callable[[], None]) -> None:
+    with suppress(Exception):
+        stop()
+
+
+@pytest.fixture(autouse=True)
+def _no_job_goes_on(request) -> Iterator[None]:
+    """End the job of a test that failed in its midst: the next test would wait for it."""
+    session = request.getfixturevalue("spark") if "spark" in request.fixturenames else None
+    yield
+    if session is not None:
+        with suppress(Exception):
+            session.sparkContext.cancelAllJobs()
 
 
 @pytest.fixture(scope="session")

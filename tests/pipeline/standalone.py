@@ -41,7 +41,7 @@ def cluster(directory: Path, memory: str = "1g") -> Iterator[str]:
             log=log,
             env=environment,
             ready=lambda: told in log.read_text(),
-            start_timeout=120,
+            start_timeout=300,
         )
 
     port = free_port()

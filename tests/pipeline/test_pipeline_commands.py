@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from happenings import FOR_EVER
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from pipeline import session
 from wakupush.cli import app
+from wakupush.devnet.processes import wait_until
 
 
 @pytest.fixture
@@ -77,7 +79,7 @@ sys.argv = ["wakupush", "pipeline", {command!r}]
 from wakupush.cli import main
 main()
 """
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
     assert (result.returncode, result.stdout) == (2, "")
     assert re.fullmatch(r"wakupush: \w+ is not installed: install wakupush\[pipeline\]\n", result.stderr)
 
@@ -102,6 +104,27 @@ def test_tasks_are_told_while_spark_is_at_them(spark):
     of_the_first_stage = [done for done, total in told if total == 8]
     assert of_the_first_stage == sorted(of_the_first_stage)
     assert len(set(of_the_first_stage)) > 2
+
+
+def test_a_test_whose_time_is_up_leaves_no_job_and_no_answer_to_the_next(spark):
+    def time_is_up(*_):
+        raise pytest.fail.Exception("time is up")
+
+    def interrupt():
+        wait_until(spark.sparkContext.statusTracker().getActiveStageIds, timeout=300, what="it is at work")
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, time_is_up)
+    try:
+        with ThreadPoolExecutor() as threads:
+            threads.submit(interrupt)
+            with pytest.raises(pytest.fail.Exception, match="time is up"):
+                spark.range(0, 10**15, 1, 8).selectExpr("sum(hash(id))").collect()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    # As is done after every test.
+    spark.sparkContext.cancelAllJobs()
+    assert [row.id for row in spark.range(3).collect()] == [0, 1, 2]
 
 
 def test_a_jar_that_is_not_there_is_told(make_settings, tmp_path):
@@ -136,5 +159,5 @@ def test_ctrl_c_ends_a_job_without_a_traceback(tmp_path):
                 break
         os.killpg(process.pid, signal.SIGINT)
         told += process.stdout
-        assert process.wait(60) == 130
+        assert process.wait(300) == 130
     assert not re.search(r"Traceback|^\s+at ", "".join(told), re.MULTILINE)

@@ -109,6 +109,7 @@ def test_a_transaction_that_is_open_holds_back_what_comes_after_and_loses_nothin
     assert in_lake(spark, settings) == expected(early + late + after)
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_loses_and_doubles_nothing(spark, connection, dsn, make_settings):
     settings = make_settings(dsn, step_rows=400)
     events = make(500)
@@ -138,7 +139,7 @@ def test_a_run_that_is_killed_loses_and_doubles_nothing(spark, connection, dsn, 
             return committed.number >= 1 and begun
 
         try:
-            wait_until(in_the_middle, timeout=150, what="an export in the middle of a step")
+            wait_until(in_the_middle, timeout=600, what="an export in the middle of a step")
         finally:
             os.killpg(run.pid, signal.SIGKILL)
     committed = lake.latest()

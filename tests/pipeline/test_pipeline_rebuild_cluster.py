@@ -37,7 +37,7 @@ def kill_a_worker():
         each.kill()
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.long
 def test_a_worker_is_killed_in_the_middle(spark, make_settings, new_database, tmp_path):
     key_file = tmp_path / "identity.key"
     keyfile.write(key_file, (key := PrivateKey.generate()).secret)

@@ -42,11 +42,11 @@ def test_a_real_run(stack, spark, make_settings):
 
         for key, content in zip(keys, contents, strict=True):
             node.publish(SHARDS[0], messages.register(key, server, content))
-        wait_until(lambda: happened("registered") == CLIENTS, timeout=90, what="all are registered")
+        wait_until(lambda: happened("registered") == CLIENTS, timeout=300, what="all are registered")
         for key, content in zip(keys, contents, strict=True):
             item = messages.notification(key.public_key.key_hash, content)
             node.publish(SHARDS[0], messages.request(key, server, [item]))
-        wait_until(lambda: happened("delivered") == CLIENTS, timeout=90, what="all is delivered")
+        wait_until(lambda: happened("delivered") == CLIENTS, timeout=300, what="all is delivered")
         settings = make_settings(stack.postgres_dsn, smallest_cell=2)
         export.run(spark, settings, lambda *_: None)
         counted = dict(connection.execute("SELECT kind, count(*) FROM delivery_events GROUP BY kind").fetchall())

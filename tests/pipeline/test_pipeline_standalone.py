@@ -14,7 +14,7 @@ from pipeline import export, report
 from pipeline.lake import Lake
 from pipeline.tables import TABLES
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 def numbers(spark, folder):

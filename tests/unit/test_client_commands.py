@@ -190,7 +190,7 @@ def test_no_row_ends_in_blanks(capsys):
 def test_a_full_disk_is_not_the_state(key_file):
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "wakupush", "client", "--key", key_file, "whoami"]
-        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=300, check=False)
     assert result.returncode == Exit.USAGE
     assert result.stderr == "wakupush: nothing can be printed: No space left on device\n"
 

@@ -30,9 +30,7 @@ def make(number, platform):
         trace_id="",
         seen=0.0,
     )
-    return Posting(
-        delivery, Target(version=1, installation_id="i", platform=platform, device_token="t", apn_topic="a")
-    )
+    return Posting(delivery, Target(version=1, installation_id="i", platform=platform, device_token="t", apn_topic="a"))
 
 
 postings = st.lists(st.sampled_from(Platform)).map(

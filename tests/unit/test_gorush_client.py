@@ -53,15 +53,15 @@ class Handler(BaseHTTPRequestHandler):
         self.server.requests.append((self.command, self.path, self.headers.get("Content-Type"), body))
         answer = self.server.answer
         if answer is HANG:
-            self.server.stopped.wait(5)
+            self.server.stopped.wait(60)
             self.close_connection = True
         elif answer is DRIP:
             self.drip()
         elif answer is LATE_HALF:
-            self.server.stopped.wait(1.6)
+            self.server.stopped.wait(3.2)
             self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{")
             self.wfile.flush()
-            self.server.stopped.wait(5)
+            self.server.stopped.wait(60)
         elif isinstance(answer, bytes):
             self.wfile.write(answer)
             self.close_connection = True
@@ -187,15 +187,15 @@ def test_no_answer_in_time(server, answer, expected):
     begun = time.monotonic()
     with Gorush(server.url, timeout=0.2) as hasty:
         assert hasty.post([make()]).outcomes == [expected]
-    assert time.monotonic() - begun < 4
+    assert time.monotonic() - begun < 30
 
 
 def test_the_time_of_a_post_runs_from_its_beginning(server):
     server.answer = LATE_HALF
     begun = time.monotonic()
-    with Gorush(server.url, timeout=2) as client:
+    with Gorush(server.url, timeout=4) as client:
         assert client.post([make()]).outcomes == [Failure.GORUSH_TIMED_OUT]
-    assert time.monotonic() - begun < 3.2
+    assert time.monotonic() - begun < 7
 
 
 def test_nothing_listens():

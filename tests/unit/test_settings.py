@@ -295,7 +295,7 @@ def test_a_process_ends_without_the_port_of_its_probes(arguments, process):
         }
         command = [sys.executable, "-m", "wakupush", *arguments]
         result = subprocess.run(
-            command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False
+            command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300, check=False
         )
     assert (result.returncode, result.stdout) == (2, "")
     assert f"wakupush: {name} cannot be listened on: Address already in use" in result.stderr

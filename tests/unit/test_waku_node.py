@@ -54,7 +54,7 @@ class Handler(BaseHTTPRequestHandler):
         answers = self.server.answers
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if answer is HANG:
-            self.server.stopped.wait(5)
+            self.server.stopped.wait(60)
             self.close_connection = True
         elif isinstance(answer, bytes):
             self.wfile.write(answer)
