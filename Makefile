@@ -75,11 +75,12 @@ chaos: setup ## Kill parts of a loaded server for minutes and judge what came of
 	PYTHONPATH=tests $(RUN) chaos.run $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(MESSAGES),--messages $(MESSAGES)) \
 		$(if $(JSON),--json $(JSON))
 
-check: setup ## Run the linters and the type checker
+check: setup ## Run the linters, the type checker, and the rules of the house
 	$(RUN) ruff check
 	$(RUN) ruff format --check
 	$(RUN) mypy
 	$(VENV)/bin/lint-imports --no-logo
+	$(RUN) pytest -q tests/unit/test_house.py
 
 unit: setup ## Run the unit tests alone: no sockets, seconds
 	$(RUN) pytest tests/unit

@@ -35,7 +35,7 @@ UNREACHABLE = 8
 #: Seconds; ten times what a quiet machine takes.
 PATIENCE = 300
 
-pytestmark = [pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
