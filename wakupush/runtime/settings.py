@@ -192,7 +192,7 @@ class WorkerSettings(Group):
     key_derivations_per_task: Count = 8
     """Keys of query topics (12-25 ms each) that one task derives at most; what is left goes to the end of the queue."""
     bytes_per_task: Count = 16_000_000
-    """Bytes of answers to queries and of segments that one task loads; above it its messages are handled one by one."""
+    """Bytes of answers to queries and of segments that one task loads; what is beyond goes into the queue again."""
     http_port: PortOrNone = -1
     """Port of /healthz, /readyz and /metrics of a worker or beat; 0 picks a free one, -1 opens none."""
 
