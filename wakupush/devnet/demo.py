@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 #: Columns of a file or a pipe: nothing is folded.
 WIDE = 200
 #: Seconds to wait for an answer or a push.
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 class UnexpectedError(Exception):

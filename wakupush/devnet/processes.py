@@ -99,7 +99,7 @@ class Process:
         cwd: Path | None = None,
         user: tuple[int, int] | None = None,
         ready: Callable[[], bool] | None = None,
-        start_timeout: float = 30.0,
+        start_timeout: float = 120.0,
         stop_signal: signal.Signals = signal.SIGTERM,
         grace: float = 10.0,
     ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 import structlog
@@ -18,6 +19,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 def count_events(committed: Iterable[Event]) -> None:
     """Count events that were committed, log each at DEBUG, and record it as a span since ingest saw its message."""
+    numbers: Counter[tuple[str, str, str, str]] = Counter()
+    waits: defaultdict[str, list[float]] = defaultdict(list)
     for event in committed:
         facts: tracing.Attributes = {
             "queue": event.queue,
@@ -28,6 +31,12 @@ def count_events(committed: Iterable[Event]) -> None:
         }
         log.debug("event", trace_id=event.trace_id, kind=event.kind.value, **facts)
         tracing.record(event.kind.value, event.trace_id, event.time - (event.latency or 0.0), event.time, facts)
-        metrics.EVENTS.labels(event.kind, event.queue or "", event.platform or "", event.failure or "").inc()
+        numbers[event.kind, event.queue or "", event.platform or "", event.failure or ""] += 1
         if event.queue_wait is not None:
-            metrics.QUEUE_WAIT.labels(event.queue or "").observe(event.queue_wait)
+            waits[event.queue or ""].append(event.queue_wait)
+    for queue, seconds in waits.items():
+        histogram = metrics.QUEUE_WAIT.labels(queue)
+        for each in seconds:
+            histogram.observe(each)
+    for labels, number in numbers.items():
+        metrics.EVENTS.labels(*labels).inc(number)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from wakupush.server.inbox.outcome import Outcome
     from wakupush.server.inbox.resources import InboxResources
 
+#: Contents that are no message of a kind.
+_UNREAD: Final = (Failure, Part)
 #: Who decides on what a queue is for.
 DECIDE: Final = {
     REGISTRATION.name: registration.decide,
@@ -94,14 +96,14 @@ def _decide(
 
 
 def _decided(messages: Sequence[Message], facts: Facts, verdicts: Verdicts) -> list[Outcome]:
-    readable = [message for message in messages if not isinstance(message.content, Failure | Part)]
+    readable = [message for message in messages if not isinstance(message.content, _UNREAD)]
     outcomes = DECIDE[facts.task.queue.name](readable, facts, verdicts) if readable else []
     if len(readable) == len(messages):
         return outcomes
     decided = {outcome.entry.hash: outcome for outcome in outcomes}
     return [
         unread.decide(message, message.content, facts)
-        if isinstance(message.content, Failure | Part)
+        if isinstance(message.content, _UNREAD)
         else decided[message.entry.hash]
         for message in messages
     ]
