@@ -1,5 +1,6 @@
 """The documents say what the code says: every table of theirs is made from the code and compared."""
 
+import ast
 import inspect
 import json
 import re
@@ -19,6 +20,7 @@ from wakupush.model import events, queues
 from wakupush.model.deliveries import INITIAL, TRANSITIONS, DeliveryState
 from wakupush.model.failures import Failure
 from wakupush.runtime import metrics, settings
+from wakupush.server.inbox import steps
 from wakupush.server.schedule.jobs import JOBS
 
 ROOT = Path(__file__).parents[2]
@@ -146,18 +148,32 @@ def test_every_command_that_exits_with_1_is_told():
 
 
 def test_every_module_has_a_row_among_the_layers():
-    [section] = re.findall(r"^## Layers$(.*?)^## ", ARCHITECTURE.read_text(), re.MULTILINE | re.DOTALL)
-    rows = re.findall(r"^\| `([\w/.]+)` \|", section, re.MULTILINE)
-    modules = {path.relative_to(ROOT) for path in (ROOT / "wakupush").glob("[!_]*.py")}
-    inits = [*(ROOT / "wakupush").glob("*/__init__.py"), *ROOT.glob("*/__init__.py")]
-    packages = {path.parent.relative_to(ROOT) for path in inits} - {Path("wakupush")}
-    assert sorted(map(Path, rows)) == sorted(modules | packages | {Path("proto")})
+    packages = {path.parent.relative_to(ROOT) for path in ROOT.glob("*/__init__.py")} - {Path("wakupush")}
+    assert sorted(_rows("## Layers")) == sorted(_within(ROOT / "wakupush") | packages | {Path("proto")})
 
 
-def test_layers_are_those_of_import_linter():
+def test_every_room_of_the_server_has_a_row():
+    rows = [path for path in _rows("### The rooms of the server") if path.parent != Path()]
+    assert sorted(rows) == sorted(_within(ROOT / "wakupush" / "server"))
+
+
+def test_steps_of_the_inbox_are_told_in_the_order_in_which_they_are_done():
+    told = [path.stem for path in _rows("### The rooms of the server") if path.parent == Path()]
+    called = [node for node in ast.walk(ast.parse(inspect.getsource(steps.run))) if isinstance(node, ast.Call)]
+    called.sort(key=lambda node: (node.lineno, node.col_offset))
+    done = [_module_of(ast.unparse(node.func)) for node in called]
+    assert [name for name in dict.fromkeys(done) if name] == told
+
+
+@pytest.mark.parametrize(
+    ("contract", "begins"),
+    [("imports point one way", "wakupush.cli"), ("the server's rooms point one way", "schedule")],
+)
+def test_layers_are_those_of_import_linter(contract, begins):
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    [layers] = [each["layers"] for each in contracts if each["type"] == "layers"]
-    [drawn] = re.findall(r"^```text\n(wakupush\.cli .*?)^```$", ARCHITECTURE.read_text(), re.MULTILINE | re.DOTALL)
+    [layers] = [each["layers"] for each in contracts if each["name"] == contract]
+    pattern = rf"^```text\n({re.escape(begins)} .*?)^```$"
+    [drawn] = re.findall(pattern, ARCHITECTURE.read_text(), re.MULTILINE | re.DOTALL)
     assert re.split(r"\s+→ ", drawn.strip()) == layers
 
 
@@ -212,6 +228,36 @@ def test_named_settings_exist(document):
             assert any(each.startswith(name) if more else each == name for each in exist), name
     for name in set(re.findall(r"`…(__[A-Z_]+)`", text)):
         assert any(each.endswith(name) for each in exist), name
+
+
+def _module_of(name: str) -> str | None:
+    """Return in which module of the inbox a function of `steps` is done, None if in none."""
+    if name == "_decide":
+        return "decide"  # by whom of these, a table says
+    function: Any = steps
+    for part in name.split("."):
+        function = getattr(function, part, None)
+    if not inspect.isfunction(function) or function.__module__ == steps.__name__:
+        return None
+    package, _, module = function.__module__.rpartition(".")
+    return module if package == steps.__package__ else None
+
+
+def _section(heading: str) -> str:
+    """Return what is below a heading of docs/architecture.md, up to the next one."""
+    pattern = rf"^{re.escape(heading)}$(.*?)^##"
+    [section] = re.findall(pattern, ARCHITECTURE.read_text(), re.MULTILINE | re.DOTALL)
+    return section
+
+
+def _rows(heading: str) -> list[Path]:
+    return list(map(Path, re.findall(r"^\| `([\w/.]+)` \|", _section(heading), re.MULTILINE)))
+
+
+def _within(folder: Path) -> set[Path]:
+    """Return the modules and packages in a folder."""
+    found = [*folder.glob("[!_]*.py"), *(path.parent for path in folder.glob("*/__init__.py"))]
+    return {path.relative_to(ROOT) for path in found}
 
 
 def _commands(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:

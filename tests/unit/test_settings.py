@@ -16,9 +16,10 @@ from typer.testing import CliRunner
 
 from wakupush import cli
 from wakupush.cli import app
+from wakupush.model.waku_message import PUBSUB_TOPIC
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime.logging import configure
-from wakupush.runtime.settings import Group, Settings, SettingsError, load_settings
+from wakupush.runtime.settings import _PUBSUB_TOPIC, Group, Settings, SettingsError, load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -127,6 +128,11 @@ def test_static_and_named_shards_are_taken(monkeypatch):
     shards = ("/waku/2/rs/16/32", "/waku/2/rs/1/0", "/waku/2/default-waku/proto")
     monkeypatch.setenv("WAKUPUSH_WAKU__SHARDS", json.dumps(shards))
     assert load_settings().waku.shards == shards
+
+
+def test_a_shard_is_the_same_in_the_settings_and_in_the_model():
+    # What every process runs on imports nothing of ours, so the pattern is there twice.
+    assert (_PUBSUB_TOPIC.pattern, _PUBSUB_TOPIC.flags) == (PUBSUB_TOPIC.pattern, PUBSUB_TOPIC.flags)
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""gorush's HTTP API: notifications, outcomes, the retry policy."""
+"""gorush's HTTP API: posts, their outcomes, what its error texts mean."""
