@@ -3,7 +3,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-node setup-promtool setup-deploy setup-java monitoring golden demo test test-long chaos check unit fuzz bench autoscaling lock proto clean
+.PHONY: help setup setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo test test-long chaos check unit fuzz bench autoscaling lock proto clean
 
 help: ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -59,6 +59,9 @@ setup-promtool:
 
 monitoring: setup ## Write the dashboards and alerts anew, out of deploy/monitoring
 	$(RUN) deploy.monitoring.generate
+
+tables: setup ## Write the tables of the documents anew, out of the code
+	$(VENV)/bin/python tests/unit/test_docs.py
 
 demo: setup ## Run the whole server on embedded parts, send it messages, and show what happens
 	@$(VENV)/bin/wakupush demo

@@ -5,6 +5,7 @@ import inspect
 import json
 import re
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -107,7 +108,10 @@ def test_table_is_that_of_the_code(rows, document):
     table = markdown(rows())
     # The table ends where it ends: a row too many in the document is a difference too.
     if f"\n{table}\n" not in document.read_text() + "\n":
-        pytest.fail(f"{document.relative_to(ROOT)} must have exactly this table:\n\n{table}", pytrace=False)
+        pytest.fail(
+            f"{document.relative_to(ROOT)} must have exactly this table (`make tables` writes it):\n\n{table}",
+            pytrace=False,
+        )
 
 
 def test_state_diagram_is_that_of_the_code():
@@ -304,3 +308,18 @@ def _anchors(document: Path) -> set[str]:
 def test_an_app_needs_only_what_the_client_package_exports():
     blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "client.md").read_text(), re.MULTILINE | re.DOTALL)
     assert set(re.findall(r"^from (wakupush\S*)", "\n".join(blocks), re.MULTILINE)) == {"wakupush.client"}
+
+
+def write_tables() -> None:
+    """Put the tables of the code into the documents, each in the place of the one that begins like it."""
+    for rows, document in TABLES.items():
+        table = markdown(rows())
+        begins = "\n".join(table.splitlines()[:2]) + "\n"
+        before, found, after = document.read_text().partition(begins)
+        if not found:
+            sys.exit(f"{document.relative_to(ROOT)} has no table that begins with\n{begins}")
+        document.write_text(before + table + re.sub(r"\A(\|.*\n)*", "", after))
+
+
+if __name__ == "__main__":
+    write_tables()

@@ -17,6 +17,7 @@ class Limit:
     """One thing to be counted, and how many of its kind a minute may have."""
 
     name: str
+    #: At least 1; who sets no limit asks for none.
     most: int
     #: Hash of the envelope (32 bytes) that it is counted for, and the position in it: it is counted once, however often
     #: a transaction is repeated.

@@ -152,7 +152,7 @@ def _of_queries(
         size = sum(sizes.get(key, 0) for key in content.key_hashes)
         if size > facts.settings.limits.answer_bytes:
             now.append(replace(message, content=RefusedContent(content.asker, Failure.QUERY_LIMIT)))
-        elif now and used + size > most_bytes:
+        elif used and used + size > most_bytes:
             later.append(message)
         else:
             now.append(message)

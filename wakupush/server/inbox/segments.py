@@ -39,7 +39,8 @@ def put_together(
         most_bytes: of parts that are loaded, but for the first message.
 
     Returns:
-        The messages; those that are to be handled later, because too much would be loaded; and the bytes that were.
+        The messages; those that are to be handled later, all parts of a message together, because too much would be
+        loaded; and the bytes that were.
     """
     parts = [message.content for message in messages if isinstance(message.content, Part)]
     message_segments.lock(connection, {part.signer for part in parts})
