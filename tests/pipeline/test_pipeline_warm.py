@@ -5,6 +5,7 @@ import secrets
 import pytest
 
 from pipeline import warm
+from wakupush.model.query_topics import QueryTopic
 from wakupush.postgres import query_topics
 from wakupush.protocol import topics
 
@@ -16,7 +17,7 @@ def missing(connection):
 def test_missing_keys_are_derived(spark, make_settings, dsn, connection, monkeypatch):
     users = [secrets.token_bytes(64) for _ in range(7)]
     query_topics.add(connection, users)
-    known = query_topics.Candidate(users[0], False, None)
+    known = QueryTopic(users[0], False, None)
     query_topics.set_key(connection, known, b"k" * 32)
     monkeypatch.setattr(warm, "KEYS_PER_CORE", 3)
     seen = []
