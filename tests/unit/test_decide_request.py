@@ -341,6 +341,7 @@ def test_what_failed_for_good_is_told_in_the_place_of_success():
     correction = corrected(facts.task, outcome, failed, NOW + 1)
     assert reports(correction) == [NOT_REGISTERED, WRONG_TOKEN, SUCCESS, NOT_REGISTERED]
     assert correction.reply.recipient == BOB.public_key
+    assert corrected(facts.task, correction, {}, NOW + 2) is None
     failures = (Failure.TOKEN_UNREGISTERED, Failure.WRONG_TOKEN, None, Failure.TOKEN_UNREGISTERED)
     assert correction.request == replace(outcome.request, failures=failures)
     answered = message_event(facts.task, entry(1), EventKind.ANSWERED, NOW + 1, failure=Failure.TOKEN_UNREGISTERED)
