@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import psycopg
 import pytest
-from served import SHARD, Server
+from served import SHARD, Server, request
 
 from wakupush.devnet import messages
 from wakupush.devnet.processes import wait_until
@@ -252,3 +252,23 @@ def test_messages_at_once_leave_what_they_leave_one_after_the_other(two_servers,
             found[-1]["events"] = told_once(found[-1]["events"], world.names(batch))
     for name, expected in found[1].items():
         assert found[0][name] == expected, name
+
+
+THEY_STAY = pytest.mark.xfail(strict=True, reason="of what changes an installation in a task the last alone is stored")
+
+
+@pytest.mark.parametrize("size", [1, pytest.param(2, marks=THEY_STAY)])
+def test_unregistering_ends_deliveries_even_if_the_device_registers_again_at_once(server, client, size):
+    content = server.register(client, device_token="unavailable")
+    server.handle(DISPATCH, request(client, server, content))
+    assert server.rows("SELECT state FROM deliveries") == [("pending",)]
+    fields = {"installation_id": content.installation_id}
+    contents = [
+        PushNotificationRegistration(unregister=True, version=2, **fields),
+        messages.registration(client, server.key, version=3, **fields),
+    ]
+    sent = [messages.register(client, server.key, each) for each in contents]
+    for start in range(0, 2, size):
+        server.handle(REGISTRATION, *sent[start : start + size])
+    assert server.outcomes(client)[1:] == ["success"] * 2
+    assert server.rows("SELECT state FROM deliveries") == []
