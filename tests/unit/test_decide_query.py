@@ -1,0 +1,153 @@
+"""Deciding on queries: what is revealed, to whom, and when there is silence."""
+
+import pytest
+from deciding import ALICE, ALLOW, BOB, CAROL, DENY, IDENTITY, NOW, PHONE, TABLET, TOKEN, entry, facts, messages, told
+
+from wakupush.model.events import EventKind
+from wakupush.model.failures import Failure
+from wakupush.model.limits import TOPIC_QUERIES, Limit
+from wakupush.model.queues import QUERY
+from wakupush.model.registrations import Device
+from wakupush.protocol.application import Type
+from wakupush.protocol.query import parse_response
+from wakupush.server.inbox.content import Message, OpenedQuery, Part, RefusedContent
+from wakupush.server.inbox.decide import Verdicts
+from wakupush.server.inbox.decide.query import decide
+
+QUERIED = ["received", "opened", "queried", "answered"]
+
+
+def refused(failure):
+    return ["received", "opened", f"refused: {failure.label}"]
+
+
+def device(user, name, **fields):
+    return Device(
+        **{
+            "key_hash": user.public_key.key_hash,
+            "installation_id": name,
+            "version": 1,
+            "access_token": TOKEN,
+            "grant": bytes(65),
+            "allow_from_contacts_only": False,
+            "allowed_key_list": (),
+            **fields,
+        }
+    )
+
+
+DEVICES = {
+    ALICE.public_key.key_hash: [device(ALICE, PHONE), device(ALICE, TABLET)],
+    BOB.public_key.key_hash: [
+        device(BOB, PHONE, version=7, allow_from_contacts_only=True, allowed_key_list=(b"sealed",))
+    ],
+}
+
+
+def asking(*users, asker=CAROL, number=1):
+    return OpenedQuery(asker.public_key, number.to_bytes(32, "big"), tuple(user.public_key.key_hash for user in users))
+
+
+def known(**limits):
+    return facts(QUERY, devices=DEVICES, limits=limits)
+
+
+def revealed(outcome):
+    infos = parse_response(outcome.reply.inner).infos
+    return [(info.key_hash, info.installation_id) for info in infos]
+
+
+A_PHONE, A_TABLET, B_PHONE = ((each.key_hash, each.installation_id) for devices in DEVICES.values() for each in devices)
+
+
+@pytest.mark.parametrize(
+    ("users", "expected"),
+    [
+        ((ALICE,), [A_PHONE, A_TABLET]),
+        ((BOB,), [B_PHONE]),
+        ((ALICE, BOB), [A_PHONE, A_TABLET, B_PHONE]),
+        ((BOB, CAROL, ALICE), [B_PHONE, A_PHONE, A_TABLET]),
+        ((CAROL, BOB), [B_PHONE]),
+    ],
+)
+def test_what_is_known_is_revealed_in_the_order_of_the_question(users, expected):
+    [outcome] = decide(messages(asking(*users, number=9)), known(), ALLOW)
+    assert revealed(outcome) == expected
+    assert outcome.reply.recipient == CAROL.public_key
+    assert outcome.reply.type == Type.PUSH_NOTIFICATION_QUERY_RESPONSE
+    assert parse_response(outcome.reply.inner).message_id == (9).to_bytes(32, "big")
+    assert told(outcome) == QUERIED
+    assert outcome.limits == ()
+
+
+def test_of_contacts_only_the_list_is_revealed_and_not_the_token():
+    [outcome] = decide(messages(asking(ALICE, BOB)), known(), ALLOW)
+    *_, info = parse_response(outcome.reply.inner).infos
+    assert (info.version, info.access_token, info.allowed_key_list) == (7, "", (b"sealed",))
+
+
+@pytest.mark.parametrize("users", [(CAROL,), (CAROL, CAROL), ()])
+def test_of_what_nobody_knows_there_is_silence(users):
+    [outcome] = decide(messages(asking(*users)), known(), ALLOW)
+    assert (outcome.reply, outcome.limits) == (None, ())
+    assert told(outcome) == refused(Failure.NOTHING_KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("users", "pseudonym"),
+    [((ALICE,), IDENTITY.pseudonym(ALICE.public_key.key_hash)), ((ALICE, BOB), None), ((ALICE, CAROL), None)],
+)
+def test_who_is_asked_for_is_told_of_a_single_user_alone(users, pseudonym):
+    [outcome] = decide(messages(asking(*users)), known(), ALLOW)
+    shown = {event.kind: (event.key_pseudonym, event.installation_pseudonym) for event in outcome.events}
+    assert shown.pop(EventKind.QUERIED) == (pseudonym, None)
+    assert set(shown.values()) == {(None, None)}
+
+
+def test_events_have_the_time_of_the_decision():
+    [outcome] = decide(messages(asking(ALICE)), known(), ALLOW)
+    assert {(event.time, event.queue, event.trace_id) for event in outcome.events} == {
+        (NOW, "query", entry(1).trace_id)
+    }
+
+
+@pytest.mark.parametrize("failure", [Failure.QUERY_LIMIT, Failure.QUERY_WITHOUT_KEYS, Failure.INNER_MALFORMED])
+def test_content_that_is_refused_is_met_by_silence_and_counts_for_nothing(failure):
+    [outcome] = decide(
+        messages(RefusedContent(CAROL.public_key, failure)), known(queries_per_topic_per_minute=1), ALLOW
+    )
+    assert (outcome.reply, outcome.limits) == (None, ())
+    assert told(outcome) == refused(failure)
+
+
+def test_a_limit_is_asked_where_it_is_set():
+    asked = [Message(entry(number, topic=f"topic-{number % 2}"), asking(ALICE)) for number in range(3)]
+    assert [outcome.limits for outcome in decide(asked, known(), DENY)] == [()] * 3
+    outcomes = decide(asked, known(queries_per_topic_per_minute=5), ALLOW)
+    assert [outcome.limits for outcome in outcomes] == [
+        (Limit(TOPIC_QUERIES, 5, entry(number).hash, key=f"topic-{number % 2}"),) for number in range(3)
+    ]
+    assert [told(outcome) for outcome in outcomes] == [QUERIED] * 3
+
+
+def test_a_query_too_many_is_met_by_silence_and_the_others_are_answered():
+    asked = messages(asking(ALICE), asking(BOB), asking(CAROL))
+    limited = known(queries_per_topic_per_minute=1)
+    limits = [outcome.limits for outcome in decide(asked, limited, ALLOW)]
+    outcomes = decide(asked, limited, Verdicts({limits[1][0]: False, limits[2][0]: False}))
+    assert [told(outcome) for outcome in outcomes] == [QUERIED, *[refused(Failure.QUERY_RATE_LIMIT)] * 2]
+    assert [outcome.reply is None for outcome in outcomes] == [False, True, True]
+    assert [outcome.limits for outcome in outcomes] == limits
+
+
+def test_unknown_users_count_for_the_limit_too():
+    [outcome] = decide(messages(asking(CAROL)), known(queries_per_topic_per_minute=1), ALLOW)
+    assert [limit.name for limit in outcome.limits] == [TOPIC_QUERIES]
+    assert told(outcome) == refused(Failure.NOTHING_KNOWN)
+
+
+def test_the_parts_of_a_query_are_forgotten_whatever_becomes_of_it():
+    part = Part(None, None)
+    contents = [asking(ALICE), asking(CAROL), RefusedContent(CAROL.public_key, Failure.QUERY_LIMIT)]
+    outcomes = decide([Message(entry(number), each, part) for number, each in enumerate(contents)], known(), ALLOW)
+    assert [outcome.forget for outcome in outcomes] == [part] * 3
