@@ -254,10 +254,7 @@ def test_messages_at_once_leave_what_they_leave_one_after_the_other(two_servers,
         assert found[0][name] == expected, name
 
 
-THEY_STAY = pytest.mark.xfail(strict=True, reason="of what changes an installation in a task the last alone is stored")
-
-
-@pytest.mark.parametrize("size", [1, pytest.param(2, marks=THEY_STAY)])
+@pytest.mark.parametrize("size", [1, 2])
 def test_unregistering_ends_deliveries_even_if_the_device_registers_again_at_once(server, client, size):
     content = server.register(client, device_token="unavailable")
     server.handle(DISPATCH, request(client, server, content))

@@ -44,23 +44,29 @@ def count_installations(connection: Connection, key_hashes: Collection[bytes]) -
 
 
 def store(connection: Connection, changes: Iterable[Change]) -> None:
-    """Store registrations and unregistrations, one for each installation.
+    """Store the last of the registrations and unregistrations of each installation.
 
-    Unregistering deletes the installation's deliveries, dead letters and quarantined messages too
-    (71, Unregistering with a Server).
+    Unregistering deletes the installation's deliveries, dead letters and quarantined messages too, whatever comes after
+    it (71, Unregistering with a Server).
+
+    Args:
+        connection: in a transaction.
+        changes: in the order in which they were decided.
 
     Raises:
         OutdatedError: one of them is not newer than what is stored by now.
     """
     changes = list(changes)
-    puts = [_row(change) for change in changes if isinstance(change.registration, Registration)]
-    unregisters = [_row(change) for change in changes if isinstance(change.registration, Unregistration)]
+    last = {change.installation: change for change in changes}.values()
+    puts = [_row(change) for change in last if isinstance(change.registration, Registration)]
+    unregisters = [_row(change) for change in last if isinstance(change.registration, Unregistration)]
     for query, rows in ((_SQL["put"], puts), (_SQL["unregister"], unregisters)):
         if rows and connection.execute(query, columns(rows)).rowcount != len(rows):
             raise OutdatedError
+    gone = [_row(change) for change in changes if isinstance(change.registration, Unregistration)]
     for query in (_SQL["forget_deliveries"], _SQL["forget_quarantine"]):
-        if unregisters:
-            connection.execute(query, columns(unregisters))
+        if gone:
+            connection.execute(query, columns(gone))
 
 
 def answer_bytes(connection: Connection, key_hashes: Collection[bytes]) -> dict[bytes, int]:

@@ -69,8 +69,8 @@ def write(
         OutdatedError: somebody stored a newer registration since the facts were read.
         RedisError: the query topics of who registered cannot be watched, so nothing of it may be committed.
     """
-    if changes := {outcome.change.installation: outcome.change for outcome in outcomes if outcome.change}:
-        registrations.store(connection, changes.values())
+    if changes := [outcome.change for outcome in outcomes if outcome.change]:
+        registrations.store(connection, changes)
     listening = {outcome.listening for outcome in outcomes if outcome.listening}
     topics = query_topics.add(connection, listening) if listening else set()
     if any(outcome.keep or outcome.forget for outcome in outcomes):
