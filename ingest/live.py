@@ -17,7 +17,7 @@ from wakupush.protocol.hashing import message_hash
 from wakupush.redis import watched
 from wakupush.redis.celery_app import celery_app
 from wakupush.runtime import metrics, probes, tracing
-from wakupush.runtime.connections import open_redis
+from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.logging import is_told
 from wakupush.runtime.stopping import stop_on_signals
 from wakupush.waku.errors import NodeError, NotSubscribed

@@ -24,7 +24,8 @@ from wakupush.postgres import reconciliation
 from wakupush.redis import backlog, watched
 from wakupush.redis.celery_app import celery_app
 from wakupush.runtime import metrics, probes, tracing
-from wakupush.runtime.connections import open_pool, open_redis
+from wakupush.runtime.connections.postgres import open_pool
+from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.logging import is_told
 from wakupush.runtime.stopping import stop_on_signals
 from wakupush.server.faults import is_outage

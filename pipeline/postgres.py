@@ -11,7 +11,7 @@ import psycopg
 from pyspark.sql import DataFrame
 
 from pipeline.errors import PipelineError
-from wakupush.runtime.connections import KEEPALIVES, check_dsn
+from wakupush.runtime.connections.postgres import KEEPALIVES, check_dsn
 from wakupush.runtime.settings import SettingsError
 
 if TYPE_CHECKING:

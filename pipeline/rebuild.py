@@ -49,7 +49,8 @@ from wakupush.protocol.segments import Segment
 from wakupush.protocol.topics import server_content_topics
 from wakupush.redis import watched
 from wakupush.runtime import keyfile
-from wakupush.runtime.connections import check_dsn, open_redis, timeouts
+from wakupush.runtime.connections.postgres import check_dsn, timeouts
+from wakupush.runtime.connections.redis import open_redis
 from wakupush.server.faults import COLLISIONS, OF_THE_MESSAGE
 from wakupush.server.inbox.content import Part
 from wakupush.server.inbox.decide.registration import Known, change_of

@@ -17,7 +17,7 @@ from pipeline.lake import Lake
 from pipeline.page import Report, render
 from pipeline.pseudonyms import keep_from, whole_periods
 from pipeline.tables import TABLES, anonymous, of_shown_hours
-from wakupush.runtime.connections import KEEPALIVES
+from wakupush.runtime.connections.postgres import KEEPALIVES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -89,7 +89,7 @@ def migrate(
 
     from wakupush.postgres import maintenance
     from wakupush.postgres.migrations import runner
-    from wakupush.runtime.connections import check_dsn
+    from wakupush.runtime.connections.postgres import check_dsn
     from wakupush.runtime.settings import SettingsError
 
     settings = _settings(process="migrate")

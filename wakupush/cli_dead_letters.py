@@ -170,7 +170,7 @@ def _database() -> Iterator[tuple[Settings, Connection]]:
     """Open a connection in autocommit mode, so that each statement is committed by itself."""
     import psycopg
 
-    from wakupush.runtime.connections import check_dsn, reason, timeouts
+    from wakupush.runtime.connections.postgres import check_dsn, reason, timeouts
     from wakupush.runtime.settings import SettingsError, load_settings
 
     try:

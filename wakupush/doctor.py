@@ -17,7 +17,8 @@ from redis import AuthenticationError, ConnectionError, RedisError, ResponseErro
 from ingest.reconcile import stores_of
 from ingest.routing import Routes
 from wakupush.postgres.migrations import runner
-from wakupush.runtime.connections import check_dsn, open_redis, reason
+from wakupush.runtime.connections.postgres import check_dsn, reason
+from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import SettingsError
 from wakupush.server.identity import NoIdentityError, is_published, load_identity
 from wakupush.waku.errors import NodeError

@@ -15,7 +15,8 @@ from redis import RedisError
 from wakupush.postgres.backlog import waiting
 from wakupush.redis import backlog
 from wakupush.runtime import metrics, probes
-from wakupush.runtime.connections import check_dsn, open_redis, timeouts
+from wakupush.runtime.connections.postgres import check_dsn, timeouts
+from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.stopping import stop_on_signals
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from wakupush.runtime import metrics, probes
-from wakupush.runtime.connections import open_pool
+from wakupush.runtime.connections.postgres import open_pool
 from wakupush.runtime.settings import SettingsError
 from wakupush.server.delivery import feedback
 from wakupush.server.delivery.feedback import Result

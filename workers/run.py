@@ -9,7 +9,8 @@ import structlog
 from prometheus_client import CollectorRegistry, multiprocess
 
 from wakupush.runtime import metrics, probes, tracing
-from wakupush.runtime.connections import check_dsn, open_redis
+from wakupush.runtime.connections.postgres import check_dsn
+from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.stopping import stop_on_signals
 from wakupush.server.identity import NoIdentityError, is_published, load_identity
 from wakupush.server.schedule import turns

@@ -9,7 +9,7 @@ from redis import Redis
 from wakupush.devnet.processes import free_port, wait_until
 from wakupush.model.failures import Failure
 from wakupush.model.platforms import Platform
-from wakupush.runtime.connections import open_redis
+from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import BreakerSettings, RedisSettings
 from wakupush.server.delivery.breaker import Breaker
 

@@ -21,7 +21,7 @@ from wakupush.model.queues import DISPATCH
 from wakupush.model.waku_message import WakuMessage
 from wakupush.redis.celery_app import celery_app
 from wakupush.redis.limits import Limiter
-from wakupush.runtime.connections import open_redis
+from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import Settings
 from wakupush.server.delivery.breaker import Breaker
 

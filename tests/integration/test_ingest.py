@@ -26,7 +26,7 @@ from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import backlog, watched
 from wakupush.redis.celery_app import celery_app
 from wakupush.redis.sending import decode_entry, encode_entry, send_entries
-from wakupush.runtime.connections import open_redis
+from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import IngestSettings, RedisSettings, Settings
 from wakupush.waku.node import Read
 

@@ -11,7 +11,7 @@ from psycopg_pool import ConnectionPool
 
 from wakupush.devnet.postgres import PostgresServer, temporary_postgres
 from wakupush.devnet.processes import wait_until
-from wakupush.runtime.connections import open_pool
+from wakupush.runtime.connections.postgres import open_pool
 from wakupush.runtime.settings import PostgresSettings
 
 

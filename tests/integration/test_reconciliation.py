@@ -30,7 +30,7 @@ from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import watched
 from wakupush.redis.sending import send_entries
-from wakupush.runtime.connections import open_redis
+from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import PostgresSettings, ReconcileSettings, RedisSettings, Settings, WakuSettings
 from wakupush.waku.node import WakuNode
 

@@ -24,7 +24,7 @@ from redis import Redis, RedisError
 from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
 from wakupush.model.queues import QUERY
 from wakupush.redis.celery_app import celery_app
-from wakupush.runtime.connections import open_redis
+from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import RedisSettings, Settings
 
 FLOWER = Path(__file__).parents[2] / "docker" / "config" / "flower.py"

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from collections import defaultdict
 from itertools import chain
 from pathlib import Path
@@ -117,3 +119,15 @@ def test_no_statement_stands_outside_of_the_files():
         assert not [
             text for text in texts if isinstance(text, str) and re.match(r"(SELECT|INSERT|UPDATE|DELETE) ", text)
         ]
+
+
+def test_ingest_live_loads_no_client_of_postgres():
+    told = subprocess.run(
+        [sys.executable, "-c", "import sys, ingest.live; print(*sys.modules)"],
+        cwd=WAKUPUSH.parent,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    assert "redis" in told
+    assert not {"psycopg", "psycopg_pool"} & set(told)

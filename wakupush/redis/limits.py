@@ -10,7 +10,7 @@ from limits.storage import RedisStorage
 from redis import RedisError
 
 from wakupush.runtime import metrics
-from wakupush.runtime.connections import RETRY
+from wakupush.runtime.connections.redis import RETRY
 
 if TYPE_CHECKING:
     from collections.abc import Collection

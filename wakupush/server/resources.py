@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from wakupush.redis.celery_app import celery_app
-from wakupush.runtime.connections import open_pool, open_redis
+from wakupush.runtime.connections.postgres import open_pool
+from wakupush.runtime.connections.redis import open_redis
 from wakupush.waku.publisher import Publisher
 
 if TYPE_CHECKING:

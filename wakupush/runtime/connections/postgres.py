@@ -1,4 +1,4 @@
-"""Connections to Postgres and Redis, as processes of every kind open them."""
+"""Connections to a Postgres that takes writes, and pools of them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 from psycopg import OperationalError, ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool
-from redis import Redis, ResponseError
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from wakupush.runtime.settings import SettingsError
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-    from wakupush.runtime.settings import PostgresSettings, RedisSettings
+    from wakupush.runtime.settings import PostgresSettings
 
-#: After a refusal the command is sent once more, over a new connection: who refuses may have been the primary before a
-#: failover, and the address leads to another now. Redis 6.2 does not say READONLY in scripts, so any refusal counts.
-#: What is lost or late is not sent again: it may have been done, and it would take twice as long.
-RETRY: Final = Retry(NoBackoff(), 1, supported_errors=(ResponseError,))
 #: Seconds until a silent connection is probed, and between two probes, and how many: a host that vanished says nothing,
 #: and whoever waits for its answer sends nothing.
 KEEPALIVES: Final[dict[str, Any]] = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
@@ -112,23 +105,3 @@ def open_pool(settings: PostgresSettings) -> ConnectionPool:
         },
         open=True,
     )
-
-
-def open_redis(settings: RedisSettings) -> Redis:
-    """Return a Redis client; it connects when it is used.
-
-    Args:
-        settings: its URL and time-out.
-
-    Raises:
-        SettingsError: the URL is none; the client's own words would repeat parts of it, password and all.
-    """
-    try:
-        return Redis.from_url(
-            settings.url.get_secret_value(),
-            socket_timeout=settings.timeout,
-            socket_connect_timeout=settings.timeout,
-            retry=RETRY,
-        )
-    except ValueError:
-        raise SettingsError("WAKUPUSH_REDIS__URL is no URL of a Redis database") from None

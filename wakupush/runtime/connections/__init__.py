@@ -1,0 +1,1 @@
+"""Connections to Postgres and Redis, as processes of every kind open them."""
