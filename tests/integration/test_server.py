@@ -601,7 +601,9 @@ def test_of_queries_whose_answers_are_too_large_together_the_rest_waits_its_turn
     sent = [messages.query(client, user.public_key.key_hash) for _ in range(3)]
     server.handle(QUERY, sent[0])
     assert len(server.answers(client)) == 1
-    server.handle(QUERY, *sent[1:])
+    with capture_logs() as logs:
+        server.handle(QUERY, *sent[1:])
+    assert [(log["messages"], log["later"]) for log in logs if log["event"] == "task_cut"] == [(2, 1)]
     assert len(server.answers(client)) == 1
     assert waiting(server, QUERY) == [([sent[2].payload], {})]  # not alone: it is not to blame
     server.handle(QUERY, sent[2])

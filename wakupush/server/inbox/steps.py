@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import structlog
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from wakupush.model.entries import Task
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from wakupush.server.inbox.facts import Facts
     from wakupush.server.inbox.outcome import Outcome
     from wakupush.server.inbox.resources import InboxResources
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Contents that are no message of a kind.
 _UNREAD: Final = (Failure, Part)
@@ -68,6 +71,7 @@ def run(resources: InboxResources, queue: Queue, entries: Sequence[Entry], *, al
             gathered = gather(connection, claimed, task, reader, settings=settings, now=resources.now())
             if gathered.passed_on:
                 release(connection, [entry for _, entry in gathered.passed_on])
+                _tell(task, gathered.passed_on)
             outcomes = _decide(resources, gathered.messages, gathered.facts, verdicts)
             sealed = seal(outcomes, key, most_bytes=settings.waku.max_message_bytes)
             written = write(connection, resources, outcomes, sealed, alone=entries[0] if alone else None)
@@ -107,6 +111,12 @@ def _decided(messages: Sequence[Message], facts: Facts, verdicts: Verdicts) -> l
         else decided[message.entry.hash]
         for message in messages
     ]
+
+
+def _tell(task: Task, passed_on: Sequence[tuple[Queue, Entry]]) -> None:
+    """Log that a task was cut, as too much would have been loaded for it."""
+    if later := sum(queue is task.queue for queue, _ in passed_on):
+        log.info("task_cut", queue=task.queue.name, messages=task.size, later=later)
 
 
 def _collisions() -> Retrying:
