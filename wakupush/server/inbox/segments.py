@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 
     from psycopg import Connection
 
+    from wakupush.postgres.message_segments import Name
     from wakupush.runtime.settings import LimitSettings
     from wakupush.server.inbox.open import Reader
 
-#: A message in segments: its signer, and its hash (32 bytes).
-Name = tuple[bytes, bytes]
 #: Payloads of its parts, by their indexes.
 Payloads = dict[int, bytes]
 
@@ -54,9 +53,12 @@ def put_together(
             loaded.add(name)
             used += size
     held = complete.keys() - loaded
-    later = [each for each in messages if isinstance(each.content, Part) and each.content.name in held]
+    now: list[Message] = []
+    later: list[Message] = []
+    for message in messages:
+        is_held = isinstance(message.content, Part) and message.content.name in held
+        (later if is_held else now).append(message)
     payloads = message_segments.parts(connection, loaded, reader.identity.segment_key) if loaded else {}
-    now = [message for message in messages if message not in later] if later else messages
     stored = {name: dict.fromkeys(indexes, b"") | payloads.get(name, {}) for name, (indexes, _) in kept.items()}
     return joined(now, stored, reader), later, used
 

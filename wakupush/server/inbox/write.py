@@ -79,12 +79,12 @@ def write(
     added = requests.take_on(
         connection,
         [admission.delivery for admission in admissions],
-        _succeeded(outcomes),
+        {message_id: items for message_id, items in _succeeded(outcomes).items() if any(items)},
         lease=resources.settings.delivery.lease,
         time_to_live=resources.times_to_live,
     )
     new = [admission for admission in admissions if admission.delivery.delivery_key in added]
-    ids = iter(answers.add(connection, [part for parts in sealed for part in parts], HOLD_SECONDS))
+    outbox = _add_answers(connection, sealed)
     news = [event for outcome in outcomes for event in outcome.events] + [admission.event for admission in new]
     events.add(connection, news)
     if alone is not None:
@@ -93,7 +93,7 @@ def write(
         # Under the lock that the sweep of unused topics waits for.
         watched.add(resources.redis, topics)
     return Written(
-        outbox=[[(next(ids), part) for part in parts] for parts in sealed],
+        outbox=outbox,
         postings=[Posting(admission.delivery, admission.target) for admission in new],
         events=news,
     )
@@ -114,28 +114,26 @@ def correct(
         replaced: ids of the answers that have not left yet.
     """
     answers.remove(connection, list(replaced))
-    ids = iter(answers.add(connection, [part for parts in sealed for part in parts], HOLD_SECONDS))
-    requests.admit(
-        connection,
-        {
-            outcome.request.message_id: [failure is None for failure in outcome.request.failures]
-            for outcome in outcomes
-            if outcome.request
-        },
-    )
+    outbox = _add_answers(connection, sealed)
+    requests.admit(connection, _succeeded(outcomes))
     news = [event for outcome in outcomes for event in outcome.events]
     events.add(connection, news)
-    return Written([[(next(ids), part) for part in parts] for parts in sealed], [], news)
+    return Written(outbox, [], news)
+
+
+def _add_answers(connection: Connection, sealed: Sequence[list[SealedAnswer]]) -> list[list[tuple[int, SealedAnswer]]]:
+    """Put answers into the outbox, and return them with their ids."""
+    ids = iter(answers.add(connection, [part for parts in sealed for part in parts], HOLD_SECONDS))
+    return [[(next(ids), part) for part in parts] for parts in sealed]
 
 
 def _succeeded(outcomes: Iterable[Outcome]) -> dict[bytes, list[bool]]:
-    """Return which items of each request succeeded, by application message id, if any did."""
-    succeeded = {
+    """Return which items of each request succeeded, by application message id."""
+    return {
         outcome.request.message_id: [failure is None for failure in outcome.request.failures]
         for outcome in outcomes
         if outcome.request
     }
-    return {message_id: items for message_id, items in succeeded.items() if any(items)}
 
 
 def _write_parts(connection: Connection, resources: InboxResources, outcomes: Iterable[Outcome]) -> None:
