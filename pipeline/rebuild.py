@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from wakupush.model.registrations import Change, Installation
+    from wakupush.protocol.at_rest import AtRest
     from wakupush.runtime.settings import LimitSettings, Settings
 
 #: Installations, and bytes of what they sent, that are loaded in one transaction: their rows are locked meanwhile.
@@ -388,12 +389,12 @@ def _fold(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
                 changes[change.installation] = change
                 size += len(row["sealed"])
                 if len(changes) >= LOADED_AT_ONCE or size >= LOADED_BYTES:
-                    told += load(connection, list(changes.values()))
+                    told += load(connection, list(changes.values()), identity.at_rest)
                     changes, size = {}, 0
             registered = sum(stored.registered for stored in known.stored.values())
             told[_REGISTERED_INSTALLATIONS] += registered
             told[_UNREGISTERED_INSTALLATIONS] += len(known.stored) - registered
-        told += load(connection, list(changes.values()))
+        told += load(connection, list(changes.values()), identity.at_rest)
     yield pa.RecordBatch.from_pylist([{"what": what, "count": count} for what, count in told.items()], _TOLD)
 
 
@@ -411,7 +412,7 @@ def _decide(row: _Row, known: Known, identity: Identity, limits: LimitSettings) 
     return REGISTERED if isinstance(change.registration, Registration) else UNREGISTERED, change
 
 
-def load(connection: Connection, changes: list[Change]) -> Counter[str]:
+def load(connection: Connection, changes: list[Change], at_rest: AtRest) -> Counter[str]:
     """Store what is newer than what is stored; tell how many that are, and what Postgres cannot hold.
 
     Raises:
@@ -420,12 +421,12 @@ def load(connection: Connection, changes: list[Change]) -> Counter[str]:
     if not changes:
         return Counter()
     try:
-        return Counter({_STORED: _merge(connection, changes)})
+        return Counter({_STORED: _merge(connection, changes, at_rest)})
     except _OF_THE_MESSAGE:
         if len(changes) == 1:
             return Counter({Failure.QUARANTINED.label: 1})
         middle = len(changes) // 2
-        return load(connection, changes[:middle]) + load(connection, changes[middle:])
+        return load(connection, changes[:middle], at_rest) + load(connection, changes[middle:], at_rest)
     except psycopg.Error as error:
         raise LoadError(f"{type(error).__name__} (SQLSTATE {error.sqlstate})") from None
 
@@ -436,9 +437,9 @@ def load(connection: Connection, changes: list[Change]) -> Counter[str]:
     stop=stop_after_attempt(10),
     reraise=True,
 )
-def _merge(connection: Connection, changes: list[Change]) -> int:
+def _merge(connection: Connection, changes: list[Change], at_rest: AtRest) -> int:
     with connection.transaction():
-        return rebuilding.merge(connection, changes)
+        return rebuilding.merge(connection, changes, at_rest)
 
 
 def _watch(settings: Settings) -> bool:

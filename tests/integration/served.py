@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import stored
+
 from wakupush.devnet import messages
 from wakupush.devnet.conversation import open_reply
 from wakupush.model.entries import Entry
@@ -63,6 +65,16 @@ class Server:
     def rows(self, query, *parameters):
         with self.context.pool.connection() as connection:
             return connection.execute(query, parameters).fetchall()
+
+    def reroute(self, device_token, **which):
+        """Give devices another device token; see `stored.reroute`."""
+        with self.context.pool.connection() as connection:
+            stored.reroute(connection, self.context.identity, device_token, **which)
+
+    def devices(self):
+        """Return what is sealed of each registered device."""
+        with self.context.pool.connection() as connection:
+            return list(stored.devices(connection, self.context.identity).values())
 
     def events(self, kind):
         return self.rows("SELECT failure, reason FROM delivery_events WHERE kind = %s", kind)

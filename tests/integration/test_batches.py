@@ -34,8 +34,8 @@ LIMITS = {"request_items": 100, "pushes_per_device_per_minute": 4, "queries_per_
 MORE_LIMITS = [{"installations_per_key": 2}, {"first_registrations_per_minute": 7}]
 #: Without times, ids that are drawn, and secrets that are sealed anew.
 TABLES = {
-    "registrations": """SELECT key_hash, installation_hash, version, request_digest, registered, installation_id,
-        token_type, device_token, access_token, "grant", enabled, apn_topic, muted_chat_list FROM registrations""",
+    "registrations": """SELECT key_hash, installation_hash, version, request_digest, registered, token_type, enabled,
+        sealed_version, access_token_digest, muted_chat_digests FROM registrations""",
     "deliveries": "SELECT delivery_key, state, key_hash, installation_hash, failure, trace_id FROM deliveries",
     "admitted_requests": "SELECT message_id, succeeded FROM admitted_requests",
     "ledger": "SELECT message_hash FROM ledger",

@@ -24,7 +24,7 @@ def ask(server, client, registered):
 
 
 def change_token(server, token):
-    server.rows("UPDATE registrations SET device_token = %s RETURNING 1", token)
+    server.reroute(token)
 
 
 def is_dead(server):

@@ -395,7 +395,7 @@ def test_what_a_real_gorush_tells_its_webhook_alone_is_the_outcome(
     server = open_server(gorush={"url": real_gorush(receiver), "timeout": 20})
     content = server.register(client, token_type=2, apn_topic="")
     # Firebase's library refuses the notification as a whole: gorush answers with counts 1 and an empty log.
-    server.rows("UPDATE registrations SET device_token = '' RETURNING 1")
+    server.reroute("")
     server.handle(DISPATCH, request(client, server, content))
     assert server.outcomes(client) == [["INTERNAL_ERROR"]]
     assert server.rows("SELECT state, failure FROM deliveries") == [("failed", "token_rejected")]

@@ -2,6 +2,7 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from wakupush.model.failures import Failure
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import Platform, TokenType
 from wakupush.model.queues import REGISTRATION
-from wakupush.model.registrations import Change, Installation, Registration, Unregistration
+from wakupush.model.registrations import Change, Installation, Preferences, Registration, Unregistration
 from wakupush.model.retention import RetentionRule
 from wakupush.model.waku_message import INT64_MAX, INT64_MIN, WakuMessage
 from wakupush.pb.push_notification_pb2 import PushNotificationQueryResponse
@@ -34,12 +35,16 @@ from wakupush.postgres import (
     token_trials,
 )
 from wakupush.postgres.migrations import runner
+from wakupush.postgres.old_code import OldCode
 from wakupush.postgres.registrations import OutdatedError
+from wakupush.protocol.identity import Identity
+from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.query import encode_response
 from wakupush.runtime.settings import RetentionSettings
 from wakupush.server.schedule.prune import rules
 
 ALICE = Installation(b"a" * 64, b"1" * 16)
+AT_REST = Identity.of(PrivateKey(b"\1" * 32)).at_rest
 NOW = datetime.now(UTC)
 TIME_TO_LIVE = dict.fromkeys(NotificationType, 60)
 
@@ -96,11 +101,37 @@ def delivery(number: int, **fields) -> Delivery:
 def reached(connection):
     """Return where the next attempt of a delivery to Alice goes."""
     sent = delivery(99)
-    requests.take_on(connection, [sent], {}, lease=60, time_to_live=TIME_TO_LIVE)
+    take_on(connection, [sent], {})
     deliveries.put_back(connection, [sent])
-    [(_, target)] = deliveries.take(connection, {sent.delivery_key: 0}, seconds=60)
+    [(_, device)] = take(connection, {sent.delivery_key: 0})
     connection.execute("DELETE FROM deliveries WHERE delivery_key = %s", [sent.delivery_key])
-    return target
+    return device and device.target
+
+
+def store(connection, changes):
+    registrations.store(connection, changes, AT_REST, OldCode())
+
+
+def devices(connection, key_hashes):
+    return registrations.devices(connection, key_hashes, AT_REST)
+
+
+def receiver(connection, *, chat_id=b"", author=b""):
+    """Return what is known of Alice's device for a notification that names these."""
+    address = AT_REST.address(ALICE, access_token="access", chat_id=chat_id, author=author)
+    other = replace(address, installation=Installation(b"b" * 64, b"1" * 16))
+    found = requests.receivers(connection, [other, address], AT_REST)
+    assert found.keys() <= {address}
+    return found.get(address)
+
+
+def take_on(connection, added, succeeded, lease=60):
+    options = {"lease": lease, "time_to_live": TIME_TO_LIVE, "at_rest": AT_REST, "old_code": OldCode()}
+    return requests.take_on(connection, added, succeeded, **options)
+
+
+def take(connection, claimed):
+    return deliveries.take(connection, claimed, seconds=60, at_rest=AT_REST)
 
 
 def entry(number: int, timestamp: int = 0) -> Entry:
@@ -132,63 +163,63 @@ def test_a_migration_that_was_changed_is_refused(connection):
 
 
 def test_only_newer_versions_are_stored(connection):
-    registrations.store(connection, [change(5)])
+    store(connection, [change(5)])
     with pytest.raises(OutdatedError):
-        registrations.store(connection, [change(5)])
+        store(connection, [change(5)])
     with pytest.raises(OutdatedError):
-        registrations.store(connection, [unregistration(4)])
-    registrations.store(connection, [change(2**64 - 1)])
+        store(connection, [unregistration(4)])
+    store(connection, [change(2**64 - 1)])
     assert registrations.stored(connection, [ALICE])[ALICE].version == 2**64 - 1
 
 
 def test_of_many_who_store_at_once_the_newest_version_stays(dsn):
-    def store(version):
+    def try_to_store(version):
         with psycopg.connect(dsn) as connection:
             try:
-                registrations.store(connection, [change(version)])
+                store(connection, [change(version)])
             except OutdatedError:
                 connection.rollback()
                 return None
         return version
 
     with ThreadPoolExecutor(16) as threads:
-        stored = [version for version in threads.map(store, [*range(1, 31), *range(30, 0, -1)]) if version]
+        stored = [version for version in threads.map(try_to_store, [*range(1, 31), *range(30, 0, -1)]) if version]
     assert len(stored) == len(set(stored))
     with psycopg.connect(dsn) as connection:
         assert registrations.stored(connection, [ALICE])[ALICE].version == 30 == max(stored)
 
 
 def test_unregistering_leaves_key_hash_and_version_alone(connection):
-    registrations.store(connection, [change(1)])
-    requests.take_on(connection, [delivery(1), delivery(2)], {}, lease=10, time_to_live=TIME_TO_LIVE)
+    store(connection, [change(1)])
+    take_on(connection, [delivery(1), delivery(2)], {})
     deliveries.settle(
         connection, [Settlement(delivery=delivery(2), state=DeliveryState.DEAD_LETTER, failure=Failure.DEVICE_GONE)]
     )
     ledger.quarantine(connection, REGISTRATION, entry(1), reason="x", attempts=3, owner=ALICE)
     with connection.transaction():
-        registrations.store(connection, [unregistration(2)])
+        store(connection, [unregistration(2)])
     row = connection.execute("SELECT * FROM registrations").fetchone()
-    assert [value for value in row if value is not None] == [b"a" * 64, b"1" * 16, 2, b"u" * 16, False]
+    assert [value for value in row if value is not None] == [b"a" * 64, b"1" * 16, 2, b"u" * 16, False, 2]
     for table in ("deliveries", "quarantine"):
         assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
-    assert registrations.devices(connection, [ALICE.key_hash]) == {}
-    assert requests.receivers(connection, {ALICE: ()}) == {}
+    assert devices(connection, [ALICE.key_hash]) == {}
+    assert receiver(connection) is None
     assert reached(connection) is None
 
 
 def test_what_queries_requests_and_deliveries_read(connection):
-    registrations.store(connection, [change(3, blocked_chat_list=(b"b", b"", b"c"), allow_from_contacts_only=True)])
-    [device] = registrations.devices(connection, [ALICE.key_hash])[ALICE.key_hash]
+    store(connection, [change(3, blocked_chat_list=(b"b", b"", b"c"), allow_from_contacts_only=True)])
+    [device] = devices(connection, [ALICE.key_hash])[ALICE.key_hash]
     assert (device.version, device.access_token, device.allowed_key_list) == (3, "access", (b"key", b""))
-    named = {ALICE: (b"b", b"x", b"", b"m" * 64), Installation(b"b" * 64, b"1" * 16): (b"c",)}
-    [receiver] = requests.receivers(connection, named).values()
-    preferences = receiver.preferences
-    assert receiver.target.platform is Platform.IOS
-    assert preferences.blocked_chat_list == {b"b", b""}  # the others of the list were not asked for
-    assert preferences.muted_chat_list == {b"m" * 64}
-    assert preferences.allowed_mentions_chat_list == frozenset()
-    assert receiver.target.device_token == "token-3"
-    assert reached(connection) == receiver.target
+    known = receiver(connection, chat_id=b"m" * 64, author=b"b")
+    assert known.preferences == Preferences(
+        token_fits=True, token_died=False, enabled=True, author_blocked=True, chat_muted=True
+    )
+    assert receiver(connection, chat_id=b"", author=b"m" * 64).preferences.chat_blocked
+    assert known.contacts_only
+    assert known.target.platform is Platform.IOS
+    assert known.target.device_token == "token-3"
+    assert reached(connection) == known.target
 
 
 @pytest.mark.parametrize("contacts_only", [True, False])
@@ -198,25 +229,23 @@ def test_an_answer_is_never_larger_than_was_told_before(connection, contacts_onl
     lists = {"allow_from_contacts_only": contacts_only, "allowed_key_list": keys}
     for number in range(3):
         installation = Installation(ALICE.key_hash, bytes([number]) * 16)
-        registrations.store(connection, [change(2**64 - 1, installation, **longest, **lists)])
+        store(connection, [change(2**64 - 1, installation, **longest, **lists)])
     told = registrations.answer_bytes(connection, [ALICE.key_hash, b"b" * 64])
-    devices = registrations.devices(connection, [ALICE.key_hash])[ALICE.key_hash]
-    size = sum(
-        info.ByteSize() + 5 for info in PushNotificationQueryResponse.FromString(encode_response(b"", devices)).info
-    )
+    response = encode_response(b"", devices(connection, [ALICE.key_hash])[ALICE.key_hash])
+    size = sum(info.ByteSize() + 5 for info in PushNotificationQueryResponse.FromString(response).info)
     assert told.keys() == {ALICE.key_hash}
-    assert size <= told[ALICE.key_hash] < size + 3 * (256 + 5 * len(keys))
+    assert size <= told[ALICE.key_hash] < size + 3 * (300 + 5 * len(keys))
 
 
 def test_a_token_dies_only_for_the_version_that_was_tried(connection):
-    registrations.store(connection, [change(1)])
-    registrations.store(connection, [change(2)])
+    store(connection, [change(1)])
+    store(connection, [change(2)])
     assert not registrations.token_died(connection, ALICE, 1)
     assert registrations.token_died(connection, ALICE, 2)
     assert not registrations.token_died(connection, ALICE, 2)
     assert reached(connection) is None
-    assert requests.receivers(connection, {ALICE: ()})[ALICE].preferences.token_died
-    registrations.store(connection, [change(3)])
+    assert receiver(connection).preferences.token_died
+    store(connection, [change(3)])
     assert reached(connection) is not None
 
 
@@ -224,7 +253,7 @@ def test_a_token_dies_only_for_the_version_that_was_tried(connection):
 
 
 def test_unused_topics_are_removed_but_not_those_that_collide(connection):
-    registrations.store(connection, [change(1)])
+    store(connection, [change(1)])
     topics = query_topics.add(connection, [ALICE.key_hash, b"b" * 64])
     [[candidate]] = [query_topics.candidates(connection, [min(topics)])[min(topics)]]
     query_topics.set_key(connection, candidate, b"k" * 32)
@@ -305,36 +334,36 @@ def test_answers_keep_their_order_and_are_claimed_once(dsn, connection):
 
 
 def test_a_delivery_is_added_once_and_again_after_it_failed(connection):
-    options = {"lease": 60, "time_to_live": TIME_TO_LIVE}
-    assert requests.take_on(connection, [delivery(1), delivery(2)], {}, **options) == {
+    assert take_on(connection, [delivery(1), delivery(2)], {}) == {
         delivery(1).delivery_key,
         delivery(2).delivery_key,
     }
-    assert requests.take_on(connection, [delivery(1)], {}, **options) == set()
+    assert take_on(connection, [delivery(1)], {}) == set()
     deliveries.settle(connection, [Settlement(delivery=delivery(1), state=DeliveryState.DELIVERED)])
-    assert requests.take_on(connection, [delivery(1)], {}, **options) == set()
+    assert take_on(connection, [delivery(1)], {}) == set()
     deliveries.settle(
         connection, [Settlement(delivery=delivery(2), state=DeliveryState.FAILED, failure=Failure.TOKEN_REJECTED)]
     )
-    assert requests.take_on(connection, [delivery(2)], {}, **options) == {delivery(2).delivery_key}
+    assert take_on(connection, [delivery(2)], {}) == {delivery(2).delivery_key}
 
 
 def test_whose_lease_ended_settles_nothing(connection):
-    requests.take_on(connection, [delivery(1)], {}, lease=0, time_to_live=TIME_TO_LIVE)
+    take_on(connection, [delivery(1)], {}, lease=0)
     [claimed] = due.claim(connection, Platform.IOS, limit=10, seconds=60)
     assert (claimed.begun, claimed.failure) == (1, Failure.LEASE_LOST)
     assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=DeliveryState.DELIVERED)]) == []
-    assert deliveries.take(connection, {claimed.delivery_key: 2}, seconds=60) == []
-    [(taken, _)] = deliveries.take(connection, {claimed.delivery_key: 1}, seconds=60)
+    assert take(connection, {claimed.delivery_key: 2}) == []
+    [(taken, _)] = take(connection, {claimed.delivery_key: 1})
     assert taken == delivery(1, attempt=2, lease=taken.lease, failure=Failure.LEASE_LOST)
-    assert deliveries.take(connection, {claimed.delivery_key: 1}, seconds=60) == []
+    assert take(connection, {claimed.delivery_key: 1}) == []
     assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=DeliveryState.DELIVERED)]) == []
     assert deliveries.settle(connection, [Settlement(delivery=taken, state=DeliveryState.DELIVERED, version=2**64 - 1)])
-    assert connection.execute("SELECT state, chat_id, message FROM deliveries").fetchone() == ("delivered", None, None)
+    row = connection.execute("SELECT state, sealed_content, chat_digest, chat_id, message FROM deliveries").fetchone()
+    assert row == ("delivered", None, None, None, None)
 
 
 def test_due_deliveries_are_claimed_once(dsn, connection):
-    requests.take_on(connection, [delivery(number) for number in range(100)], {}, lease=60, time_to_live=TIME_TO_LIVE)
+    take_on(connection, [delivery(number) for number in range(100)], {})
     deliveries.settle(
         connection,
         [
@@ -359,19 +388,18 @@ def test_due_deliveries_are_claimed_once(dsn, connection):
 
 
 def test_a_dead_letter_keeps_what_an_operator_needs_to_send_it_again(connection):
-    requests.take_on(connection, [delivery(1)], {}, lease=60, time_to_live=TIME_TO_LIVE)
+    take_on(connection, [delivery(1)], {})
     deliveries.settle(
         connection, [Settlement(delivery=delivery(1), state=DeliveryState.DEAD_LETTER, failure=Failure.RATE_LIMITED)]
     )
-    assert connection.execute("SELECT chat_id, message, failure FROM deliveries").fetchone() == (
-        b"chat",
-        b"message",
-        "rate_limited",
-    )
+    [(key, sealed, failure)] = connection.execute(
+        "SELECT delivery_key, sealed_content, failure FROM deliveries"
+    ).fetchall()
+    assert (*AT_REST.open_content(key, sealed), failure) == (b"chat", b"message", "rate_limited")
 
 
 def test_giving_a_delivery_back_counts_no_attempt(connection):
-    requests.take_on(connection, [delivery(1)], {}, lease=60, time_to_live=TIME_TO_LIVE)
+    take_on(connection, [delivery(1)], {})
     deliveries.put_back(connection, [delivery(1)])
     connection.execute("UPDATE deliveries SET next_attempt_at = now()")
     [claimed] = due.claim(connection, Platform.IOS, limit=1, seconds=60)
@@ -379,7 +407,7 @@ def test_giving_a_delivery_back_counts_no_attempt(connection):
 
 
 def test_first_attempts_that_were_put_back_are_claimed_before_a_backlog_and_the_newest_first(connection):
-    requests.take_on(connection, [delivery(number) for number in range(6)], {}, lease=60, time_to_live=TIME_TO_LIVE)
+    take_on(connection, [delivery(number) for number in range(6)], {})
     retries = [Settlement(delivery=delivery(number), state=DeliveryState.PENDING, wait=0) for number in (0, 1)]
     deliveries.settle(connection, retries)
     deliveries.put_back(connection, [delivery(number) for number in (2, 3, 4, 5)])
@@ -391,18 +419,18 @@ def test_first_attempts_that_were_put_back_are_claimed_before_a_backlog_and_the_
 
 
 def test_a_claim_that_nobody_takes_comes_again_and_counts_no_attempt(connection):
-    requests.take_on(connection, [delivery(1)], {}, lease=60, time_to_live=TIME_TO_LIVE)
+    take_on(connection, [delivery(1)], {})
     deliveries.settle(connection, [Settlement(delivery=delivery(1), state=DeliveryState.PENDING, wait=0)])
     for _ in range(3):
         assert [each.begun for each in due.claim(connection, Platform.IOS, limit=1, seconds=0)] == [1]
     [claimed] = due.claim(connection, Platform.IOS, limit=1, seconds=60)
     assert due.claim(connection, Platform.IOS, limit=1, seconds=60) == []
-    assert deliveries.take(connection, {claimed.delivery_key: 1}, seconds=60)
+    assert take(connection, {claimed.delivery_key: 1})
 
 
 @pytest.mark.parametrize("state", sorted(TRANSITIONS[DeliveryState.POSTING]))
 def test_every_transition_out_of_posting_is_possible(connection, state):
-    requests.take_on(connection, [delivery(1)], {}, lease=60, time_to_live=TIME_TO_LIVE)
+    take_on(connection, [delivery(1)], {})
     wait = 1.0 if state is DeliveryState.PENDING else None
     assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=state, wait=wait)])
 
@@ -412,7 +440,7 @@ def test_every_transition_out_of_posting_is_possible(connection, state):
 
 def test_admitted_requests(connection):
     ids = [os.urandom(32) for _ in range(3)]
-    requests.take_on(connection, [], {ids[0]: [True, False], ids[1]: []}, lease=60, time_to_live=TIME_TO_LIVE)
+    take_on(connection, [], {ids[0]: [True, False], ids[1]: []})
     requests.admit(connection, {ids[0]: [False, False]})
     assert requests.admitted(connection, ids) == {ids[0]: [False, False], ids[1]: []}
 
@@ -499,7 +527,7 @@ def test_with_a_long_reader_partitions_are_left_as_they_are_and_nobody_waits(con
 
 @pytest.mark.parametrize("rule", rules(RetentionSettings()), ids=lambda rule: rule.name)
 def test_every_rule_deletes(connection, rule):
-    requests.take_on(connection, [delivery(1), delivery(2)], {}, lease=60, time_to_live=TIME_TO_LIVE)
+    take_on(connection, [delivery(1), delivery(2)], {})
     deliveries.settle(connection, [Settlement(delivery=delivery(1), state=DeliveryState.DELIVERED)])
     deliveries.settle(connection, [Settlement(delivery=delivery(2), state=DeliveryState.DEAD_LETTER)])
     ledger.count_attempt(connection, entry(5))

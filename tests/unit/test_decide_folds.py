@@ -157,9 +157,7 @@ def requests(draw, **limits):
     ]
     few.append(asking(*draw(st.lists(items, max_size=3)), number=4, too_many=True))
     admitted = {
-        each.message_id: draw(
-            st.lists(st.booleans(), min_size=len(each.installations), max_size=len(each.installations))
-        )
+        each.message_id: draw(st.lists(st.booleans(), min_size=len(each.addresses), max_size=len(each.addresses)))
         for each in draw(st.sets(st.sampled_from(few[:3]), max_size=2))
     }
     contents = draw(st.lists(st.tuples(st.sampled_from(few), st.sampled_from([BOB, CAROL])), max_size=8))
@@ -181,10 +179,10 @@ def admit(before, outcome):
 @given(limited, denials)
 def test_requests_are_decided_alike_each_time_and_change_no_facts(drawn, verdicts):
     world, batch = drawn
-    admitted, receivers = {**world.admitted}, {**world.receivers}
+    admitted, receivers = {**world.admitted}, {**world.receivers.devices}
     first = request.decide(batch, world, verdicts)
     assert request.decide(batch, world, verdicts) == first
-    assert (world.admitted, world.receivers) == (admitted, receivers)
+    assert (world.admitted, world.receivers.devices) == (admitted, receivers)
 
 
 @given(requests())

@@ -4,7 +4,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from asking import AUTHOR, CHAT, RECEIVERS, asking, item, known, receiver
+from asking import AUTHOR, CHAT, address, asking, item, known, receiver
 from deciding import (
     ALICE,
     ALLOW,
@@ -127,8 +127,9 @@ def test_the_delivery_of_an_admitted_item(device, platform):
             task_id=admission.delivery.task_id,
             trace_id=entry(1).trace_id,
             seen=NOW - 3,
+            address=address(asked),
         ),
-        RECEIVERS[named].target,
+        facts.receivers[address(asked)].target,
         message_event(
             facts.task,
             entry(1),

@@ -7,11 +7,12 @@ import unicodedata
 from itertools import product
 
 import pytest
+from wanting import preferences
 
 from wakupush.model.failures import Answer, Failure
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
-from wakupush.model.registrations import Device, Preferences, Registration, Unregistration
+from wakupush.model.registrations import Device, Registration, Unregistration
 from wakupush.pb.push_notification_pb2 import (
     PushNotification,
     PushNotificationQuery,
@@ -28,7 +29,7 @@ from wakupush.protocol.errors import Refused
 from wakupush.protocol.grants import grant
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.registration import Limits
-from wakupush.protocol.request import Admitted, Filtered, decide
+from wakupush.protocol.request import Admitted, Filtered
 from wakupush.protocol.uuids import is_uuid
 
 CLIENT, SERVER = PrivateKey(b"\1" * 32), PrivateKey(b"\2" * 32)
@@ -375,20 +376,10 @@ def item(kind=MESSAGE, **changes):
     return request.Item(**fields | changes)
 
 
-def preferences(**changes):
-    """Return the preferences of a device that lets everything through."""
-    fields = {
-        "access_token": TOKEN,
-        "enabled": True,
-        "token_died": False,
-        "block_mentions": False,
-        "blocked_chat_list": (),
-        "muted_chat_list": (),
-        "allowed_mentions_chat_list": (CHAT,),
-    } | changes
-    return Preferences(
-        **{name: frozenset(value) if name.endswith("_list") else value for name, value in fields.items()}
-    )
+def decide(asked, **device):
+    """Return what becomes of an item for a device that lets everything through but for these fields."""
+    fields = {"access_token": TOKEN, "allowed_mentions_chat_list": (CHAT,)} | device
+    return request.decide(asked, preferences(asked, **fields), most_bytes=128)
 
 
 SENT = Admitted.ADMITTED
@@ -416,7 +407,7 @@ CHOICES = {
     ],
 )
 def test_decide(choice, kind, decision):
-    assert decide(item(kind), preferences(**choice)) is decision
+    assert decide(item(kind), **choice) is decision
 
 
 def test_every_reason_is_in_the_table():
@@ -429,6 +420,7 @@ ORDER = [
     (Failure.NOT_REGISTERED, {}, {"token_died": True}),
     (Failure.WRONG_TOKEN, {"access_token": "x"}, {}),
     (Failure.NOTIFICATION_TYPE_UNKNOWN, {"type": 99}, {}),
+    (Failure.NOTIFICATION_TOO_LARGE, {"chat_id": bytes(129)}, {}),
     (Filtered.DISABLED, {}, {"enabled": False}),
     (Filtered.BLOCKED_AUTHOR, {}, {"blocked_chat_list": (AUTHOR, CHAT)}),
     (Filtered.BLOCKED_CHAT, {}, {"blocked_chat_list": (CHAT,)}),
@@ -442,23 +434,30 @@ def test_the_first_rule_counts(at):
     for _, item_changes, device_changes in reversed(ORDER[at:]):
         asked |= item_changes
         chosen |= device_changes
-    assert decide(item(**asked), preferences(**chosen)) is ORDER[at][0]
-    assert decide(item(**asked), None) is Failure.NOT_REGISTERED
+    assert decide(item(**asked), **chosen) is ORDER[at][0]
+    assert request.decide(item(**asked), None, most_bytes=128) is Failure.NOT_REGISTERED
 
 
 def test_every_failure_of_decide_is_in_the_order():
-    named = set(re.findall(r"Failure\.(\w+)", inspect.getsource(decide)))
+    named = set(re.findall(r"Failure\.(\w+)", inspect.getsource(request.decide)))
     assert named == {decision.name for decision, _, _ in ORDER if isinstance(decision, Failure)}
 
 
 @pytest.mark.parametrize("token", ["", TOKEN.upper(), TOKEN[:-1], f"{TOKEN} ", "\0", "ü"])
 def test_wrong_token(token):
-    assert decide(item(access_token=token), preferences()) is Failure.WRONG_TOKEN
+    assert decide(item(access_token=token)) is Failure.WRONG_TOKEN
+
+
+@pytest.mark.parametrize("name", ["chat_id", "author"])
+def test_what_an_item_names_is_bounded(name):
+    assert decide(item(**{name: bytes(129)})) is Failure.NOTIFICATION_TOO_LARGE
+    for size in (0, 128):
+        assert decide(item(**{name: bytes(size)})) is SENT
 
 
 @pytest.mark.parametrize("number", [-(2**31), -1, 0, 4, 99, 2**31 - 1])
 def test_unknown_type(number):
-    assert decide(item(type=number), preferences()) is Failure.NOTIFICATION_TYPE_UNKNOWN
+    assert decide(item(type=number)) is Failure.NOTIFICATION_TYPE_UNKNOWN
 
 
 def push(number, **fields):

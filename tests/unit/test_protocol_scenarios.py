@@ -10,10 +10,11 @@ from functools import cache
 import pytest
 import vectors
 from google.protobuf.message import Message
+from wanting import preferences
 
 from wakupush.model.failures import Answer, Failure
 from wakupush.model.notifications import NotificationType
-from wakupush.model.registrations import Device, Preferences, Registration
+from wakupush.model.registrations import Device, Registration
 from wakupush.pb.application_metadata_pb2 import ProtocolMessage
 from wakupush.pb.push_notification_pb2 import (
     ContactCodeAdvertisement,
@@ -126,7 +127,7 @@ class Server:
         asked, failures, notifications = request.parse_request(opened.inner, most_items=100), [], []
         for item in asked.items:
             device = self.devices.get((item.key_hash, item.installation_id))
-            decision = request.decide(item, preferences(device))
+            decision = request.decide(item, wanted(item, device), most_bytes=128)
             failures.append(decision if isinstance(decision, Failure) else None)
             key = request.delivery_key(asked.message_id, item)
             if decision is request.Admitted.ADMITTED and key not in self.pushed:
@@ -141,18 +142,12 @@ class Server:
 symmetric_key = cache(topics.symmetric_key)
 
 
-def preferences(device):
+def wanted(item, device):
     if not isinstance(device, Registration):
         return None
-    return Preferences(
-        access_token=device.access_token,
-        enabled=device.enabled,
-        token_died=False,
-        block_mentions=device.block_mentions,
-        blocked_chat_list=frozenset(device.blocked_chat_list),
-        muted_chat_list=frozenset(device.muted_chat_list),
-        allowed_mentions_chat_list=frozenset(device.allowed_mentions_chat_list),
-    )
+    lists = ("blocked_chat_list", "muted_chat_list", "allowed_mentions_chat_list")
+    fields = ("access_token", "enabled", "block_mentions", *lists)
+    return preferences(item, **{name: getattr(device, name) for name in fields})
 
 
 def for_gorush(item, device):

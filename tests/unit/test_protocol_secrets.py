@@ -7,7 +7,7 @@ import pytest
 from wakupush.model import waku_message
 from wakupush.model.failures import Failure
 from wakupush.model.platforms import TokenType
-from wakupush.model.registrations import Device, Preferences, Registration
+from wakupush.model.registrations import Address, Device, Installation, Registration
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol import application, ecies, payload, query, registration, request, segments
 from wakupush.protocol.errors import Refused
@@ -53,13 +53,7 @@ VALUES = {
         author=PLANTED,
         message=PLANTED,
     ),
-    "Preferences": Preferences(
-        access_token=SECRET,
-        enabled=True,
-        token_died=False,
-        block_mentions=False,
-        **dict.fromkeys(LISTS[1:], frozenset([PLANTED])),
-    ),
+    "Address": Address(Installation(b"h", b"i"), PLANTED, PLANTED, PLANTED),
     "Device": Device(
         key_hash=b"h",
         installation_id="i",

@@ -7,10 +7,11 @@ from functools import partial
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from wanting import preferences
 
 from wakupush.model import waku_message
 from wakupush.model.failures import Answer, Failure
-from wakupush.model.registrations import Device, Preferences, Registration, Unregistration
+from wakupush.model.registrations import Device, Registration, Unregistration
 from wakupush.pb.application_metadata_pb2 import ApplicationMetadataMessage
 from wakupush.pb.push_notification_pb2 import (
     PushNotification,
@@ -276,19 +277,10 @@ def test_request(content):
         return
     assert len(asked.items) <= len(content) // 2
     assert all(item.type != 0 for item in asked.items)
-    device = Preferences(
-        access_token=TOKEN,
-        enabled=True,
-        token_died=False,
-        block_mentions=False,
-        blocked_chat_list=frozenset(),
-        muted_chat_list=frozenset(),
-        allowed_mentions_chat_list=frozenset(),
-    )
     failures = []
     for item in asked.items:
-        assert request.decide(item, None) is Failure.NOT_REGISTERED
-        decision = request.decide(item, device)
+        assert request.decide(item, None, most_bytes=128) is Failure.NOT_REGISTERED
+        decision = request.decide(item, preferences(item, access_token=TOKEN), most_bytes=128)
         assert isinstance(decision, request.Admitted | request.Filtered | Failure)
         failures.append(decision if isinstance(decision, Failure) else None)
         assert len(request.delivery_key(asked.message_id, item)) == 32

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from wakupush.model.failures import Failure
     from wakupush.model.notifications import NotificationType
     from wakupush.model.platforms import Platform
-    from wakupush.model.registrations import Installation
+    from wakupush.model.registrations import Address, Installation
 
 #: Of a delivery that nobody posts.
 NO_LEASE: Final = UUID(int=0)
@@ -88,6 +88,8 @@ class Delivery:
     trace_id: str
     #: When ingest saw the request, in seconds since the epoch.
     seen: float
+    #: What it named; None where that is not kept.
+    address: Address | None = field(default=None, repr=False)
     #: Why the attempt before failed, None for the first.
     failure: Failure | None = None
     #: Whether its time to live is over.

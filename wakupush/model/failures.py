@@ -122,6 +122,7 @@ class Failure(Enum):
     NOT_REGISTERED = Treatment("not_registered", Answer.NOT_REGISTERED)
     DEVICE_RATE_LIMIT = Treatment("device_rate_limit", Answer.INTERNAL_ERROR)
     NOTIFICATION_TYPE_UNKNOWN = Treatment("notification_type_unknown", Answer.INTERNAL_ERROR)
+    NOTIFICATION_TOO_LARGE = Treatment("notification_too_large", Answer.INTERNAL_ERROR)
 
     # Any message: answered again too often, or a fault of ours.
     REPEATED_TOO_OFTEN = Treatment("repeated_too_often", Answer.SILENCE)
@@ -159,6 +160,8 @@ class Failure(Enum):
 
     # Deliveries: ours.
     DEVICE_GONE = Treatment("device_gone", Answer.NOT_REGISTERED)
+    # Muted, blocked or disabled since it was admitted; its sender never learns of it.
+    UNWANTED = Treatment("unwanted", Answer.INTERNAL_ERROR)
     ATTEMPTS_EXHAUSTED = Treatment("attempts_exhausted", Answer.INTERNAL_ERROR)
     DELIVERY_EXPIRED = Treatment("delivery_expired", Answer.INTERNAL_ERROR)
 

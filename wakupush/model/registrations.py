@@ -83,18 +83,32 @@ class Device:
     allowed_key_list: tuple[bytes, ...] = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What a notification names, by keyed digests of 16 bytes: see `wakupush.protocol.at_rest`."""
+
+    installation: Installation
+    #: Empty where the device gave its access token to contacts only already: a newer one is then no reason to stop.
+    access_token: bytes = field(repr=False)
+    chat: bytes = field(repr=False)
+    author: bytes = field(repr=False)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preferences:
-    """What a registered device wants to be notified of."""
+    """What a registered device wants, as far as it bears on one notification."""
 
-    access_token: str = field(repr=False)
-    enabled: bool
+    #: Whether the notification has the device's access token; where not, nothing below was looked up.
+    token_fits: bool
     #: True where the platform said that the device token is gone.
     token_died: bool
-    block_mentions: bool
-    blocked_chat_list: frozenset[bytes] = field(repr=False)
-    muted_chat_list: frozenset[bytes] = field(repr=False)
-    allowed_mentions_chat_list: frozenset[bytes] = field(repr=False)
+    enabled: bool = False
+    block_mentions: bool = False
+    #: Whether the author is in blocked_chat_list, and in which of the lists the chat is.
+    author_blocked: bool = False
+    chat_blocked: bool = False
+    chat_muted: bool = False
+    mention_allowed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,4 +129,7 @@ class Receiver:
     """A registered device that somebody asks to notify."""
 
     preferences: Preferences
-    target: Target
+    #: None where the access token is wrong.
+    target: Target | None
+    #: Whether it gives its access token to contacts only.
+    contacts_only: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -9,7 +10,8 @@ from wakupush.model.deliveries import NO_LEASE, Delivery, DeliveryState, Settlem
 from wakupush.model.failures import BY_LABEL, Failure
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import Platform
-from wakupush.model.registrations import Installation, Target
+from wakupush.model.registrations import Address, Installation, Preferences, Receiver
+from wakupush.postgres import unsealed
 from wakupush.postgres.named_sql import columns, load
 
 if TYPE_CHECKING:
@@ -17,26 +19,38 @@ if TYPE_CHECKING:
 
     from psycopg import Connection
 
+    from wakupush.model.registrations import Registration
+    from wakupush.protocol.at_rest import AtRest
+
 _SQL = load("deliveries")
 
 
 def take(
-    connection: Connection, claimed: Mapping[bytes, int], *, seconds: float
-) -> list[tuple[Delivery, Target | None]]:
+    connection: Connection, claimed: Mapping[bytes, int], *, seconds: float, at_rest: AtRest
+) -> list[tuple[Delivery, Receiver | None]]:
     """Begin the next attempt of deliveries; return those of which as many were begun as expected, and nobody has.
 
-    Each comes with where its device is reached, None if it is not registered, enabled and alive any more.
+    Each comes with its device and what that wants by now, None if it is not registered, enabled and alive any more.
 
     Args:
         connection: to be committed before the attempt.
         claimed: their keys, and how many attempts were begun when they were claimed.
         seconds: how long the lease is.
+        at_rest: opens what is sealed.
     """
     rows = connection.execute(
         _SQL["take"],
         {"delivery_key": list(claimed), "begun": list(claimed.values()), "lease": uuid4(), "seconds": seconds},
     ).fetchall()
-    return [(_delivery(*row[:_DELIVERY_COLUMNS]), _target(*row[_DELIVERY_COLUMNS:])) for row in rows]
+    taken = [(_delivery(at_rest, *row[:_DELIVERY_COLUMNS]), row[_DELIVERY_COLUMNS:]) for row in rows]
+    installations = {delivery.installation for delivery, (version, is_sealed, *_) in taken if version and not is_sealed}
+    clear = unsealed.registrations(connection, installations) if installations else {}
+    return [
+        (delivery, _clear_receiver(at_rest, delivery, clear[delivery.installation], *row))
+        if delivery.installation in clear
+        else (delivery, _receiver(at_rest, delivery.installation, *row))
+        for delivery, row in taken
+    ]
 
 
 def lock(connection: Connection, attempted: Collection[Delivery]) -> dict[bytes, Failure]:
@@ -129,18 +143,21 @@ def apply_feedback(connection: Connection, delivery_keys: Collection[bytes]) -> 
     ]  # fmt: skip
 
 
-#: Columns of a delivery that `take` returns, before those of its target.
-_DELIVERY_COLUMNS: Final = 14
+#: Columns of a delivery that `take` returns, before those of its device.
+_DELIVERY_COLUMNS: Final = 18
 
 
-def _delivery(*row: Any) -> Delivery:
+def _delivery(at_rest: AtRest, *row: Any) -> Delivery:
     (
-        delivery_key, key_hash, installation_hash, platform, notification_type, chat_id, message, attempt, lease,
-        task_id, trace_id, seen, failure, expired,
+        delivery_key, key_hash, installation_hash, platform, notification_type, sealed_content, chat_id, message,
+        chat, author, access_token, attempt, lease, task_id, trace_id, seen, failure, expired,
     ) = row  # fmt: skip
+    installation = Installation(key_hash, installation_hash)
+    if sealed_content is not None:
+        chat_id, message = at_rest.open_content(delivery_key, sealed_content)
     return Delivery(
         delivery_key=delivery_key,
-        installation=Installation(key_hash, installation_hash),
+        installation=installation,
         platform=Platform(platform),
         notification_type=NotificationType(notification_type),
         chat_id=chat_id,
@@ -150,20 +167,40 @@ def _delivery(*row: Any) -> Delivery:
         task_id=task_id,
         trace_id=trace_id,
         seen=seen,
+        address=Address(installation, access_token or b"", chat, author) if chat is not None else None,
         failure=BY_LABEL.get(failure),
         expired=expired,
     )
 
 
-def _target(*row: Any) -> Target | None:
-    version, installation_id, token_type, device_token, apn_topic, suspected = row
+def _receiver(at_rest: AtRest, installation: Installation, *row: Any) -> Receiver | None:
+    (
+        version, _, platform, device, suspected, block_mentions, contacts_only, token_changed, author_blocked,
+        chat_blocked, chat_muted, mention_allowed,
+    ) = row  # fmt: skip
     if version is None:
         return None
-    return Target(
-        version=int(version),
-        installation_id=installation_id,
-        platform=Platform(token_type),
-        device_token=device_token,
-        apn_topic=apn_topic,
-        suspected=suspected,
+    preferences = Preferences(
+        # Whoever it was given to before may go on until the device gives it to contacts only.
+        token_fits=not (contacts_only and token_changed),
+        token_died=False,
+        enabled=True,
+        block_mentions=block_mentions,
+        author_blocked=bool(author_blocked),
+        chat_blocked=bool(chat_blocked),
+        chat_muted=bool(chat_muted),
+        mention_allowed=bool(mention_allowed),
+    )
+    target = at_rest.target(installation, int(version), device, platform, suspected=suspected)
+    return Receiver(preferences, target, contacts_only)
+
+
+def _clear_receiver(at_rest: AtRest, delivery: Delivery, registration: Registration, *row: Any) -> Receiver:
+    preferences = unsealed.preferences(registration, delivery.address, at_rest)
+    fits = preferences.token_fits or not registration.allow_from_contacts_only
+    suspected = row[4]
+    return Receiver(
+        replace(preferences, token_fits=fits),
+        unsealed.target(registration, suspected=suspected),
+        registration.allow_from_contacts_only,
     )

@@ -6,8 +6,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from wakupush.model.registrations import Registration
-from wakupush.postgres import query_topics
+from wakupush.postgres import query_topics, registrations
 from wakupush.postgres.named_sql import load
+from wakupush.postgres.old_code import OldCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,34 +16,34 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
     from wakupush.model.registrations import Change
+    from wakupush.protocol.at_rest import AtRest
 
 _SQL = load("rebuilding")
 
-#: What a client's messages say of its installation: all columns but `token_died_at` and `suspected_at`, which the
-#: platforms told.
+#: What a client's messages say of its installation: all columns but those of what the platforms told, and since when it
+#: has its access token.
 COLUMNS: Final = (
     "key_hash",
     "installation_hash",
     "version",
     "request_digest",
     "registered",
-    "installation_id",
     "token_type",
-    "device_token",
-    "access_token",
-    "grant",
     "enabled",
-    "apn_topic",
     "allow_from_contacts_only",
     "block_mentions",
-    "allowed_key_list",
-    "blocked_chat_list",
-    "muted_chat_list",
-    "allowed_mentions_chat_list",
+    "sealed_version",
+    "sealed_device",
+    "sealed_allowed_key_list",
+    "access_token_digest",
+    "blocked_chat_digests",
+    "muted_chat_digests",
+    "allowed_mentions_chat_digests",
+    *registrations.SECRETS,
 )
 
 
-def merge(connection: Connection, changes: Sequence[Change]) -> int:
+def merge(connection: Connection, changes: Sequence[Change], at_rest: AtRest) -> int:
     """Store what is newer than what is stored, and the query topics of whoever is registered; return how many that was.
 
     Nothing is lowered, and merging again changes nothing. What unregisters takes the installation's deliveries, dead
@@ -51,12 +52,14 @@ def merge(connection: Connection, changes: Sequence[Change]) -> int:
     Args:
         connection: in a transaction of its own, which is to be committed soon: the rows are locked.
         changes: one for each installation.
+        at_rest: seals what is secret of them.
     """
+    clear = OldCode().may_run(connection)
     connection.execute(_SQL["stage"])
     with connection.cursor() as cursor:
         with cursor.copy(_SQL["copy"]) as copy:
             for change in changes:
-                copy.write_row(_row(change))
+                copy.write_row(_row(change, at_rest, clear=clear))
         row = cursor.execute(_SQL["merge"]).fetchone()
     users = {change.installation.key_hash for change in changes if isinstance(change.registration, Registration)}
     if users:
@@ -64,14 +67,11 @@ def merge(connection: Connection, changes: Sequence[Change]) -> int:
     return int(row[0]) if row else 0
 
 
-def _row(change: Change) -> list[Any]:
+def _row(change: Change, at_rest: AtRest, *, clear: bool) -> list[Any]:
     """Return the columns of a change; an unregistration keeps the id of its installation to itself."""
-    known = asdict(change.installation) | {
-        "version": change.registration.version,
-        "request_digest": change.request_digest,
-        "registered": isinstance(change.registration, Registration),
-    }
-    if known["registered"]:
-        known = asdict(change.registration) | known
-    values = (known.get(name) for name in COLUMNS)
-    return [list(value) if isinstance(value, tuple) else value for value in values]
+    registration = change.registration
+    known = asdict(change.installation) | {"request_digest": change.request_digest, "registered": False}
+    if isinstance(registration, Registration):
+        known = registrations.row(change, registration, at_rest, clear=clear) | {"registered": True}
+    known |= {"version": registration.version, "sealed_version": registration.version}
+    return [known.get(name) for name in COLUMNS]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
-
-from psycopg.rows import dict_row
+from typing import TYPE_CHECKING, Any, Final
 
 from wakupush.model.registrations import (
     Change,
@@ -15,6 +13,7 @@ from wakupush.model.registrations import (
     Stored,
     Unregistration,
 )
+from wakupush.postgres import unsealed
 from wakupush.postgres.named_sql import bytea_array, columns, load
 
 if TYPE_CHECKING:
@@ -22,7 +21,24 @@ if TYPE_CHECKING:
 
     from psycopg import Connection
 
+    from wakupush.postgres.old_code import OldCode
+    from wakupush.protocol.at_rest import AtRest
+
 _SQL = load("registrations")
+
+
+#: Columns that are empty where a row is sealed alone.
+SECRETS: Final = (
+    "installation_id",
+    "device_token",
+    "access_token",
+    "grant",
+    "apn_topic",
+    "allowed_key_list",
+    "blocked_chat_list",
+    "muted_chat_list",
+    "allowed_mentions_chat_list",
+)
 
 
 class OutdatedError(Exception):
@@ -43,7 +59,7 @@ def count_installations(connection: Connection, key_hashes: Collection[bytes]) -
     return dict(connection.execute(_SQL["installations"], {"key_hashes": list(key_hashes)}).fetchall())
 
 
-def store(connection: Connection, changes: Iterable[Change]) -> None:
+def store(connection: Connection, changes: Iterable[Change], at_rest: AtRest, old_code: OldCode) -> None:
     """Store the last of the registrations and unregistrations of each installation.
 
     Unregistering deletes the installation's deliveries, dead letters and quarantined messages too, whatever comes after
@@ -52,18 +68,25 @@ def store(connection: Connection, changes: Iterable[Change]) -> None:
     Args:
         connection: in a transaction.
         changes: in the order in which they were decided.
+        at_rest: seals what is secret of them.
+        old_code: whether that is to be readable without.
 
     Raises:
         OutdatedError: one of them is not newer than what is stored by now.
     """
     changes = list(changes)
+    clear = old_code.may_run(connection)
     last = {change.installation: change for change in changes}.values()
-    puts = [_row(change) for change in last if isinstance(change.registration, Registration)]
-    unregisters = [_row(change) for change in last if isinstance(change.registration, Unregistration)]
+    puts = [
+        row(change, change.registration, at_rest, clear=clear)
+        for change in last
+        if isinstance(change.registration, Registration)
+    ]
+    unregisters = [_key(change) for change in last if isinstance(change.registration, Unregistration)]
     for query, rows in ((_SQL["put"], puts), (_SQL["unregister"], unregisters)):
         if rows and connection.execute(query, columns(rows)).rowcount != len(rows):
             raise OutdatedError
-    gone = [_row(change) for change in changes if isinstance(change.registration, Unregistration)]
+    gone = [_key(change) for change in changes if isinstance(change.registration, Unregistration)]
     for query in (_SQL["forget_deliveries"], _SQL["forget_quarantine"]):
         if gone:
             connection.execute(query, columns(gone))
@@ -75,18 +98,27 @@ def answer_bytes(connection: Connection, key_hashes: Collection[bytes]) -> dict[
     return {key_hash: int(size) for key_hash, size in rows}
 
 
-def devices(connection: Connection, key_hashes: Collection[bytes]) -> dict[bytes, list[Device]]:
+def devices(connection: Connection, key_hashes: Collection[bytes], at_rest: AtRest) -> dict[bytes, list[Device]]:
     """Return the registered devices of these users, as far as their device tokens are alive.
 
     The lists of those that do not ask for them are left out.
     """
-    found: dict[bytes, list[Device]] = {}
-    with connection.cursor(row_factory=dict_row) as cursor:
-        for row in cursor.execute(_SQL["devices"], {"key_hashes": list(key_hashes)}):
-            row["version"] = int(row["version"])
-            row["allowed_key_list"] = tuple(row["allowed_key_list"])
-            found.setdefault(row["key_hash"], []).append(Device(**row))
-    return found
+    found: list[Device] = []
+    clear = []
+    for row in connection.execute(_SQL["devices"], {"key_hashes": list(key_hashes)}):
+        key_hash, installation_hash, is_sealed, *rest = row
+        installation = Installation(key_hash, installation_hash)
+        if is_sealed:
+            found.append(_device(at_rest, installation, *rest))
+        else:
+            clear.append(installation)
+    if clear:
+        rows = unsealed.registrations(connection, clear)
+        found += [unsealed.device(installation.key_hash, each) for installation, each in rows.items()]
+    by_key: dict[bytes, list[Device]] = {}
+    for device in sorted(found, key=_by_installation):
+        by_key.setdefault(device.key_hash, []).append(device)
+    return by_key
 
 
 def token_died(connection: Connection, installation: Installation, version: int) -> bool:
@@ -116,6 +148,51 @@ def _pairs(installations: Iterable[Installation]) -> dict[str, Any]:
     }
 
 
-def _row(change: Change) -> dict[str, Any]:
-    row = asdict(change.registration) | asdict(change.installation) | {"request_digest": change.request_digest}
-    return {name: bytea_array(value) if isinstance(value, tuple) else value for name, value in row.items()}
+def _device(at_rest: AtRest, installation: Installation, *row: Any) -> Device:
+    numeric, contacts_only, sealed, allowed = row
+    version = int(numeric)
+    device = at_rest.open_device(installation, version, sealed)
+    return Device(
+        key_hash=installation.key_hash,
+        installation_id=device.installation_id,
+        version=version,
+        access_token=device.access_token,
+        grant=device.grant,
+        allow_from_contacts_only=contacts_only,
+        allowed_key_list=at_rest.open_allowed_key_list(installation, version, allowed) if allowed else (),
+    )
+
+
+def _by_installation(device: Device) -> tuple[bytes, str]:
+    return device.key_hash, device.installation_id
+
+
+def row(change: Change, registration: Registration, at_rest: AtRest, *, clear: bool) -> dict[str, Any]:
+    """Return the row of a change, by the names of its columns.
+
+    Args:
+        change: which brings a registration.
+        registration: that one.
+        at_rest: seals what is secret of it.
+        clear: whether that is in the row without a seal, too.
+    """
+    secret = {
+        name: bytea_array(value) if isinstance(value := getattr(registration, name), tuple) else value
+        for name in SECRETS
+    }
+    return {
+        **_key(change),
+        "token_type": registration.token_type,
+        "enabled": registration.enabled,
+        "allow_from_contacts_only": registration.allow_from_contacts_only,
+        "block_mentions": registration.block_mentions,
+        **at_rest.columns(change.installation, registration),
+        **(secret if clear else dict.fromkeys(SECRETS)),
+    }
+
+
+def _key(change: Change) -> dict[str, Any]:
+    return asdict(change.installation) | {
+        "version": change.registration.version,
+        "request_digest": change.request_digest,
+    }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from wakupush.model.platforms import Platform
-from wakupush.model.registrations import Installation, Preferences, Receiver, Target
-from wakupush.postgres.named_sql import bytea_array, load
+from wakupush.model.registrations import Preferences, Receiver
+from wakupush.postgres import unsealed
+from wakupush.postgres.named_sql import load
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
     from wakupush.model.deliveries import Delivery
     from wakupush.model.notifications import NotificationType
+    from wakupush.model.registrations import Address, Registration
+    from wakupush.postgres.old_code import OldCode
+    from wakupush.protocol.at_rest import AtRest
 
 _SQL = load("requests")
 #: How much of an application message id is kept.
@@ -23,20 +27,20 @@ ID_BYTES = 16
 
 
 def look_up(
-    connection: Connection, message_ids: Collection[bytes], named: Mapping[Installation, Collection[bytes]]
-) -> tuple[dict[bytes, list[bool]], dict[Installation, Receiver]]:
+    connection: Connection, message_ids: Collection[bytes], addresses: Collection[Address], at_rest: AtRest
+) -> tuple[dict[bytes, list[bool]], dict[Address, Receiver]]:
     """Return which requests were admitted before, and who is to be notified.
 
     Args:
         connection: to the database.
         message_ids: application message ids of requests, 32 bytes each.
-        named: for each installation the chats and authors of whom it is to be known whether they are in its lists; the
-            rest of a list, which can be long, stays where it is.
+        addresses: what their notifications name.
+        at_rest: opens what is sealed of a device.
 
     Returns:
-        For each id that was admitted which of its items succeeded; and the installations that are registered.
+        For each id that was admitted which of its items succeeded; and the devices that are registered.
     """
-    return admitted(connection, message_ids), receivers(connection, named)
+    return admitted(connection, message_ids), receivers(connection, addresses, at_rest)
 
 
 def admitted(connection: Connection, message_ids: Collection[bytes]) -> dict[bytes, list[bool]]:
@@ -46,40 +50,60 @@ def admitted(connection: Connection, message_ids: Collection[bytes]) -> dict[byt
     return {ids[short]: [flag == "1" for flag in flags] for short, flags in rows}
 
 
-def receivers(connection: Connection, named: Mapping[Installation, Collection[bytes]]) -> dict[Installation, Receiver]:
-    """Return what is known of installations, as far as they are registered; see `look_up`."""
-    wanted = {
-        "key_hashes": [installation.key_hash for installation in named],
-        "installation_hashes": [installation.installation_hash for installation in named],
-        "named": [bytea_array(ids) for ids in named.values()],
+def receivers(connection: Connection, addresses: Collection[Address], at_rest: AtRest) -> dict[Address, Receiver]:
+    """Return the devices that these addresses name, as far as they are registered; see `look_up`."""
+    wanted = list(addresses)
+    values = {
+        "key_hashes": [address.installation.key_hash for address in wanted],
+        "installation_hashes": [address.installation.installation_hash for address in wanted],
+        "access_tokens": [address.access_token for address in wanted],
+        "chats": [address.chat for address in wanted],
+        "authors": [address.author for address in wanted],
     }
-    return {Installation(*row[:2]): _receiver(*row[2:]) for row in connection.execute(_SQL["receivers"], wanted)}
+    found = {}
+    clear = {}
+    for position, is_sealed, *row in connection.execute(_SQL["receivers"], values):
+        address = wanted[position - 1]
+        if is_sealed:
+            found[address] = _receiver(at_rest, address, *row)
+        else:
+            clear[address] = row
+    if clear:
+        rows = unsealed.registrations(connection, {address.installation for address in clear})
+        found |= {
+            address: _clear_receiver(at_rest, address, rows[address.installation], *row)
+            for address, row in clear.items()
+            if address.installation in rows
+        }
+    return found
 
 
-def _receiver(*row: Any) -> Receiver:
+def _receiver(at_rest: AtRest, address: Address, *row: Any) -> Receiver:
     (
-        token_type, access_token, enabled, token_died, block_mentions, blocked, muted, allowed_mentions,
-        version, installation_id, device_token, apn_topic, suspected,
+        token_died, token_fits, enabled, block_mentions, author_blocked, chat_blocked, chat_muted, mention_allowed,
+        contacts_only, version, platform, device, suspected,
     ) = row  # fmt: skip
-    platform = Platform(token_type)
     preferences = Preferences(
-        access_token=access_token,
-        enabled=enabled,
+        token_fits=token_fits,
         token_died=token_died,
+        enabled=enabled,
         block_mentions=block_mentions,
-        blocked_chat_list=frozenset(blocked),
-        muted_chat_list=frozenset(muted),
-        allowed_mentions_chat_list=frozenset(allowed_mentions),
+        author_blocked=bool(author_blocked),
+        chat_blocked=bool(chat_blocked),
+        chat_muted=bool(chat_muted),
+        mention_allowed=bool(mention_allowed),
     )
-    target = Target(
-        version=int(version),
-        installation_id=installation_id,
-        platform=platform,
-        device_token=device_token,
-        apn_topic=apn_topic,
-        suspected=suspected,
-    )
-    return Receiver(preferences, target)
+    target = None
+    if device is not None:
+        target = at_rest.target(address.installation, int(version), device, platform, suspected=suspected)
+    return Receiver(preferences, target, contacts_only)
+
+
+def _clear_receiver(at_rest: AtRest, address: Address, registration: Registration, *row: Any) -> Receiver:
+    token_died, *_, suspected = row
+    preferences = replace(unsealed.preferences(registration, address, at_rest), token_died=token_died)
+    target = unsealed.target(registration, suspected=suspected) if preferences.token_fits else None
+    return Receiver(preferences, target, registration.allow_from_contacts_only)
 
 
 def take_on(
@@ -89,6 +113,8 @@ def take_on(
     *,
     lease: float,
     time_to_live: Mapping[NotificationType, float],
+    at_rest: AtRest,
+    old_code: OldCode,
 ) -> set[bytes]:
     """Add deliveries under a lease, and remember the requests they came with.
 
@@ -98,12 +124,16 @@ def take_on(
         succeeded: for each application message id (32 bytes), which items are reported as taken on.
         lease: seconds for which the deliveries are the caller's.
         time_to_live: seconds after which they expire, by the type of notification.
+        at_rest: seals what they say.
+        old_code: whether that is to be readable without.
 
     Returns:
         The keys of the deliveries that are new, or had failed before.
     """
     if not deliveries and not succeeded:
         return set()
+    clear = not old_code.gone and old_code.may_run(connection)
+    addresses = [delivery.address for delivery in deliveries]
     added = connection.execute(
         _SQL["take_on"],
         {
@@ -113,8 +143,15 @@ def take_on(
             "installation_hash": [delivery.installation.installation_hash for delivery in deliveries],
             "platform": [delivery.platform for delivery in deliveries],
             "notification_type": [delivery.notification_type for delivery in deliveries],
-            "chat_id": [delivery.chat_id for delivery in deliveries],
-            "message": [delivery.message for delivery in deliveries],
+            "sealed_content": [
+                at_rest.seal_content(delivery.delivery_key, delivery.chat_id, delivery.message)
+                for delivery in deliveries
+            ],
+            "chat_digest": [address and address.chat for address in addresses],
+            "author_digest": [address and address.author for address in addresses],
+            "access_token_digest": [(address and address.access_token) or None for address in addresses],
+            "chat_id": [delivery.chat_id if clear else None for delivery in deliveries],
+            "message": [delivery.message if clear else None for delivery in deliveries],
             "lease": [delivery.lease for delivery in deliveries],
             "seen": [delivery.seen for delivery in deliveries],
             "time_to_live": [time_to_live[delivery.notification_type] for delivery in deliveries],

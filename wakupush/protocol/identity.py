@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from wakupush.model.registrations import Installation
+from wakupush.protocol.at_rest import AtRest
 
 if TYPE_CHECKING:
     from wakupush.protocol.keys import PrivateKey, PublicKey
@@ -29,12 +31,22 @@ class Identity:
     segment_key: bytes = field(repr=False)
     #: Seals what a job of the pipeline tells its executors, which have the private key too.
     pipeline_key: bytes = field(repr=False)
+    #: Of what the database holds.
+    at_rest: AtRest = field(repr=False)
 
     @classmethod
     def of(cls, private_key: PrivateKey) -> Identity:
         """Return the identity of a private key."""
-        names = ("installation id", "request id", "pseudonym", "segment", "pipeline")
-        return cls(private_key, *(_derive(private_key, name) for name in names))
+        derive = partial(_derive, private_key)
+        return cls(
+            private_key,
+            _installation_key=derive("installation id"),
+            _request_key=derive("request id"),
+            _pseudonym_key=derive("pseudonym"),
+            segment_key=derive("segment"),
+            pipeline_key=derive("pipeline"),
+            at_rest=AtRest.of(derive),
+        )
 
     @property
     def public_key(self) -> PublicKey:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -148,33 +147,35 @@ def parse_request(inner: bytes, *, most_items: int) -> Request:
     )
 
 
-def decide(item: Item, device: Preferences | None) -> Decision:
+def decide(item: Item, device: Preferences | None, *, most_bytes: int) -> Decision:
     """Say what becomes of one notification.
 
     Args:
         item: as asked for.
         device: the registered device that it names, None if there is none.
+        most_bytes: of a chat id or an author.
     """
     if device is None or device.token_died:
         return Failure.NOT_REGISTERED
-    if not hmac.compare_digest(item.access_token.encode(), device.access_token.encode()):
+    if not device.token_fits:
         return Failure.WRONG_TOKEN
     if item.type not in set(NotificationType):
         return Failure.NOTIFICATION_TYPE_UNKNOWN
-    return _filter(item, device) or Admitted.ADMITTED
+    if max(len(item.chat_id), len(item.author)) > most_bytes:
+        return Failure.NOTIFICATION_TOO_LARGE
+    return filtered(NotificationType(item.type), device) or Admitted.ADMITTED
 
 
-def _filter(item: Item, device: Preferences) -> Filtered | None:
-    """Return the first rule that keeps the notification back."""
-    kind = NotificationType(item.type)
+def filtered(kind: NotificationType, device: Preferences) -> Filtered | None:
+    """Return the first rule that keeps a notification back, None if it is to be sent."""
     message, mention = kind is NotificationType.MESSAGE, kind is NotificationType.MENTION
     rules = (
         (not device.enabled, Filtered.DISABLED),
-        (item.author in device.blocked_chat_list, Filtered.BLOCKED_AUTHOR),
-        (message and item.chat_id in device.blocked_chat_list, Filtered.BLOCKED_CHAT),
-        (message and item.chat_id in device.muted_chat_list, Filtered.MUTED_CHAT),
+        (device.author_blocked, Filtered.BLOCKED_AUTHOR),
+        (message and device.chat_blocked, Filtered.BLOCKED_CHAT),
+        (message and device.chat_muted, Filtered.MUTED_CHAT),
         (mention and device.block_mentions, Filtered.MENTIONS_BLOCKED),
-        (mention and item.chat_id not in device.allowed_mentions_chat_list, Filtered.MENTION_NOT_ALLOWED),
+        (mention and not device.mention_allowed, Filtered.MENTION_NOT_ALLOWED),
     )
     return next((reason for applies, reason in rules if applies), None)
 

@@ -278,8 +278,8 @@ class LimitSettings(Group):
     """Installations of one key."""
     list_items: Count = 10_000
     """Items in a list of a registration."""
-    list_item_bytes: Count = 256
-    """Bytes of an item in a list of a registration."""
+    list_item_bytes: Count = 128
+    """Bytes of an item in a list of a registration, a chat id or an author in a push request; clients have 64."""
     registration_bytes: Count = 1_000_000
     """Bytes of a registration, as protobuf: 15,000 contacts and chats in all."""
     text_bytes: Count = 4096

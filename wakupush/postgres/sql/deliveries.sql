@@ -12,10 +12,17 @@ WITH taken AS (
     RETURNING deliveries.*
 )
 SELECT taken.delivery_key, taken.key_hash, taken.installation_hash, taken.platform, taken.notification_type,
-    taken.chat_id, taken.message, taken.attempt, taken.lease, taken.task_id, taken.trace_id,
+    taken.sealed_content, taken.chat_id, taken.message, taken.chat_digest, taken.author_digest,
+    taken.access_token_digest, taken.attempt, taken.lease, taken.task_id, taken.trace_id,
     extract(epoch FROM taken.seen_at)::float8, taken.failure, taken.expires_at <= now(),
-    device.version, device.installation_id, device.token_type, device.device_token, device.apn_topic,
-    device.suspected_at IS NOT NULL
+    -- As the device is now. What was not kept of a notification keeps nothing back.
+    device.version, device.sealed_version IS NOT DISTINCT FROM device.version, device.token_type, device.sealed_device,
+    device.suspected_at IS NOT NULL, device.block_mentions, device.allow_from_contacts_only,
+    coalesce(device.access_token_digest <> taken.access_token_digest, false),
+    digests_have(device.blocked_chat_digests, taken.author_digest),
+    digests_have(device.blocked_chat_digests, taken.chat_digest),
+    digests_have(device.muted_chat_digests, taken.chat_digest),
+    taken.chat_digest IS NULL OR digests_have(device.allowed_mentions_chat_digests, taken.chat_digest)
 FROM taken
 LEFT JOIN registrations AS device ON device.key_hash = taken.key_hash
     AND device.installation_hash = taken.installation_hash
@@ -35,6 +42,10 @@ UPDATE deliveries SET
     lease_until = NULL,
     next_attempt_at = now() + new.wait * interval '1 second',
     finished_at = CASE WHEN new.finished THEN now() END,
+    sealed_content = CASE WHEN new.forget THEN NULL ELSE sealed_content END,
+    chat_digest = CASE WHEN new.forget THEN NULL ELSE chat_digest END,
+    author_digest = CASE WHEN new.forget THEN NULL ELSE author_digest END,
+    access_token_digest = CASE WHEN new.forget THEN NULL ELSE access_token_digest END,
     chat_id = CASE WHEN new.forget THEN NULL ELSE chat_id END,
     message = CASE WHEN new.forget THEN NULL ELSE message END
 FROM unnest(

@@ -3,22 +3,25 @@ CREATE TEMPORARY TABLE rebuilt (LIKE registrations) ON COMMIT DROP
 
 -- name: copy
 COPY rebuilt (
-    key_hash, installation_hash, version, request_digest, registered, installation_id, token_type, device_token,
-    access_token, "grant", enabled, apn_topic, allow_from_contacts_only, block_mentions, allowed_key_list,
-    blocked_chat_list, muted_chat_list, allowed_mentions_chat_list
+    key_hash, installation_hash, version, request_digest, registered, token_type, enabled, allow_from_contacts_only,
+    block_mentions, sealed_version, sealed_device, sealed_allowed_key_list, access_token_digest, blocked_chat_digests,
+    muted_chat_digests, allowed_mentions_chat_digests, installation_id, device_token, access_token, "grant", apn_topic,
+    allowed_key_list, blocked_chat_list, muted_chat_list, allowed_mentions_chat_list
 ) FROM STDIN
 
 -- name: merge
 WITH newer AS (
     INSERT INTO registrations AS stored (
-        key_hash, installation_hash, version, request_digest, registered, installation_id, token_type, device_token,
-        access_token, "grant", enabled, apn_topic, allow_from_contacts_only, block_mentions, allowed_key_list,
-        blocked_chat_list, muted_chat_list, allowed_mentions_chat_list
+        key_hash, installation_hash, version, request_digest, registered, token_type, enabled, allow_from_contacts_only,
+        block_mentions, sealed_version, sealed_device, sealed_allowed_key_list, access_token_digest, blocked_chat_digests,
+        muted_chat_digests, allowed_mentions_chat_digests, installation_id, device_token, access_token, "grant", apn_topic,
+        allowed_key_list, blocked_chat_list, muted_chat_list, allowed_mentions_chat_list
     )
     SELECT
-        key_hash, installation_hash, version, request_digest, registered, installation_id, token_type, device_token,
-        access_token, "grant", enabled, apn_topic, allow_from_contacts_only, block_mentions, allowed_key_list,
-        blocked_chat_list, muted_chat_list, allowed_mentions_chat_list
+        key_hash, installation_hash, version, request_digest, registered, token_type, enabled, allow_from_contacts_only,
+        block_mentions, sealed_version, sealed_device, sealed_allowed_key_list, access_token_digest, blocked_chat_digests,
+        muted_chat_digests, allowed_mentions_chat_digests, installation_id, device_token, access_token, "grant", apn_topic,
+        allowed_key_list, blocked_chat_list, muted_chat_list, allowed_mentions_chat_list
     FROM rebuilt
     ORDER BY key_hash, installation_hash
     ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
@@ -38,6 +41,17 @@ WITH newer AS (
         blocked_chat_list = excluded.blocked_chat_list,
         muted_chat_list = excluded.muted_chat_list,
         allowed_mentions_chat_list = excluded.allowed_mentions_chat_list,
+        sealed_version = excluded.sealed_version,
+        sealed_device = excluded.sealed_device,
+        sealed_allowed_key_list = excluded.sealed_allowed_key_list,
+        access_token_digest = excluded.access_token_digest,
+        access_token_since = CASE
+            WHEN stored.sealed_version = stored.version AND stored.access_token_digest <> excluded.access_token_digest
+            THEN now() ELSE stored.access_token_since
+        END,
+        blocked_chat_digests = excluded.blocked_chat_digests,
+        muted_chat_digests = excluded.muted_chat_digests,
+        allowed_mentions_chat_digests = excluded.allowed_mentions_chat_digests,
         token_died_at = NULL,
         suspected_at = NULL
     WHERE stored.version < excluded.version

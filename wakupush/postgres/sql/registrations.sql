@@ -11,24 +11,29 @@ GROUP BY key_hash
 
 -- name: put
 INSERT INTO registrations AS stored (
-    key_hash, installation_hash, version, request_digest, registered, installation_id, token_type, device_token,
-    access_token, "grant", enabled, apn_topic, allow_from_contacts_only, block_mentions, allowed_key_list,
-    blocked_chat_list, muted_chat_list, allowed_mentions_chat_list
+    key_hash, installation_hash, version, request_digest, registered, token_type, enabled, allow_from_contacts_only,
+    block_mentions, sealed_version, sealed_device, sealed_allowed_key_list, access_token_digest, blocked_chat_digests,
+    muted_chat_digests, allowed_mentions_chat_digests, installation_id, device_token, access_token, "grant", apn_topic,
+    allowed_key_list, blocked_chat_list, muted_chat_list, allowed_mentions_chat_list
 )
 SELECT
-    key_hash, installation_hash, version, request_digest, true, installation_id, token_type, device_token,
-    access_token, "grant", enabled, apn_topic, allow_from_contacts_only, block_mentions, allowed_key_list::bytea[],
-    blocked_chat_list::bytea[], muted_chat_list::bytea[], allowed_mentions_chat_list::bytea[]
+    key_hash, installation_hash, version, request_digest, true, token_type, enabled, allow_from_contacts_only,
+    block_mentions, version, sealed_device, sealed_allowed_key_list, access_token_digest, blocked_chat_digests,
+    muted_chat_digests, allowed_mentions_chat_digests, installation_id, device_token, access_token, "grant", apn_topic,
+    allowed_key_list::bytea[], blocked_chat_list::bytea[], muted_chat_list::bytea[], allowed_mentions_chat_list::bytea[]
 FROM unnest(
     %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[], %(request_digest)b::bytea[],
-    %(installation_id)s::text[], %(token_type)s::smallint[], %(device_token)s::text[], %(access_token)s::text[],
-    %(grant)b::bytea[], %(enabled)s::boolean[], %(apn_topic)s::text[], %(allow_from_contacts_only)s::boolean[],
-    %(block_mentions)s::boolean[], %(allowed_key_list)s::text[], %(blocked_chat_list)s::text[],
-    %(muted_chat_list)s::text[], %(allowed_mentions_chat_list)s::text[]
+    %(token_type)s::smallint[], %(enabled)s::boolean[], %(allow_from_contacts_only)s::boolean[],
+    %(block_mentions)s::boolean[], %(sealed_device)b::bytea[], %(sealed_allowed_key_list)b::bytea[],
+    %(access_token_digest)b::bytea[], %(blocked_chat_digests)b::bytea[], %(muted_chat_digests)b::bytea[],
+    %(allowed_mentions_chat_digests)b::bytea[], %(installation_id)s::text[], %(device_token)s::text[],
+    %(access_token)s::text[], %(grant)b::bytea[], %(apn_topic)s::text[], %(allowed_key_list)s::text[],
+    %(blocked_chat_list)s::text[], %(muted_chat_list)s::text[], %(allowed_mentions_chat_list)s::text[]
 ) AS new (
-    key_hash, installation_hash, version, request_digest, installation_id, token_type, device_token, access_token,
-    "grant", enabled, apn_topic, allow_from_contacts_only, block_mentions, allowed_key_list, blocked_chat_list,
-    muted_chat_list, allowed_mentions_chat_list
+    key_hash, installation_hash, version, request_digest, token_type, enabled, allow_from_contacts_only, block_mentions,
+    sealed_device, sealed_allowed_key_list, access_token_digest, blocked_chat_digests, muted_chat_digests,
+    allowed_mentions_chat_digests, installation_id, device_token, access_token, "grant", apn_topic, allowed_key_list,
+    blocked_chat_list, muted_chat_list, allowed_mentions_chat_list
 )
 ORDER BY key_hash, installation_hash
 ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
@@ -48,13 +53,24 @@ ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
     blocked_chat_list = excluded.blocked_chat_list,
     muted_chat_list = excluded.muted_chat_list,
     allowed_mentions_chat_list = excluded.allowed_mentions_chat_list,
+    sealed_version = excluded.sealed_version,
+    sealed_device = excluded.sealed_device,
+    sealed_allowed_key_list = excluded.sealed_allowed_key_list,
+    access_token_digest = excluded.access_token_digest,
+    access_token_since = CASE
+        WHEN stored.sealed_version = stored.version AND stored.access_token_digest <> excluded.access_token_digest
+        THEN now() ELSE stored.access_token_since
+    END,
+    blocked_chat_digests = excluded.blocked_chat_digests,
+    muted_chat_digests = excluded.muted_chat_digests,
+    allowed_mentions_chat_digests = excluded.allowed_mentions_chat_digests,
     token_died_at = NULL,
     suspected_at = NULL
 WHERE stored.version < excluded.version
 
 -- name: unregister
-INSERT INTO registrations AS stored (key_hash, installation_hash, version, request_digest, registered)
-SELECT key_hash, installation_hash, version, request_digest, false
+INSERT INTO registrations AS stored (key_hash, installation_hash, version, request_digest, registered, sealed_version)
+SELECT key_hash, installation_hash, version, request_digest, false, version
 FROM unnest(
     %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[], %(request_digest)b::bytea[]
 ) AS new (key_hash, installation_hash, version, request_digest)
@@ -76,6 +92,14 @@ ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
     blocked_chat_list = NULL,
     muted_chat_list = NULL,
     allowed_mentions_chat_list = NULL,
+    sealed_version = excluded.version,
+    sealed_device = NULL,
+    sealed_allowed_key_list = NULL,
+    access_token_digest = NULL,
+    access_token_since = NULL,
+    blocked_chat_digests = NULL,
+    muted_chat_digests = NULL,
+    allowed_mentions_chat_digests = NULL,
     token_died_at = NULL,
     suspected_at = NULL
 WHERE stored.version < excluded.version
@@ -89,18 +113,22 @@ DELETE FROM quarantine USING unnest(%(key_hash)b::bytea[], %(installation_hash)b
 WHERE key_hash = gone.key AND installation_hash = gone.installation
 
 -- name: answer_bytes
--- A device takes 256 bytes without its list at most, and the array has no less than the protobuf made of it.
-SELECT key_hash, sum(256 + CASE WHEN allow_from_contacts_only THEN octet_length(array_send(allowed_key_list)) ELSE 0 END)
+-- A device takes 256 bytes without its list at most, and what is sealed has no less than the protobuf made of it. How
+-- long it is, is known without reading it.
+SELECT key_hash, sum(256 + CASE
+    WHEN NOT allow_from_contacts_only THEN 0
+    WHEN sealed_version = version THEN coalesce(octet_length(sealed_allowed_key_list), 0)
+    ELSE octet_length(array_send(allowed_key_list))
+END)
 FROM registrations
 WHERE key_hash = ANY (%(key_hashes)b) AND registered AND token_died_at IS NULL
 GROUP BY key_hash
 
 -- name: devices
-SELECT key_hash, installation_id, version, access_token, "grant", allow_from_contacts_only,
-    CASE WHEN allow_from_contacts_only THEN allowed_key_list ELSE '{}' END AS allowed_key_list
+SELECT key_hash, installation_hash, sealed_version IS NOT DISTINCT FROM version, version, allow_from_contacts_only,
+    sealed_device, CASE WHEN allow_from_contacts_only THEN sealed_allowed_key_list END
 FROM registrations
 WHERE key_hash = ANY (%(key_hashes)b) AND registered AND token_died_at IS NULL
-ORDER BY key_hash, installation_id
 
 -- name: token_died
 UPDATE registrations SET token_died_at = now(), suspected_at = NULL

@@ -2,15 +2,21 @@
 SELECT message_id, succeeded FROM admitted_requests WHERE message_id = ANY (%(ids)b)
 
 -- name: receivers
-SELECT key_hash, installation_hash, token_type, access_token, enabled, token_died_at IS NOT NULL, block_mentions,
-    ARRAY(SELECT unnest(blocked_chat_list) INTERSECT SELECT unnest(named::bytea[])),
-    ARRAY(SELECT unnest(muted_chat_list) INTERSECT SELECT unnest(named::bytea[])),
-    ARRAY(SELECT unnest(allowed_mentions_chat_list) INTERSECT SELECT unnest(named::bytea[])),
-    version, installation_id, device_token, apn_topic, suspected_at IS NOT NULL
-FROM registrations
-JOIN unnest(%(key_hashes)b::bytea[], %(installation_hashes)b::bytea[], %(named)s::text[])
-    AS wanted (key, installation, named)
-    ON key_hash = wanted.key AND installation_hash = wanted.installation
+-- Lists are asked only by who has the access token.
+SELECT wanted.position, sealed_version IS NOT DISTINCT FROM version, token_died_at IS NOT NULL,
+    access_token_digest = wanted.access_token, enabled, block_mentions,
+    digests_have(lists.blocked, wanted.author), digests_have(lists.blocked, wanted.chat),
+    digests_have(lists.muted, wanted.chat), digests_have(lists.mentions, wanted.chat),
+    allow_from_contacts_only, version, token_type, lists.device, suspected_at IS NOT NULL
+FROM unnest(
+    %(key_hashes)b::bytea[], %(installation_hashes)b::bytea[], %(access_tokens)b::bytea[], %(chats)b::bytea[],
+    %(authors)b::bytea[]
+) WITH ORDINALITY AS wanted (key, installation, access_token, chat, author, position)
+JOIN registrations ON key_hash = wanted.key AND installation_hash = wanted.installation
+LEFT JOIN LATERAL (
+    SELECT blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests, sealed_device
+    WHERE access_token_digest = wanted.access_token
+) AS lists (blocked, muted, mentions, device) ON true
 WHERE registered
 
 -- name: take_on
@@ -21,23 +27,29 @@ WITH remembered AS (
     ON CONFLICT (message_id) DO UPDATE SET succeeded = excluded.succeeded
 )
 INSERT INTO deliveries AS old (
-    delivery_key, key_hash, installation_hash, platform, notification_type, chat_id, message, state, attempt,
-    lease, lease_until, seen_at, expires_at, task_id, trace_id
+    delivery_key, key_hash, installation_hash, platform, notification_type, sealed_content, chat_digest, author_digest,
+    access_token_digest, chat_id, message, state, attempt, lease, lease_until, seen_at, expires_at, task_id, trace_id
 )
 SELECT
-    delivery_key, key_hash, installation_hash, platform, notification_type, chat_id, message, 'posting', 1, lease,
+    delivery_key, key_hash, installation_hash, platform, notification_type, sealed_content, chat_digest, author_digest,
+    access_token_digest, chat_id, message, 'posting', 1, lease,
     now() + %(seconds)s * interval '1 second', to_timestamp(seen), now() + time_to_live * interval '1 second',
     task_id, trace_id
 FROM unnest(
     %(delivery_key)b::bytea[], %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(platform)s::smallint[],
-    %(notification_type)s::smallint[], %(chat_id)b::bytea[], %(message)b::bytea[], %(lease)s::uuid[],
-    %(seen)s::float8[], %(time_to_live)s::float8[], %(task_id)s::text[], %(trace_id)s::text[]
+    %(notification_type)s::smallint[], %(sealed_content)b::bytea[], %(chat_digest)b::bytea[],
+    %(author_digest)b::bytea[], %(access_token_digest)b::bytea[], %(chat_id)b::bytea[], %(message)b::bytea[],
+    %(lease)s::uuid[], %(seen)s::float8[], %(time_to_live)s::float8[], %(task_id)s::text[], %(trace_id)s::text[]
 ) AS new (
-    delivery_key, key_hash, installation_hash, platform, notification_type, chat_id, message, lease, seen, time_to_live,
-    task_id, trace_id
+    delivery_key, key_hash, installation_hash, platform, notification_type, sealed_content, chat_digest, author_digest,
+    access_token_digest, chat_id, message, lease, seen, time_to_live, task_id, trace_id
 )
 ORDER BY delivery_key
 ON CONFLICT (delivery_key) DO UPDATE SET
+    sealed_content = excluded.sealed_content,
+    chat_digest = excluded.chat_digest,
+    author_digest = excluded.author_digest,
+    access_token_digest = excluded.access_token_digest,
     chat_id = excluded.chat_id,
     message = excluded.message,
     state = excluded.state,

@@ -9,6 +9,7 @@ from wakupush.model.deliveries import DeliveryState, Settlement
 from wakupush.model.events import EventKind
 from wakupush.model.failures import Failure
 from wakupush.postgres import deliveries, events
+from wakupush.protocol.request import filtered
 from wakupush.server.counting import count_events
 from wakupush.server.delivery import flower
 from wakupush.server.delivery.attempt import start
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from wakupush.model.deliveries import Delivery
+    from wakupush.model.registrations import Receiver
     from wakupush.server.delivery.resources import DeliveryResources
 
 #: Seconds for which a task waits for its posts before it leaves them to themselves.
@@ -41,8 +43,8 @@ def make(resources: DeliveryResources, claimed: Mapping[bytes, int], task_id: st
     settings = resources.settings.delivery
     lead = Lead()
     with resources.pool.connection() as connection:
-        taken = deliveries.take(connection, claimed, seconds=settings.lease)
-        over = [end for delivery, _ in taken if (end := _end(delivery, settings.max_attempts)) is not None]
+        taken = deliveries.take(connection, claimed, seconds=settings.lease, at_rest=resources.identity.at_rest)
+        over = [end for each in taken if (end := _end(*each, settings.max_attempts)) is not None]
         settled = deliveries.settle(connection, over) if over else []
         news = [
             happened(resources, _before(delivery), EventKind.UNKNOWN, Failure.LEASE_LOST)
@@ -53,8 +55,13 @@ def make(resources: DeliveryResources, claimed: Mapping[bytes, int], task_id: st
         if news:
             events.add(connection, news)
     postings = [
-        Posting(delivery, target, shown=True, lead=lead if delivery.task_id == task_id else None)
-        for delivery, target in taken
+        Posting(
+            delivery,
+            receiver.target if receiver else None,
+            shown=True,
+            lead=lead if delivery.task_id == task_id else None,
+        )
+        for delivery, receiver in taken
     ]
     if news:
         count_events(news)
@@ -67,16 +74,24 @@ def make(resources: DeliveryResources, claimed: Mapping[bytes, int], task_id: st
     return lead.leave()
 
 
-_ENDS: Final = {DeliveryState.EXPIRED: EventKind.EXPIRED, DeliveryState.DEAD_LETTER: EventKind.DEAD_LETTER}
+_ENDS: Final = {
+    DeliveryState.EXPIRED: EventKind.EXPIRED,
+    DeliveryState.DEAD_LETTER: EventKind.DEAD_LETTER,
+    DeliveryState.FAILED: EventKind.FAILED,
+}
 
 
-def _end(delivery: Delivery, most: int) -> Settlement | None:
-    """Return how a delivery ends of which no attempt is left, or no time; None if one is."""
+def _end(delivery: Delivery, receiver: Receiver | None, most: int) -> Settlement | None:
+    """Return how a delivery ends of which no attempt is left, no time, or that nobody wants any more; None if none."""
     if delivery.expired:
         return Settlement(delivery=delivery, state=DeliveryState.EXPIRED, failure=Failure.DELIVERY_EXPIRED)
     if delivery.attempt > most:
         failure = delivery.failure or Failure.ATTEMPTS_EXHAUSTED
         return Settlement(delivery=delivery, state=DeliveryState.DEAD_LETTER, failure=failure)
+    if receiver is not None and not receiver.preferences.token_fits:
+        return Settlement(delivery=delivery, state=DeliveryState.FAILED, failure=Failure.WRONG_TOKEN)
+    if receiver is not None and filtered(delivery.notification_type, receiver.preferences):
+        return Settlement(delivery=delivery, state=DeliveryState.FAILED, failure=Failure.UNWANTED)
     return None
 
 

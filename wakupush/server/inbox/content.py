@@ -10,7 +10,7 @@ from wakupush.model.failures import Failure
 if TYPE_CHECKING:
     from wakupush.model.entries import Entry
     from wakupush.model.queues import Queue
-    from wakupush.model.registrations import Installation
+    from wakupush.model.registrations import Address, Installation
     from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
     from wakupush.protocol.keys import PublicKey
     from wakupush.protocol.request import Request
@@ -87,7 +87,7 @@ class OpenedRequest:
     message_id: bytes
     request: Request
     #: For each of its items.
-    installations: tuple[Installation, ...]
+    addresses: tuple[Address, ...]
 
 
 Opened = OpenedRegistration | OpenedQuery | OpenedRequest

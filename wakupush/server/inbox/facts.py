@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from wakupush.model.entries import Entry, Task
     from wakupush.model.queues import Queue
-    from wakupush.model.registrations import Device, Installation, Receiver, Stored
+    from wakupush.model.registrations import Address, Device, Installation, Receiver, Stored
     from wakupush.protocol.identity import Identity
     from wakupush.runtime.settings import Settings
     from wakupush.server.inbox.content import Message
@@ -55,7 +55,7 @@ class Facts:
     #: Of push requests: which items succeeded of those that were admitted before (by application message id, 32 bytes),
     #: and who is to be notified.
     admitted: Mapping[bytes, Sequence[bool]] = field(default_factory=dict)
-    receivers: Mapping[Installation, Receiver] = field(default_factory=dict)
+    receivers: Mapping[Address, Receiver] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +118,14 @@ def _of_registrations(connection: Connection, messages: Sequence[Message], facts
 
 def _of_requests(connection: Connection, messages: Sequence[Message], facts: Facts) -> Facts:
     message_ids: set[bytes] = set()
-    named: dict[Installation, set[bytes]] = {}
+    addresses: set[Address] = set()
     for message in messages:
         if isinstance(message.content, OpenedRequest):
             message_ids.add(message.content.message_id)
-            for item, installation in zip(message.content.request.items, message.content.installations, strict=True):
-                named.setdefault(installation, set()).update((item.chat_id, item.author))
+            addresses.update(message.content.addresses)
     if not message_ids:
         return facts
-    admitted, receivers = requests.look_up(connection, message_ids, named)
+    admitted, receivers = requests.look_up(connection, message_ids, addresses, facts.identity.at_rest)
     return replace(facts, admitted=admitted, receivers=receivers)
 
 
@@ -158,4 +157,5 @@ def _of_queries(
             now.append(message)
             used += size
             wanted.update(key for key in content.key_hashes if key in sizes)
-    return now, later, replace(facts, devices=registrations.devices(connection, wanted) if wanted else {})
+    devices = registrations.devices(connection, wanted, facts.identity.at_rest) if wanted else {}
+    return now, later, replace(facts, devices=devices)

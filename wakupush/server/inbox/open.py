@@ -169,8 +169,16 @@ def _request(opened: application.Opened, identity: Identity, limits: LimitSettin
         asked = request.parse_request(opened.inner, most_items=limits.request_items)
     except Refused as refused:
         return RefusedContent(opened.signer, refused.failure)
-    installations = tuple(identity.installation(item.key_hash, item.installation_id) for item in asked.items)
-    return OpenedRequest(opened.signer, opened.message_id, asked, installations)
+    addresses = tuple(
+        identity.at_rest.address(
+            identity.installation(item.key_hash, item.installation_id),
+            access_token=item.access_token,
+            chat_id=item.chat_id,
+            author=item.author,
+        )
+        for item in asked.items
+    )
+    return OpenedRequest(opened.signer, opened.message_id, asked, addresses)
 
 
 #: By the name of the queue that handles them.

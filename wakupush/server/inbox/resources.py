@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
+from wakupush.postgres.old_code import OldCode
 from wakupush.redis.limits import Limiter
 from wakupush.server.delivery.resources import DeliveryResources, delivery_connected
 from wakupush.server.delivery.retry import times_to_live
@@ -23,6 +24,7 @@ class InboxResources(DeliveryResources):
     limiter: Limiter
     #: Seconds after which deliveries expire.
     times_to_live: Mapping[NotificationType, float]
+    old_code: OldCode = field(default_factory=OldCode)
 
     @classmethod
     def open(cls, settings: Settings, node: str | None = None) -> Self:

@@ -70,7 +70,7 @@ def write(
         RedisError: the query topics of who registered cannot be watched, so nothing of it may be committed.
     """
     if changes := [outcome.change for outcome in outcomes if outcome.change]:
-        registrations.store(connection, changes)
+        registrations.store(connection, changes, resources.identity.at_rest, resources.old_code)
     listening = {outcome.listening for outcome in outcomes if outcome.listening}
     topics = query_topics.add(connection, listening) if listening else set()
     if any(outcome.keep or outcome.forget for outcome in outcomes):
@@ -82,6 +82,8 @@ def write(
         {message_id: items for message_id, items in _succeeded(outcomes).items() if any(items)},
         lease=resources.settings.delivery.lease,
         time_to_live=resources.times_to_live,
+        at_rest=resources.identity.at_rest,
+        old_code=resources.old_code,
     )
     new = [admission for admission in admissions if admission.delivery.delivery_key in added]
     outbox = _add_answers(connection, sealed)

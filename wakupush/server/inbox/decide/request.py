@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from wakupush.model.entries import Entry, Task
     from wakupush.model.events import Event
-    from wakupush.model.registrations import Target
+    from wakupush.model.registrations import Receiver
     from wakupush.server.inbox.content import Message
     from wakupush.server.inbox.decide import Verdicts
     from wakupush.server.inbox.facts import Facts
@@ -102,9 +102,7 @@ def _decide(
         refused = message_event(facts.task, message.entry, EventKind.REFUSED, facts.now, failure=Failure.REQUEST_LIMIT)
         nothing = [_Item(Failure.REQUEST_LIMIT)] * len(content.request.items)
         return _answered(message, facts, _told(content, nothing), limits, events=(refused,))
-    items = [
-        _decide_item(message, content, position, facts, verdicts) for position in range(len(content.installations))
-    ]
+    items = [_decide_item(message, content, position, facts, verdicts) for position in range(len(content.addresses))]
     admissions: dict[bytes, Admission] = {}
     for item in items:
         if item.admission is not None and item.delivery_key is not None and item.delivery_key not in taken:
@@ -136,9 +134,10 @@ def _decide_item(message: Message, asked: OpenedRequest, position: int, facts: F
     before = facts.admitted.get(asked.message_id)
     if before is not None and before[position]:
         return _Item(None)
-    item, installation = asked.request.items[position], asked.installations[position]
-    receiver = facts.receivers.get(installation)
-    decision = rules.decide(item, receiver.preferences if receiver else None)
+    item, address = asked.request.items[position], asked.addresses[position]
+    installation, receiver = address.installation, facts.receivers.get(address)
+    most_bytes = facts.settings.limits.list_item_bytes
+    decision = rules.decide(item, receiver.preferences if receiver else None, most_bytes=most_bytes)
     pseudonyms = facts.identity.pseudonyms(installation)
     limit = None
     if decision is Admitted.ADMITTED and (most := facts.settings.limits.pushes_per_device_per_minute):
@@ -151,20 +150,22 @@ def _decide_item(message: Message, asked: OpenedRequest, position: int, facts: F
         return _Item(decision, tell(EventKind.REFUSED, failure=decision), limit)
     if isinstance(decision, Filtered):
         return _Item(None, tell(EventKind.FILTERED, reason=decision.value), limit)
-    if receiver is None:
-        raise AssertionError("nobody is admitted who is not registered")
-    delivery = _delivery(message.entry, asked, position, receiver.target, facts)
+    if receiver is None or (target := receiver.target) is None:
+        raise AssertionError("nobody is admitted who is not registered, or has not the access token")
+    delivery = _delivery(message.entry, asked, position, receiver, facts)
     admitted = tell(EventKind.ADMITTED, platform=delivery.platform.label)
-    return _Item(None, None, limit, delivery.delivery_key, Admission(delivery, receiver.target, admitted))
+    return _Item(None, None, limit, delivery.delivery_key, Admission(delivery, target, admitted))
 
 
-def _delivery(entry: Entry, asked: OpenedRequest, position: int, target: Target, facts: Facts) -> Delivery:
-    item = asked.request.items[position]
+def _delivery(entry: Entry, asked: OpenedRequest, position: int, receiver: Receiver, facts: Facts) -> Delivery:
+    if (target := receiver.target) is None:
+        raise AssertionError("nobody is admitted who has not the access token")
+    item, address = asked.request.items[position], asked.addresses[position]
     delivery_key = rules.delivery_key(asked.request.message_id, item)
     task_id = UUID(bytes=blake2b(facts.seed + delivery_key, digest_size=16).digest(), version=4)
     return Delivery(
         delivery_key=delivery_key,
-        installation=asked.installations[position],
+        installation=address.installation,
         platform=target.platform,
         notification_type=NotificationType(item.type),
         chat_id=item.chat_id,
@@ -174,6 +175,7 @@ def _delivery(entry: Entry, asked: OpenedRequest, position: int, target: Target,
         task_id=str(task_id),
         trace_id=entry.trace_id,
         seen=entry.seen,
+        address=replace(address, access_token=b"") if receiver.contacts_only else address,
     )
 
 

@@ -1,0 +1,178 @@
+"""What the database holds of users: sealed, or as keyed digests where only equality matters.
+
+All keys come of the server's private key, one for each purpose. What is sealed names its place as associated data, so
+that it opens nowhere else.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from wakupush.model.platforms import Platform
+from wakupush.model.registrations import Address, Target
+from wakupush.pb.push_notification_pb2 import PushNotification, PushNotificationRegistration
+from wakupush.protocol.sealing import NONCE_BYTES, UnsealableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from wakupush.model.registrations import Installation, Registration
+
+#: Bytes of a digest.
+DIGEST_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class AtRest:
+    """The keys of what the database holds; see `of`."""
+
+    _device: AESGCM = field(repr=False)
+    _allowed_key_list: AESGCM = field(repr=False)
+    _content: AESGCM = field(repr=False)
+    _access_token: bytes = field(repr=False)
+    _named: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, derive: Callable[[str], bytes]) -> AtRest:
+        """Return the keys that `derive` makes of the names of their purposes, 32 bytes each."""
+        device, allowed_key_list, content, access_token, named = (
+            derive(f"at rest: {purpose}")
+            for purpose in ("device", "allowed_key_list", "content", "access token", "chat or author")
+        )
+        return cls(AESGCM(device), AESGCM(allowed_key_list), AESGCM(content), access_token, named)
+
+    def columns(self, installation: Installation, registration: Registration) -> dict[str, bytes | None]:
+        """Return the columns of a registration's row that are made with these keys, by name."""
+        return {
+            "sealed_device": self.seal_device(installation, registration),
+            "sealed_allowed_key_list": self.seal_allowed_key_list(installation, registration),
+            "access_token_digest": self.access_token(installation, registration.access_token),
+            "blocked_chat_digests": self.list_digests(installation, registration.blocked_chat_list),
+            "muted_chat_digests": self.list_digests(installation, registration.muted_chat_list),
+            "allowed_mentions_chat_digests": self.list_digests(installation, registration.allowed_mentions_chat_list),
+        }
+
+    def seal_device(self, installation: Installation, registration: Registration) -> bytes:
+        """Return how a device is reached and what a query reveals of it, sealed for its row and version."""
+        plaintext = PushNotificationRegistration(
+            installation_id=registration.installation_id,
+            device_token=registration.device_token,
+            access_token=registration.access_token,
+            grant=registration.grant,
+            apn_topic=registration.apn_topic,
+        ).SerializeToString()
+        return _seal(self._device, plaintext, _row("sealed_device", installation, registration.version))
+
+    def open_device(self, installation: Installation, version: int, sealed: bytes) -> PushNotificationRegistration:
+        """Return the fields that `seal_device` sealed; the others are empty.
+
+        Raises:
+            UnsealableError: it belongs to another row, version or server.
+        """
+        plaintext = _open(self._device, sealed, _row("sealed_device", installation, version))
+        return PushNotificationRegistration.FromString(plaintext)
+
+    def target(
+        self, installation: Installation, version: int, sealed: bytes, platform: int, *, suspected: bool
+    ) -> Target:
+        """Return where notifications of a device are sent to; see `open_device`."""
+        device = self.open_device(installation, version, sealed)
+        return Target(
+            version=version,
+            installation_id=device.installation_id,
+            platform=Platform(platform),
+            device_token=device.device_token,
+            apn_topic=device.apn_topic,
+            suspected=suspected,
+        )
+
+    def seal_allowed_key_list(self, installation: Installation, registration: Registration) -> bytes | None:
+        """Return the list sealed for its row and version, None if it is empty."""
+        if not registration.allowed_key_list:
+            return None
+        plaintext = PushNotificationRegistration(allowed_key_list=registration.allowed_key_list).SerializeToString()
+        place = _row("sealed_allowed_key_list", installation, registration.version)
+        return _seal(self._allowed_key_list, plaintext, place)
+
+    def open_allowed_key_list(self, installation: Installation, version: int, sealed: bytes) -> tuple[bytes, ...]:
+        """Return the list that `seal_allowed_key_list` sealed.
+
+        Raises:
+            UnsealableError: it belongs to another row, version or server.
+        """
+        plaintext = _open(self._allowed_key_list, sealed, _row("sealed_allowed_key_list", installation, version))
+        return tuple(PushNotificationRegistration.FromString(plaintext).allowed_key_list)
+
+    def seal_content(self, delivery_key: bytes, chat_id: bytes, message: bytes) -> bytes:
+        """Return what a notification says, sealed for its delivery (a key of 32 bytes)."""
+        plaintext = PushNotification(chat_id=chat_id, message=message).SerializeToString()
+        return _seal(self._content, plaintext, _place("deliveries", "sealed_content", delivery_key))
+
+    def open_content(self, delivery_key: bytes, sealed: bytes) -> tuple[bytes, bytes]:
+        """Return the chat id and the message that `seal_content` sealed.
+
+        Raises:
+            UnsealableError: it belongs to another delivery or server.
+        """
+        plaintext = _open(self._content, sealed, _place("deliveries", "sealed_content", delivery_key))
+        content = PushNotification.FromString(plaintext)
+        return content.chat_id, content.message
+
+    def address(self, installation: Installation, *, access_token: str, chat_id: bytes, author: bytes) -> Address:
+        """Return what a notification names, by the digests that the device's row has."""
+        return Address(
+            installation,
+            self.access_token(installation, access_token),
+            self.named(installation, chat_id),
+            self.named(installation, author),
+        )
+
+    def access_token(self, installation: Installation, access_token: str) -> bytes:
+        """Return the digest (16 bytes) of a device's access token."""
+        return _digest(self._access_token, installation, access_token.encode())
+
+    def named(self, installation: Installation, item: bytes) -> bytes:
+        """Return the digest (16 bytes) of a chat or an author.
+
+        Each installation has its own: who has the rows and a dictionary of chats could else tell who shares them.
+        """
+        return _digest(self._named, installation, item)
+
+    def list_digests(self, installation: Installation, items: Iterable[bytes]) -> bytes | None:
+        """Return the digests of a list of chats and authors, each once, in ascending order; None if it is empty."""
+        return b"".join(sorted({self.named(installation, item) for item in items})) or None
+
+
+def _row(column: str, installation: Installation, version: int) -> bytes:
+    return _place(
+        "registrations", column, installation.key_hash, installation.installation_hash, version.to_bytes(8, "big")
+    )
+
+
+def _place(table: str, column: str, *parts: bytes) -> bytes:
+    names = (table.encode(), column.encode(), *parts)
+    return b"".join(len(name).to_bytes(4, "big") + name for name in names)
+
+
+def _seal(key: AESGCM, plaintext: bytes, place: bytes) -> bytes:
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    return nonce + key.encrypt(nonce, plaintext, place)
+
+
+def _open(key: AESGCM, sealed: bytes, place: bytes) -> bytes:
+    try:
+        return key.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], place)
+    except (InvalidTag, ValueError):
+        raise UnsealableError("sealed for another place or by another server") from None
+
+
+def _digest(key: bytes, installation: Installation, value: bytes) -> bytes:
+    # Two parts of known lengths before the only one that varies.
+    data = installation.key_hash + installation.installation_hash + value
+    return blake2b(data, key=key, digest_size=DIGEST_BYTES).digest()

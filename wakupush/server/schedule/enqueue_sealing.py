@@ -1,0 +1,31 @@
+"""Enqueueing the sealing of rows that older code wrote."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from wakupush.model.queues import REGISTRATION, SEAL
+from wakupush.postgres import unsealed
+from wakupush.postgres.old_code import OldCode
+
+if TYPE_CHECKING:
+    from wakupush.server.resources import Resources
+
+#: Seconds after which a task that nobody began is not needed any more: another one was enqueued.
+EXPIRES: Final = 30.0
+
+
+def enqueue_sealing(resources: Resources) -> bool:
+    """Let a worker, which has the key, seal some rows, if there are any and no older code reads them; say whether."""
+    with resources.pool.connection() as connection:
+        if OldCode().may_run(connection) or not unsealed.are_left(connection):
+            return False
+    resources.app.send_task(
+        SEAL,
+        queue=REGISTRATION.name,
+        headers={"messages": 1, "seen": resources.now()},
+        expires=EXPIRES,
+        argsrepr="(rows in the clear)",
+        kwargsrepr="",
+    )
+    return True

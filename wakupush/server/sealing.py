@@ -1,0 +1,36 @@
+"""Sealing rows that older code wrote, in steps, while the server runs."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from wakupush.postgres import unsealed
+from wakupush.runtime import metrics
+
+if TYPE_CHECKING:
+    from wakupush.server.delivery.resources import DeliveryResources
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Rows of a table that one transaction seals at most; a registration can have a megabyte.
+STEP_ROWS: Final = 50
+#: Seconds after which the next task goes on.
+TASK_SECONDS: Final = 2.0
+
+
+def seal_rows(resources: DeliveryResources) -> int:
+    """Seal rows for a while, and return how many."""
+    until = time.monotonic() + TASK_SECONDS
+    rows = 0
+    while time.monotonic() < until:
+        with resources.pool.connection() as connection:
+            sealed = unsealed.seal(connection, resources.identity.at_rest, STEP_ROWS)
+        metrics.ROWS_SEALED.inc(sealed)
+        rows += sealed
+        if not sealed:
+            break
+    log.info("rows_sealed", rows=rows)
+    return rows
