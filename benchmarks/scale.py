@@ -19,6 +19,9 @@ from benchmarks import made
 from benchmarks.latency import latencies, percentiles
 from benchmarks.running import Bench, Run, memory, running
 from wakupush.devnet.processes import Process, wait_until
+from wakupush.model.platforms import TokenType
+from wakupush.model.registrations import Change, Registration
+from wakupush.postgres import rebuilding
 from wakupush.protocol import topics
 from wakupush.protocol.identity import Identity
 from wakupush.redis import watched
@@ -32,47 +35,49 @@ CHUNK = 10_000
 SECONDS = 30
 MIB = 2**20
 
-REGISTRATION_COLUMNS = (
-    "key_hash", "installation_hash", "version", "request_digest", "registered", "installation_id", "token_type",
-    "device_token", "access_token", '"grant"', "enabled", "apn_topic", "allow_from_contacts_only", "block_mentions",
-    "allowed_key_list", "blocked_chat_list", "muted_chat_list", "allowed_mentions_chat_list",
-)  # fmt: skip
 #: Due at once, each of a registered device.
 ADD_PENDING = """
     INSERT INTO deliveries (
-        delivery_key, key_hash, installation_hash, platform, notification_type, chat_id, message, state, attempt,
+        delivery_key, key_hash, installation_hash, platform, notification_type, sealed_content, state, attempt,
         failure, next_attempt_at, seen_at, expires_at, task_id, trace_id
     )
     SELECT
-        sha256(('pending ' || number)::bytea), key_hash, installation_hash, token_type, 1, sha256(number::text::bytea),
-        sha256(number::text::bytea) || sha256(number::text::bytea), 'pending', 1, 'gorush_unreachable', now(), now(),
-        now() + interval '1 day', gen_random_uuid()::text, 'benchmark'
-    FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS number
+        new.delivery_key, key_hash, installation_hash, token_type, 1, new.sealed_content, 'pending', 1,
+        'gorush_unreachable', now(), now(), now() + interval '1 day', gen_random_uuid()::text, 'benchmark'
+    FROM unnest(%(delivery_keys)b::bytea[], %(contents)b::bytea[]) WITH ORDINALITY
+        AS new (delivery_key, sealed_content, number)
     JOIN (
         SELECT *, row_number() OVER () - 1 AS position FROM registrations ORDER BY key_hash LIMIT %(devices)s::bigint
     ) AS device ON position = number %% %(devices)s::bigint
 """
-#: What the development gorush does with pushes to these devices.
-SCRIPT_TOKENS = """
-    UPDATE registrations SET device_token = %(script)s::text || device_token
-    FROM (SELECT ctid FROM registrations LIMIT %(devices)s::bigint) AS chosen WHERE registrations.ctid = chosen.ctid
-"""
 
 
-def row(identity: Identity, user: made.User) -> tuple:
-    installation = identity.installation(user.key_hash, user.installation_id)
-    token = random.randbytes(32).hex()
-    return (
-        *(user.key_hash, installation.installation_hash, 1, random.randbytes(16), True, user.installation_id, 1),
-        *(token, user.access_token, random.randbytes(65), True, "im.status.ethereum", False, False),
-        *([], [], [], []),
+def row(identity: Identity, user: made.User, device_token: str) -> list:
+    """Return the row of a user, in the order of `rebuilding.COLUMNS`."""
+    registration = Registration(
+        installation_id=user.installation_id,
+        version=1,
+        token_type=TokenType.APN,
+        device_token=device_token,
+        access_token=user.access_token,
+        grant=random.randbytes(65),
+        enabled=True,
+        apn_topic="im.status.ethereum",
+        allow_from_contacts_only=False,
+        block_mentions=False,
+        allowed_key_list=(),
+        blocked_chat_list=(),
+        muted_chat_list=(),
+        allowed_mentions_chat_list=(),
     )
+    change = Change(identity.installation(user.key_hash, user.installation_id), random.randbytes(16), registration)
+    return rebuilding.row(change, identity.at_rest, clear=False)
 
 
-def rows_of(secret: bytes, users: list[made.User]) -> tuple[list[tuple], list[tuple]]:
-    """Return the rows of registrations and of query topics."""
+def rows_of(secret: bytes, users: list[made.User], script: str = "") -> tuple[list[list], list[tuple]]:
+    """Return the rows of registrations and of query topics; `script` is what the development gorush does."""
     identity = Identity.of(made.PrivateKey(secret))
-    registrations = [row(identity, user) for user in users]
+    registrations = [row(identity, user, script + random.randbytes(32).hex()) for user in users]
     names = [
         (user.key_hash, prefixed, topics.query_topics(user.key_hash)[prefixed])
         for user in users
@@ -81,20 +86,20 @@ def rows_of(secret: bytes, users: list[made.User]) -> tuple[list[tuple], list[tu
     return registrations, [(key_hash, prefixed, topics.topic(name)) for key_hash, prefixed, name in names]
 
 
-def fill_chunk(secret: bytes, count: int) -> tuple[list[tuple], list[tuple], list[made.User]]:
+def fill_chunk(secret: bytes, script: str, count: int) -> tuple[list[list], list[tuple], list[made.User]]:
     users = [made.stranger(number) for number in range(count)]
-    return *rows_of(secret, users), users
+    return *rows_of(secret, users, script), users
 
 
-def register_strangers(bench: Bench, count: int) -> None:
+def register_strangers(bench: Bench, count: int, script: str = "") -> None:
     """Put users into the database, whose topics the server then watches; messages are for a sample of them."""
-    work = partial(fill_chunk, bench.stack.key.secret)
+    work = partial(fill_chunk, bench.stack.key.secret, script)
     sizes = [CHUNK] * (count // CHUNK) + [count % CHUNK] * bool(count % CHUNK)
     share = SAMPLE / count
-    bench.users = []
     with bench.stack.connect() as connection, connection.cursor() as cursor:
         for registrations, query_topics, users in _bounded_map(bench, work, sizes):
-            with cursor.copy(f"COPY registrations ({', '.join(REGISTRATION_COLUMNS)}) FROM STDIN") as copy:
+            names = ", ".join(f'"{name}"' for name in rebuilding.COLUMNS)
+            with cursor.copy(f"COPY registrations ({names}) FROM STDIN") as copy:
                 for each in registrations:
                     copy.write_row(each)
             with cursor.copy("COPY query_topics (key_hash, prefixed, topic) FROM STDIN") as copy:
@@ -157,11 +162,10 @@ def show_pending(console: Console, count: int, milliseconds: int, throttled: int
         rate: first attempts a second.
     """
     with running(2) as bench:
-        register_strangers(bench, FEW_KEYS)
+        for works, devices in (("", FEW_KEYS - throttled), ("throttled", throttled)):
+            register_strangers(bench, devices, f"slow-{milliseconds}-{works}")
         stack = bench.stack
-        with stack.connect() as connection:
-            for works, devices in (("", FEW_KEYS), ("throttled", throttled)):
-                connection.execute(SCRIPT_TOKENS, {"script": f"slow-{milliseconds}-{works}", "devices": devices})
+        at_rest = Identity.of(stack.key).at_rest
         watched_processes = {"dispatch worker": stack.workers["dispatch"], "beat": stack.beat}
         console.print(f"first attempts at {rate}/s, nothing pending: {percentiles(latencies(bench, rate, 0, SECONDS))}")
         _show_memory(console, "before", watched_processes)
@@ -169,8 +173,10 @@ def show_pending(console: Console, count: int, milliseconds: int, throttled: int
         httpx2.post(faults, json={"kind": "status", "status": 503, "path": "/api/push"}).raise_for_status()
         with stack.connect() as connection:
             for first in track(range(0, count, CHUNK), description="pending deliveries"):
-                last = min(first + CHUNK, count) - 1
-                connection.execute(ADD_PENDING, {"first": first, "last": last, "devices": FEW_KEYS})
+                keys = [random.randbytes(32) for _ in range(min(CHUNK, count - first))]
+                contents = [at_rest.seal_content(key, key, key + key) for key in keys]
+                values = {"delivery_keys": keys, "contents": contents, "devices": FEW_KEYS}
+                connection.execute(ADD_PENDING, values)
             connection.execute("VACUUM ANALYZE deliveries")
             time.sleep(20)
             _show_memory(console, f"gorush down, {_pending(connection):,} pending", watched_processes)

@@ -314,7 +314,7 @@ def columns(content: PushNotificationRegistration) -> dict[str, object]:
         "apn_topic": content.apn_topic if is_ios else "",
         "allow_from_contacts_only": content.allow_from_contacts_only,
         "block_mentions": content.block_mentions,
-        "blocked_chat_list": [each.hex() for each in content.blocked_chat_list],
+        "blocked_chat_list": sorted({each.hex() for each in content.blocked_chat_list}),
     }
 
 

@@ -10,16 +10,16 @@ from collections.abc import Iterator
 import httpx2
 import psutil
 from psycopg import Connection
-from psycopg.rows import dict_row
 from redis import Redis
+from stored import contents
 
-from chaos.checker import columns
 from chaos.evidence import Answered, DeviceId, Happened, Kept, Pushed, Sample, Stored
 from chaos.faults import server_processes
 from chaos.plan import SUCCESS, Sent
 from wakupush.devnet.conversation import Reply, open_reply
 from wakupush.devnet.stack import Stack
 from wakupush.model.queues import QUEUES
+from wakupush.model.registrations import Installation
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,
@@ -119,29 +119,40 @@ def pseudonyms(stack: Stack, sent: tuple[Sent, ...]) -> dict[DeviceId, str]:
 def registrations(stack: Stack, connection: Connection, sent: tuple[Sent, ...]) -> dict[DeviceId, Stored]:
     """Return what is stored; a device that is in no registration of the plan goes by the hash of its id."""
     identity = Identity.of(stack.key)
-    known = {}
+    known: dict[Installation, str] = {}
+    blocked: dict[Installation, set[bytes]] = defaultdict(set)
     for each in sent:
         if each.kind == "registration":
             content = PushNotificationRegistration.FromString(bytes.fromhex(each.content))
             key_hash = PrivateKey(bytes.fromhex(each.client)).public_key.key_hash
             found = identity.installation(key_hash, content.installation_id)
-            known[found.key_hash, found.installation_hash] = content.installation_id
-    stored = {}
-    for row in connection.cursor(row_factory=dict_row).execute("SELECT * FROM registrations"):
-        installation_id = known.get((row["key_hash"], row["installation_hash"]), row["installation_hash"].hex())
-        stored[DeviceId(row["key_hash"].hex(), installation_id)] = _stored(row)
-    return stored
+            known[found] = content.installation_id
+            blocked[found].update(content.blocked_chat_list)
+    return {
+        DeviceId(where.key_hash.hex(), known.get(where, where.installation_hash.hex())): _stored(
+            version, device, row, {identity.at_rest.named(where, item): item for item in blocked[where]}
+        )
+        for where, (version, device, _, row) in contents(connection, identity).items()
+    }
 
 
-def _stored(row: dict) -> Stored:
-    version = int(row["version"])
-    if not row["registered"]:
-        left = {name: row[name] for name in columns(PushNotificationRegistration()) if row[name] is not None}
+#: What is left of who unregistered, beside the version.
+_STAYS = {"request_digest", "sealed_version"}
+
+
+def _stored(
+    version: int, device: PushNotificationRegistration | None, row: dict, blocked: dict[bytes, bytes]
+) -> Stored:
+    """Return a row as it is compared; of a list the items that the device ever sent, by their digests."""
+    if not row.pop("registered"):
+        left = {name: value for name, value in row.items() if name not in _STAYS and value is not None}
         return Stored(version=version, registered=False, content=left)
-    names = columns(PushNotificationRegistration())
-    content = {name: row[name] for name in names}
-    content |= {"grant": row["grant"].hex(), "blocked_chat_list": [each.hex() for each in row["blocked_chat_list"]]}
-    return Stored(version=version, registered=True, content=content)
+    digests = row["blocked_chat_digests"] or b""
+    items = [blocked.get(digests[at : at + 16], b"?") for at in range(0, len(digests), 16)]
+    clear = {name: row[name] for name in ("token_type", "enabled", "allow_from_contacts_only", "block_mentions")}
+    sealed = {name: getattr(device, name) for name in ("device_token", "access_token", "apn_topic")}
+    lists = {"grant": device.grant.hex(), "blocked_chat_list": sorted(each.hex() for each in items)}
+    return Stored(version=version, registered=True, content=clear | sealed | lists)
 
 
 def deliveries(connection: Connection) -> dict[str, Kept]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import httpx2
 from expected import Answer, Row, Rows, Scenario, flat, in_order
+from stored import contents
 
 from wakupush.devnet import conversation, messages
 from wakupush.devnet.observer import Observer
@@ -212,12 +213,15 @@ class Running:
 
     def _rows(self) -> Rows:
         """Return all rows. Those of the scenario's devices are found through the keyed hash, others go by that hash."""
-        query = "SELECT key_hash, installation_hash, registered, version, installation_id FROM registrations"
         rows: Rows = {}
-        for key_hash, installation_hash, registered, version, clear in self._postgres.execute(query):
+        identity = Identity.of(self._stack.key)
+        for installation, (version, device, _, columns) in contents(self._postgres, identity).items():
+            key_hash, installation_hash = installation.key_hash, installation.installation_hash
             known = self._installations.get((key_hash, installation_hash))
-            is_right = known is not None and clear == (known if registered else None)
-            rows[key_hash.hex(), known if is_right else installation_hash.hex()] = Row(registered, int(version))
+            clear = device and device.installation_id
+            is_right = known is not None and clear == (known if columns["registered"] else None)
+            name = known if is_right else installation_hash.hex()
+            rows[key_hash.hex(), name] = Row(columns["registered"], version)
         return rows
 
     def _count(self, query: str, *parameters: object) -> int:

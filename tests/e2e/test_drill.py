@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from stored import contents
 
 from pipeline.session import missing_parts
 from wakupush.client.client import Client
@@ -25,13 +26,12 @@ from wakupush.devnet.postgres import temporary_postgres
 from wakupush.devnet.stack import SHARDS, External
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
-from wakupush.postgres.rebuilding import COLUMNS
+from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "operations.md"
 MISSING = missing_parts()
-ROWS = "SELECT {} FROM registrations ORDER BY 1, 2".format(", ".join(f'"{name}"' for name in COLUMNS))
 
 pytestmark = pytest.mark.skipif(
     bool(MISSING) and os.environ.get("CI") != "true", reason=f"tests/pipeline says it too: {MISSING}"
@@ -87,9 +87,9 @@ def recover(stack, postgres, tmp_path):
     return done.stdout
 
 
-def rows(dsn):
+def rows(dsn, key):
     with psycopg.connect(dsn) as connection:
-        return connection.execute(ROWS).fetchall()
+        return contents(connection, Identity.of(key))
 
 
 class Pushes:
@@ -166,7 +166,7 @@ def test_the_clients_notice_nothing(stack, postgres, pushes, tmp_path):
             assert await dora.settled(120)
             bob.enable_sending()
             assert await notify(bob, alice) == [Result.ACCEPTED]
-            before = rows(stack.postgres_dsn)
+            before = rows(stack.postgres_dsn, stack.key)
             events.clear()
 
             with psycopg.connect(postgres.dsn, autocommit=True) as admin:
@@ -179,7 +179,7 @@ def test_the_clients_notice_nothing(stack, postgres, pushes, tmp_path):
             assert "4 keys derived" in told
             await registering
 
-            after = rows(stack.postgres_dsn)
+            after = rows(stack.postgres_dsn, stack.key)
             assert [row for row in after if row in before] == before
             assert len(after) == len(before) + 1
             assert await notify(bob, alice) == [Result.ACCEPTED]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+import stored
 from celery.events import EventReceiver
 from redis import Redis
 
@@ -24,6 +25,7 @@ from wakupush.devnet.stack import SHARDS
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol import payload, segments
 from wakupush.protocol.grants import grant
+from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis.celery_app import celery_app
 from wakupush.runtime.settings import RedisSettings, Settings
@@ -167,8 +169,7 @@ def test_no_secret_leaves_its_place(stack):
     assert set().union(*(planted.found_in(where, content) for where, content in places.items())) == set()
     # The search can find: the secrets are where they belong.
     with stack.connect() as connection:
-        rows = repr(connection.execute("SELECT * FROM registrations").fetchall())
-    assert planted.found_in("Postgres", rows)
+        assert planted.found_in("Postgres", repr(stored.contents(connection, Identity.of(stack.key))))
 
 
 def _run_into_trouble(*, stack, connection, node, observer, planted, client, registered):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from stored import contents
 
 from wakupush.devnet import messages
 from wakupush.devnet.conversation import open_reply
@@ -22,7 +23,9 @@ from wakupush.pb.push_notification_pb2 import (
     PushNotificationRegistrationResponse,
     PushNotificationResponse,
 )
+from wakupush.postgres import old_code, unsealed
 from wakupush.protocol import payload, segments
+from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
 
@@ -39,7 +42,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
-def old_code(tmp_path_factory):
+def code_of_before(tmp_path_factory):
     found = subprocess.run(["git", "archive", OLD], cwd=ROOT, capture_output=True, check=False)
     if found.returncode:
         pytest.skip(f"{OLD} is not in this clone: fetch its history")
@@ -55,17 +58,21 @@ def old_code(tmp_path_factory):
 def stack(start_stack):
     waits = {"FIRST_WAIT": "0.2", "SLOW_FIRST_WAIT": "0.2", "MAX_WAIT": "0.5", "MAX_ATTEMPTS": str(ATTEMPTS)}
     breaker = {"WAKUPUSH_BREAKER__FAULTS": "100000"}
-    return start_stack(settings={f"WAKUPUSH_DELIVERY__{name}": value for name, value in waits.items()} | breaker)
+    stack = start_stack(settings={f"WAKUPUSH_DELIVERY__{name}": value for name, value in waits.items()} | breaker)
+    with stack.connect() as connection:
+        # As while an upgrade is under way: the last step of the migrations is still to come.
+        connection.execute("DELETE FROM schema_migrations WHERE name = %s", [old_code.MIGRATION])
+    return stack
 
 
 @pytest.fixture(scope="module")
-def old_processes(stack, old_code):
+def old_processes(stack, code_of_before):
     """Run the workers and the schedule of the old code beside the stack's; yield the workers by queue."""
 
     def process(name, *arguments, ready=None):
         command = [sys.executable, "-m", "wakupush", *arguments]  # the working directory comes first
         return Process(f"old {name}", command, log=stack.directory / f"old-{name}.log", env=stack.environment,
-                       cwd=old_code, ready=ready, start_timeout=120, grace=100)  # fmt: skip
+                       cwd=code_of_before, ready=ready, start_timeout=120, grace=100)  # fmt: skip
 
     workers = {}
     for queue in QUEUES:
@@ -122,12 +129,12 @@ def test_old_and_new_workers_share_the_work(stack, old_processes):
             assert_success(reply)
         return all(sum(n for name, n in found.items() if name.endswith(kind)) >= each for found in replies.values())
 
-    contents = {}
+    registered = {}
     with WakuNode(stack.node_url) as node:
         for position, client in enumerate(clients):
             token = "unavailable" if position < UNREACHABLE else f"token-{position}"
-            contents[client] = messages.registration(client, server, device_token=token)
-            sent = messages.register(client, server, contents[client])
+            registered[client] = messages.registration(client, server, device_token=token)
+            sent = messages.register(client, server, registered[client])
             for message in in_segments(sent, stack.key, client) if position % 3 == 0 else [sent]:
                 node.publish(SHARDS[0], message)
         wait_until(lambda: answered("REGISTRATION_RESPONSE"), timeout=PATIENCE, what="all are registered")
@@ -135,7 +142,7 @@ def test_old_and_new_workers_share_the_work(stack, old_processes):
             node.publish(SHARDS[0], messages.query(client, client.public_key.key_hash))
         wait_until(lambda: answered("QUERY_RESPONSE"), timeout=PATIENCE, what="all queries are answered")
         for client in clients:
-            items = [messages.notification(client.public_key.key_hash, contents[client])]
+            items = [messages.notification(client.public_key.key_hash, registered[client])]
             node.publish(SHARDS[0], messages.request(client, server, items))
         wait_until(lambda: answered("NOTIFICATION_RESPONSE"), timeout=PATIENCE, what="all requests are answered")
 
@@ -168,3 +175,11 @@ def test_old_and_new_workers_share_the_work(stack, old_processes):
     assert pids(old_processes["dispatch"]) & retried
     assert pids(stack.workers["dispatch"]) & retried
     observer.close()
+
+    # The upgrade ends: what either wrote for the other to read is sealed by the workers.
+    with stack.connect() as connection:
+        assert unsealed.are_left(connection)
+        connection.execute("INSERT INTO schema_migrations (name, checksum) VALUES (%s, '')", [old_code.MIGRATION])
+        wait_until(lambda: not unsealed.are_left(connection), timeout=PATIENCE, what="every row is sealed")
+        found = contents(connection, Identity.of(stack.key)).values()
+        assert {device.access_token for _, device, *_ in found} == {each.access_token for each in registered.values()}

@@ -7,6 +7,7 @@ import sys
 
 import httpx2
 import pytest
+import stored
 
 from wakupush.devnet import messages
 from wakupush.devnet.conversation import open_reply
@@ -18,6 +19,7 @@ from wakupush.pb.push_notification_pb2 import (
     PushNotificationReport,
     PushNotificationResponse,
 )
+from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
 
@@ -154,7 +156,8 @@ def test_a_dead_letter_is_found_and_sent_again(stack, register, rows):
     status, output = command(stack, "list", "--json", "--reason", "platform_unavailable", "--newer-than", "10m")
     assert status == 0
     [letter] = [json.loads(line) for line in output.splitlines()]
-    rows("UPDATE registrations SET device_token = 'good' WHERE device_token LIKE 'unavailable%' RETURNING 1")
+    with stack.connect() as connection:
+        stored.reroute(connection, Identity.of(stack.key), "good", where=lambda token: token.startswith("unavailable"))
     assert command(stack, "retry", letter["delivery_key"][:10])[0] == 0
     wait_until(lambda: newest(rows) == ("delivered", None, 1), timeout=120, what="it is delivered")
     assert command(stack, "list")[0] == 1

@@ -14,6 +14,7 @@ import pytest
 from histories import LIMITS, SHARD, SMALL, History, archive
 from pyarrow import parquet
 from pyspark.sql.pandas.types import from_arrow_schema
+from stored import contents
 
 from pipeline import rebuild
 from pipeline.archive import Archive
@@ -34,7 +35,6 @@ from wakupush.server.inbox.decide.registration import Known, change_of
 from wakupush.server.inbox.open import open_asymmetric, open_registration
 from wakupush.server.inbox.resources import InboxResources
 
-ROWS = "SELECT {} FROM registrations ORDER BY 1, 2".format(", ".join(f'"{name}"' for name in COLUMNS))
 TOPICS = "SELECT key_hash, prefixed, topic FROM query_topics ORDER BY 1, 2"
 #: Outcomes that depend on the order in which messages arrive.
 OF_THE_ORDER = {"version_outdated", "registered", "unregistered", "repeated"}
@@ -79,16 +79,21 @@ def handle(settings, sent, size=16):
         context.app.close()
 
 
-def rows(settings, query=ROWS):
+def rows(settings, query):
     with psycopg.connect(settings.postgres.dsn.get_secret_value()) as connection:
         return connection.execute(query).fetchall()
+
+
+def registrations(settings):
+    with psycopg.connect(settings.postgres.dsn.get_secret_value()) as connection:
+        return contents(connection, rebuild.identity_in(settings.identity_key_file))
 
 
 def test_the_same_as_the_workers_made_in_any_order(server, spark):
     sent = History.of(server.key.public_key, seed=7).everything()
     live = server()
     handle(live, sent)
-    made = rows(live)
+    made = registrations(live)
     assert len(made) > 30
     refused = Counter(
         label for (label,) in rows(live, "SELECT failure FROM delivery_events WHERE kind IN ('refused', 'foreign')")
@@ -97,7 +102,7 @@ def test_the_same_as_the_workers_made_in_any_order(server, spark):
         archive(server.archive, order)
         rebuilt = server()
         told = rebuild.run(spark, rebuilt)
-        assert rows(rebuilt) == made
+        assert registrations(rebuilt) == made
         assert rows(rebuilt, TOPICS) == rows(live, TOPICS)
         assert told.stored == told.registered + told.unregistered == len(made)
         assert told.watched
@@ -107,7 +112,7 @@ def test_the_same_as_the_workers_made_in_any_order(server, spark):
         }
     # Again, into the same database: nothing changes.
     assert rebuild.run(spark, rebuilt).stored == 0
-    assert rows(rebuilt) == made
+    assert registrations(rebuilt) == made
 
 
 def test_into_a_database_that_is_ahead(server, spark):
@@ -119,7 +124,7 @@ def test_into_a_database_that_is_ahead(server, spark):
     archive(server.archive, sent[: len(sent) * 3 // 4])
     handle(living, sent[len(sent) // 2 :])
     rebuild.run(spark, living)
-    assert rows(living) == rows(whole)
+    assert registrations(living) == registrations(whole)
 
 
 def test_while_a_server_is_writing(server):
@@ -142,7 +147,7 @@ def test_while_a_server_is_writing(server):
         with psycopg.connect(living.postgres.dsn.get_secret_value(), autocommit=True) as connection:
             while not over.is_set():
                 some = {each.installation: each for each in chance.choices(changes, k=chance.randint(1, 12))}
-                stored.update(rebuild.load(connection, list(some.values())))
+                stored.update(rebuild.load(connection, list(some.values()), identity.at_rest))
 
     loaders = [Thread(target=load) for _ in range(2)]
     for loader in loaders:
@@ -155,13 +160,13 @@ def test_while_a_server_is_writing(server):
             loader.join()
     assert stored["stored"] > 10
     # Of an installation whose newest version only a loader had, the worker's later ones were outdated: all agree.
-    assert rows(living) == rows(whole)
+    assert registrations(living) == registrations(whole)
 
 
 def test_every_column_is_rebuilt_or_what_platforms_told(connection):
     columns = "SELECT column_name FROM information_schema.columns WHERE table_name = 'registrations'"
     found = {name for (name,) in connection.execute(columns)}
-    assert found == {*COLUMNS, "token_died_at", "suspected_at"}
+    assert found == {*COLUMNS, "token_died_at", "suspected_at", "access_token_since"}
 
 
 def test_nothing_is_lowered(server, spark):
@@ -220,11 +225,11 @@ def test_what_postgres_cannot_hold_is_put_aside_alone(server):
         asked = open_registration(identity, client.public_key, sealed)
         change = change_of(identity, asked, Known(), LimitSettings())
         if number == 3:
-            change = replace(change, registration=replace(change.registration, device_token="nul\0"))
+            change = replace(change, registration=replace(change.registration, token_type=99_999))
         changes.append(change)
     settings = server()
     with psycopg.connect(settings.postgres.dsn.get_secret_value(), autocommit=True) as connection:
-        assert rebuild.load(connection, changes) == {"stored": 4, "quarantined": 1}
+        assert rebuild.load(connection, changes, identity.at_rest) == {"stored": 4, "quarantined": 1}
 
 
 def test_no_secret_leaves_the_executors(server, spark):

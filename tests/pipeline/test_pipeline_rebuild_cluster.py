@@ -11,20 +11,20 @@ import psycopg
 import pytest
 from histories import History, archive
 from standalone import cluster
+from stored import contents
 
 from pipeline import rebuild
 from pipeline.archive import Archive
-from wakupush.postgres.rebuilding import COLUMNS
+from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime import keyfile
 
-ROWS = "SELECT {} FROM registrations ORDER BY 1, 2".format(", ".join(f'"{name}"' for name in COLUMNS))
 USERS = 120
 
 
-def rows(dsn):
+def rows(dsn, key):
     with psycopg.connect(dsn) as connection:
-        return connection.execute(ROWS).fetchall()
+        return contents(connection, Identity.of(key))
 
 
 def kill_a_worker():
@@ -50,7 +50,7 @@ def test_a_worker_is_killed_in_the_middle(spark, make_settings, new_database, tm
     sent = [message for _ in range(USERS) for message in history.user_of_versions()]
     archive(Archive.of(alone.pipeline, server), sent)
     told = rebuild.run(spark, alone)
-    expected = rows(alone.postgres.dsn.get_secret_value())
+    expected = rows(alone.postgres.dsn.get_secret_value(), key)
     assert len(expected) > USERS
 
     dsn = shared.postgres.dsn.get_secret_value()
@@ -76,7 +76,7 @@ def test_a_worker_is_killed_in_the_middle(spark, make_settings, new_database, tm
             output, errors = process.communicate()
     assert process.returncode == 0, errors
     assert loaded < len(expected)
-    assert rows(dsn) == expected
+    assert rows(dsn, key) == expected
     again = json.loads(output)
     assert again["outcomes"] == told.outcomes
     assert (again["registered"], again["unregistered"]) == (told.registered, told.unregistered)

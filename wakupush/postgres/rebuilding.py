@@ -59,16 +59,16 @@ def merge(connection: Connection, changes: Sequence[Change], at_rest: AtRest) ->
     with connection.cursor() as cursor:
         with cursor.copy(_SQL["copy"]) as copy:
             for change in changes:
-                copy.write_row(_row(change, at_rest, clear=clear))
-        row = cursor.execute(_SQL["merge"]).fetchone()
+                copy.write_row(row(change, at_rest, clear=clear))
+        merged = cursor.execute(_SQL["merge"]).fetchone()
     users = {change.installation.key_hash for change in changes if isinstance(change.registration, Registration)}
     if users:
         query_topics.add(connection, users)
-    return int(row[0]) if row else 0
+    return int(merged[0]) if merged else 0
 
 
-def _row(change: Change, at_rest: AtRest, *, clear: bool) -> list[Any]:
-    """Return the columns of a change; an unregistration keeps the id of its installation to itself."""
+def row(change: Change, at_rest: AtRest, *, clear: bool) -> list[Any]:
+    """Return what a change stores, in the order of `COLUMNS`; see `wakupush.postgres.registrations.row`."""
     registration = change.registration
     known = asdict(change.installation) | {"request_digest": change.request_digest, "registered": False}
     if isinstance(registration, Registration):
