@@ -95,7 +95,7 @@ class Poller:
         metrics.LAST_MESSAGE.labels(self.pubsub_topic).set(now)
         enqueued = self.enqueuer.enqueue(
             [
-                Entry(self.pubsub_topic, message_hash(self.pubsub_topic, message), now, message)
+                Entry(self.pubsub_topic, message_hash(self.pubsub_topic, message), now, message, live=True)
                 for message in found.messages
             ]
         )

@@ -24,8 +24,8 @@ def no_ledger() -> None:
 def no_lease() -> None:
     """The lease of a first attempt is over when it begins."""
 
-    def take_on(connection, deliveries, succeeded, *, lease, time_to_live):
-        return _take_on(connection, deliveries, succeeded, lease=0 * lease, time_to_live=time_to_live)
+    def take_on(connection, deliveries, succeeded, *, lease, **options):
+        return _take_on(connection, deliveries, succeeded, lease=0 * lease, **options)
 
     _replace(requests, "take_on", take_on)
 

@@ -44,9 +44,10 @@ def answers(stack: Stack, sent: tuple[Sent, ...]) -> tuple[Answered, ...]:
     for secret in {each.client for each in sent}:
         key = PrivateKey(bytes.fromhex(secret))
         keys[topics.content_topic(topics.partitioned_topic(key.public_key))].append(key)
+    archive = list(_archive(stack.node_url))
     arrived = {entry["hash"]: entry["arrivedAt"] for entry in _log(stack.node_url)}
     found = []
-    for hash_, message in _archive(stack.node_url):
+    for hash_, message in archive:
         reply = open_reply(message, tuple(keys.get(message.content_topic, ())))
         if reply is not None and reply.signer == stack.key.public_key and reply.type in _READERS:
             found.append(_READERS[reply.type](reply, arrived[hash_]))

@@ -22,6 +22,8 @@ class Entry:
     #: over yet.
     seen: float
     message: WakuMessage
+    #: Whether ingest read it as it came in, so that `seen` is no word of its sender's.
+    live: bool = False
 
     @property
     def trace_id(self) -> str:

@@ -117,6 +117,7 @@ class Failure(Enum):
     # Push requests, per item but for the first two.
     MESSAGE_ID_MISSING = Treatment("message_id_missing", Answer.SILENCE)
     REQUEST_EXPIRED = Treatment("request_expired", Answer.SILENCE)
+    REQUEST_OVER = Treatment("request_over", Answer.SILENCE)
     REQUEST_LIMIT = Treatment("request_limit", Answer.INTERNAL_ERROR)
     WRONG_TOKEN = Treatment("wrong_token", Answer.WRONG_TOKEN)
     NOT_REGISTERED = Treatment("not_registered", Answer.NOT_REGISTERED)

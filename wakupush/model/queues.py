@@ -22,6 +22,8 @@ QUEUES: Final = {queue.name: queue for queue in (REGISTRATION, QUERY, DISPATCH)}
 
 #: The task of the next attempt of deliveries that failed in passing, on the dispatch queue.
 DELIVER: Final = "wakupush.deliver"
+#: The task that packs ids of old push requests, on the registration queue.
+PACK: Final = "wakupush.pack"
 #: The task that seals rows with secrets in the clear, on the registration queue.
 SEAL: Final = "wakupush.seal"
 #: The task of what gorush's webhook told of deliveries that had read as delivered, on the dispatch queue.

@@ -133,3 +133,5 @@ class Receiver:
     target: Target | None
     #: Whether it gives its access token to contacts only.
     contacts_only: bool = False
+    #: Whether it has had its access token for longer than ids of requests have rows of their own, or that is not known.
+    is_of_old: bool = False

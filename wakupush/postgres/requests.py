@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from wakupush.model.registrations import Preferences, Receiver
-from wakupush.postgres import unsealed
+from wakupush.postgres import packed_requests, unsealed
 from wakupush.postgres.named_sql import load
+from wakupush.protocol.at_rest import REQUEST_ID_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -22,38 +23,52 @@ if TYPE_CHECKING:
     from wakupush.protocol.at_rest import AtRest
 
 _SQL = load("requests")
-#: How much of an application message id is kept.
-ID_BYTES = 16
 
 
 def look_up(
-    connection: Connection, message_ids: Collection[bytes], addresses: Collection[Address], at_rest: AtRest
-) -> tuple[dict[bytes, list[bool]], dict[Address, Receiver]]:
-    """Return which requests were admitted before, and who is to be notified.
+    connection: Connection, requests: Mapping[bytes, Collection[Address]], at_rest: AtRest, *, keep: float
+) -> tuple[dict[bytes, list[bool]], set[bytes], dict[Address, Receiver]]:
+    """Return which requests came before, and who is to be notified.
 
     Args:
         connection: to the database.
-        message_ids: application message ids of requests, 32 bytes each.
-        addresses: what their notifications name.
+        requests: what their notifications name, by their application message ids, 32 bytes each.
         at_rest: opens what is sealed of a device.
+        keep: seconds for which ids of requests have rows of their own. Older ones are looked for only where a device
+            has its access token for longer: a repeat has that of its time.
 
     Returns:
-        For each id that was admitted which of its items succeeded; and the devices that are registered.
+        For each id that was admitted which of its items succeeded; the ids that are over, for which nothing is pushed
+        any more; and the devices that are registered.
     """
-    return admitted(connection, message_ids), receivers(connection, addresses, at_rest)
+    before, over = admitted(connection, requests)
+    found = receivers(connection, {address for named in requests.values() for address in named}, at_rest, keep=keep)
+    old = {
+        message_id
+        for message_id, named in requests.items()
+        if message_id not in before and any((known := found.get(each)) and known.is_of_old for each in named)
+    }
+    return before, over | (packed_requests.find(connection, old, at_rest) if old else set()), found
 
 
-def admitted(connection: Connection, message_ids: Collection[bytes]) -> dict[bytes, list[bool]]:
-    """Return, for each of these application message ids (32 bytes) that was admitted, which items succeeded."""
-    ids = {message_id[:ID_BYTES]: message_id for message_id in message_ids}
-    rows = connection.execute(_SQL["admitted"], {"ids": list(ids)})
-    return {ids[short]: [flag == "1" for flag in flags] for short, flags in rows}
+def admitted(connection: Connection, message_ids: Collection[bytes]) -> tuple[dict[bytes, list[bool]], set[bytes]]:
+    """Return, for each of these application message ids (32 bytes) that was admitted, which items succeeded.
+
+    And those that expired in our queues.
+    """
+    ids = {message_id[:REQUEST_ID_BYTES]: message_id for message_id in message_ids}
+    rows = connection.execute(_SQL["admitted"], {"ids": list(ids)}).fetchall()
+    expired = {ids[short] for short, _, is_expired in rows if is_expired}
+    return {ids[short]: [flag == "1" for flag in flags] for short, flags, is_expired in rows if not is_expired}, expired
 
 
-def receivers(connection: Connection, addresses: Collection[Address], at_rest: AtRest) -> dict[Address, Receiver]:
+def receivers(
+    connection: Connection, addresses: Collection[Address], at_rest: AtRest, *, keep: float
+) -> dict[Address, Receiver]:
     """Return the devices that these addresses name, as far as they are registered; see `look_up`."""
     wanted = list(addresses)
     values = {
+        "keep": keep,
         "key_hashes": [address.installation.key_hash for address in wanted],
         "installation_hashes": [address.installation.installation_hash for address in wanted],
         "access_tokens": [address.access_token for address in wanted],
@@ -81,7 +96,7 @@ def receivers(connection: Connection, addresses: Collection[Address], at_rest: A
 def _receiver(at_rest: AtRest, address: Address, *row: Any) -> Receiver:
     (
         token_died, token_fits, enabled, block_mentions, author_blocked, chat_blocked, chat_muted, mention_allowed,
-        contacts_only, version, platform, device, suspected,
+        contacts_only, is_of_old, version, platform, device, suspected,
     ) = row  # fmt: skip
     preferences = Preferences(
         token_fits=token_fits,
@@ -96,14 +111,14 @@ def _receiver(at_rest: AtRest, address: Address, *row: Any) -> Receiver:
     target = None
     if device is not None:
         target = at_rest.target(address.installation, int(version), device, platform, suspected=suspected)
-    return Receiver(preferences, target, contacts_only)
+    return Receiver(preferences, target, contacts_only, token_fits and is_of_old)
 
 
 def _clear_receiver(at_rest: AtRest, address: Address, registration: Registration, *row: Any) -> Receiver:
     token_died, *_, suspected = row
     preferences = replace(unsealed.preferences(registration, address, at_rest), token_died=token_died)
     target = unsealed.target(registration, suspected=suspected) if preferences.token_fits else None
-    return Receiver(preferences, target, registration.allow_from_contacts_only)
+    return Receiver(preferences, target, registration.allow_from_contacts_only, preferences.token_fits)
 
 
 def take_on(
@@ -169,8 +184,15 @@ def admit(connection: Connection, succeeded: Mapping[bytes, Sequence[bool]]) -> 
         connection.execute(_SQL["admit"], _succeeded(succeeded))
 
 
+def remember_expired(connection: Connection, message_ids: Mapping[bytes, int]) -> None:
+    """Remember requests that waited in our own queues until they were too old, with how many items each has."""
+    # Older code, beside, takes them for requests of which everything succeeded: it pushes nothing either.
+    values = _succeeded({message_id: [True] * items for message_id, items in message_ids.items()})
+    connection.execute(_SQL["remember_expired"], values)
+
+
 def _succeeded(succeeded: Mapping[bytes, Sequence[bool]]) -> dict[str, list[Any]]:
     return {
-        "message_ids": [message_id[:ID_BYTES] for message_id in succeeded],
+        "message_ids": [message_id[:REQUEST_ID_BYTES] for message_id in succeeded],
         "succeeded": ["".join("01"[item] for item in items) for items in succeeded.values()],
     }

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Bytes of a digest.
 DIGEST_BYTES: Final = 16
+#: How much of an application message id is kept.
+REQUEST_ID_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +39,16 @@ class AtRest:
     _content: AESGCM = field(repr=False)
     _access_token: bytes = field(repr=False)
     _named: bytes = field(repr=False)
+    _request: bytes = field(repr=False)
 
     @classmethod
     def of(cls, derive: Callable[[str], bytes]) -> AtRest:
         """Return the keys that `derive` makes of the names of their purposes, 32 bytes each."""
-        device, allowed_key_list, content, access_token, named = (
+        device, allowed_key_list, content, *digests = (
             derive(f"at rest: {purpose}")
-            for purpose in ("device", "allowed_key_list", "content", "access token", "chat or author")
+            for purpose in ("device", "allowed_key_list", "content", "access token", "chat or author", "request")
         )
-        return cls(AESGCM(device), AESGCM(allowed_key_list), AESGCM(content), access_token, named)
+        return cls(AESGCM(device), AESGCM(allowed_key_list), AESGCM(content), *digests)
 
     def columns(self, installation: Installation, registration: Registration) -> dict[str, bytes | None]:
         """Return the columns of a registration's row that are made with these keys, by name."""
@@ -143,6 +146,11 @@ class AtRest:
         Each installation has its own: who has the rows and a dictionary of chats could else tell who shares them.
         """
         return _digest(self._named, installation, item)
+
+    def request(self, message_id: bytes) -> int:
+        """Return the digest (64 bits) of a request, by what is kept of its application message id, 16 bytes."""
+        digest = blake2b(message_id[:REQUEST_ID_BYTES], key=self._request, digest_size=8).digest()
+        return int.from_bytes(digest, "big")
 
     def list_digests(self, installation: Installation, items: Iterable[bytes]) -> bytes | None:
         """Return the digests of a list of chats and authors, each once, in ascending order; None if it is empty."""

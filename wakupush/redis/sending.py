@@ -28,6 +28,7 @@ def encode_entry(entry: Entry) -> dict[str, Any]:
         "timestamp": entry.message.timestamp,
         "meta": base64.b64encode(entry.message.meta).decode(),
         "ephemeral": entry.message.ephemeral,
+        "live": entry.live,
     }
 
 
@@ -45,6 +46,7 @@ def decode_entry(value: dict[str, Any]) -> Entry:
             meta=base64.b64decode(value["meta"]),
             ephemeral=value["ephemeral"],
         ),
+        live=value.get("live", False),  # older code does not say
     )
 
 

@@ -114,6 +114,7 @@ ANSWERS_FAILED: Final = Counter("wakupush_answers_failed", "Answers that the nod
 ANSWERS_EXPIRED: Final = Counter("wakupush_answers_expired", "Answers for which nobody waits any more.")
 QUARANTINED: Final = Counter("wakupush_messages_quarantined", "Messages put into quarantine.", ["queue"])
 KEYS_DERIVED: Final = Counter("wakupush_query_keys_derived", "Keys of query topics derived.")
+REQUESTS_PACKED: Final = Counter("wakupush_requests_packed", "Ids of old push requests that were packed.")
 ROWS_SEALED: Final = Counter("wakupush_rows_sealed", "Rows of older code whose secrets were in the clear until then.")
 LIMITER_FAILED: Final = Counter("wakupush_limiter_failed", "Times that a limit was not checked because Redis failed.")
 

@@ -311,8 +311,10 @@ class RetentionSettings(Group):
     """Seconds for which hashes of processed messages are kept."""
     segments: Seconds = 86_400.0
     """The same for segments of messages that are not complete; what reconcile brings later than this completes none."""
-    admitted_requests: Seconds = 30 * 86_400.0
-    """The same for ids of admitted push requests."""
+    admitted_requests: Annotated[float, Field(ge=86_400)] = 30 * 86_400.0
+    """The same for ids of admitted push requests, as rows of their own; after that they are packed."""
+    packed_requests: Annotated[float, Field(ge=86_400)] = 400 * 86_400.0
+    """The same for packed ids, in whole months. A recorded request pushes nothing for as long."""
     deliveries: Seconds = 86_400.0
     """The same for deliveries that are done."""
     dead_letters: Seconds = 7 * 86_400.0

@@ -19,11 +19,6 @@ DELETE FROM message_attempts WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM message_attempts WHERE updated_at < now() - %(keep)s * interval '1 second' LIMIT %(most)s
 ))
 
--- name: admitted_requests
-DELETE FROM admitted_requests WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM admitted_requests WHERE admitted_at < now() - %(keep)s * interval '1 second' LIMIT %(most)s
-))
-
 -- name: deliveries
 DELETE FROM deliveries WHERE delivery_key = ANY (ARRAY(
     SELECT delivery_key FROM deliveries

@@ -12,14 +12,14 @@ GROUP BY key_hash
 -- name: put
 INSERT INTO registrations AS stored (
     key_hash, installation_hash, version, request_digest, registered, token_type, enabled, allow_from_contacts_only,
-    block_mentions, sealed_version, sealed_device, sealed_allowed_key_list, access_token_digest, blocked_chat_digests,
-    muted_chat_digests, allowed_mentions_chat_digests, installation_id, device_token, access_token, "grant", apn_topic,
+    block_mentions, sealed_version, sealed_device, sealed_allowed_key_list, access_token_digest, access_token_since,
+    blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests, installation_id, device_token, access_token, "grant", apn_topic,
     allowed_key_list, blocked_chat_list, muted_chat_list, allowed_mentions_chat_list
 )
 SELECT
     key_hash, installation_hash, version, request_digest, true, token_type, enabled, allow_from_contacts_only,
-    block_mentions, version, sealed_device, sealed_allowed_key_list, access_token_digest, blocked_chat_digests,
-    muted_chat_digests, allowed_mentions_chat_digests, installation_id, device_token, access_token, "grant", apn_topic,
+    block_mentions, version, sealed_device, sealed_allowed_key_list, access_token_digest, now(),
+    blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests, installation_id, device_token, access_token, "grant", apn_topic,
     allowed_key_list::bytea[], blocked_chat_list::bytea[], muted_chat_list::bytea[], allowed_mentions_chat_list::bytea[]
 FROM unnest(
     %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[], %(request_digest)b::bytea[],

@@ -1,5 +1,5 @@
 -- name: admitted
-SELECT message_id, succeeded FROM admitted_requests WHERE message_id = ANY (%(ids)b)
+SELECT message_id, succeeded, expired FROM admitted_requests WHERE message_id = ANY (%(ids)b)
 
 -- name: receivers
 -- Lists are asked only by who has the access token.
@@ -7,7 +7,8 @@ SELECT wanted.position, sealed_version IS NOT DISTINCT FROM version, token_died_
     access_token_digest = wanted.access_token, enabled, block_mentions,
     digests_have(lists.blocked, wanted.author), digests_have(lists.blocked, wanted.chat),
     digests_have(lists.muted, wanted.chat), digests_have(lists.mentions, wanted.chat),
-    allow_from_contacts_only, version, token_type, lists.device, suspected_at IS NOT NULL
+    allow_from_contacts_only, coalesce(access_token_since < now() - %(keep)s * interval '1 second', true), version,
+    token_type, lists.device, suspected_at IS NOT NULL
 FROM unnest(
     %(key_hashes)b::bytea[], %(installation_hashes)b::bytea[], %(access_tokens)b::bytea[], %(chats)b::bytea[],
     %(authors)b::bytea[]
@@ -72,3 +73,10 @@ INSERT INTO admitted_requests (message_id, succeeded)
 SELECT * FROM unnest(%(message_ids)b::bytea[], %(succeeded)s::text[]) AS new (message_id, succeeded)
 ORDER BY message_id
 ON CONFLICT (message_id) DO UPDATE SET succeeded = excluded.succeeded
+
+-- name: remember_expired
+INSERT INTO admitted_requests (message_id, succeeded, expired)
+SELECT message_id, succeeded, true FROM unnest(%(message_ids)b::bytea[], %(succeeded)s::text[])
+    AS new (message_id, succeeded)
+ORDER BY message_id
+ON CONFLICT (message_id) DO NOTHING

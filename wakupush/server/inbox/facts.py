@@ -22,6 +22,7 @@ from wakupush.server.inbox.content import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from psycopg import Connection
 
@@ -53,8 +54,9 @@ class Facts:
     #: Of queries: by key hash.
     devices: Mapping[bytes, Sequence[Device]] = field(default_factory=dict)
     #: Of push requests: which items succeeded of those that were admitted before (by application message id, 32 bytes),
-    #: and who is to be notified.
+    #: which are over, as they came long ago or too late, and who is to be notified.
     admitted: Mapping[bytes, Sequence[bool]] = field(default_factory=dict)
+    over: AbstractSet[bytes] = frozenset()
     receivers: Mapping[Address, Receiver] = field(default_factory=dict)
 
 
@@ -117,16 +119,16 @@ def _of_registrations(connection: Connection, messages: Sequence[Message], facts
 
 
 def _of_requests(connection: Connection, messages: Sequence[Message], facts: Facts) -> Facts:
-    message_ids: set[bytes] = set()
-    addresses: set[Address] = set()
-    for message in messages:
-        if isinstance(message.content, OpenedRequest):
-            message_ids.add(message.content.message_id)
-            addresses.update(message.content.addresses)
-    if not message_ids:
+    named = {
+        message.content.message_id: message.content.addresses
+        for message in messages
+        if isinstance(message.content, OpenedRequest)
+    }
+    if not named:
         return facts
-    admitted, receivers = requests.look_up(connection, message_ids, addresses, facts.identity.at_rest)
-    return replace(facts, admitted=admitted, receivers=receivers)
+    keep = facts.settings.retention.admitted_requests
+    admitted, over, receivers = requests.look_up(connection, named, facts.identity.at_rest, keep=keep)
+    return replace(facts, admitted=admitted, over=over, receivers=receivers)
 
 
 def _of_queries(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from wakupush.protocol.application import Type
     from wakupush.protocol.keys import PublicKey
     from wakupush.protocol.request import Request
-    from wakupush.server.inbox.content import Part
+    from wakupush.server.inbox.content import OpenedRequest, Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,8 @@ class Outcome:
     #: Of a push request.
     request: DecidedRequest | None = None
     admissions: tuple[Admission, ...] = ()
+    #: One that is remembered, so that it is never pushed.
+    expired: OpenedRequest | None = None
     #: Of a message in segments: a part that waits for the others, or that completed the message: these are forgotten.
     keep: Part | None = None
     forget: Part | None = None

@@ -86,6 +86,8 @@ def write(
         old_code=resources.old_code,
     )
     new = [admission for admission in admissions if admission.delivery.delivery_key in added]
+    if expired := [outcome.expired for outcome in outcomes if outcome.expired]:
+        requests.remember_expired(connection, {each.message_id: len(each.addresses) for each in expired})
     outbox = _add_answers(connection, sealed)
     news = [event for outcome in outcomes for event in outcome.events] + [admission.event for admission in new]
     events.add(connection, news)

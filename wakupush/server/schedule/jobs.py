@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from wakupush.server.schedule.claim_due import claim_due
 from wakupush.server.schedule.count_dead_letters import count_dead_letters
 from wakupush.server.schedule.enqueue_feedback import enqueue_feedback
+from wakupush.server.schedule.enqueue_packing import enqueue_packing
 from wakupush.server.schedule.enqueue_sealing import enqueue_sealing
 from wakupush.server.schedule.expire_segments import expire_segments
 from wakupush.server.schedule.fill_watched_topics import fill_watched_topics
@@ -26,6 +27,7 @@ JOBS: Final[dict[Callable[[ScheduleResources], object], float]] = {
     fill_watched_topics: 1.0,
     enqueue_feedback: 1.0,
     enqueue_sealing: 5.0,
+    enqueue_packing: 60.0,
     expire_segments: 60.0,
     watch_marking: 60.0,
     count_dead_letters: 60.0,

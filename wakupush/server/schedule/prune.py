@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from wakupush.model.retention import RetentionRule
-from wakupush.postgres import maintenance, query_topics, token_trials
+from wakupush.postgres import maintenance, packed_requests, query_topics, token_trials
 from wakupush.redis import watched
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ def prune(resources: Resources) -> None:
         with resources.pool.connection() as connection:
             deleted[table.name] = maintenance.drop_partitions(connection, table, seconds, today)
     with resources.pool.connection() as connection:
+        oldest = (today - timedelta(seconds=keep.packed_requests)).replace(day=1)
+        deleted["packed_months"] = packed_requests.forget(connection, oldest)
+    with resources.pool.connection() as connection:
         unused = query_topics.remove_unused(connection)
         watched.remove(resources.redis, unused)
     log.info("pruned", topics=len(unused), **deleted)
@@ -43,7 +46,6 @@ def rules(keep: RetentionSettings) -> tuple[RetentionRule, ...]:
         RetentionRule("ledger_default", keep.ledger),
         RetentionRule("delivery_events_default", keep.events),
         RetentionRule("message_attempts", keep.ledger),
-        RetentionRule("admitted_requests", keep.admitted_requests),
         RetentionRule("deliveries", keep.deliveries),
         RetentionRule("dead_letters", keep.dead_letters),
         RetentionRule("quarantine", keep.dead_letters),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from wakupush.model.entries import Entry, Task
     from wakupush.model.events import Event
     from wakupush.model.registrations import Receiver
-    from wakupush.server.inbox.content import Message
+    from wakupush.server.inbox.content import Content, Message
     from wakupush.server.inbox.decide import Verdicts
     from wakupush.server.inbox.facts import Facts
 
@@ -84,11 +84,9 @@ def _decide(
         taken: keys of the deliveries that those before it brought.
     """
     content = message.content
-    if facts.task.taken - message.entry.seen > facts.settings.delivery.request_max_age:
-        return _silent(message, facts, EventKind.EXPIRED, Failure.REQUEST_EXPIRED)
-    if not isinstance(content, OpenedRequest):
-        failure = content.failure if isinstance(content, RefusedContent) else Failure.TYPE_UNSUPPORTED
-        return _silent(message, facts, EventKind.REFUSED, failure)
+    ended = _ended(message, facts)
+    if ended is not None or not isinstance(content, OpenedRequest):
+        return ended or _silent(message, facts, EventKind.REFUSED, _refusal(content))
     limits: tuple[Limit, ...] = ()
     if content.message_id in facts.admitted:
         most, key = facts.settings.limits.repeats_per_minute, content.message_id.hex()
@@ -115,6 +113,34 @@ def _decide(
         events=tuple(item.event for item in items if item.event is not None),
         admissions=tuple(admissions.values()),
     )
+
+
+def _ended(message: Message, facts: Facts) -> Outcome | None:
+    """Return the outcome of what is too old to be looked at; None if it is not."""
+    content = message.content
+    if facts.task.taken - message.entry.seen > facts.settings.delivery.request_max_age:
+        expired = _silent(message, facts, EventKind.EXPIRED, Failure.REQUEST_EXPIRED)
+        return replace(expired, expired=_expired(message, facts))
+    if isinstance(content, OpenedRequest) and content.message_id in facts.over:
+        return _silent(message, facts, EventKind.REFUSED, Failure.REQUEST_OVER)
+    return None
+
+
+def _refusal(content: Content) -> Failure:
+    return content.failure if isinstance(content, RefusedContent) else Failure.TYPE_UNSUPPORTED
+
+
+def _expired(message: Message, facts: Facts) -> OpenedRequest | None:
+    """Return a request that waited in our own queues until it was too old: nobody is to push it later.
+
+    What only says that it is old does not count: an honest request in another envelope would be lost by it. Nor does
+    what could not have been pushed.
+    """
+    content = message.content
+    if not message.entry.live or not isinstance(content, OpenedRequest):
+        return None
+    known = (facts.receivers.get(address) for address in content.addresses)
+    return content if any(receiver and receiver.preferences.token_fits for receiver in known) else None
 
 
 @dataclass(frozen=True, slots=True)
