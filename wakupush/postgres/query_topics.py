@@ -74,7 +74,7 @@ def set_keys(connection: Connection, keys: dict[bytes, bytes], *, prefixed: bool
 
 
 def every_topic(connection: Connection) -> Iterator[list[bytes]]:
-    """Yield all topics in chunks of at most 1,000, in constant memory; needs a transaction."""
+    """Yield all topics, sorted, in chunks of at most 1,000 and in constant memory; needs a transaction."""
     with connection.cursor(name="every_topic") as cursor:
         cursor.execute(_SQL["all"])
         while rows := cursor.fetchmany(1000):
@@ -93,3 +93,9 @@ def remove_unused(connection: Connection) -> list[bytes]:
     """
     connection.execute(_SQL["lock"], _LOCK)
     return [row[0] for row in connection.execute(_SQL["remove_unused"])]
+
+
+def is_former_set_read(connection: Connection) -> bool:
+    """Say whether code of 0.1.0 may run, which reads the former set of watched topics, see `wakupush.redis.watched`."""
+    row = connection.execute(_SQL["is_former_set_read"]).fetchone()
+    return row is not None and bool(row[0])

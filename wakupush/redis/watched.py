@@ -1,8 +1,14 @@
-"""The query topics that the server listens to: a Redis set, which ingest reads and the registration workers fill.
+"""The query topics that the server listens to, packed in Redis: ingest reads them, the registration workers add them.
 
-A marker says that the set is complete. It carries Redis' run id, which a restart changes, and a random id that a wipe
-takes away: after either, or a restore, it does not fit any more, also if that happened while the set was being filled.
-Then it is filled again from Postgres. Topics that nobody needs any more do no harm.
+A hash has a field for the first two bytes of a topic; its value is the last two bytes of all topics that begin so, one
+after the other in any order. What changes or asks is one script, so nobody sees half of a change.
+
+A marker says that the topics are complete. It carries Redis' run id, which a restart changes, and a random id that a
+wipe takes away: after either, or a restore, it does not fit any more, also if that happened while they were being
+filled in. Then they are filled in again from Postgres. Topics that nobody needs any more do no harm.
+
+Code of 0.1.0 keeps them in a set, the former one, and knows no other. Until all of it is gone both are asked, and
+what is added goes to both; then the schedule moves what is left of the set into the hash.
 """
 
 from __future__ import annotations
@@ -15,47 +21,138 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-KEY: Final = "wakupush:watched"
-MARKER: Final = "wakupush:watched:filled"
+KEY: Final = "wakupush:watched:topics"
+MARKER: Final = "wakupush:watched:complete"
 #: An id of the data, from one wipe to the next.
 LIFE: Final = "wakupush:watched:life"
+#: The set of code of 0.1.0, and its marker.
+FORMER: Final = "wakupush:watched"
+FORMER_MARKER: Final = "wakupush:watched:filled"
+#: Topics that are moved from the former set in one step.
+MOVED: Final = 1000
+
+_COMMON: Final = """
+local key, former = unpack(KEYS)
+local function bucket_of(topic) return redis.call('HGET', key, topic:sub(1, 2)) or '' end
+local function find(bucket, topic)
+    local at = bucket:find(topic:sub(3, 4), 1, true)
+    while at and at % 2 == 0 do at = bucket:find(topic:sub(3, 4), at + 1, true) end
+    return at
+end
+"""
+#: The first argument says whether the former set is to be begun if it is not there.
+_ADD: Final = (
+    _COMMON
+    + """
+local keep_former = ARGV[1] == '1' or redis.call('EXISTS', former) == 1
+local buckets, changed = {}, {}
+for number = 2, #ARGV do
+    local topic = ARGV[number]
+    local prefix = topic:sub(1, 2)
+    local bucket = buckets[prefix] or bucket_of(topic)
+    if not find(bucket, topic) then
+        bucket = bucket .. topic:sub(3, 4)
+        changed[prefix] = true
+    end
+    buckets[prefix] = bucket
+    if keep_former then redis.call('SADD', former, topic) end
+end
+for prefix in pairs(changed) do redis.call('HSET', key, prefix, buckets[prefix]) end
+"""
+)
+_REMOVE: Final = (
+    _COMMON
+    + """
+for _, topic in ipairs(ARGV) do
+    local bucket = bucket_of(topic)
+    local at = find(bucket, topic)
+    if at then
+        local left = bucket:sub(1, at - 1) .. bucket:sub(at + 2)
+        if left == '' then
+            redis.call('HDEL', key, topic:sub(1, 2))
+        else
+            redis.call('HSET', key, topic:sub(1, 2), left)
+        end
+    end
+    redis.call('SREM', former, topic)
+end
+"""
+)
+#: Returns 1 or 0 for each topic.
+_ASK: Final = (
+    _COMMON
+    + """
+local has_former = redis.call('EXISTS', former) == 1
+local flags = {}
+for number, topic in ipairs(ARGV) do
+    local is_watched = find(bucket_of(topic), topic) or (has_former and redis.call('SISMEMBER', former, topic) == 1)
+    flags[number] = is_watched and 1 or 0
+end
+return flags
+"""
+)
 
 
-def add(redis: Redis, topics: Collection[bytes]) -> None:
-    """Watch these topics (4 bytes each) from now on."""
+def add(redis: Redis, topics: Collection[bytes], *, begin_former: bool = False) -> None:
+    """Watch these topics (4 bytes each) from now on.
+
+    Args:
+        redis: of all processes.
+        topics: sorted ones, if they are many: each bucket is written once for all of its topics.
+        begin_former: whether they go to the former set also if there is none yet.
+    """
     if topics:
-        redis.sadd(KEY, *topics)
+        redis.register_script(_ADD)(keys=[KEY, FORMER], args=[int(begin_former), *topics])
 
 
 def remove(redis: Redis, topics: Collection[bytes]) -> None:
     """Stop watching these topics (4 bytes each)."""
     if topics:
-        redis.srem(KEY, *topics)
+        redis.register_script(_REMOVE)(keys=[KEY, FORMER], args=list(topics))
 
 
 def among(redis: Redis, topics: Sequence[bytes]) -> set[bytes]:
-    """Return those of the topics (4 bytes each) that are watched."""
+    """Return those of the topics (4 bytes each) that are watched, with one round trip."""
     if not topics:
         return set()
-    flags = cast("list[int]", redis.smismember(KEY, list(topics)))
+    flags = cast("list[int]", redis.register_script(_ASK)(keys=[KEY, FORMER], args=list(topics)))
     return {topic for topic, flag in zip(topics, flags, strict=True) if flag}
 
 
 def is_complete(redis: Redis) -> bool:
-    """Say whether the set holds every topic that it should."""
+    """Say whether every topic is here that should be."""
     marker, life = cast("list[bytes | None]", redis.mget(MARKER, LIFE))
     return life is not None and marker == _mark(redis, life)
 
 
 def begin_filling(redis: Redis) -> bytes:
-    """Return the mark of a set that is filled from now on; all who fill it at the same time have the same."""
+    """Return the mark of topics that are filled in from now on; all who do it at the same time have the same."""
     redis.set(LIFE, uuid4().hex, nx=True)
     return _mark(redis, cast("bytes | None", redis.get(LIFE)) or b"")
 
 
-def mark_complete(redis: Redis, mark: bytes) -> None:
-    """Say that the set is complete, unless Redis was started anew or wiped since `begin_filling` returned this mark."""
-    redis.set(MARKER, mark)
+def mark_complete(redis: Redis, mark: bytes, *, former: bool = False) -> None:
+    """Say that they are complete, unless Redis was started anew or wiped since `begin_filling` returned this mark.
+
+    Args:
+        redis: of all processes.
+        mark: of this filling.
+        former: whether the former set is, too.
+    """
+    redis.mset({MARKER: mark, FORMER_MARKER: mark} if former else {MARKER: mark})
+
+
+def has_former(redis: Redis) -> bool:
+    """Say whether there is a former set."""
+    return bool(redis.exists(FORMER))
+
+
+def take_in_former(redis: Redis) -> None:
+    """Move what is in the former set to where the others are. Each topic leaves it only once it is there."""
+    redis.delete(FORMER_MARKER)
+    while topics := cast("list[bytes]", redis.srandmember(FORMER, MOVED)):
+        add(redis, sorted(topics))
+        redis.srem(FORMER, *topics)
 
 
 def _mark(redis: Redis, life: bytes) -> bytes:

@@ -10,7 +10,7 @@ SELECT topic, key_hash, prefixed, symmetric_key FROM query_topics WHERE topic = 
 UPDATE query_topics SET symmetric_key = %(symmetric_key)s WHERE key_hash = %(key_hash)s AND prefixed = %(prefixed)s
 
 -- name: all
-SELECT DISTINCT topic FROM query_topics
+SELECT DISTINCT topic FROM query_topics ORDER BY topic
 
 -- name: lock_shared
 SELECT pg_advisory_xact_lock_shared(%(lock)s)
@@ -44,3 +44,6 @@ LIMIT %(most)s
 UPDATE query_topics AS stored SET symmetric_key = new.symmetric_key
 FROM unnest(%(key_hashes)b::bytea[], %(symmetric_keys)b::bytea[]) AS new (key_hash, symmetric_key)
 WHERE stored.key_hash = new.key_hash AND stored.prefixed = %(prefixed)s AND stored.symmetric_key IS NULL
+
+-- name: is_former_set_read
+SELECT NOT EXISTS (SELECT FROM schema_migrations WHERE name = '0010_post_watched_topics')

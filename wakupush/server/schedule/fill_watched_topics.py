@@ -1,4 +1,4 @@
-"""Filling the set of watched topics, after Redis lost it."""
+"""Filling in the watched topics, after Redis lost them, and taking in those of code before."""
 
 from __future__ import annotations
 
@@ -16,9 +16,20 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 def fill_watched_topics(resources: Resources) -> bool:
-    """Fill the set of watched topics from Postgres if it is not complete; say whether it was not."""
-    if watched.is_complete(resources.redis):
-        return False
+    """Fill in the watched topics from Postgres if they are not complete; say whether they were not.
+
+    The former set is taken in once nobody reads it any more.
+    """
+    is_complete = watched.is_complete(resources.redis)
+    if not is_complete:
+        _fill(resources)
+    if watched.has_former(resources.redis) and not _is_former_read(resources):
+        watched.take_in_former(resources.redis)
+    return not is_complete
+
+
+def _fill(resources: Resources) -> None:
+    former = _is_former_read(resources)
     mark = watched.begin_filling(resources.redis)
     # Registrations that added their topics to a Redis that was wiped since are waited for, so that they are read here.
     with resources.pool.connection() as connection:
@@ -26,8 +37,12 @@ def fill_watched_topics(resources: Resources) -> bool:
     count = 0
     with resources.pool.connection() as connection:
         for topics in query_topics.every_topic(connection):
-            watched.add(resources.redis, topics)
+            watched.add(resources.redis, topics, begin_former=former)
             count += len(topics)
-    watched.mark_complete(resources.redis, mark)
+    watched.mark_complete(resources.redis, mark, former=former)
     log.info("watched_topics_filled", topics=count)
-    return True
+
+
+def _is_former_read(resources: Resources) -> bool:
+    with resources.pool.connection() as connection:
+        return query_topics.is_former_set_read(connection)

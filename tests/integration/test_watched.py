@@ -1,0 +1,183 @@
+"""Watched topics in a real Redis: exact, small, and right beside code of 0.1.0, which keeps a set of them."""
+
+import threading
+from random import Random
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from redis import Redis
+
+from wakupush.postgres import query_topics
+from wakupush.postgres.migrations import runner
+from wakupush.redis import watched
+from wakupush.server.schedule.fill_watched_topics import fill_watched_topics
+
+#: Topics that share their buckets and whose halves look like each other.
+TOPICS = st.lists(st.binary(min_size=4, max_size=4).map(lambda some: bytes(byte % 3 for byte in some)), max_size=30)
+
+
+@pytest.fixture
+def redis(redis_server):
+    with Redis.from_url(redis_server.url) as redis:
+        redis.flushall()
+        yield redis
+
+
+@pytest.fixture
+def upgrading(open_server, empty_dsn):
+    """A server whose database has not seen the last step of an upgrade."""
+    with psycopg.connect(empty_dsn, autocommit=True) as connection:
+        runner.migrate(connection, pre_only=True)
+    return open_server(postgres={"dsn": empty_dsn})
+
+
+def finish(server):
+    """Say that no old code is left."""
+    with server.context.pool.connection() as connection:
+        connection.autocommit = True
+        runner.migrate(connection)
+
+
+def of_user(number):
+    return number.to_bytes(64, "big")
+
+
+def register(server, *numbers):
+    """Do what a registration worker of ours does; return the topics."""
+    with server.context.pool.connection() as connection:
+        server.rows(
+            "INSERT INTO registrations (key_hash, installation_hash, version, request_digest, registered)"
+            " SELECT key, '', 1, '', true FROM unnest(%s::bytea[]) AS key ON CONFLICT DO NOTHING RETURNING 1",
+            [of_user(number) for number in numbers],
+        )
+        topics = query_topics.add(connection, [of_user(number) for number in numbers])
+        watched.add(server.context.redis, topics)
+    return topics
+
+
+def register_old(server, *numbers):
+    """Do what one of 0.1.0 does."""
+    with server.context.pool.connection() as connection:
+        topics = query_topics.add(connection, [of_user(number) for number in numbers])
+        server.context.redis.sadd("wakupush:watched", *topics)
+    return topics
+
+
+def asked_by_old(redis, topics):
+    """Return which topics an ingest of 0.1.0 takes for watched."""
+    return {
+        topic for topic, flag in zip(topics, redis.smismember("wakupush:watched", list(topics)), strict=True) if flag
+    }
+
+
+@given(st.lists(st.tuples(st.booleans(), TOPICS)), TOPICS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=100)
+def test_packed_topics_are_those_that_were_added_and_not_removed(redis, changes, asked):
+    redis.flushall()
+    expected = set()
+    for adds, topics in changes:
+        (watched.add if adds else watched.remove)(redis, topics)
+        expected = expected | set(topics) if adds else expected - set(topics)
+    assert watched.among(redis, asked) == expected & set(asked)
+    everything = [bytes((a, b, c, d)) for a in range(3) for b in range(3) for c in range(3) for d in range(3)]
+    assert watched.among(redis, everything) == expected
+    assert sum(map(len, redis.hvals(watched.KEY))) == 2 * len(expected)
+
+
+def test_a_watched_topic_takes_two_bytes_where_there_are_many(redis):
+    random = Random(15)
+    prefixes = [random.randbytes(2) for _ in range(64)]
+    topics = sorted({prefix + random.randbytes(2) for prefix in prefixes for _ in range(3000)})
+    before = redis.info("memory")["used_memory"]
+    for start in range(0, len(topics), 1000):
+        watched.add(redis, topics[start : start + 1000])
+    assert redis.info("memory")["used_memory"] - before < 3 * len(topics)
+    assert watched.among(redis, topics) == set(topics)
+
+
+def test_a_whole_poll_is_asked_for_with_one_round_trip(redis, monkeypatch):
+    topics = [number.to_bytes(4, "big") for number in range(0, 2**32, 2**23)]
+    watched.add(redis, topics[::2])
+    watched.among(redis, topics)  # the script is there from now on
+    sent = []
+    execute = Redis.execute_command
+    monkeypatch.setattr(
+        Redis, "execute_command", lambda *args, **named: sent.append(args[1]) or execute(*args, **named)
+    )
+    assert watched.among(redis, topics) == set(topics[::2])
+    assert sent == ["EVALSHA"]
+
+
+def test_both_codes_see_what_either_adds_while_an_upgrade_lasts(upgrading):
+    redis = upgrading.context.redis
+    old = register_old(upgrading, 1)
+    new = register(upgrading, 2)
+    for _ in range(2):
+        both = sorted(old | new)
+        assert watched.among(redis, both) == old | new
+        assert asked_by_old(redis, both) == old | new
+        fill_watched_topics(upgrading.context)
+
+
+def test_old_code_is_not_blind_if_redis_is_wiped_in_the_middle_of_an_upgrade(upgrading):
+    redis = upgrading.context.redis
+    topics = register_old(upgrading, 1) | register(upgrading, 2)
+    redis.flushall()
+    assert fill_watched_topics(upgrading.context)
+    assert asked_by_old(redis, topics) == watched.among(redis, sorted(topics)) == topics
+    # What it takes for the marker of a complete set.
+    life, info = redis.get("wakupush:watched:life"), redis.info("server")
+    assert redis.get("wakupush:watched:filled") == b"%b %b" % (info["run_id"].encode(), life)
+
+
+def test_the_former_set_goes_once_no_old_code_is_left_and_nothing_with_it(upgrading):
+    redis = upgrading.context.redis
+    topics = register_old(upgrading, *range(600))
+    fill_watched_topics(upgrading.context)
+    late = register_old(upgrading, 1000)  # by an old worker, after the packed topics were complete
+    finish(upgrading)
+    assert not fill_watched_topics(upgrading.context)
+    assert redis.exists("wakupush:watched", "wakupush:watched:filled") == 0
+    assert watched.among(redis, sorted(topics | late)) == topics | late
+
+
+def test_no_topic_is_out_of_sight_while_the_former_set_is_taken_in(redis):
+    topics = [number.to_bytes(4, "big") for number in range(0, 2**32, 2**19)]
+    redis.sadd(watched.FORMER, *topics)
+    missing, ended = [], threading.Event()
+
+    def ask():
+        while not ended.is_set():
+            missing.append(set(topics) - watched.among(redis, topics))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    watched.take_in_former(redis)
+    ended.set()
+    asking.join()
+    assert missing
+    assert not any(missing)
+    assert not watched.has_former(redis)
+
+
+def test_a_server_of_its_own_begins_no_former_set(open_server):
+    server = open_server()
+    topics = register(server, 1)
+    server.context.redis.flushall()
+    fill_watched_topics(server.context)
+    assert not watched.has_former(server.context.redis)
+    assert watched.among(server.context.redis, sorted(topics)) == topics
+
+
+def test_topics_are_read_from_postgres_in_their_order_without_sorting_them(open_server):
+    server = open_server()
+    register(server, *range(2000))
+    with server.context.pool.connection() as connection:
+        read = [topic for topics in query_topics.every_topic(connection) for topic in topics]
+        connection.execute("ANALYZE query_topics")
+        plan = connection.execute("EXPLAIN " + query_topics._SQL["all"]).fetchall()
+    assert read == sorted(read)
+    assert len(set(read)) == len(read) == 4000
+    assert not any("Sort" in line or "Hash" in line for (line,) in plan), plan
