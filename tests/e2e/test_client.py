@@ -278,6 +278,54 @@ def test_a_restarted_client_goes_on_where_it_was(stack, either, tmp_path):
         assert [event.enrolment.status for event in events if isinstance(event, Enrolled)] == [Status.REGISTERED]
 
 
+def test_a_device_is_registered_anew_in_time_and_its_contacts_find_the_new_token(stack, either, pushes):
+    async def run():
+        passed = 0.0
+        async with AsyncExitStack() as exits:
+            running = Recorder(await exits.enter_async_context(either()))
+            file = exits.enter_context(SqliteFile(":memory:"))
+            clocks = {"alice": lambda: time.time() + passed, "bob": time.time}
+            alice, bob = [
+                await exits.enter_async_context(Client(PrivateKey.generate(), running, file.account(name), now=clock))
+                for name, clock in clocks.items()
+            ]
+            alice.enable_receiving(device("alice-phone"), [stack.key.public_key])
+            assert await alice.settled(120)
+            bob.enable_sending()
+            assert await notify(bob, alice) == [Result.ACCEPTED]
+            token = alice.registration.access_token
+            assert [way.access_token for way in bob.acquaintance(key(alice)).ways] == [token]
+            await eventually(pushes)
+
+            async def renewed(version):
+                alice.try_again()  # wakes it as a passing time would
+                await eventually(lambda: alice.registration.enrolments[0].version == version)
+                assert await alice.settled(120)
+                assert await alice.advertised(120)
+
+            passed += 15 * 86_400.0
+            await renewed(2)
+            assert alice.registration.access_token != token
+            before = len(running.published)
+            assert await notify(bob, alice) == [Result.ACCEPTED]
+            # A request with the old token, a query, and a request with the new one.
+            assert len(running.published) == before + 3
+            assert len(await eventually(pushes)) == 1
+
+            with stack.connect() as connection:
+                marked = connection.execute(
+                    "UPDATE registrations SET token_died_at = now() WHERE key_hash = %s", [key(alice).key_hash]
+                )
+                assert marked.rowcount == 1
+            assert await notify(bob, alice) == [Result.NOT_REGISTERED]
+            passed += 7 * 86_400.0
+            await renewed(3)
+            assert await notify(bob, alice) == [Result.ACCEPTED]
+            assert len(await eventually(pushes)) == 1
+
+    asyncio.run(run())
+
+
 def test_nothing_that_leaves_carries_the_senders_key(stack, transport):
     """Neither a layer's signer, nor a byte of any layer that the network or the server can open."""
 

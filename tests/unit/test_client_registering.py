@@ -1,7 +1,9 @@
 """The registering client against a server of a few lines, whose messages and answers may get lost."""
 
+import json
 import uuid
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -26,6 +28,7 @@ PHONE = Device(token_type=TokenType.APN, device_token="phone", apn_topic="im.sta
 TABLET = Device(token_type=TokenType.FIREBASE, device_token="tablet")
 LIMITS = Limits(list_items=100, list_item_bytes=256, text_bytes=1000, registration_bytes=100_000)
 INSTALLATION = str(uuid.uuid4())
+DAY = 86_400.0
 
 
 class Server:
@@ -104,10 +107,10 @@ def test_registers_and_is_done():
     server = Server()
     client = registered(server)
     assert status(client) is Status.REGISTERED
-    assert client.next_at is None
+    assert client.has_settled()
     assert server.stored.device_token == "phone"
     assert server.stored.access_token == client.state.access_token
-    assert client.due(1e9) == []
+    assert client.due(6 * DAY - 1) == []
 
 
 def test_a_device_is_checked_at_once():
@@ -160,17 +163,16 @@ def test_the_wait_for_an_answer_begins_when_the_registration_has_left():
     assert client.next_at > 100.0
     client.answered(server.public_key, server.take(asking.sealed), 101.0)
     client.sent(asking, 102.0)
-    assert client.next_at is None
+    assert client.has_settled()
 
 
 def test_nobody_waits_for_days_when_the_clock_is_set_back():
     server, client = Server(), registrar()
     client.enable(PHONE)
     client.set_servers([server.public_key])
-    day = 86_400.0
-    assert client.due(10 * day)
-    assert not client.due(10 * day)
-    assert client.due(9 * day)
+    assert client.due(10 * DAY)
+    assert not client.due(10 * DAY)
+    assert client.due(9 * DAY)
 
 
 def test_an_internal_error_is_tried_again_later():
@@ -219,7 +221,7 @@ def test_trying_again_does_not_wait(error):
     # What may have arrived goes again as it was; what was refused does not.
     assert server.version == version + (error is Answer.MALFORMED_MESSAGE)
     client.try_again(1.0)
-    assert client.due(1e9) == []
+    assert client.due(DAY) == []
 
 
 @pytest.mark.parametrize("stored", [1, 2, 77, 2**40, MOST_VERSION - 1])
@@ -232,7 +234,7 @@ def test_the_version_moves_beyond_the_servers(stored):
     now, count = 0.0, 0
     while status(client) is not Status.REGISTERED:
         count += exchange(client, server, now)
-        now = client.next_at or now
+        now = client.next_at
     assert server.version > stored
     assert count <= 66
     assert [message.version for message in server.asked] == sorted({message.version for message in server.asked})
@@ -245,7 +247,7 @@ def test_a_server_without_room_above_is_given_up():
     client.enable(PHONE)
     client.set_servers([server.public_key])
     now = 0.0
-    while client.next_at is not None:
+    while not client.has_settled():
         now = client.next_at
         exchange(client, server, now)
     assert status(client) is Status.REFUSED
@@ -295,6 +297,108 @@ def test_contacts_alone_find_the_token_in_what_is_advertised():
     assert find_token(info, KEY.public_key, CONTACT) == client.state.access_token
     assert find_token(info, KEY.public_key, OTHER) is None
     assert is_granted(info.grant, KEY.public_key, server.public_key, client.state.access_token)
+
+
+def test_registers_anew_every_week_and_never_with_a_token_older_than_two():
+    server = Server()
+    client = registered(server)
+    told = [(0.0, server.stored)]
+    while len(told) < 30:
+        now = client.next_at
+        assert client.due(now - 1) == []
+        assert exchange(client, server, now) == 1
+        told.append((now, server.stored))
+        [info] = client.infos()
+        assert (info.version, info.access_token) == (server.stored.version, server.stored.access_token)
+        assert is_granted(info.grant, KEY.public_key, server.public_key, info.access_token)
+    waits = [later - now for (now, _), (later, _) in pairwise(told)]
+    assert all(6 * DAY <= wait <= 7 * DAY for wait in waits)
+    assert len(set(waits)) == len(waits)
+    assert [stored.version for _, stored in told] == list(range(1, 31))
+    since = {}
+    for now, stored in told:
+        since.setdefault(stored.access_token, now)
+    assert all(later - now <= 14 * DAY for now, later in pairwise(since.values()))
+    assert len(since) <= 16  # each is of use for two weeks
+
+
+def test_a_renewal_with_another_token_is_sealed_for_the_contacts_anew():
+    server = Server()
+    client = registered(server, Options(contacts_only=True, contacts=(CONTACT.public_key,)))
+    before = client.state.access_token
+    while client.state.access_token == before:
+        exchange(client, server, client.next_at)
+    [info] = client.infos()
+    assert find_token(info, KEY.public_key, CONTACT) == client.state.access_token == server.stored.access_token
+    assert is_granted(info.grant, KEY.public_key, server.public_key, client.state.access_token)
+
+
+def test_who_was_away_for_long_registers_anew_at_once_with_another_token():
+    server = Server()
+    client = registered(server)
+    before = client.state.access_token
+    client = registrar(REGISTRATION.load(REGISTRATION.dump(client.state)))
+    assert exchange(client, server, 30 * DAY) == 1
+    assert (server.stored.version, server.stored.access_token) == (2, client.state.access_token)
+    assert client.state.access_token != before
+    assert exchange(client, server, 35 * DAY) == 0
+
+
+def test_a_clock_that_was_set_back_only_renews_sooner():
+    server = Server()
+    client = registrar()
+    client.enable(PHONE)
+    client.set_servers([server.public_key])
+    exchange(client, server, 100 * DAY)
+    assert exchange(client, server, 10 * DAY) == 1
+    assert exchange(client, server, 10 * DAY) == 0
+    assert 16 * DAY <= client.next_at <= 17 * DAY
+
+
+def test_a_document_of_before_is_renewed_within_a_week_and_not_at_once():
+    server = Server()
+    text = REGISTRATION.dump(registered(server).state)
+    document = {name: value for name, value in json.loads(text).items() if name not in {"renew_at", "token_at"}}
+    client = registrar(REGISTRATION.load(json.dumps(document)))
+    assert exchange(client, server, 100 * DAY) == 0
+    assert 106 * DAY <= client.next_at <= 107 * DAY
+    assert exchange(client, server, client.next_at) == 1
+
+
+def test_a_renewal_goes_to_who_has_the_device_alone():
+    servers = {each.public_key: each for each in (Server(), Server(), Server())}
+    kept, refuses, left = servers.values()
+    client = registrar()
+    client.enable(PHONE)
+    client.set_servers(servers)
+    for asking in client.due(0.0):
+        answer = servers[asking.server].take(asking.sealed)
+        error = Answer.MALFORMED_MESSAGE if asking.server == refuses.public_key else None
+        client.answered(asking.server, replace(answer, error=error), 0.0)
+    client.set_servers([kept.public_key, refuses.public_key])
+    [asking] = client.due(0.0)
+    client.answered(left.public_key, left.take(asking.sealed), 0.0)
+    assert exchange(client, kept, client.next_at) == 1
+    assert [len(each.asked) for each in (kept, refuses, left)] == [2, 1, 2]
+    client.disable()
+    for asking in client.due(8 * DAY):
+        client.answered(asking.server, servers[asking.server].take(asking.sealed), 8 * DAY)
+    assert client.next_at is None
+
+
+def test_a_server_that_gave_the_device_up_gets_a_higher_version_of_a_repeat():
+    server = Server()
+    client = registrar()
+    client.enable(PHONE)
+    client.set_servers([server.public_key])
+    [asking] = client.due(0.0)
+    server.take(asking.sealed)  # the answer is lost, and the device token dies
+    client = registrar(REGISTRATION.load(REGISTRATION.dump(client.state)))
+    [again] = client.due(DAY)
+    assert again == asking
+    client.answered(server.public_key, server.take(again.sealed), DAY)
+    assert exchange(client, server, DAY) == 1
+    assert (status(client), server.version) == (Status.REGISTERED, 3)
 
 
 def test_options_leave_as_hashes():
@@ -400,6 +504,10 @@ class Machine(RuleBasedStateMachine):
                 if not lose_answer:
                     self.answers.append(answer)
 
+    @rule(days=st.floats(0, 20))
+    def sleep(self, days):
+        self.now += days * DAY
+
     @rule(fail=st.booleans())
     def answer(self, fail):
         self.random.shuffle(self.answers)
@@ -425,7 +533,7 @@ class Machine(RuleBasedStateMachine):
     def teardown(self):
         if not hasattr(self, "servers"):
             return
-        while self.client.next_at is not None:
+        while not self.client.has_settled():
             self.now = max(self.now, self.client.next_at)
             for asking in self.client.due(self.now):
                 self.client.answered(asking.server, self.servers[asking.server].take(asking.sealed), self.now)

@@ -129,8 +129,9 @@ class Enroller:
             await exits.enter_async_context(both.pop_all())
 
     async def _register(self) -> None:
+        before = self.registrar.state
         asking = self.registrar.due(self._context.now())
-        if asking:
+        if self.registrar.state != before:
             # Kept before it leaves, so that no version is ever used twice.
             self._context.storage.put(REGISTRATION, "", self.registrar.state)
         kind = Type.PUSH_NOTIFICATION_REGISTRATION

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 MOST_VERSION = 2**64 - 1
 #: Waits for an answer before a registration is sent again; a registration that failed in passing waits as long.
 BACKOFF = Backoff(first=5.0, most=3600.0)
+#: Seconds after which everything is registered anew at the latest, up to a seventh sooner so that clients do not march.
+#: No access token is older than twice that.
+RENEW_SECONDS = 7 * 86_400.0
 
 
 @document
@@ -112,6 +115,10 @@ class State:
     #: A uuid; whoever has it may notify.
     access_token: str = field(repr=False, default="")
     enrolments: tuple[Enrolment, ...] = ()
+    #: When everything is registered anew, and since when the access token is in use, in seconds since the epoch; None
+    #: where nothing was sent with it yet.
+    renew_at: float | None = None
+    token_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +169,7 @@ class Registrar:
         lost = set(before.contacts) - set(options.contacts)
         renew = options.contacts_only and (not before.contacts_only or bool(lost))
         state = replace(self.state, options=options)
-        self._change(replace(state, access_token=self._new_token()) if renew and state.access_token else state)
+        self._change(self._with_new_token(state) if renew and state.access_token else state)
 
     def set_servers(self, servers: Iterable[PublicKey]) -> None:
         """Be registered with these servers, and with no others."""
@@ -177,7 +184,7 @@ class Registrar:
 
     def disable(self) -> None:
         """Switch receiving off and unregister everywhere: also to be done on logout."""
-        self.state = replace(self.state, device=None, access_token="")
+        self.state = replace(self.state, device=None, access_token="", renew_at=None, token_at=None)
         self._update(_turn(each, wanted=False) for each in self.state.enrolments)
 
     def try_again(self, now: float) -> None:
@@ -191,6 +198,8 @@ class Registrar:
 
     def due(self, now: float) -> list[Asking]:
         """Return what is to be sent now, and take it for sent."""
+        if self._is_kept_registered:
+            self._renew(now)
         asking = []
         for each in self.state.enrolments:
             # A wait longer than any is one of a clock that was set back.
@@ -227,7 +236,10 @@ class Registrar:
     @property
     def next_at(self) -> float | None:
         """When `due` is to be asked again, in seconds since the epoch."""
-        return min((each.next_at for each in self.state.enrolments if self._is_pending(each)), default=None)
+        times = [each.next_at for each in self.state.enrolments if self._is_pending(each)]
+        if self._is_kept_registered and self.state.renew_at is not None:
+            times.append(self.state.renew_at)
+        return min(times, default=None)
 
     @property
     def is_registering(self) -> bool:
@@ -290,6 +302,32 @@ class Registrar:
             unregister=True,
             grant=grant(self._key, server, ""),
         )
+
+    @property
+    def _is_kept_registered(self) -> bool:
+        return self.state.device is not None and any(each.wanted for each in self.state.enrolments)
+
+    def _renew(self, now: float) -> None:
+        """Register everything anew if it is time, with another access token unless the present one is young.
+
+        Servers forget nobody, but they may have given a device token up for dead, or lost what they knew.
+        """
+        state = replace(self.state, token_at=now if self.state.token_at is None else self.state.token_at)
+        later = replace(state, renew_at=now + self._random.uniform(6 / 7, 1.0) * RENEW_SECONDS)
+        if state.renew_at is None:
+            self.state = later
+        elif now < state.renew_at <= now + RENEW_SECONDS:
+            self.state = state
+        else:  # or the clock was set back
+            is_young = state.token_at is not None and 0 <= now - state.token_at < RENEW_SECONDS
+            self.state = later if is_young else replace(self._with_new_token(later), token_at=now)
+            self._update(
+                _anew(each) if each.wanted and each.status is not Status.REFUSED else each
+                for each in self.state.enrolments
+            )
+
+    def _with_new_token(self, state: State) -> State:
+        return replace(state, access_token=self._new_token(), token_at=None)
 
     def _allowed_key_list(self) -> tuple[bytes, ...]:
         token = self.state.access_token.encode()
