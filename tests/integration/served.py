@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import stored
 
@@ -16,7 +17,10 @@ from wakupush.pb.push_notification_pb2 import (
     PushNotificationReport,
     PushNotificationResponse,
 )
+from wakupush.protocol import payload
 from wakupush.protocol.hashing import message_hash
+from wakupush.protocol.keys import PrivateKey
+from wakupush.redis import watched
 from wakupush.server.inbox import isolation
 
 SHARD = "/waku/2/rs/16/32"
@@ -83,3 +87,15 @@ class Server:
 def request(client, server, registered, **fields):
     item = messages.notification(client.public_key.key_hash, registered, **fields)
     return messages.request(client, server.key, [item])
+
+
+def rewrapped(message, server):
+    """Return the same application message in a new envelope, as anybody who recorded it can make."""
+    opened = payload.open_asymmetric(message.payload, server.context.identity.private_key)
+    sealed = payload.seal_asymmetric(opened.data, server.key, PrivateKey.generate())
+    return replace(message, payload=sealed)
+
+
+def count_watched(redis):
+    """Return how many query topics are watched."""
+    return sum(map(len, redis.hvals(watched.KEY))) // 2

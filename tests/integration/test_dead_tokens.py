@@ -1,7 +1,7 @@
 """Which device tokens die of what, and when so many are bad that none does."""
 
 import pytest
-from served import request
+from served import request, rewrapped
 
 from wakupush.devnet import messages
 from wakupush.model.failures import Failure
@@ -39,6 +39,42 @@ def count(server, platform, *, good=0, bad=0, age=0):
         " RETURNING 1",
         *(platform, age, good + bad, bad),
     )
+
+
+def test_a_device_that_came_back_is_back_by_a_higher_version_alone(server, client):
+    first = messages.registration(client, server.key, device_token="dead-phone")
+    device = first.installation_id
+    second = messages.registration(
+        client,
+        server.key,
+        device_token="dead-phone",
+        version=2,
+        installation_id=device,
+        access_token=first.access_token,
+    )
+    sent = {1: messages.register(client, server.key, first), 2: messages.register(client, server.key, second)}
+    for each in sent.values():
+        server.handle(REGISTRATION, each)
+    assert server.outcomes(client) == ["success", "success"]
+    assert ask(server, client, second) == "NOT_REGISTERED"
+    assert is_dead(server)
+
+    def come_again(message):
+        server.handle(REGISTRATION, rewrapped(message, server))
+        return server.outcomes(client)
+
+    # Its own repeat tells the client to come with a higher version; no copy out of an archive revives it.
+    assert [come_again(message) for message in (sent[2], sent[1], sent[2])] == [["VERSION_MISMATCH"]] * 3
+    assert is_dead(server)
+    third = messages.registration(
+        client, server.key, device_token="new-phone", version=3, installation_id=device, access_token=first.access_token
+    )
+    server.handle(REGISTRATION, messages.register(client, server.key, third))
+    assert server.outcomes(client) == ["success"]
+    assert not is_dead(server)
+    assert ask(server, client, third) == "success"
+    assert come_again(sent[2]) == ["VERSION_MISMATCH"]
+    assert server.rows("SELECT device_token FROM registrations") == [("new-phone",)]
 
 
 @pytest.mark.parametrize("platform", Platform)

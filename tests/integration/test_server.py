@@ -11,7 +11,7 @@ from threading import Thread
 import httpx2
 import psycopg
 import pytest
-from served import SHARD, request
+from served import SHARD, count_watched, request, rewrapped
 from structlog.testing import capture_logs
 
 from wakupush.devnet import messages
@@ -37,13 +37,6 @@ from wakupush.server.schedule.expire_segments import expire_segments
 from wakupush.server.schedule.fill_watched_topics import fill_watched_topics
 from wakupush.server.schedule.prune import prune
 from wakupush.server.schedule.publish_overdue import publish_overdue
-
-
-def rewrapped(message, server) -> WakuMessage:
-    """Return the same application message in a new envelope, as anybody who recorded it can make."""
-    opened = payload.open_asymmetric(message.payload, server.context.identity.private_key)
-    sealed = payload.seal_asymmetric(opened.data, server.key, PrivateKey.generate())
-    return replace(message, payload=sealed)
 
 
 def waiting(server, queue):
@@ -73,7 +66,7 @@ def test_answers_that_the_node_does_not_take_are_told_of_together(open_server):
 
 def test_the_topics_are_watched_before_the_answer_leaves(server, client, monkeypatch):
     watching = []
-    monkeypatch.setattr(outbox, "publish", lambda context, _, **__: watching.append(context.redis.scard(watched.KEY)))
+    monkeypatch.setattr(outbox, "publish", lambda context, _, **__: watching.append(count_watched(context.redis)))
     content = messages.registration(client, server.key)
     server.handle(REGISTRATION, messages.register(client, server.key, content))
     assert watching == [2]
@@ -88,7 +81,7 @@ def test_a_repeat_is_answered_again_but_not_for_ever_and_heals_the_watched_topic
     for _ in range(5):
         server.handle(REGISTRATION, rewrapped(sent, server))
     assert server.outcomes(client) == ["success"] * 4
-    assert server.context.redis.scard(watched.KEY) == 2
+    assert count_watched(server.context.redis) == 2
     assert ("repeated_too_often", None) in server.events("refused")
 
 
@@ -837,7 +830,7 @@ def test_the_schedule_fills_the_watched_topics_after_redis_was_wiped(server, cli
     server.register(client)
     server.context.redis.flushall()
     assert fill_watched_topics(server.context)
-    assert server.context.redis.scard(watched.KEY) == 2
+    assert count_watched(server.context.redis) == 2
     assert not fill_watched_topics(server.context)
 
 
@@ -847,22 +840,35 @@ def test_redis_is_wiped_while_the_watched_topics_are_filled(server, client, monk
     redis.flushall()
     add = watched.add
     with monkeypatch.context() as patch:
-        patch.setattr(watched, "add", lambda *args: add(*args) or redis.flushall())
+        patch.setattr(watched, "add", lambda *args, **named: add(*args, **named) or redis.flushall())
         assert fill_watched_topics(server.context)
     assert fill_watched_topics(server.context)
-    assert redis.scard(watched.KEY) == 2
+    assert count_watched(redis) == 2
     assert not fill_watched_topics(server.context)
 
 
 def test_pruning_stops_watching_whom_nobody_can_notify(server, client):
     content = server.register(client)
     prune(server.context)
-    assert server.context.redis.scard(watched.KEY) == 2
+    assert count_watched(server.context.redis) == 2
     gone = PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
     server.handle(REGISTRATION, messages.register(client, server.key, gone))
     prune(server.context)
-    assert server.context.redis.scard(watched.KEY) == 0
+    assert count_watched(server.context.redis) == 0
     assert server.rows("SELECT count(*) FROM query_topics") == [(0,)]
+
+
+@pytest.mark.parametrize("days", [None, 90])
+def test_pruning_takes_dead_registrations_only_where_that_is_asked_for(open_server, client, days):
+    server = open_server(**({"retention": {"registrations": days * 86_400}} if days else {}))
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    server.handle(REGISTRATION, sent)
+    server.rows("UPDATE registrations SET token_died_at = now() - interval '91 days' RETURNING 1")
+    prune(server.context)
+    assert server.rows("SELECT registered, version FROM registrations") == [(days is None, 1)]
+    assert count_watched(server.context.redis) == (2 if days is None else 0)
+    server.handle(REGISTRATION, rewrapped(sent, server))
+    assert server.outcomes(client) == ["success", "VERSION_MISMATCH"]
 
 
 @pytest.mark.parametrize("queue", QUEUES.values(), ids=lambda queue: queue.name)

@@ -1,5 +1,7 @@
 """Deciding on registrations: what is stored, what is told, and what is counted."""
 
+from dataclasses import replace
+
 import pytest
 from deciding import (
     ALICE,
@@ -77,6 +79,11 @@ def answers(outcomes):
     return [parse_response(outcome.reply.inner).error if outcome.reply else "silence" for outcome in outcomes]
 
 
+def with_dead_token(known):
+    """Return facts in which the platforms said that the stored device tokens are gone."""
+    return replace(known, stored={key: replace(stored, token_died=True) for key, stored in known.stored.items()})
+
+
 # One registration.
 
 V2, GONE = registering(2), unregistering(2)
@@ -112,6 +119,22 @@ def test_what_a_registration_brings(known, asked, events, limit, is_registered):
     assert outcome.reply.recipient == ALICE.public_key
     assert outcome.reply.type == Type.PUSH_NOTIFICATION_REGISTRATION_RESPONSE
     assert parse_response(outcome.reply.inner) == RegistrationResponse(asked.request_id, SUCCESS)
+
+
+@pytest.mark.parametrize("asked", [V2, registering(2, nonce="sealed anew"), registering(1), unregistering(2)])
+def test_a_dead_token_is_revived_by_nothing_that_was_there_before(asked):
+    outcome = decide_one(asked, with_dead_token(after(V2)))
+    assert told(outcome) == refused(Failure.VERSION_OUTDATED)
+    assert (outcome.change, outcome.listening) == (None, None)
+    assert answers([outcome]) == [MISMATCH]
+
+
+def test_a_higher_version_revives_a_dead_token_and_is_repeated_like_any_other():
+    revives = registering(3)
+    first, second = decide(messages(revives, revives), with_dead_token(after(V2)), ALLOW)
+    assert (told(first), told(second)) == (REGISTERED, REPEATED)
+    assert isinstance(first.change.registration, Registration)
+    assert answers([first, second]) == [SUCCESS, SUCCESS]
 
 
 def test_what_is_stored():

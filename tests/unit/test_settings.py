@@ -68,6 +68,11 @@ def test_nested_settings(monkeypatch):
             "WAKUPUSH_GORUSH__BATCH_SIZE: Input should be less than or equal to 100",
         ),
         (
+            "WAKUPUSH_RETENTION__REGISTRATIONS",
+            "7775999",
+            "WAKUPUSH_RETENTION__REGISTRATIONS: Input should be greater than or equal to 7776000",
+        ),
+        (
             "WAKUPUSH_LIMITS__QUERY_KEYS",
             "999",
             "WAKUPUSH_LIMITS__QUERY_KEYS: Input should be greater than or equal to 1000",

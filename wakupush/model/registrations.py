@@ -57,6 +57,8 @@ class Stored:
     #: Keyed digest of the request id, 16 bytes.
     request_digest: bytes
     registered: bool
+    #: True where the platform said that the device token is gone.
+    token_died: bool = False
 
 
 @dataclass(frozen=True, slots=True)

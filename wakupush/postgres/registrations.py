@@ -49,8 +49,8 @@ def stored(connection: Connection, installations: Collection[Installation]) -> d
     """Return what is stored of these installations, registered or not."""
     rows = connection.execute(_SQL["stored"], _pairs(installations)).fetchall()
     return {
-        Installation(key_hash, installation_hash): Stored(int(version), request_digest, registered)
-        for key_hash, installation_hash, version, request_digest, registered in rows
+        Installation(key_hash, installation_hash): Stored(int(version), request_digest, registered, token_died)
+        for key_hash, installation_hash, version, request_digest, registered, token_died in rows
     }
 
 
@@ -90,6 +90,21 @@ def store(connection: Connection, changes: Iterable[Change], at_rest: AtRest, ol
     for query in (_SQL["forget_deliveries"], _SQL["forget_quarantine"]):
         if gone:
             connection.execute(query, columns(gone))
+
+
+def unregister_dead(connection: Connection, *, seconds: float, most: int) -> int:
+    """Unregister installations whose device token died longer ago than so many seconds; return how many that was.
+
+    Key hash and version stay, and no sealed registration counts as a repeat of theirs any more: only a higher version
+    brings them back. Rows that somebody else changes at the same time are left alone.
+
+    Args:
+        connection: in a transaction of its own.
+        seconds: since the token died.
+        most: installations.
+    """
+    row = connection.execute(_SQL["unregister_dead"], {"seconds": seconds, "most": most}).fetchone()
+    return int(row[0]) if row else 0
 
 
 def answer_bytes(connection: Connection, key_hashes: Collection[bytes]) -> dict[bytes, int]:

@@ -325,6 +325,8 @@ class RetentionSettings(Group):
     """The same for answers that could not be published."""
     lake: Seconds = 400 * 86_400.0
     """The same for the event lake and the reports made of it, in whole days."""
+    registrations: Annotated[float, Field(ge=90 * 86_400.0)] | None = None
+    """The same for registrations from the death of their device token on, 90 days at least; unless given, for ever."""
 
 
 class PipelineSettings(Group):

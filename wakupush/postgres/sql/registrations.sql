@@ -1,5 +1,5 @@
 -- name: stored
-SELECT key_hash, installation_hash, version, request_digest, registered
+SELECT key_hash, installation_hash, version, request_digest, registered, token_died_at IS NOT NULL
 FROM registrations
 JOIN unnest(%(key_hashes)b::bytea[], %(installation_hashes)b::bytea[]) AS wanted (key, installation)
     ON key_hash = wanted.key AND installation_hash = wanted.installation
@@ -103,6 +103,40 @@ ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
     token_died_at = NULL,
     suspected_at = NULL
 WHERE stored.version < excluded.version
+
+-- name: unregister_dead
+WITH dead AS (
+    SELECT key_hash, installation_hash FROM registrations
+    WHERE token_died_at < now() - %(seconds)s * interval '1 second'
+    LIMIT %(most)s FOR UPDATE SKIP LOCKED
+), unregistered AS (
+    UPDATE registrations AS stored SET
+        request_digest = '',
+        registered = false,
+        installation_id = NULL,
+        token_type = NULL,
+        device_token = NULL,
+        access_token = NULL,
+        "grant" = NULL,
+        enabled = NULL,
+        apn_topic = NULL,
+        allow_from_contacts_only = NULL,
+        block_mentions = NULL,
+        allowed_key_list = NULL,
+        blocked_chat_list = NULL,
+        muted_chat_list = NULL,
+        allowed_mentions_chat_list = NULL,
+        token_died_at = NULL,
+        suspected_at = NULL
+    FROM dead WHERE stored.key_hash = dead.key_hash AND stored.installation_hash = dead.installation_hash
+), forgotten_deliveries AS (
+    DELETE FROM deliveries USING dead
+    WHERE deliveries.key_hash = dead.key_hash AND deliveries.installation_hash = dead.installation_hash
+), forgotten_quarantine AS (
+    DELETE FROM quarantine USING dead
+    WHERE quarantine.key_hash = dead.key_hash AND quarantine.installation_hash = dead.installation_hash
+)
+SELECT count(*) FROM dead
 
 -- name: forget_deliveries
 DELETE FROM deliveries USING unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[]) AS gone (key, installation)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from wakupush.model.retention import RetentionRule
-from wakupush.postgres import maintenance, packed_requests, query_topics, token_trials
+from wakupush.postgres import maintenance, packed_requests, query_topics, registrations, token_trials
 from wakupush.redis import watched
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from psycopg import Connection
+
     from wakupush.runtime.settings import RetentionSettings
     from wakupush.server.resources import Resources
 
@@ -27,7 +32,10 @@ def prune(resources: Resources) -> None:
     today = datetime.fromtimestamp(resources.now(), UTC).date()
     with resources.pool.connection() as connection:
         maintenance.create_partitions(connection, today)
-    deleted = {rule.name: _delete(resources, rule) for rule in rules(keep)}
+    deleted = {rule.name: _in_chunks(resources, partial(maintenance.delete, rule=rule)) for rule in rules(keep)}
+    if keep.registrations is not None:
+        unregister = partial(registrations.unregister_dead, seconds=keep.registrations, most=maintenance.CHUNK_ROWS)
+        deleted["registrations"] = _in_chunks(resources, unregister)
     for table, seconds in ((maintenance.LEDGER, keep.ledger), (maintenance.EVENTS, keep.events)):
         with resources.pool.connection() as connection:
             deleted[table.name] = maintenance.drop_partitions(connection, table, seconds, today)
@@ -53,11 +61,11 @@ def rules(keep: RetentionSettings) -> tuple[RetentionRule, ...]:
     )
 
 
-def _delete(resources: Resources, rule: RetentionRule) -> int:
+def _in_chunks(resources: Resources, delete: Callable[[Connection], int]) -> int:
     deleted = 0
     for _ in range(MOST_CHUNKS):
         with resources.pool.connection() as connection:
-            chunk = maintenance.delete(connection, rule)
+            chunk = delete(connection)
         deleted += chunk
         if chunk < maintenance.CHUNK_ROWS:
             break

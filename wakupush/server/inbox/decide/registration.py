@@ -53,11 +53,14 @@ class Known:
 def change_of(identity: Identity, asked: OpenedRegistration, known: Known, limits: LimitSettings) -> Change | None:
     """Return what is to be stored, or None for a repeat of what is stored already.
 
+    Of what is stored with a dead device token nothing is a repeat: only a higher version revives it. So its client
+    learns that it has to register anew, and nobody else's copy will do.
+
     Raises:
         Refused: see `wakupush.protocol.registration.check`, and INSTALLATION_LIMIT.
     """
     stored = known.stored.get(asked.installation)
-    if stored is not None and stored.request_digest == asked.request_digest:
+    if stored is not None and stored.request_digest == asked.request_digest and not stored.token_died:
         return None
     registration = rules.check(
         asked.message,
