@@ -74,7 +74,7 @@ def test_a_device_that_came_back_is_back_by_a_higher_version_alone(server, clien
     assert not is_dead(server)
     assert ask(server, client, third) == "success"
     assert come_again(sent[2]) == ["VERSION_MISMATCH"]
-    assert server.rows("SELECT device_token FROM registrations") == [("new-phone",)]
+    assert server.rows("SELECT version FROM registrations") == [(3,)]
 
 
 @pytest.mark.parametrize("platform", Platform)

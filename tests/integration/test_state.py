@@ -252,11 +252,11 @@ def test_a_token_dies_only_for_the_version_that_was_tried(connection):
 
 def rebuild(dsn, changed):
     with psycopg.connect(dsn) as connection:
-        return rebuilding.merge(connection, [changed])
+        return rebuilding.merge(connection, [changed], AT_REST)
 
 
 def test_an_archived_copy_does_not_revive_a_dead_token(connection, dsn):
-    registrations.store(connection, [change(2)])
+    store(connection, [change(2)])
     assert registrations.token_died(connection, ALICE, 2)
     assert registrations.stored(connection, [ALICE])[ALICE].token_died
     assert [rebuild(dsn, change(version)) for version in (1, 2)] == [0, 0]
@@ -274,35 +274,35 @@ def died(connection, days, installation=ALICE):
 
 def test_the_retention_of_registrations_takes_what_is_dead_for_long_and_leaves_hash_and_version(connection, dsn):
     phones = [Installation(ALICE.key_hash, bytes([number]) * 16) for number in range(5)]
-    registrations.store(connection, [change(7, phone) for phone in (ALICE, *phones)])
+    store(connection, [change(7, phone) for phone in (ALICE, *phones)])
     alive, fresh, *dead = phones
     died(connection, 89, fresh)
     for each in (ALICE, *dead):
         died(connection, 91, each)
-    requests.take_on(connection, [delivery(1), delivery(2, installation=alive)], {}, lease=9, time_to_live=TIME_TO_LIVE)
+    take_on(connection, [delivery(1), delivery(2, installation=alive)], {})
     ledger.quarantine(connection, REGISTRATION, entry(1), reason="x", attempts=3, owner=ALICE)
     taken = [registrations.unregister_dead(connection, seconds=90 * 86_400, most=3) for _ in range(3)]
     assert taken == [3, 1, 0]
     rows = connection.execute("SELECT * FROM registrations WHERE NOT registered").fetchall()
     assert sorted([value for value in row if value is not None] for row in rows) == sorted(
-        [each.key_hash, each.installation_hash, 7, b"", False] for each in (ALICE, *dead)
+        [each.key_hash, each.installation_hash, 7, b"", False, 7] for each in (ALICE, *dead)
     )
     assert registrations.count_installations(connection, [ALICE.key_hash]) == {ALICE.key_hash: 2}
     assert connection.execute("SELECT installation_hash FROM deliveries").fetchall() == [(alive.installation_hash,)]
     assert connection.execute("SELECT count(*) FROM quarantine").fetchone() == (0,)
     # What is left is as good as an unregistration: nothing of before counts.
     with pytest.raises(OutdatedError):
-        registrations.store(connection, [change(7)])
+        store(connection, [change(7)])
     assert rebuild(dsn, change(7)) == 0
-    registrations.store(connection, [change(8)])
+    store(connection, [change(8)])
     assert registrations.stored(connection, [ALICE])[ALICE].registered
 
 
 def test_a_device_that_comes_back_at_the_last_moment_stays(dsn, connection):
-    registrations.store(connection, [change(1)])
+    store(connection, [change(1)])
     died(connection, 91)
     with psycopg.connect(dsn) as worker:
-        registrations.store(worker, [change(2)])
+        store(worker, [change(2)])
         assert registrations.unregister_dead(connection, seconds=90 * 86_400, most=10) == 0
         worker.commit()
     assert registrations.unregister_dead(connection, seconds=90 * 86_400, most=10) == 0

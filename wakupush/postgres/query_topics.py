@@ -93,9 +93,3 @@ def remove_unused(connection: Connection) -> list[bytes]:
     """
     connection.execute(_SQL["lock"], _LOCK)
     return [row[0] for row in connection.execute(_SQL["remove_unused"])]
-
-
-def is_former_set_read(connection: Connection) -> bool:
-    """Say whether code of 0.1.0 may run, which reads the former set of watched topics, see `wakupush.redis.watched`."""
-    row = connection.execute(_SQL["is_former_set_read"]).fetchone()
-    return row is not None and bool(row[0])

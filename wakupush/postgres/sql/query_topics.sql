@@ -44,6 +44,3 @@ LIMIT %(most)s
 UPDATE query_topics AS stored SET symmetric_key = new.symmetric_key
 FROM unnest(%(key_hashes)b::bytea[], %(symmetric_keys)b::bytea[]) AS new (key_hash, symmetric_key)
 WHERE stored.key_hash = new.key_hash AND stored.prefixed = %(prefixed)s AND stored.symmetric_key IS NULL
-
--- name: is_former_set_read
-SELECT NOT EXISTS (SELECT FROM schema_migrations WHERE name = '0010_post_watched_topics')

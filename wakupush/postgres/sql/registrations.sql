@@ -126,6 +126,14 @@ WITH dead AS (
         blocked_chat_list = NULL,
         muted_chat_list = NULL,
         allowed_mentions_chat_list = NULL,
+        sealed_version = stored.version,
+        sealed_device = NULL,
+        sealed_allowed_key_list = NULL,
+        access_token_digest = NULL,
+        access_token_since = NULL,
+        blocked_chat_digests = NULL,
+        muted_chat_digests = NULL,
+        allowed_mentions_chat_digests = NULL,
         token_died_at = NULL,
         suspected_at = NULL
     FROM dead WHERE stored.key_hash = dead.key_hash AND stored.installation_hash = dead.installation_hash

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from wakupush.postgres import query_topics
+from wakupush.postgres.old_code import OldCode
 from wakupush.redis import watched
 
 if TYPE_CHECKING:
@@ -45,4 +46,4 @@ def _fill(resources: Resources) -> None:
 
 def _is_former_read(resources: Resources) -> bool:
     with resources.pool.connection() as connection:
-        return query_topics.is_former_set_read(connection)
+        return OldCode().may_run(connection)
