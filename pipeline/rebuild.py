@@ -401,7 +401,9 @@ def _fold(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 def _decide(row: _Row, known: Known, identity: Identity, limits: LimitSettings) -> tuple[str, Change | None]:
     """Return the outcome of a registration, and what is to be stored of it."""
     try:
-        asked = open_registration(identity, PublicKey(row["client"]), row["sealed"])
+        asked = open_registration(
+            identity, PublicKey(row["client"]), row["sealed"], most_bytes=limits.registration_bytes
+        )
         change = change_of(identity, asked, known, limits)
     except Refused as refused:
         return refused.failure.label, None

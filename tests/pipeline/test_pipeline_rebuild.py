@@ -137,7 +137,7 @@ def test_while_a_server_is_writing(server):
     changes = []
     for message in sent:
         opened = open_asymmetric(Entry(SHARD, b"", 0.0, message), identity.private_key)
-        asked = open_registration(identity, opened.signer, opened.inner)
+        asked = open_registration(identity, opened.signer, opened.inner, most_bytes=living.limits.registration_bytes)
         with suppress(Refused):
             changes.append(change_of(identity, asked, Known(), living.limits))
     stored, over = Counter(), Event()
@@ -222,7 +222,7 @@ def test_what_postgres_cannot_hold_is_put_aside_alone(server):
     for number in range(5):
         content = messages.registration(client, server.key.public_key)
         sealed = seal_registration(content, client, server.key.public_key)
-        asked = open_registration(identity, client.public_key, sealed)
+        asked = open_registration(identity, client.public_key, sealed, most_bytes=100_000)
         change = change_of(identity, asked, Known(), LimitSettings())
         if number == 3:
             change = replace(change, registration=replace(change.registration, token_type=99_999))

@@ -96,12 +96,12 @@ def test_a_registration_costs_a_second_one(agreed):
     agreed.clear()
     opened = open_asymmetric(entry(message.payload), IDENTITY.private_key)
     with pytest.raises(Refused) as refused:
-        open_registration(IDENTITY, opened.signer, opened.inner)
+        open_registration(IDENTITY, opened.signer, opened.inner, most_bytes=10_000)
     assert refused.value.failure is Failure.REGISTRATION_UNDECRYPTABLE
     assert len(agreed) == 2
     content = messages.registration(STRANGER, SERVER)
     sent = messages.register(STRANGER, SERVER, content)
     agreed.clear()
     opened = open_asymmetric(entry(sent.payload), IDENTITY.private_key)
-    assert open_registration(IDENTITY, opened.signer, opened.inner).message == content
+    assert open_registration(IDENTITY, opened.signer, opened.inner, most_bytes=10_000).message == content
     assert len(agreed) == 2

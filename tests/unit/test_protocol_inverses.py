@@ -1,5 +1,7 @@
 """What one side makes the other reads: sealing and opening, splitting and joining, wrapping and unwrapping."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +16,7 @@ from wakupush.protocol.keys import PrivateKey, PublicKey, recover
 from wakupush.protocol.sealing import UnsealableError, seal, unseal
 
 CLIENT, SERVER, STRANGER = (PrivateKey(bytes([number]) * 32) for number in (1, 2, 3))
+open_registration = partial(registration.open_registration, most_bytes=10_000)
 SHARED = CLIENT.shared_key(SERVER.public_key)
 SIZES = (0, 1, 188, 189, 190, 191, 253, 254, 255, 256, 257, 65535, 65536)
 
@@ -120,9 +123,9 @@ messages = st.builds(
 @given(messages)
 def test_registration(message):
     sealed = registration.seal_registration(message, CLIENT, SERVER.public_key)
-    assert registration.open_registration(sealed, SERVER, CLIENT.public_key) == message
+    assert open_registration(sealed, SERVER, CLIENT.public_key) == message
     with pytest.raises(Refused) as refused:
-        registration.open_registration(sealed, SERVER, STRANGER.public_key)
+        open_registration(sealed, SERVER, STRANGER.public_key)
     assert refused.value.failure is Failure.REGISTRATION_UNDECRYPTABLE
 
 

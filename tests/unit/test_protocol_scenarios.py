@@ -5,7 +5,7 @@ A server of a few lines stands for the real one, with dicts for its database: wh
 
 import dataclasses
 from base64 import b64decode
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import vectors
@@ -42,6 +42,7 @@ from wakupush.protocol.hashing import keccak256
 from wakupush.protocol.keys import PrivateKey, PublicKey
 
 unhex = bytes.fromhex
+open_registration = partial(registration.open_registration, most_bytes=1_000_000)
 LIMITS = registration.Limits(list_items=1000, list_item_bytes=256, text_bytes=1024, registration_bytes=1_000_000)
 
 
@@ -89,7 +90,7 @@ class Server:
         request_id = registration.request_id(opened.inner)
         answer_type, client = Type.PUSH_NOTIFICATION_REGISTRATION_RESPONSE, opened.signer
         try:
-            message = registration.open_registration(opened.inner, self.key, client)
+            message = open_registration(opened.inner, self.key, client)
             name = (client.key_hash, message.installation_id)
             device = registration.check(
                 message,
@@ -370,10 +371,10 @@ def test_registration(message):
     if "fields" not in layer:
         wanted = Failure.REGISTRATION_MALFORMED if "plaintext" in layer else Failure.REGISTRATION_UNDECRYPTABLE
         with pytest.raises(Refused) as refused:
-            registration.open_registration(inner, server, client)
+            open_registration(inner, server, client)
         assert refused.value.failure is wanted
         return
-    opened = registration.open_registration(inner, server, client)
+    opened = open_registration(inner, server, client)
     assert as_recorded(opened) == without_names(layer["fields"])
     assert opened.SerializeToString().hex() == layer["plaintext"]
     assert sealing.seal(unhex(layer["shared_key"]), unhex(layer["plaintext"]), unhex(layer["nonce"])) == inner

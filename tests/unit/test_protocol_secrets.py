@@ -19,6 +19,7 @@ PLANTED = SECRET.encode()
 KEY = PrivateKey(PLANTED + bytes(19))
 OTHER = PrivateKey(b"\1" * 32)
 PUBLIC = OTHER.public_key
+open_registration = partial(registration.open_registration, most_bytes=1000)
 
 
 def traces(value):
@@ -114,12 +115,12 @@ CALLS = {
     "payload, too large": partial(payload.encode, PLANTED * (2**24 // len(PLANTED) + 1)),
     "metadata": partial(application.unwrap, b"\xff" + PLANTED),
     "metadata, text": partial(application.unwrap, b"\x0a\x7f" + PLANTED),
-    "registration, sealed": partial(registration.open_registration, PLANTED * 5, OTHER, KEY.public_key),
+    "registration, sealed": partial(open_registration, PLANTED * 5, OTHER, KEY.public_key),
     "registration, no protobuf": partial(
-        registration.open_registration, seal(OTHER.shared_key(KEY.public_key), PLANTED), OTHER, KEY.public_key
+        open_registration, seal(OTHER.shared_key(KEY.public_key), PLANTED), OTHER, KEY.public_key
     ),
     "registration, no UTF-8": partial(
-        registration.open_registration,
+        open_registration,
         seal(OTHER.shared_key(KEY.public_key), b"\x12\x0e" + PLANTED + b"\xff"),
         OTHER,
         KEY.public_key,

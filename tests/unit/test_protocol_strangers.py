@@ -43,6 +43,7 @@ from wakupush.protocol.uuids import is_uuid
 CLIENT, SERVER = PrivateKey(b"\1" * 32), PrivateKey(b"\2" * 32)
 SHARED = CLIENT.shared_key(SERVER.public_key)
 TOKEN = "0fd8121c-34b8-4ceb-b88e-5acbf94501ad"
+open_registration = partial(registration.open_registration, most_bytes=10_000)
 LIMITS = Limits(list_items=3, list_item_bytes=64, text_bytes=100, registration_bytes=1000)
 
 junk = st.binary(max_size=400)
@@ -215,7 +216,7 @@ def test_a_segment_of_many_costs_nothing():
 
 @given(junk | encoded(registrations).map(partial(seal, SHARED)))
 def test_open_registration(sealed):
-    opened = outcome(registration.open_registration, sealed, SERVER, CLIENT.public_key)
+    opened = outcome(open_registration, sealed, SERVER, CLIENT.public_key)
     if isinstance(opened, Failure):
         assert opened in {Failure.REGISTRATION_UNDECRYPTABLE, Failure.REGISTRATION_MALFORMED}
     else:
@@ -379,7 +380,7 @@ def test_changed_registration_is_undecryptable():
     sealed = registration.seal_registration(PushNotificationRegistration(version=1), CLIENT, SERVER.public_key)
     for other in [*changed(sealed), *resized(sealed)]:
         with pytest.raises(Refused) as refused:
-            registration.open_registration(other, SERVER, CLIENT.public_key)
+            open_registration(other, SERVER, CLIENT.public_key)
         assert refused.value.failure is Failure.REGISTRATION_UNDECRYPTABLE
 
 

@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 
 from wakupush.model.failures import Failure
 from wakupush.pb.application_metadata_pb2 import ApplicationMetadataMessage, ProtocolMessage
-from wakupush.protocol import segments
+from wakupush.protocol import segments, wire
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256
 from wakupush.protocol.keys import PrivateKey, PublicKey, recover
@@ -46,10 +46,7 @@ def unwrap(metadata: bytes) -> ApplicationMessage:
     Raises:
         Refused: METADATA_MALFORMED or SIGNATURE_INVALID.
     """
-    try:
-        message = ApplicationMetadataMessage.FromString(metadata)
-    except DecodeError:
-        raise Refused(Failure.METADATA_MALFORMED) from None
+    message = wire.parse(ApplicationMetadataMessage, metadata, malformed=Failure.METADATA_MALFORMED)
     if not message.signature:
         return ApplicationMessage(message.type, message.payload, None, keccak256(metadata))
     signer = recover(keccak256(message.payload), message.signature)

@@ -13,6 +13,7 @@ from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryInfo,
     PushNotificationQueryResponse,
 )
+from wakupush.protocol import wire
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.sealing import UnsealableError, unseal
 from wakupush.protocol.uuids import is_uuid
@@ -64,10 +65,13 @@ def parse_query(inner: bytes, *, most_keys: int) -> tuple[bytes, ...]:
     Raises:
         Refused: INNER_MALFORMED, QUERY_LIMIT above `most_keys`, or QUERY_WITHOUT_KEYS where no key is one.
     """
-    try:
-        keys = PushNotificationQuery.FromString(inner).public_keys
-    except DecodeError:
-        raise Refused(Failure.INNER_MALFORMED) from None
+    keys = wire.parse(
+        PushNotificationQuery,
+        inner,
+        malformed=Failure.INNER_MALFORMED,
+        most_fields=most_keys + wire.PLAIN_FIELDS,
+        too_many=Failure.QUERY_LIMIT,
+    ).public_keys
     if len(keys) > most_keys:
         raise Refused(Failure.QUERY_LIMIT)
     wanted = tuple(dict.fromkeys(key for key in keys if len(key) == KEY_HASH_BYTES))

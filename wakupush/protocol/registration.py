@@ -55,16 +55,27 @@ def seal_registration(message: PushNotificationRegistration, client: PrivateKey,
     return seal(client.shared_key(server), message.SerializeToString())
 
 
-def open_registration(sealed: bytes, server: PrivateKey, client: PublicKey) -> PushNotificationRegistration:
+def open_registration(
+    sealed: bytes, server: PrivateKey, client: PublicKey, *, most_bytes: int
+) -> PushNotificationRegistration:
     """Return the registration that `client` sealed for `server`.
 
+    Args:
+        sealed: as it came.
+        server: who opens it.
+        client: who signed it.
+        most_bytes: of what is parsed.
+
     Raises:
-        Refused: REGISTRATION_UNDECRYPTABLE (to be discarded), or REGISTRATION_MALFORMED where it is no protobuf.
+        Refused: REGISTRATION_UNDECRYPTABLE (to be discarded), REGISTRATION_TOO_LARGE, or REGISTRATION_MALFORMED where
+            it is no protobuf.
     """
     try:
         plaintext = unseal(server.shared_key(client), sealed)
     except UnsealableError:
         raise Refused(Failure.REGISTRATION_UNDECRYPTABLE) from None
+    if len(plaintext) > most_bytes:
+        raise Refused(Failure.REGISTRATION_TOO_LARGE)
     try:
         return PushNotificationRegistration.FromString(plaintext)
     except DecodeError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
@@ -17,6 +17,7 @@ from wakupush.pb.push_notification_pb2 import (
     PushNotificationRequest,
     PushNotificationResponse,
 )
+from wakupush.protocol import wire
 from wakupush.protocol.errors import Refused
 
 if TYPE_CHECKING:
@@ -84,6 +85,10 @@ class RequestResponse:
     reports: tuple[Report, ...]
 
 
+#: A request is answered for its first items as long as it has so many times those that are looked at; then by silence.
+_TIMES_ANSWERED: Final = 8
+
+
 class Admitted(Enum):
     """The notification is to be sent."""
 
@@ -120,12 +125,16 @@ def parse_request(inner: bytes, *, most_items: int) -> Request:
         most_items: how many are looked at.
 
     Raises:
-        Refused: INNER_MALFORMED, or MESSAGE_ID_MISSING.
+        Refused: INNER_MALFORMED, MESSAGE_ID_MISSING, or REQUEST_LIMIT where there are so many that not even the first
+            ones are read.
     """
-    try:
-        message = PushNotificationRequest.FromString(inner)
-    except DecodeError:
-        raise Refused(Failure.INNER_MALFORMED) from None
+    message = wire.parse(
+        PushNotificationRequest,
+        inner,
+        malformed=Failure.INNER_MALFORMED,
+        most_fields=_TIMES_ANSWERED * most_items + wire.PLAIN_FIELDS,
+        too_many=Failure.REQUEST_LIMIT,
+    )
     if not message.message_id:
         raise Refused(Failure.MESSAGE_ID_MISSING)
     return Request(

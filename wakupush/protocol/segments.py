@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from google.protobuf.message import DecodeError
-
 from wakupush.model.failures import Failure
 from wakupush.pb.segment_pb2 import SegmentMessage
+from wakupush.protocol import wire
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256
 
@@ -36,8 +35,8 @@ def parse(data: bytes) -> Segment | None:
         Refused: PAYLOAD_MALFORMED for a segment whose index is not below its count.
     """
     try:
-        message = SegmentMessage.FromString(data)
-    except DecodeError:
+        message = wire.parse(SegmentMessage, data, malformed=Failure.PAYLOAD_MALFORMED)
+    except Refused:
         return None
     if not message.payload or len(message.entire_message_hash) != _HASH_BYTES:
         return None

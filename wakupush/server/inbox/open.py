@@ -132,13 +132,13 @@ def join(part: Part, parts: list[Segment]) -> application.Opened | Failure:
     return Failure.PAYLOAD_MALFORMED if isinstance(whole, Part) else whole
 
 
-def open_registration(identity: Identity, client: PublicKey, sealed: bytes) -> OpenedRegistration:
+def open_registration(identity: Identity, client: PublicKey, sealed: bytes, *, most_bytes: int) -> OpenedRegistration:
     """Open what a client sealed for the server.
 
     Raises:
         Refused: see `wakupush.protocol.registration.open_registration`.
     """
-    message = registration.open_registration(sealed, identity.private_key, client)
+    message = registration.open_registration(sealed, identity.private_key, client, most_bytes=most_bytes)
     request_id = registration.request_id(sealed)
     return OpenedRegistration(
         client,
@@ -149,9 +149,9 @@ def open_registration(identity: Identity, client: PublicKey, sealed: bytes) -> O
     )
 
 
-def _registration(opened: application.Opened, identity: Identity, _: LimitSettings) -> Content:
+def _registration(opened: application.Opened, identity: Identity, limits: LimitSettings) -> Content:
     try:
-        return open_registration(identity, opened.signer, opened.inner)
+        return open_registration(identity, opened.signer, opened.inner, most_bytes=limits.registration_bytes)
     except Refused as refused:
         return RefusedContent(opened.signer, refused.failure, registration.request_id(opened.inner))
 

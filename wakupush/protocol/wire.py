@@ -1,0 +1,89 @@
+"""Protobuf of strangers: how many fields a message has is known before it is parsed.
+
+A parsed item takes a hundred bytes of memory however short it is, and two bytes are an item on the wire.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from wakupush.protocol.errors import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from wakupush.model.failures import Failure
+
+M = TypeVar("M", bound=Message)
+
+#: Fields that a message without lists has at most, those of newer clients included.
+PLAIN_FIELDS: Final = 64
+
+_VARINT, _LENGTH = 0, 2
+#: Bytes of a value by its wire type; the two ends of a group have none, what is in it counts as fields.
+_FIXED: Final[Mapping[int, int]] = {1: 8, 3: 0, 4: 0, 5: 4}
+_MOST_VARINT_BYTES: Final = 10
+
+
+def parse(
+    kind: type[M], data: bytes, *, malformed: Failure, most_fields: int = PLAIN_FIELDS, too_many: Failure | None = None
+) -> M:
+    """Return a message.
+
+    Args:
+        kind: of message.
+        data: serialised.
+        malformed: what it is refused with if it is no such message.
+        most_fields: how many fields it may have, unknown ones, repeated ones and those in unknown groups each counted.
+        too_many: what it is refused with above; as malformed if None.
+
+    Raises:
+        Refused: see above.
+    """
+    try:
+        # A field has two bytes at least.
+        if len(data) >= 2 * most_fields and _has_more_fields(data, most_fields):
+            raise Refused(too_many or malformed)
+        return kind.FromString(data)
+    except (DecodeError, IndexError):
+        raise Refused(malformed) from None
+
+
+def _has_more_fields(data: bytes, most: int) -> bool:
+    """Say whether a message has more than so many fields, without looking into them.
+
+    Raises:
+        DecodeError: it is malformed within those.
+        IndexError: it ends within one of them.
+    """
+    at = found = 0
+    while at < len(data) and found <= most:
+        tag, at = _varint(data, at)
+        wire_type = tag & 7
+        if wire_type == _LENGTH:
+            length, at = _varint(data, at)
+            at += length
+        elif wire_type == _VARINT:
+            _, at = _varint(data, at)
+        elif wire_type in _FIXED:
+            at += _FIXED[wire_type]
+        else:
+            raise DecodeError
+        found += 1
+    return found > most
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the number at a place, and the place behind it."""
+    value = data[at]
+    if value < 0x80:  # noqa: PLR2004 - one byte alone
+        return value, at + 1
+    value = 0
+    for index in range(_MOST_VARINT_BYTES):
+        byte = data[at + index]
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:  # noqa: PLR2004 - the last byte
+            return value, at + index + 1
+    raise DecodeError
