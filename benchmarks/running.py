@@ -139,7 +139,8 @@ def _last(url: str, after: int, name: str) -> float:
 
 def _handled(connection, since: float) -> int:
     return connection.execute(
-        "SELECT count(*) FROM delivery_events WHERE kind = 'received' AND time >= to_timestamp(%s)", [since]
+        "SELECT coalesce(sum(count), 0) FROM delivery_events WHERE kind = 'received' AND time >= to_timestamp(%s)",
+        [since],
     ).fetchone()[0]
 
 

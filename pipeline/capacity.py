@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from datetime import date
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from pipeline.lake import File
     from wakupush.runtime.settings import Settings
@@ -182,20 +182,25 @@ def load(events: DataFrame, queue: str) -> DataFrame:
         .withColumn("second", F.unix_timestamp("time") - F.round(wait / 1000).cast("long"))
         .groupBy("second")
         .agg(
-            F.count_if(F.col("kind") == "received").alias("messages"),
-            F.count_if(F.col("kind") == "foreign").alias("foreign"),
-            F.sum(F.when(F.col("kind") == "received", F.col("batch_size"))).alias("batches"),
+            _number(F.col("kind") == "received").alias("messages"),
+            _number(F.col("kind") == "foreign").alias("foreign"),
+            F.sum(F.when(F.col("kind") == "received", F.col("batch_size") * F.col("count"))).alias("batches"),
         )
         .withColumn("hour", F.floor(F.col("second") / _HOUR))
     )
     made = (
         of_queue.where(F.col("kind") == "attempt")
         .groupBy(F.floor(F.unix_timestamp("time") / _HOUR).alias("hour"))
-        .agg(F.count("*").alias("attempts"), F.count_if(F.col("attempt") > 1).alias("again"))
+        .agg(F.sum("count").alias("attempts"), _number(F.col("attempt") > 1).alias("again"))
     )
     share = F.try_divide("messages", F.sum("messages").over(Window.partitionBy("hour")))
     shared = (F.coalesce(share * F.col(name), F.lit(0.0)).alias(name) for name in ("attempts", "again"))
     return arrived.join(made, "hour", "left").select("second", "messages", "foreign", *shared, "batches")
+
+
+def _number(condition: Column) -> Column:
+    """Return how many messages or attempts the events stand for that meet a condition."""
+    return F.coalesce(F.sum(F.when(condition, F.col("count"))), F.lit(0))
 
 
 def _seconds(events: DataFrame, queue: str, question: Question) -> tuple[list[Second], float]:

@@ -27,7 +27,7 @@ FETCH_ROWS: Final = 10_000
 _TLS: Final = ("sslmode", "sslrootcert", "sslcert", "sslkey")
 _COLUMNS: Final = (
     "time, kind, queue, queue_wait, latency, platform, failure, reason, attempt, batch_size, worker, trace_id,"
-    " key_pseudonym, installation_pseudonym"
+    " key_pseudonym, installation_pseudonym, count"
 )
 
 

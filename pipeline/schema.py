@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 #: What is written now.
-VERSION: Final = 3
+VERSION: Final = 4
 #: The schema version of the events in Postgres that `pipeline.export` understands.
-EVENT_VERSION: Final = 1
+EVENT_VERSION: Final = 2
 
 #: Columns that are folders, outermost first.
 PARTITIONS: Final = StructType(
@@ -52,12 +52,14 @@ _PLAIN: Final = [
 ]
 
 #: The columns of each version. Version 1 had seconds as floats, whose sums depend on the order of the rows. Up to
-#: version 2 every event had its second, its latency and its message.
+#: version 2 every event had its second, its latency and its message; up to version 3 each stood for one message or
+#: notification.
 COLUMNS: Final[dict[int, StructType]] = {
     1: StructType([*_PLAIN, StructField("queue_wait", FloatType()), StructField("latency", FloatType())]),
     2: StructType([*_PLAIN, StructField("queue_wait_ms", LongType()), StructField("latency_ms", LongType())]),
 }
 COLUMNS[3] = COLUMNS[2]
+COLUMNS[4] = StructType([*COLUMNS[3].fields, StructField("count", IntegerType())])
 
 #: What each column of the present version means, for docs/pipeline.md.
 MEANINGS: Final = {
@@ -72,11 +74,12 @@ MEANINGS: Final = {
     "attempt": "Which attempt of a delivery, from 1.",
     "batch_size": "Messages in the task; only where no user is named.",
     "worker": "Which worker process; only where no user is named.",
-    "trace": "Pseudonym of the message, 16 bytes, of this period; only where no user is named.",
+    "trace": "Pseudonym of the message, 16 bytes, of this period; only where no user is named, and of no foreign one.",
     "user": "Pseudonym of the user, 16 bytes, of this period.",
     "installation": "Pseudonym of the installation, 16 bytes, of this period.",
     "queue_wait_ms": "Milliseconds between ingest seeing the message and a worker taking it.",
     "latency_ms": "Milliseconds between ingest seeing the message and this event: answered, delivered and foreign.",
+    "count": "How many messages, or notifications of a message, it stands for; of several, waits are the longest.",
 }
 
 
@@ -93,8 +96,12 @@ def _from_1(frame: DataFrame) -> DataFrame:
     )
 
 
+def _from_3(frame: DataFrame) -> DataFrame:
+    return frame.withColumn("count", F.lit(1))
+
+
 #: What turns a version into the next one.
-UPGRADES: Final[dict[int, Callable[[DataFrame], DataFrame]]] = {1: _from_1, 2: blurred}
+UPGRADES: Final[dict[int, Callable[[DataFrame], DataFrame]]] = {1: _from_1, 2: blurred, 3: _from_3}
 
 
 def written(version: int) -> StructType:

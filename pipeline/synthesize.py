@@ -107,7 +107,9 @@ def events(spark: SparkSession, plan: Plan) -> DataFrame:
         F.col("attempt").cast("smallint").alias("attempt"),
         F.col("batch_size").cast("smallint").alias("batch_size"),
         F.lit(WORKER).alias("worker"),
-        "trace_id",
+        # Of a message that is not for us, the server keeps no name.
+        F.when(F.col("fate") != "foreign", F.col("trace_id")).alias("trace_id"),
+        F.lit(1).alias("count"),
         _pseudonym("user").alias("key_pseudonym"),
         _pseudonym("device").alias("installation_pseudonym"),
     )
@@ -200,6 +202,7 @@ def _of_messages(messages: DataFrame) -> DataFrame:
         F.lit(None).cast("int").alias("attempt"),
         "batch_size",
         "trace_id",
+        "fate",
         F.when(about_user, member).alias("user"),
         F.when(about_device, member).alias("device"),
     )
@@ -314,6 +317,7 @@ def _explode_attempts(notifications: DataFrame) -> DataFrame:
         F.col("step.attempt").alias("attempt"),
         "batch_size",
         "trace_id",
+        "fate",
         "user",
         F.col("user").alias("device"),
     )

@@ -101,9 +101,15 @@ def _person() -> Column:
     return F.coalesce("user", "trace")
 
 
+def _people() -> Column:
+    """Return of how many people events are; of those without a name each is another one."""
+    nameless = F.coalesce(F.sum(F.when(_person().isNull(), F.col("count"))), F.lit(0))
+    return (F.count_distinct(_person()) + nameless).alias("people")
+
+
 def _counted() -> tuple[Column, Column]:
     """Return the columns of most tables: how many events, and of how many people."""
-    return F.count("*").alias("events"), F.count_distinct(_person()).alias("people")
+    return F.sum("count").alias("events"), _people()
 
 
 def _kind(*kinds: str) -> Column:
@@ -138,11 +144,13 @@ def _latency(events: DataFrame, _: int) -> DataFrame:
         .withColumn("what", what)
         .withColumn("value", F.when(_kind("received"), F.col("queue_wait_ms")).otherwise(F.col("latency_ms")))
         .where("value IS NOT NULL")
+        # One row for each message: the wait of several is the longest of them.
+        .withColumn("count", F.explode(F.array_repeat(F.lit(1), F.col("count"))))
         .groupBy("day", "what", "queue", "platform")
         .agg(
             F.count("*").alias("events"),
             *(_percentile(share / 100, "value").cast("long").alias(f"p{share}_ms") for share in (50, 95, 99)),
-            F.count_distinct(_person()).alias("people"),
+            _people(),
         )
     )
 
@@ -214,7 +222,7 @@ def _week(events: DataFrame, _: int) -> DataFrame:
     minutes = (
         events.where(_kind("received"))
         .groupBy("day", "queue", F.date_trunc("minute", "time").alias("minute"))
-        .agg(F.count("*").alias("messages"))
+        .agg(F.sum("count").alias("messages"))
     )
     return (
         minutes.groupBy(F.weekday("minute").alias("weekday"), F.hour("minute").alias("hour"), "queue")
@@ -231,7 +239,7 @@ def _unusual(events: DataFrame, _: int) -> DataFrame:
     daily = (
         events.where(_kind("admitted", "queried") & F.col("user").isNotNull())
         .groupBy("day", "kind", "user")
-        .agg(F.count("*").alias("events"))
+        .agg(F.sum("count").alias("events"))
     )
     of_day = Window.partitionBy("day", "kind")
     return (

@@ -81,7 +81,9 @@ class Server:
             return list(stored.devices(connection, self.context.identity).values())
 
     def events(self, kind):
-        return self.rows("SELECT failure, reason FROM delivery_events WHERE kind = %s", kind)
+        """Return failure and reason of each message or notification that something happened to."""
+        counted = "SELECT failure, reason FROM delivery_events, generate_series(1, count) WHERE kind = %s"
+        return self.rows(counted, kind)
 
 
 def request(client, server, registered, **fields):

@@ -510,14 +510,14 @@ def test_admitted_requests(connection):
 
 def test_events_come_back_as_they_were_written(connection):
     full = Event(
-        kind=EventKind.FAILED, time=NOW.timestamp(), worker="w", trace_id="t\\\t\n", queue="dispatch", queue_wait=0.5,
-        latency=1.5, platform="ios", failure="rate_limited", reason=None, attempt=2, batch_size=50,
+        kind=EventKind.FAILED, time=NOW.timestamp(), worker="w", trace_id="t\\\t\n", count=7, queue="dispatch",
+        queue_wait=0.5, latency=1.5, platform="ios", failure="rate_limited", reason=None, attempt=2, batch_size=50,
         key_pseudonym=b"\x00\x01" * 8, installation_pseudonym=b"\xff" * 16,
     )  # fmt: skip
     events.add(connection, [full, Event(kind=EventKind.RECEIVED, time=NOW.timestamp(), worker="w", trace_id="t")])
     rows = connection.execute(f"SELECT {', '.join(FIELDS)} FROM delivery_events ORDER BY id").fetchall()
     assert rows[0] == tuple(NOW if name == "time" else getattr(full, name) for name in FIELDS)
-    assert rows[1][4:] == (None,) * (len(FIELDS) - 4)
+    assert rows[1][4:] == (1, *[None] * (len(FIELDS) - 5))
 
 
 def test_todays_rows_have_partitions(connection):

@@ -15,8 +15,20 @@ from wakupush.model.events import Event
 Key = tuple[Any, ...]
 
 
-def person(event: Event) -> bytes | str:
+def person(event: Event) -> bytes | str | None:
     return event.key_pseudonym or event.trace_id
+
+
+def people(group: Iterable[Event]) -> int:
+    """Return how many people events are of; those that name neither a user nor a message are of others each."""
+    group = list(group)
+    nameless = sum(event.count for event in group if person(event) is None)
+    return len({person(event) for event in group} - {None}) + nameless
+
+
+def number(group: Iterable[Event]) -> int:
+    """Return how many messages or notifications events stand for."""
+    return sum(event.count for event in group)
 
 
 def cells(found: Iterable[Event], key: Callable[[Event], Key | None]) -> dict[Key, list[Event]]:
@@ -73,19 +85,18 @@ def latency(found: list[Event]) -> dict[Key, tuple[Any, ...]]:
     groups = cells(found, lambda e: (day_of(e), WHAT[e.kind], e.queue, e.platform or "") if e.kind in WHAT else None)
     rows = {}
     for key, group in groups.items():
-        values = [round(1000 * (e.queue_wait if e.kind == "received" else e.latency)) for e in group]
+        values = [
+            round(1000 * (e.queue_wait if e.kind == "received" else e.latency)) for e in group for _ in range(e.count)
+        ]
         told = (len(values), *(percentile(values, share) for share in (0.5, 0.95, 0.99)))
-        rows[key] = (len({person(e) for e in group}), *told)
+        rows[key] = (people(group), *told)
     return rows
 
 
 def tokens(found: list[Event]) -> dict[Key, tuple[Any, ...]]:
     kinds = {"registered", "unregistered", "token_died"}
     groups = cells(found, lambda e: (day_of(e), e.platform, str(e.kind)) if e.kind in kinds else None)
-    return {
-        key: (len({person(e) for e in group}), len({e.installation_pseudonym for e in group}))
-        for key, group in groups.items()
-    }
+    return {key: (people(group), len({e.installation_pseudonym for e in group})) for key, group in groups.items()}
 
 
 def lives(found: list[Event], period: date) -> dict[Key, tuple[Any, ...]]:
@@ -113,7 +124,7 @@ def week(found: list[Event]) -> dict[Key, tuple[Any, ...]]:
     for key, group in groups.items():
         minutes = cells(group, lambda e: (int(e.time) // 60,))
         days = {day_of(e) for e in group}
-        rows[key] = (len(group), len(group), len(days), max(map(len, minutes.values())))
+        rows[key] = (number(group), number(group), len(days), max(map(number, minutes.values())))
     return rows
 
 
@@ -123,7 +134,7 @@ def unusual(found: list[Event]) -> list[tuple[Any, ...]]:
     for (day, kind), group in cells(
         found, lambda e: (day_of(e), str(e.kind)) if e.kind in {"admitted", "queried"} else None
     ).items():
-        of_users = [len(each) for each in cells(group, lambda e: (e.key_pseudonym,)).values()]
+        of_users = [number(each) for each in cells(group, lambda e: (e.key_pseudonym,)).values()]
         mean = sum(of_users) / len(of_users)
         rows += [(day, kind, count) for count in of_users if count >= 100 and count >= 20 * mean]
     return sorted(rows)
@@ -132,9 +143,7 @@ def unusual(found: list[Event]) -> list[tuple[Any, ...]]:
 def every(found: list[Event], period: date) -> dict[str, dict[Key, tuple[Any, ...]]]:
     """Return the rows of every table that may tell of too few, but for `week`: by key, the people and the values."""
     simple = {
-        name: {
-            group_key: (len({person(e) for e in group}), len(group)) for group_key, group in cells(found, key).items()
-        }
+        name: {group_key: (people(group), number(group)) for group_key, group in cells(found, key).items()}
         for name, key in KEYS.items()
     }
     return simple | {

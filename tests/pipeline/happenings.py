@@ -52,7 +52,11 @@ def _of_message(chance: random.Random, begin: float, trace_id: str, users: int) 
     def happened(kind: EventKind, after: int, **values: object) -> None:
         found.append(
             Event(
-                kind=kind, time=begin + after / 1000, worker="one:1", trace_id=trace_id, latency=after / 1000, **values
+                kind=kind,
+                time=begin + after / 1000,
+                worker="one:1",
+                latency=after / 1000,
+                **({"trace_id": trace_id} | values),
             )
         )
 
@@ -68,10 +72,12 @@ def _of_message(chance: random.Random, begin: float, trace_id: str, users: int) 
     queue = chance.choices(QUEUES, (2, 3, 10))[0]
     wait = chance.randrange(1, 400)
     common = {"queue": queue, "batch_size": chance.randint(1, 4)}
-    happened(EventKind.RECEIVED, wait, queue_wait=wait / 1000, **common)
     if queue == "dispatch" and chance.random() < 0.3:
+        common |= {"trace_id": None, "count": chance.choice((1, 1, 3))}
+        happened(EventKind.RECEIVED, wait, queue_wait=wait / 1000, **common)
         happened(EventKind.FOREIGN, wait + 1, failure=Failure.NOT_FOR_US.label, **common)
         return found
+    happened(EventKind.RECEIVED, wait, queue_wait=wait / 1000, **common)
     happened(EventKind.OPENED, wait + 1, **common)
     member = chance.randrange(users)
     if queue == "registration":
@@ -91,7 +97,7 @@ def _notify(chance, happened, who, after) -> None:
     fate = chance.random()
     if fate < 0.1:
         reason = chance.choice(("disabled", "muted_chat"))
-        happened(EventKind.FILTERED, after, queue="dispatch", reason=reason, **(who | {"platform": None}))
+        happened(EventKind.FILTERED, after, queue="dispatch", reason=reason, count=chance.choice((1, 2)))
         return
     happened(EventKind.ADMITTED, after, queue="dispatch", **who)
     attempts = chance.choices((1, 2, 3, 4), (20, 2, 1, 1))[0]

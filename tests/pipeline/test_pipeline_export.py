@@ -160,7 +160,7 @@ def test_two_runs_at_once_are_refused(spark, dsn, make_settings):
 
 def test_events_of_a_newer_schema_are_not_taken_over(spark, connection, dsn, make_settings):
     happenings.write(connection, make(3))
-    connection.execute("UPDATE delivery_events SET schema_version = 2")
+    connection.execute("UPDATE delivery_events SET schema_version = 3")
     settings = make_settings(dsn)
     with pytest.raises(PipelineError, match="schema version 2"):
         export.run(spark, settings, ignore)

@@ -23,7 +23,7 @@ from deciding import (
 )
 
 from wakupush.model.deliveries import Delivery
-from wakupush.model.events import EventKind, message_event
+from wakupush.model.events import EventKind, message_event, together
 from wakupush.model.failures import Answer, Failure
 from wakupush.model.limits import DEVICE_PUSHES, REPEATS, Limit
 from wakupush.model.notifications import NotificationType
@@ -99,13 +99,29 @@ def test_what_becomes_of_an_item(asked, preferences, decision):
     assert outcome.limits == ()
 
 
-@pytest.mark.parametrize(
-    ("asked", "user"), [(item(access_token="x"), ALICE), (item(CAROL), CAROL), (item(type=MENTION), ALICE)]
-)
-def test_of_whom_an_item_was_is_told(asked, user):
+@pytest.mark.parametrize("asked", [item(access_token="x"), item(CAROL), item(type=MENTION)])
+def test_of_whom_an_item_was_is_not_told_unless_it_is_taken_on(asked):
     [outcome] = decide(messages(asking(asked)), known(), ALLOW)
-    shown = [(event.key_pseudonym, event.installation_pseudonym) for event in outcome.events]
-    assert shown == [(None, None), (None, None), IDENTITY.pseudonyms(installation(user)), (None, None)]
+    assert len(outcome.events) == 4
+    assert {(event.key_pseudonym, event.installation_pseudonym) for event in outcome.events} == {(None, None)}
+
+
+def test_items_leave_an_event_for_each_outcome_and_reason():
+    """However many they are, what is refused or filtered is counted; what is taken on has an event of its own."""
+    mention = item(type=MENTION)
+    asked = asking(*[WRONG] * 40, *[TO_NOBODY] * 30, *[mention] * 20, item(), item(device=TABLET))
+    [outcome] = decide(messages(asked), known(), ALLOW)
+    told = together([*outcome.events, *(admission.event for admission in outcome.admissions)])
+    assert [(event.kind, event.failure or event.reason, event.count) for event in told] == [
+        (EventKind.RECEIVED, None, 1),
+        (EventKind.OPENED, None, 1),
+        (EventKind.REFUSED, Failure.WRONG_TOKEN.label, 40),
+        (EventKind.REFUSED, Failure.NOT_REGISTERED.label, 30),
+        (EventKind.FILTERED, Filtered.MENTION_NOT_ALLOWED.value, 20),
+        (EventKind.ANSWERED, Failure.WRONG_TOKEN.label, 1),
+        (EventKind.ADMITTED, None, 1),
+        (EventKind.ADMITTED, None, 1),
+    ]
 
 
 @pytest.mark.parametrize(("device", "platform"), [(PHONE, Platform.IOS), (TABLET, Platform.ANDROID)])

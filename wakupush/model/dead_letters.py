@@ -66,5 +66,7 @@ class PastEvent:
     failure: str | None
     reason: str | None
     attempt: int | None
+    #: How many notifications of the message it stands for.
+    count: int
     key_pseudonym: bytes | None
     installation_pseudonym: bytes | None

@@ -1,20 +1,24 @@
 """Delivery events, the contract with the data pipeline: what happened to each message and delivery, without a secret.
 
 They are written in the transaction of their effect. The fields are versioned: a field is never renamed or given another
-meaning under the same `SCHEMA_VERSION`.
+meaning under the same `SCHEMA_VERSION`. Events that are alike are one with a count, so that no message leaves more of
+them than there are outcomes: what strangers send costs rows in proportion to its bytes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from wakupush.model.entries import Entry, Task
     from wakupush.model.failures import Failure
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class EventKind(StrEnum):
@@ -28,13 +32,13 @@ class EventKind(StrEnum):
     SEGMENT = "segment"
     #: It was opened and its sender is known.
     OPENED = "opened"
-    #: It was refused; `failure` says why.
+    #: It, or notifications that it asks for, were refused; `failure` says why.
     REFUSED = "refused"
     #: An answer to it was committed; `failure` is what the answer says, empty for success.
     ANSWERED = "answered"
     #: A notification was taken on for delivery.
     ADMITTED = "admitted"
-    #: A notification is kept back as its receiver wishes; `reason` says which wish.
+    #: Notifications are kept back as their receivers wish; `reason` says which wish.
     FILTERED = "filtered"
     #: gorush was asked to push; `attempt` counts from 1.
     ATTEMPT = "attempt"
@@ -67,13 +71,15 @@ class Event:
     time: float
     #: Which worker process.
     worker: str
-    #: The same from ingest to gorush: the first 8 bytes of the message's hash, hex.
-    trace_id: str
+    #: The same from ingest to gorush: the first 8 bytes of the message's hash, hex; None of messages not for us.
+    trace_id: str | None
+    #: How many messages, or notifications of a message, it stands for.
+    count: int = 1
     #: The queue that the message came through.
     queue: str | None = None
-    #: Seconds between ingest seeing the message and a worker taking it.
+    #: Seconds between ingest seeing the message and a worker taking it; of several, the longest.
     queue_wait: float | None = None
-    #: Seconds between ingest seeing the message and this event.
+    #: Seconds between ingest seeing the message and this event; of several, the longest.
     latency: float | None = None
     #: ios or android.
     platform: str | None = None
@@ -85,14 +91,39 @@ class Event:
     attempt: int | None = None
     #: Messages in the task, or notifications in the post.
     batch_size: int | None = None
-    #: Keyed pseudonym of the user, 16 bytes.
+    #: Keyed pseudonym of the user, 16 bytes; None where it stands for several.
     key_pseudonym: bytes | None = None
-    #: Keyed pseudonym of the installation, 16 bytes.
+    #: Keyed pseudonym of the installation, 16 bytes; None where it stands for several.
     installation_pseudonym: bytes | None = None
 
 
 #: The names of the fields, in the order of `Event`.
 FIELDS = tuple(field.name for field in fields(Event))
+#: What events that are alike agree on.
+_likeness = attrgetter(*(name for name in FIELDS if name not in {"count", "queue_wait", "latency"}))
+
+
+def together(events: Iterable[Event]) -> list[Event]:
+    """Return one event for each that is not like another one before it, with the count of all that are like it."""
+    found: dict[object, Event] = {}
+    for event in events:
+        likeness = _likeness(event)
+        before = found.get(likeness)
+        found[likeness] = event if before is None else _both(before, event)
+    return list(found.values())
+
+
+def _both(one: Event, other: Event) -> Event:
+    return replace(
+        one,
+        count=one.count + other.count,
+        queue_wait=_longer(one.queue_wait, other.queue_wait),
+        latency=_longer(one.latency, other.latency),
+    )
+
+
+def _longer(one: float | None, other: float | None) -> float | None:
+    return max((wait for wait in (one, other) if wait is not None), default=None)
 
 
 def message_event(

@@ -68,7 +68,7 @@ JOIN registrations USING (key_hash, installation_hash)
 WHERE delivery_key = %(key)s
 
 -- name: events
-SELECT time, kind, worker, platform, failure, reason, attempt, key_pseudonym, installation_pseudonym
+SELECT time, kind, worker, platform, failure, reason, attempt, count, key_pseudonym, installation_pseudonym
 FROM delivery_events
 WHERE trace_id = %(trace_id)s AND time >= %(since)s
 ORDER BY id

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from wakupush.model.events import together
 from wakupush.postgres import (
     answers,
     events,
@@ -89,7 +91,8 @@ def write(
     if expired := [outcome.expired for outcome in outcomes if outcome.expired]:
         requests.remember_expired(connection, {each.message_id: len(each.addresses) for each in expired})
     outbox = _add_answers(connection, sealed)
-    news = [event for outcome in outcomes for event in outcome.events] + [admission.event for admission in new]
+    told = (event for outcome in outcomes for event in outcome.events)
+    news = together(chain(told, (admission.event for admission in new)))
     events.add(connection, news)
     if alone is not None:
         ledger.forget_attempts(connection, alone)

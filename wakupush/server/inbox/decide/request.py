@@ -164,14 +164,14 @@ def _decide_item(message: Message, asked: OpenedRequest, position: int, facts: F
     installation, receiver = address.installation, facts.receivers.get(address)
     most_bytes = facts.settings.limits.list_item_bytes
     decision = rules.decide(item, receiver.preferences if receiver else None, most_bytes=most_bytes)
-    pseudonyms = facts.identity.pseudonyms(installation)
     limit = None
     if decision is Admitted.ADMITTED and (most := facts.settings.limits.pushes_per_device_per_minute):
         key = installation.installation_hash.hex()
         limit = Limit(DEVICE_PUSHES, most, message.entry.hash, position, key)
         if not verdicts.allow(limit):
             decision = Failure.DEVICE_RATE_LIMIT
-    tell = partial(message_event, facts.task, message.entry, now=facts.now, pseudonyms=pseudonyms)
+    # What is not taken on names nobody: it is counted by what became of it, however many items say the same.
+    tell = partial(message_event, facts.task, message.entry, now=facts.now)
     if isinstance(decision, Failure):
         return _Item(decision, tell(EventKind.REFUSED, failure=decision), limit)
     if isinstance(decision, Filtered):
@@ -179,7 +179,8 @@ def _decide_item(message: Message, asked: OpenedRequest, position: int, facts: F
     if receiver is None or (target := receiver.target) is None:
         raise AssertionError("nobody is admitted who is not registered, or has not the access token")
     delivery = _delivery(message.entry, asked, position, receiver, facts)
-    admitted = tell(EventKind.ADMITTED, platform=delivery.platform.label)
+    pseudonyms = facts.identity.pseudonyms(installation)
+    admitted = tell(EventKind.ADMITTED, platform=delivery.platform.label, pseudonyms=pseudonyms)
     return _Item(None, None, limit, delivery.delivery_key, Admission(delivery, target, admitted))
 
 

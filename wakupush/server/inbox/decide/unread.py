@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from wakupush.model.events import EventKind, message_opened
@@ -19,6 +20,10 @@ def decide(message: Message, failure: Failure | Part, facts: Facts) -> Outcome:
     task, entry, now = facts.task, message.entry, facts.now
     if isinstance(failure, Part):
         return Outcome(entry=entry, events=message_opened(task, entry, now, EventKind.SEGMENT), keep=failure)
-    kind = EventKind.FOREIGN if failure is Failure.NOT_FOR_US else EventKind.REFUSED
-    events = message_opened(task, entry, now, kind, failure)
+    if failure is Failure.NOT_FOR_US:
+        # Nobody asks what became of one: without their names, those of a task are counted together.
+        named = message_opened(task, entry, now, EventKind.FOREIGN, failure)
+        nameless = tuple(replace(event, trace_id=None) for event in named)
+        return Outcome(entry=entry, events=nameless, forget=message.last_part)
+    events = message_opened(task, entry, now, EventKind.REFUSED, failure)
     return Outcome(entry=entry, events=events, forget=message.last_part)

@@ -1,0 +1,54 @@
+"""Events that are alike are put together."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wakupush.model.events import FIELDS, Event, EventKind, together
+
+REFUSED = Event(kind=EventKind.REFUSED, time=1.0, worker="w", trace_id="t", failure="wrong_token", latency=2.0)
+OTHERS = {
+    "kind": EventKind.FILTERED,
+    "time": 2.0,
+    "worker": "v",
+    "trace_id": None,
+    "queue": "query",
+    "platform": "ios",
+    "failure": "not_registered",
+    "reason": "disabled",
+    "attempt": 1,
+    "batch_size": 2,
+    "key_pseudonym": b"k",
+    "installation_pseudonym": b"i",
+}
+events = st.builds(
+    Event,
+    kind=st.sampled_from([EventKind.RECEIVED, EventKind.FOREIGN]),
+    time=st.just(1.0),
+    worker=st.just("w"),
+    trace_id=st.sampled_from([None, "a"]),
+    count=st.integers(1, 5),
+    queue_wait=st.sampled_from([None, 0.0, 1.5]),
+    latency=st.sampled_from([None, 0.0, 2.5]),
+)
+
+
+def test_what_differs_in_anything_but_waits_stays_apart():
+    assert OTHERS.keys() == {*FIELDS} - {"count", "queue_wait", "latency"}
+    different = [REFUSED, *(replace(REFUSED, **{name: value}) for name, value in OTHERS.items())]
+    assert together(different) == different
+
+
+def test_what_is_alike_is_one_with_the_longest_waits():
+    three = [REFUSED, replace(REFUSED, latency=9.0, count=4), replace(REFUSED, latency=None, queue_wait=1.0)]
+    assert together(three) == [replace(REFUSED, count=6, latency=9.0, queue_wait=1.0)]
+
+
+@given(st.lists(events))
+def test_nothing_is_lost_or_told_twice(found):
+    made = together(found)
+    assert together(made) == made
+    for kind in EventKind:
+        assert sum(e.count for e in made if e.kind is kind) == sum(e.count for e in found if e.kind is kind)
+    assert len({(event.kind, event.trace_id) for event in made}) == len(made)
