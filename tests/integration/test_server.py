@@ -669,6 +669,7 @@ def test_segments_are_limited(open_server, client):
     for signer, count in ((client, 3), (other, 5), (third, 5)):
         for part in in_segments(sent, server, 100, signer)[4:0:-1]:
             server.handle(REGISTRATION, part)
+        expire_segments(server.context)
         expected = [*expected, *((signer.public_key.compressed, index) for index in (3, 2, 1))][-5:]
         assert len(expected) == count
         assert kept(server) == expected
@@ -693,6 +694,7 @@ def test_bytes_of_segments_are_limited(limits, count, open_server, client):
     for signer, parts in zip((client, PrivateKey.generate()), count, strict=True):
         sent = [messages.register(client, server.key, each) for each in registrations]
         server.handle(REGISTRATION, *(in_segments(each, server, 500, signer)[0] for each in sent))
+        expire_segments(server.context)
         assert len(kept(server)) == parts
     assert server.events("refused") == []
     large = messages.register(client, server.key, messages.registration(client, server.key, **contacts(200)))
@@ -705,9 +707,11 @@ def test_a_flood_of_segments_does_not_keep_others_from_completing(open_server, c
     sent = messages.register(client, server.key, messages.registration(client, server.key))
     flood = [in_segments(sent, server, 100, PrivateKey.generate())[0] for _ in range(8)]
     server.handle(REGISTRATION, *flood[:6])
+    assert expire_segments(server.context) == 1
     first, second = in_segments(sent, server, 300, client)
     server.handle(REGISTRATION, first, flood[6])
     server.handle(REGISTRATION, flood[7])
+    assert expire_segments(server.context) == 3
     server.handle(REGISTRATION, second)
     assert server.outcomes(client) == ["success"]
 

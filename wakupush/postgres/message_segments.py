@@ -74,10 +74,17 @@ def forget(connection: Connection, names: Collection[Name]) -> None:
     connection.execute(_SQL["forget"], _columns(names))
 
 
-def trim(connection: Connection, *, parts_per_signer: int, bytes_per_signer: int, parts: int, bytes: int) -> int:  # noqa: A002 - the unit
-    """Delete the oldest parts beyond so many, of each signer and of everybody; return how many."""
-    quotas = {"parts_per_signer": parts_per_signer, "bytes_per_signer": bytes_per_signer}
-    return connection.execute(_SQL["trim"], {**quotas, "parts": parts, "bytes": bytes}).rowcount
+def trim(connection: Connection, signers: Collection[bytes], *, parts: int, bytes: int) -> int:  # noqa: A002 - the unit
+    """Delete the oldest parts of each of some signers beyond so many; return how many.
+
+    It looks at no others, so that a part costs no more the more are kept.
+    """
+    return connection.execute(_SQL["trim"], {"signers": list(signers), "parts": parts, "bytes": bytes}).rowcount
+
+
+def trim_all(connection: Connection, *, parts: int, bytes: int) -> int:  # noqa: A002 - the unit
+    """Delete the oldest parts of everybody beyond so many; return how many."""
+    return connection.execute(_SQL["trim_all"], {"parts": parts, "bytes": bytes}).rowcount
 
 
 def expire(connection: Connection, keep: float) -> int:

@@ -24,20 +24,32 @@ SELECT * FROM unnest(%(signer)b::bytea[], %(hash)b::bytea[], %(index)s::int[], %
 ON CONFLICT DO NOTHING
 
 -- name: trim
--- The newest that fit stay, of each signer and of everybody.
+-- The newest that fit stay, of each of these signers.
 DELETE FROM message_segments WHERE (signer, entire_message_hash, index) IN (
     SELECT kept.signer, kept.entire_message_hash, kept.index
     FROM message_segments AS kept JOIN (
         SELECT signer, entire_message_hash, index,
-            row_number() OVER own AS own_parts, sum(octet_length(payload)) OVER own AS own_size,
-            row_number() OVER everybody AS parts, sum(octet_length(payload)) OVER everybody AS size
-        FROM message_segments
-        WINDOW
-            own AS (PARTITION BY signer ORDER BY received_at DESC, entire_message_hash, index ROWS UNBOUNDED PRECEDING),
-            everybody AS (ORDER BY received_at DESC, signer, entire_message_hash, index ROWS UNBOUNDED PRECEDING)
+            row_number() OVER newest AS parts, sum(octet_length(payload)) OVER newest AS size
+        FROM message_segments WHERE signer = ANY (%(signers)b)
+        WINDOW newest AS (
+            PARTITION BY signer ORDER BY received_at DESC, entire_message_hash, index ROWS UNBOUNDED PRECEDING
+        )
     ) AS ranked USING (signer, entire_message_hash, index)
-    WHERE own_parts > %(parts_per_signer)s OR own_size > %(bytes_per_signer)s
-        OR parts > %(parts)s OR size > %(bytes)s
+    WHERE parts > %(parts)s OR size > %(bytes)s
+    FOR UPDATE OF kept SKIP LOCKED
+)
+
+-- name: trim_all
+-- The newest that fit stay, of everybody.
+DELETE FROM message_segments WHERE (signer, entire_message_hash, index) IN (
+    SELECT kept.signer, kept.entire_message_hash, kept.index
+    FROM message_segments AS kept JOIN (
+        SELECT signer, entire_message_hash, index,
+            row_number() OVER newest AS parts, sum(octet_length(payload)) OVER newest AS size
+        FROM message_segments
+        WINDOW newest AS (ORDER BY received_at DESC, signer, entire_message_hash, index ROWS UNBOUNDED PRECEDING)
+    ) AS ranked USING (signer, entire_message_hash, index)
+    WHERE parts > %(parts)s OR size > %(bytes)s
     FOR UPDATE OF kept SKIP LOCKED
 )
 

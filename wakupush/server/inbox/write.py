@@ -146,8 +146,8 @@ def _succeeded(outcomes: Iterable[Outcome]) -> dict[bytes, list[bool]]:
 def _write_parts(connection: Connection, resources: InboxResources, outcomes: Iterable[Outcome]) -> None:
     """Keep the parts that wait for others, and forget those that are used up.
 
-    The oldest go where there are too many: a flood, which nobody completes, holds up no message whose parts come one
-    after the other.
+    The oldest of a signer go where there are too many. Those of everybody are the schedule's: to look at all would cost
+    each part as much as there are.
     """
     keep: dict[tuple[tuple[bytes, bytes], int], Part] = {}
     forgotten = set()
@@ -166,10 +166,9 @@ def _write_parts(connection: Connection, resources: InboxResources, outcomes: It
     limits = resources.settings.limits
     trimmed = message_segments.trim(
         connection,
-        parts_per_signer=limits.segments_per_signer,
-        bytes_per_signer=limits.segment_bytes_per_signer,
-        parts=limits.segments_kept,
-        bytes=limits.segment_bytes_kept,
+        {signer for signer, _ in parts},
+        parts=limits.segments_per_signer,
+        bytes=limits.segment_bytes_per_signer,
     )
     if trimmed:
         log.info("segments_dropped", segments=trimmed)

@@ -28,7 +28,7 @@ JOBS: Final[dict[Callable[[ScheduleResources], object], float]] = {
     enqueue_feedback: 1.0,
     enqueue_sealing: 5.0,
     enqueue_packing: 60.0,
-    expire_segments: 60.0,
+    expire_segments: 5.0,
     watch_marking: 60.0,
     count_dead_letters: 60.0,
     prune: 3600.0,
