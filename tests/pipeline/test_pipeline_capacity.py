@@ -97,9 +97,9 @@ def test_load_is_that_of_a_plain_count(spark, connection, dsn, make_settings):
             wait = event.queue_wait if event.kind == "received" else event.latency
             arrived = int(event.time) - int(round(1000 * wait) / 1000 + 0.5)
             row = expected.setdefault(arrived, [0, 0, 0, 0, 0])
-            row[0] += event.kind == "received"
-            row[1] += event.kind == "foreign"
-            row[4] += event.batch_size if event.kind == "received" else 0
+            row[0] += event.count * (event.kind == "received")
+            row[1] += event.count * (event.kind == "foreign")
+            row[4] += event.count * event.batch_size if event.kind == "received" else 0
         # Attempts of an hour are shared out among its messages.
         messages = Counter()
         for arrived, row in expected.items():
