@@ -87,7 +87,7 @@ def migrate(
 
     import psycopg
 
-    from wakupush.postgres import maintenance
+    from wakupush.postgres import maintenance, roles
     from wakupush.postgres.migrations import runner
     from wakupush.runtime.connections.postgres import check_dsn
     from wakupush.runtime.settings import SettingsError
@@ -98,12 +98,17 @@ def migrate(
             applied = runner.migrate(connection, pre_only=pre_only)
             with connection.transaction():
                 maintenance.create_partitions(connection, datetime.now(UTC).date())
+            missing = roles.missing(connection)
     except (SettingsError, psycopg.Error, runner.ChangedMigrationError) as error:
         _fail(str(error))
     for name in applied:
         typer.echo(f"applied {name}")
     if not applied:
         typer.echo("nothing to do")
+    if missing:
+        typer.echo("for a role of each process, an administrator has to make these once, and `migrate` to run again:")
+        for role in missing:
+            typer.echo(f"  CREATE ROLE {role};")
 
 
 @ingest_app.command()

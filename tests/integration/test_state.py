@@ -524,8 +524,8 @@ def test_todays_rows_have_partitions(connection):
     ledger.add(connection, [entry(1, int(NOW.timestamp() * 1e9))])
     events.add(connection, [Event(kind=EventKind.RECEIVED, time=NOW.timestamp(), worker="w", trace_id="t")])
     for table in maintenance.PARTITIONED:
-        assert connection.execute(f"SELECT count(*) FROM {table.name}_default").fetchone() == (0,)
-        assert connection.execute(f"SELECT count(*) FROM {table.name}").fetchone() == (1,)
+        assert connection.execute(f"SELECT count(*) FROM {table}_default").fetchone() == (0,)
+        assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (1,)
 
 
 def test_partitions_go_once_all_their_rows_are_old(connection):

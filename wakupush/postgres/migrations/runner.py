@@ -7,6 +7,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from wakupush.model.migrations import Migration
+from wakupush.postgres import roles
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -49,7 +50,9 @@ def pending(connection: Connection) -> list[Migration]:
 
 
 def migrate(connection: Connection, *, pre_only: bool = False) -> list[str]:
-    """Apply what is pending and return its names. Others that start meanwhile wait, then find nothing to do.
+    """Apply what is pending and return its names; then grant each role its rights.
+
+    Others that start meanwhile wait, then find nothing to do.
 
     Args:
         connection: in autocommit mode.
@@ -72,6 +75,7 @@ def migrate(connection: Connection, *, pre_only: bool = False) -> list[str]:
                     "INSERT INTO schema_migrations (name, checksum) VALUES (%s, %s)",
                     [migration.name, migration.checksum],
                 )
+        roles.apply(connection, exact=not pre_only)
     finally:
         connection.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
     return [migration.name for migration in wanted]

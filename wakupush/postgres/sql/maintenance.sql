@@ -4,6 +4,12 @@ JOIN pg_inherits ON inhrelid = pg_class.oid
 WHERE inhparent = %(table)s::regclass
 ORDER BY relname
 
+-- name: create_partition
+SELECT create_partition(%(table)s::text, %(day)s::date)
+
+-- name: drop_partition
+SELECT drop_partition(%(table)s::text, %(day)s::date, %(keep)s::float8)
+
 -- name: ledger_default
 DELETE FROM ledger_default WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM ledger_default WHERE received_at < now() - %(keep)s * interval '1 second' LIMIT %(most)s

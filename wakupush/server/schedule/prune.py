@@ -38,7 +38,7 @@ def prune(resources: Resources) -> None:
         deleted["registrations"] = _in_chunks(resources, unregister)
     for table, seconds in ((maintenance.LEDGER, keep.ledger), (maintenance.EVENTS, keep.events)):
         with resources.pool.connection() as connection:
-            deleted[table.name] = maintenance.drop_partitions(connection, table, seconds, today)
+            deleted[table] = maintenance.drop_partitions(connection, table, seconds, today)
     with resources.pool.connection() as connection:
         oldest = (today - timedelta(seconds=keep.packed_requests)).replace(day=1)
         deleted["packed_months"] = packed_requests.forget(connection, oldest)

@@ -1,0 +1,220 @@
+"""The roles of Postgres, one for each process, and the table of what each may do there.
+
+`wakupush migrate` makes the grants out of it (`wakupush.postgres.roles`), and `wakupush doctor` compares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+#: Columns of a table by name.
+Columns = tuple[str, ...]
+#: All columns, also those that are added later.
+ALL: Final[Columns] = ("",)
+
+
+class Role(StrEnum):
+    """A role, by its name in Postgres."""
+
+    REGISTRATION = "wakupush_registration"
+    QUERY = "wakupush_query"
+    DISPATCH = "wakupush_dispatch"
+    SCHEDULE = "wakupush_schedule"
+    RECONCILE = "wakupush_reconcile"
+    EXPORTER = "wakupush_exporter"
+    FEEDBACK = "wakupush_feedback"
+    #: Of people: `wakupush dead-letters` and `wakupush doctor`.
+    OPERATOR = "wakupush_operator"
+    #: Of the pipeline's jobs over events.
+    PIPELINE = "wakupush_pipeline"
+    #: Of the pipeline's commands that write: `rebuild` and `warm-topics`.
+    REBUILD = "wakupush_rebuild"
+
+
+#: The role of each command that reaches Postgres, by its first words; `wakupush migrate` connects as the owner.
+ROLE_OF: Final[Mapping[tuple[str, ...], Role]] = {
+    ("worker", "registration"): Role.REGISTRATION,
+    ("worker", "query"): Role.QUERY,
+    ("worker", "dispatch"): Role.DISPATCH,
+    ("beat",): Role.SCHEDULE,
+    ("ingest", "reconcile"): Role.RECONCILE,
+    ("exporter",): Role.EXPORTER,
+    ("feedback",): Role.FEEDBACK,
+    ("dead-letters",): Role.OPERATOR,
+    ("doctor",): Role.OPERATOR,
+    ("pipeline", "export"): Role.PIPELINE,
+    ("pipeline", "rebuild"): Role.REBUILD,
+    ("pipeline", "warm-topics"): Role.REBUILD,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rights:
+    """What a role may do with a table: with `ALL` columns, or with some.
+
+    Rows are found by columns that may be read: UPDATE and DELETE need them too. A lock of a row is an UPDATE.
+    """
+
+    select: Columns = ()
+    insert: Columns = ()
+    update: Columns = ()
+    delete: bool = False
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Right:
+    """One grant."""
+
+    role: Role
+    #: A table, a function with the types of its arguments in brackets, or the schema.
+    on: str
+    #: As Postgres calls it.
+    privilege: str
+    #: Empty for the whole table.
+    column: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Somebody who can connect with the rights of a role, and how those differ from what the role is to have."""
+
+    name: str
+    role: Role
+    #: It is a superuser or owns the tables: no grant bounds it.
+    is_unbounded: bool
+    #: In words, each like ``SELECT on deliveries (state)``.
+    lacks: tuple[str, ...]
+    exceeds: tuple[str, ...]
+
+
+#: What every pool of workers needs for messages of any kind.
+_POOL: Final[Mapping[str, Rights]] = {
+    "ledger": Rights(select=("message_hash",), insert=ALL, delete=True),
+    "message_attempts": Rights(select=("message_hash", "attempts"), insert=ALL, update=ALL, delete=True),
+    "quarantine": Rights(insert=ALL),
+    "message_segments": Rights(select=ALL, insert=ALL, update=("received_at",), delete=True),
+    "answers": Rights(select=("id",), insert=ALL, update=("publish_at",), delete=True),
+    "delivery_events": Rights(insert=ALL),
+}
+
+RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
+    Role.REGISTRATION: {
+        **_POOL,
+        # A row that replaces another one has to be readable, too: Postgres asks for it with ON CONFLICT.
+        "registrations": Rights(select=ALL, insert=ALL, update=ALL),
+        "query_topics": Rights(insert=ALL),
+        # Unregistering takes both along.
+        "deliveries": Rights(select=("key_hash", "installation_hash"), delete=True),
+        "quarantine": Rights(select=("key_hash", "installation_hash"), insert=ALL, delete=True),
+    },
+    Role.QUERY: {
+        **_POOL,
+        # What an answer holds, and no device token.
+        "registrations": Rights(
+            select=(
+                *("key_hash", "registered", "token_died_at", "installation_id", "version", "access_token", "grant"),
+                *("allow_from_contacts_only", "allowed_key_list"),
+            )
+        ),
+        "query_topics": Rights(select=ALL, update=("symmetric_key",)),
+    },
+    Role.DISPATCH: {
+        **_POOL,
+        "registrations": Rights(
+            select=(
+                *("key_hash", "installation_hash", "registered", "version", "installation_id", "token_type", "enabled"),
+                *("device_token", "access_token", "apn_topic", "token_died_at", "suspected_at", "block_mentions"),
+                *("blocked_chat_list", "muted_chat_list", "allowed_mentions_chat_list"),
+            ),
+            update=("token_died_at", "suspected_at"),
+        ),
+        "admitted_requests": Rights(select=("message_id", "succeeded"), insert=ALL, update=("succeeded",)),
+        "deliveries": Rights(select=ALL, insert=ALL, update=ALL),
+        "token_trials": Rights(select=ALL, insert=ALL, update=("tried", "bad")),
+    },
+    Role.SCHEDULE: {
+        "registrations": Rights(select=("key_hash", "registered")),
+        "query_topics": Rights(select=("key_hash", "topic"), delete=True),
+        "deliveries": Rights(
+            select=(
+                *("delivery_key", "platform", "state", "attempt", "failure", "feedback", "feedback_due_at"),
+                *("next_attempt_at", "lease_until", "finished_at", "task_id"),
+            ),
+            update=("state", "failure", "lease", "lease_until", "next_attempt_at", "feedback_due_at"),
+            delete=True,
+        ),
+        "answers": Rights(select=ALL, update=("publish_at",), delete=True),
+        "token_trials": Rights(select=ALL, delete=True),
+        # What is past its retention.
+        "message_segments": Rights(select=("received_at",), delete=True),
+        "ledger_default": Rights(select=("ctid", "received_at"), delete=True),
+        "delivery_events_default": Rights(select=("ctid", "time"), delete=True),
+        "message_attempts": Rights(select=("ctid", "updated_at"), delete=True),
+        "admitted_requests": Rights(select=("ctid", "admitted_at"), delete=True),
+        "quarantine": Rights(select=("ctid", "quarantined_at"), delete=True),
+    },
+    Role.RECONCILE: {
+        "ledger": Rights(select=("message_hash",)),
+        "message_attempts": Rights(select=("message_hash", "updated_at")),
+        "watermarks": Rights(select=ALL, insert=ALL, update=("walked_to", "updated_at")),
+    },
+    Role.EXPORTER: {
+        "deliveries": Rights(select=("platform", "state", "next_attempt_at")),
+    },
+    Role.FEEDBACK: {
+        "deliveries": Rights(select=("delivery_key", "attempt", "state"), update=("feedback", "feedback_due_at")),
+    },
+    Role.OPERATOR: {
+        "registrations": Rights(
+            select=("key_hash", "installation_hash", "registered", "version", "token_died_at", "suspected_at")
+        ),
+        "deliveries": Rights(
+            select=(
+                *("delivery_key", "key_hash", "installation_hash", "platform", "notification_type", "message", "state"),
+                *("attempt", "version", "failure", "seen_at", "expires_at", "finished_at", "trace_id"),
+            ),
+            update=("state", "attempt", "failure", "next_attempt_at", "expires_at", "finished_at"),
+            delete=True,
+        ),
+        "delivery_events": Rights(select=ALL),
+        # Forgetting a fault of the platforms: docs/dead-letters.md.
+        "token_trials": Rights(select=("platform",), delete=True),
+        "schema_migrations": Rights(select=("name", "checksum")),
+    },
+    Role.PIPELINE: {
+        "delivery_events": Rights(select=ALL),
+    },
+    Role.REBUILD: {
+        "registrations": Rights(select=ALL, insert=ALL, update=ALL),
+        "query_topics": Rights(select=ALL, insert=ALL, update=("symmetric_key",)),
+        "deliveries": Rights(select=("key_hash", "installation_hash"), delete=True),
+        "quarantine": Rights(select=("key_hash", "installation_hash"), delete=True),
+    },
+}
+
+#: Who may call which function; these do for their caller what only the owner of the tables may.
+CALLS: Final[Mapping[Role, tuple[str, ...]]] = {
+    Role.SCHEDULE: ("create_partition(text, date)", "drop_partition(text, date, double precision)"),
+}
+
+
+def declared() -> Iterator[Right]:
+    """Yield every right of the tables above."""
+    for role, tables in RIGHTS.items():
+        for table, rights in tables.items():
+            for column in rights.select:
+                yield Right(role, table, "SELECT", column)
+            for column in rights.insert:
+                yield Right(role, table, "INSERT", column)
+            for column in rights.update:
+                yield Right(role, table, "UPDATE", column)
+            if rights.delete:
+                yield Right(role, table, "DELETE")
+    for role, functions in CALLS.items():
+        for function in functions:
+            yield Right(role, function, "EXECUTE")

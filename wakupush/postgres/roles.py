@@ -1,0 +1,113 @@
+"""The roles of the processes: making them, granting what `wakupush.model.roles` says, and comparing."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from psycopg import errors, sql
+
+from wakupush.model.roles import Login, Right, Role, declared
+from wakupush.postgres.named_sql import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from psycopg import Connection
+
+_SQL = load("roles")
+#: A column that every table has, and that no list of columns names.
+_CTID = "ctid"
+
+
+def missing(connection: Connection) -> list[Role]:
+    """Return the roles that do not exist."""
+    rows = connection.execute(_SQL["existing"], {"roles": list(Role)}).fetchall()
+    return [role for role in Role if (role,) not in rows]
+
+
+def apply(connection: Connection, *, exact: bool) -> None:
+    """Make the roles that do not exist, if the connection may, and grant what is missing; a repeat does nothing.
+
+    Roles belong to the whole cluster: where the connection may not make them, an administrator does.
+
+    Args:
+        connection: of the owner of the tables, in autocommit mode.
+        exact: whether to revoke what is not declared. While old code runs beside, what it needed stays.
+    """
+    row = connection.execute(_SQL["may_create"]).fetchone()
+    if row is not None and row[0]:
+        for role in missing(connection):
+            _make(connection, role)
+    absent = missing(connection)
+    roles = [role for role in Role if role not in absent]
+    with connection.transaction():
+        for (role,) in connection.execute(_SQL["outside"], {"roles": roles}).fetchall():
+            connection.execute(
+                sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(_schema(connection), sql.Identifier(role))
+            )
+        wanted = {right for right in declared() if right.role in roles}
+        granted = _granted(connection, roles)
+        for right in sorted(wanted - granted):
+            connection.execute(_change("GRANT {} ON {} {} TO {}", right))
+        for right in sorted(granted - wanted) if exact else ():
+            connection.execute(_change("REVOKE {} ON {} {} FROM {}", right))
+
+
+def logins(connection: Connection) -> list[Login]:
+    """Return who can connect with the rights of a role; anybody may ask."""
+    columns: dict[str, list[str]] = dict(connection.execute(_SQL["columns"]).fetchall())
+    found = []
+    for name, of_role, is_unbounded in connection.execute(_SQL["logins"], {"roles": list(Role)}).fetchall():
+        role = Role(of_role)
+        wanted = {
+            Right(role, right.on, right.privilege, column)
+            for right in declared()
+            if right.role is role and right.column != _CTID
+            for column in _columns(right, columns)
+        }
+        held = {Right(role, *right) for right in connection.execute(_SQL["held"], {"login": name})}
+        found.append(Login(name, role, is_unbounded, _words(wanted - held), _words(held - wanted)))
+    return found
+
+
+def _make(connection: Connection, role: Role) -> None:
+    try:
+        connection.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(sql.Identifier(role)))
+    except (errors.DuplicateObject, errors.UniqueViolation):
+        pass  # the migration of another database of the cluster was faster
+
+
+def _schema(connection: Connection) -> sql.Identifier:
+    row = connection.execute("SELECT current_schema()").fetchone()
+    return sql.Identifier(row[0] if row else "public")
+
+
+def _granted(connection: Connection, roles: list[Role]) -> set[Right]:
+    rows = connection.execute(_SQL["granted"], {"roles": roles})
+    return {Right(Role(role), on, privilege, column) for role, on, privilege, column in rows}
+
+
+def _change(statement: Any, right: Right) -> sql.Composed:
+    """Return a statement with the places of privilege, kind, object and role filled."""
+    function, bracket, arguments = right.on.partition("(")
+    on = sql.Identifier(function) + sql.SQL(bracket + arguments)  # type: ignore[arg-type]  # types out of our own table
+    privilege = sql.SQL(right.privilege)  # type: ignore[arg-type]  # the same
+    if right.column:
+        privilege = sql.SQL("{} ({})").format(privilege, sql.Identifier(right.column))
+    kind = sql.SQL("FUNCTION" if bracket else "TABLE")
+    return sql.SQL(statement).format(privilege, kind, on, sql.Identifier(right.role))
+
+
+def _columns(right: Right, columns: dict[str, list[str]]) -> list[str]:
+    """Return the columns that a right is for: one, all of its table, or an empty name where there are none."""
+    of_columns = right.privilege in {"SELECT", "INSERT", "UPDATE"}
+    return columns.get(right.on, []) if of_columns and not right.column else [right.column]
+
+
+def _words(rights: Iterable[Right]) -> tuple[str, ...]:
+    """Return rights for people, those on a table together."""
+    return tuple(
+        f"{privilege} on {on}" + (f" ({', '.join(names)})" if (names := [each.column for each in group if each.column]) else "")
+        for (on, privilege), group in groupby(sorted(rights), key=lambda right: (right.on, right.privilege))
+    )
