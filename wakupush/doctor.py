@@ -16,6 +16,8 @@ from redis import AuthenticationError, ConnectionError, RedisError, ResponseErro
 
 from ingest.reconcile import stores_of
 from ingest.routing import Routes
+from wakupush.model.roles import Role
+from wakupush.postgres import roles
 from wakupush.postgres.migrations import runner
 from wakupush.runtime.connections.postgres import check_dsn, reason
 from wakupush.runtime.connections.redis import open_redis
@@ -31,12 +33,15 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
+    from wakupush.model.roles import Login
     from wakupush.runtime.settings import Settings
 
 #: Seconds to wait for each part.
 PATIENCE = 5.0
 #: Seconds by which two clocks may differ. Nodes archive what is at most 20 s off.
 MOST_SKEW = 5.0
+#: Rights of a login that are named at most.
+MOST_RIGHTS = 5
 
 
 class Level(Enum):
@@ -228,9 +233,13 @@ def _postgres(settings: Settings) -> Iterator[Finding]:
         dsn = check_dsn(settings.postgres)
         with psycopg.connect(dsn, connect_timeout=int(PATIENCE), autocommit=True) as connection:
             pending = runner.pending(connection)
+            user, logins = connection.info.user, [] if pending else roles.logins(connection)
             row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
     except SettingsError as error:
         yield Finding(Level.FAULT, part, str(error))
+        return
+    except psycopg.errors.InsufficientPrivilege:
+        yield Finding(Level.FAULT, part, f"who connects may not look at it: connect as {Role.OPERATOR} or as the owner")
         return
     except psycopg.Error as error:
         why = reason(error) if isinstance(error, psycopg.OperationalError) else type(error).__name__
@@ -243,8 +252,32 @@ def _postgres(settings: Settings) -> Iterator[Finding]:
         yield Finding(Level.FAULT, part, f"{len(pending)} migrations are missing: run `wakupush migrate`")
     else:
         yield Finding(Level.OK, part, "it answers, and its schema is up to date")
+        yield from _roles(part, user, logins)
     if row is not None:
         yield _clock(part, row[0])
+
+
+def _roles(part: str, user: str, logins: list[Login]) -> Iterator[Finding]:
+    """Compare what everybody who can connect as a role of ours may do with what the role is for."""
+    if user not in {login.name for login in logins}:
+        yield Finding(
+            Level.WARNING, part, f"{user} is in no role of {', '.join(Role)}: what connects so has more rights than it needs"
+        )
+    for login in logins:
+        whose = login.name if login.name == login.role else f"{login.name}, of {login.role},"
+        if login.is_unbounded:
+            yield Finding(Level.WARNING, part, f"{whose} is a superuser or owns the tables: no grant bounds it")
+        elif login.exceeds:
+            yield Finding(Level.WARNING, part, f"{whose} has more rights than it needs: {_some(login.exceeds)}")
+        if login.lacks:
+            yield Finding(Level.FAULT, part, f"{whose} lacks {_some(login.lacks)}: run `wakupush migrate`")
+        elif not (login.is_unbounded or login.exceeds):
+            yield Finding(Level.OK, part, f"{whose} has the rights that it needs, and no more")
+
+
+def _some(rights: tuple[str, ...]) -> str:
+    more = len(rights) - MOST_RIGHTS
+    return "; ".join(rights[:MOST_RIGHTS]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _clock(part: str, theirs: float) -> Finding:

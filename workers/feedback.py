@@ -19,6 +19,7 @@ from aiohttp import web
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from wakupush.postgres import deliveries
 from wakupush.runtime import metrics, probes
 from wakupush.runtime.connections.postgres import open_pool
 from wakupush.runtime.settings import SettingsError
@@ -130,7 +131,7 @@ class Receiver:
     def _postgres_answers(self) -> bool:
         try:
             with self._pool.connection() as connection:
-                connection.execute("SELECT feedback FROM deliveries LIMIT 0")
+                deliveries.check_feedback(connection)
         except Exception as error:
             if not is_outage(error):
                 raise

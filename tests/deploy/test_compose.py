@@ -8,13 +8,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
 import yaml
 from chart import ROOT, need, tool
 from compose import FILE, filled, needed
 from containers import DOCKERFILE, instructions
+from psycopg.conninfo import conninfo_to_dict
 
+from wakupush.devnet.postgres import temporary_postgres
 from wakupush.model.queues import QUEUES
+from wakupush.model.roles import Role
+from wakupush.postgres.migrations import runner
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis.celery_app import TIME_LIMIT_SECONDS
 from wakupush.runtime.settings import Settings
@@ -26,7 +31,19 @@ SERVICES = filled(VARIABLES)["services"]
 #: What prepare.sh makes.
 MADE = ("./secrets", "./pipeline")
 #: What runs to its end.
-ONCE = {"migrate", "tools", "pipeline"}
+ONCE = {"migrate", "logins", "tools", "pipeline"}
+#: Which role each service is of, in Postgres.
+ROLES = {
+    "reconcile": Role.RECONCILE,
+    "registration": Role.REGISTRATION,
+    "query": Role.QUERY,
+    "dispatch": Role.DISPATCH,
+    "beat": Role.SCHEDULE,
+    "feedback": Role.FEEDBACK,
+    "exporter": Role.EXPORTER,
+    "tools": Role.OPERATOR,
+    "pipeline": Role.PIPELINE,
+}
 OURS = {name for name, service in SERVICES.items() if service["image"].startswith("wakupush")}
 
 
@@ -78,6 +95,7 @@ def test_everything_that_is_named_exists():
 def test_what_has_to_be_given_stops_compose_with_its_name():
     assert needed() == {
         *("WAKUPUSH_USER", "WAKUPUSH_PUBLIC_KEY", "POSTGRES_PASSWORD", "REDIS_PASSWORD"),
+        *(f"{role.upper().replace('WAKUPUSH', 'POSTGRES')}_PASSWORD" for role in ROLES.values()),
         *("FEEDBACK_SECRET", "FLOWER_BASIC_AUTH", "GRAFANA_PASSWORD"),
     }
     with pytest.raises(KeyError, match="REDIS_PASSWORD"):
@@ -103,7 +121,7 @@ def test_prepare_writes_all_that_is_needed_once(tmp_path):
     assert re.fullmatch("0x04[0-9a-f]{128}", written["WAKUPUSH_PUBLIC_KEY"])
     assert not written["WAKUPUSH_USER"].startswith("0:")
     secrets = [value for name, value in written.items() if re.search("PASSWORD|SECRET|AUTH", name)]
-    assert len(set(secrets)) == len(secrets) == 5
+    assert len(set(secrets)) == len(secrets) == 5 + len(ROLES)
     assert all(len(secret) >= 48 for secret in secrets)
     for file in (tmp_path / ".env", tmp_path / "secrets" / "identity.key"):
         assert file.stat().st_mode & 0o077 == 0
@@ -183,6 +201,40 @@ def test_gorush_holds_what_the_documented_most_processes_post():
     ).groups()
     assert int(each) == settings.concurrency * settings.batch_size
     assert int(most) == queue // int(each)
+
+
+def test_each_service_connects_to_postgres_as_its_own_role():
+    dsns = {
+        name: conninfo_to_dict(service["environment"]["WAKUPUSH_POSTGRES__DSN"])
+        for name, service in filled({name: name for name in VARIABLES})["services"].items()
+        if "WAKUPUSH_POSTGRES__DSN" in service.get("environment", {})
+    }
+    assert {name: dsn["user"] for name, dsn in dsns.items()} == ROLES | {"migrate": "wakupush"}
+    for name, dsn in dsns.items():
+        assert dsn["password"] == f"{dsn['user'].upper().replace('WAKUPUSH', 'POSTGRES')}_PASSWORD", name
+
+
+def test_logins_lets_each_role_log_in_with_its_password():
+    service = filled({name: f"{name.lower()} with ' and $" for name in VARIABLES})["services"]["logins"]
+    *_, path = service["command"]
+    [mounted] = [volume for volume in service["volumes"] if volume["target"] == path]
+    with temporary_postgres() as server, psycopg.connect(server.dsn, autocommit=True) as admin:
+        runner.migrate(admin)
+        secret = "SELECT rolname, rolcanlogin, rolpassword FROM pg_authid WHERE rolname = ANY (%s)"
+        for _ in range(2):
+            done = subprocess.run(
+                [server._programs / service["command"][0], *service["command"][1:-1], FILE.parent / mounted["source"]],
+                env=service["environment"]
+                | {"PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": "postgres", "PGDATABASE": "postgres"},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        found = admin.execute(secret, [list(ROLES.values())]).fetchall()
+        assert {(name, login) for name, login, _ in found} == {(role, True) for role in ROLES.values()}
+        assert len({password for _, _, password in found}) == len(ROLES)
+        assert all(password.startswith("SCRAM-SHA-256$") for _, _, password in found)
 
 
 def test_only_workers_hold_the_key():

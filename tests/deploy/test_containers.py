@@ -26,6 +26,7 @@ from wakupush.devnet.conversation import open_reply
 from wakupush.devnet.observer import Observer
 from wakupush.devnet.processes import Process, free_port, wait_until
 from wakupush.devnet.stack import SHARDS, Stack
+from wakupush.model.roles import Role
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistrationResponse, PushNotificationResponse
 from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PrivateKey
@@ -170,7 +171,7 @@ def parts():
         for part in stack._embedded:
             undo.enter_context(part)
         with psycopg.connect(stack.postgres.dsn, autocommit=True) as connection:
-            connection.execute("CREATE ROLE wakupush LOGIN")
+            connection.execute("CREATE ROLE wakupush LOGIN CREATEROLE")
             connection.execute("CREATE DATABASE wakupush OWNER wakupush")
         with redis.Redis(port=stack.redis.port) as client:
             client.config_set("requirepass", SECRETS["REDIS_PASSWORD"])
@@ -190,6 +191,9 @@ def composed(builder, directory, parts):
     assert migrated.returncode == 0, migrated.stderr
     migrated = composed.run("migrate", *composed.services["migrate"]["command"])
     assert migrated.returncode == 0, migrated.stderr
+    with psycopg.connect(parts.postgres.dsn, autocommit=True) as connection:  # what `logins` does: test_compose.py
+        for role in Role:
+            connection.execute(f"ALTER ROLE {role} LOGIN")
     processes = {name: composed.process(name) for name in SERVICES}
     composed.processes = processes
     with ThreadPoolExecutor() as threads, ExitStack() as undo:
@@ -300,10 +304,9 @@ def test_the_pipeline_runs_from_its_image(builder, directory, parts):
 
     with psycopg.connect(parts.postgres.dsn, autocommit=True) as connection:
         connection.execute("CREATE DATABASE pipeline")
-        connection.execute("CREATE ROLE wakupush_pipeline LOGIN")
     call("wakupush", dsn, "migrate")
     with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute("GRANT SELECT ON delivery_events TO wakupush_pipeline")
+        connection.execute("ALTER ROLE wakupush_pipeline LOGIN")
     spread = ("--messages", "60", "--days", "2")
     [made] = re.findall(
         r"(\d+) events made up", call("pipeline", dsn, "pipeline", "synthesize", *spread, "--into=postgres")

@@ -8,6 +8,7 @@ import yaml
 from chart import ROOT, VALUES, need, objects, pod_specs
 
 from wakupush.model.queues import QUEUES
+from wakupush.model.roles import Role
 from wakupush.redis.celery_app import TIME_LIMIT_SECONDS, VISIBILITY_TIMEOUT_SECONDS
 from wakupush.runtime.settings import Settings
 
@@ -174,14 +175,60 @@ def test_jobs_of_the_pipeline_have_the_volumes_that_they_need(name):
 
 
 def test_jobs_of_the_pipeline_have_the_databases_that_they_use():
-    other = "pipeline.jobs.other.schedule=0 0 * * *,pipeline.jobs.other.args={pipeline,warm-topics}"
+    jobs = {"warm": "warm-topics", "other": "synthesize"}
+    more = [
+        f"pipeline.jobs.{name}.schedule=0 0 * * *,pipeline.jobs.{name}.args={{pipeline,{command}}}"
+        for name, command in jobs.items()
+    ]
     found = {}
-    for each, spec in pod_specs(objects(VALUES["keda"], "--set", other)):
+    for each, spec in pod_specs(objects(VALUES["keda"], "--set", ",".join(more))):
         if each["kind"] == "CronJob":
             [container] = spec["containers"]
             names = {entry["name"] for entry in container["env"]}
             found[container["args"][1]] = {name for name in names if name.endswith("DSN")}
-    assert found == DATABASES | {"fetch-archive": set(), "warm-topics": set.union(*DATABASES.values())}
+    assert found == DATABASES | {
+        "fetch-archive": set(),
+        "warm-topics": {"WAKUPUSH_POSTGRES__DSN"},
+        "synthesize": set.union(*DATABASES.values()),
+    }
+
+
+#: Which role each component's connection string is of.
+ROLE_OF_COMPONENT = {
+    "reconcile": Role.RECONCILE,
+    "registration": Role.REGISTRATION,
+    "query": Role.QUERY,
+    "dispatch": Role.DISPATCH,
+    "beat": Role.SCHEDULE,
+    "feedback": Role.FEEDBACK,
+    "exporter": Role.EXPORTER,
+    "doctor": Role.OPERATOR,
+    "pipeline": Role.PIPELINE,
+}
+
+
+def connection_secrets(*options):
+    """By component, the key of the Secret with its connection string."""
+    return {
+        component(each): entry["valueFrom"]["secretKeyRef"]["key"]
+        for each, spec in pod_specs(objects(*options))
+        for container in spec["containers"]
+        for entry in container.get("env", [])
+        if entry["name"] == "WAKUPUSH_POSTGRES__DSN" and "valueFrom" in entry
+    }
+
+
+def test_each_process_connects_to_postgres_as_its_own_role():
+    roles = {name: f"postgres-{role.removeprefix('wakupush_')}-dsn" for name, role in ROLE_OF_COMPONENT.items()}
+    roles["pipeline"] = "pipeline-dsn"
+    assert connection_secrets(VALUES["keda"]) == roles | {"migrate": "postgres-dsn"}
+    # Unless they are given, everybody is the owner, as before there were roles.
+    assert set(connection_secrets(VALUES["minimal"]).values()) == {"postgres-dsn"}
+
+
+def test_a_bundled_postgres_has_roles_too_if_they_are_given():
+    found = connection_secrets(VALUES["trial"], "--set", "secrets.postgresFeedback.key=feedback-dsn")
+    assert found == {"feedback": "feedback-dsn"}
 
 
 @SETS

@@ -17,6 +17,7 @@ from wakupush.devnet.observer import Observer
 from wakupush.devnet.postgres import PostgresServer, temporary_postgres
 from wakupush.devnet.processes import Process, answers_http, free_port
 from wakupush.devnet.redis import RedisServer
+from wakupush.model.roles import Role
 from wakupush.postgres import maintenance
 from wakupush.postgres.migrations import runner
 from wakupush.protocol.keys import PrivateKey
@@ -35,6 +36,8 @@ def postgres() -> Iterator[PostgresServer]:
             runner.migrate(connection)
             with connection.transaction():
                 maintenance.create_partitions(connection, datetime.now(UTC).date())
+            for role in Role:
+                connection.execute(f"ALTER ROLE {role} LOGIN")
         yield server
 
 

@@ -15,6 +15,7 @@ from wakupush.model.dead_letters import Selection
 from wakupush.model.failures import Failure
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH, REGISTRATION
+from wakupush.model.roles import Role
 from wakupush.postgres import dead_letters, maintenance
 from wakupush.postgres.dead_letters import CHUNK_ROWS
 from wakupush.runtime import metrics
@@ -29,8 +30,8 @@ NOTHING, USAGE = 1, 2
 
 @pytest.fixture
 def run(dsn, monkeypatch):
-    """Run the command against the test's database and return its result."""
-    monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", dsn)
+    """Run the command against the test's database, as the role of operators, and return its result."""
+    monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", make_conninfo(dsn, user=Role.OPERATOR))
     monkeypatch.setenv("COLUMNS", "80")
 
     def run(*arguments, expect=0, stdin=""):

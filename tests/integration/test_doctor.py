@@ -126,6 +126,69 @@ def test_a_missing_migration(environment, empty_dsn):
     assert "run `wakupush migrate`" in texts(findings, "fault")
 
 
+@pytest.fixture
+def members(connection):
+    """Make a login for each of some roles; yield the connection of the owner."""
+    made = []
+
+    def make(name, role, options=""):
+        connection.execute(f"CREATE ROLE {name} LOGIN {options} IN ROLE {role}")
+        made.append(name)
+
+    yield make
+    for name in made:
+        connection.execute(f"DROP OWNED BY {name}")
+        connection.execute(f"DROP ROLE {name}")
+
+
+def as_user(dsn, name):
+    return {"WAKUPUSH_POSTGRES__DSN": make_conninfo(dsn, user=name)}
+
+
+def test_a_server_whose_processes_are_all_the_owner_is_warned_about(environment):
+    code, findings = examine(environment)
+    assert code == 0
+    assert "postgres is in no role of wakupush_registration, " in texts(findings, "warning")
+
+
+def test_a_login_with_the_rights_of_its_role_is_fine(environment, dsn, members):
+    members("people", "wakupush_operator")
+    code, findings = examine(environment, **as_user(dsn, "people"))
+    assert code == 0
+    assert "people, of wakupush_operator, has the rights that it needs, and no more" in texts(findings, "ok")
+    assert "rights" not in texts(findings, "warning")
+
+
+def test_a_login_with_more_rights_than_its_process_needs_is_a_warning(environment, dsn, members, connection):
+    members("people", "wakupush_operator")
+    members("hook", "wakupush_feedback")
+    members("super", "wakupush_exporter", "SUPERUSER")
+    connection.execute("GRANT SELECT (device_token) ON registrations TO hook")
+    code, findings = examine(environment, **as_user(dsn, "people"))
+    assert code == 0
+    warnings = texts(findings, "warning")
+    assert "hook, of wakupush_feedback, has more rights than it needs: SELECT on registrations (device_token)" in warnings
+    assert "super, of wakupush_exporter, is a superuser or owns the tables" in warnings
+
+
+def test_a_login_that_lacks_a_right_is_a_fault(environment, dsn, members, connection):
+    members("people", "wakupush_operator")
+    members("pool", "wakupush_query")
+    members("stranger", "wakupush_exporter", "NOINHERIT")
+    connection.execute("REVOKE UPDATE (symmetric_key) ON query_topics FROM wakupush_query")
+    code, findings = examine(environment, **as_user(dsn, "people"))
+    assert code == 1
+    faults = texts(findings, "fault")
+    assert "pool, of wakupush_query, lacks UPDATE on query_topics (symmetric_key): run `wakupush migrate`" in faults
+    assert "stranger, of wakupush_exporter, lacks SELECT on deliveries (next_attempt_at, platform, state)" in faults
+
+
+def test_who_may_not_look_is_told_as_whom_to_connect(environment, dsn, members):
+    members("hook", "wakupush_feedback")
+    code, findings = examine(environment, **as_user(dsn, "hook"))
+    assert (code, "connect as wakupush_operator or as the owner" in texts(findings, "fault")) == (1, True)
+
+
 @contextmanager
 def serving(handler):
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

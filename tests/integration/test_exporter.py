@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+from psycopg.conninfo import make_conninfo
 from prometheus_client import CollectorRegistry
 from redis import Redis
 
@@ -12,6 +13,7 @@ from wakupush.devnet.processes import wait_until
 from wakupush.model.entries import Entry
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
+from wakupush.model.roles import Role
 from wakupush.postgres.backlog import waiting
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
@@ -154,7 +156,8 @@ def scrape(collector):
 
 def test_what_does_not_answer_has_no_figures(dsn, redis_server, app):
     send_entries(app, DISPATCH, entries(5, time.time() - 7))
-    settings = Settings(redis=RedisSettings(url=redis_server.url), postgres=PostgresSettings(dsn=dsn))
+    own = PostgresSettings(dsn=make_conninfo(dsn, user=Role.EXPORTER))
+    settings = Settings(redis=RedisSettings(url=redis_server.url), postgres=own)
     whole = scrape(BacklogCollector(settings))
     assert whole["wakupush_exporter_up", "redis"] == whole["wakupush_exporter_up", "postgres"] == 1
     assert whole["wakupush_queue_messages", "dispatch"] == 5
@@ -176,7 +179,8 @@ def test_what_does_not_answer_has_no_figures(dsn, redis_server, app):
 
 def test_figures_vanish_when_their_source_does(dsn, redis_server, app):
     send_entries(app, QUERY, entries(5, time.time()))
-    settings = Settings(redis=RedisSettings(url=redis_server.url), postgres=PostgresSettings(dsn=dsn))
+    own = PostgresSettings(dsn=make_conninfo(dsn, user=Role.EXPORTER))
+    settings = Settings(redis=RedisSettings(url=redis_server.url), postgres=own)
     collector = BacklogCollector(settings)
     assert scrape(collector)["wakupush_queue_messages", "query"] == 5
     redis_server.kill()

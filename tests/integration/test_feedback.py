@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from psycopg.conninfo import make_conninfo
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from hypothesis import HealthCheck, given, settings
@@ -21,6 +22,7 @@ from served import request
 from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH
+from wakupush.model.roles import Role
 from wakupush.server.delivery import attempt, feedback, next_attempts
 from wakupush.server.delivery.feedback import Result
 from wakupush.server.delivery.posting import Attempted
@@ -206,7 +208,7 @@ def start_receiver(tmp_path):
             env={
                 "PATH": "/usr/bin:/bin",
                 "PYTHONPATH": str(Path(__file__).parents[2]),
-                "WAKUPUSH_POSTGRES__DSN": dsn,
+                "WAKUPUSH_POSTGRES__DSN": make_conninfo(dsn, user=Role.FEEDBACK),
                 "WAKUPUSH_GORUSH__FEEDBACK_SECRET": SECRET,
                 "WAKUPUSH_FEEDBACK__HTTP_PORT": str(port),
             },

@@ -14,6 +14,7 @@ from threading import Event, Thread
 
 import httpx2
 import pytest
+from psycopg.conninfo import make_conninfo
 from redis import Redis
 from redis import TimeoutError as TimedOut
 from structlog.testing import capture_logs
@@ -22,6 +23,7 @@ from ingest.reconcile import Reconciliation, Rest
 from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
 from wakupush.model.entries import Entry
 from wakupush.model.queues import DISPATCH, QUEUES
+from wakupush.model.roles import Role
 from wakupush.model.waku_message import WakuMessage
 from wakupush.model.walks import Track
 from wakupush.postgres import ledger, reconciliation
@@ -72,7 +74,7 @@ class Bench:
             public_key=str(self.server),
             waku=WakuSettings(url=self.node_url, shards=(SHARD,), timeout=3),
             redis=RedisSettings(url=redis_url or self.redis_url, timeout=1),
-            postgres=PostgresSettings(dsn=dsn or self.dsn, timeout=1),
+            postgres=PostgresSettings(dsn=dsn or make_conninfo(self.dsn, user=Role.RECONCILE), timeout=1),
             reconcile=ReconcileSettings(stores=stores, **reconcile),
         )
 
@@ -439,7 +441,7 @@ def run_once(bench, *arguments, stderr=subprocess.PIPE, **environment):
             "WAKUPUSH_WAKU__URL": bench.node_url,
             "WAKUPUSH_WAKU__SHARDS": f'["{SHARD}"]',
             "WAKUPUSH_REDIS__URL": bench.redis_url,
-            "WAKUPUSH_POSTGRES__DSN": bench.dsn,
+            "WAKUPUSH_POSTGRES__DSN": make_conninfo(bench.dsn, user=Role.RECONCILE),
             **environment,
         },
         stdout=subprocess.PIPE,

@@ -48,7 +48,7 @@ USES = {
     },
     Role.RECONCILE: {"reconciliation": EVERY},
     Role.EXPORTER: {"backlog": EVERY},
-    Role.FEEDBACK: {"deliveries": {"note_feedback", "exists"}},
+    Role.FEEDBACK: {"deliveries": {"note_feedback", "exists", "takes_feedback"}},
     Role.OPERATOR: {"dead_letters": EVERY, "roles": EVERY},
     Role.PIPELINE: {"exporting": EVERY},
     Role.REBUILD: {

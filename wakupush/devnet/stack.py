@@ -13,11 +13,14 @@ from operator import methodcaller
 from typing import TYPE_CHECKING, Literal, Self
 
 import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from wakupush.devnet.postgres import PostgresServer
 from wakupush.devnet.processes import Process, StartFailedError, answers_http, free_port
 from wakupush.devnet.redis import RedisServer
 from wakupush.model.queues import QUEUES
+from wakupush.model.roles import ROLE_OF, Role
 from wakupush.protocol import topics
 from wakupush.protocol.keys import PrivateKey
 
@@ -47,6 +50,8 @@ class External:
 
 class Stack:
     """A server that listens on loopback and ends with this process. Start its parts by `start`, or one by one.
+
+    Each process has its own role in an embedded Postgres, and connects to another one as it is told to.
 
     Args:
         directory: for data and logs; if we are root, every folder above it must be open to others.
@@ -180,7 +185,7 @@ class Stack:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of every process of the server."""
+        """The environment of every process of the server; its Postgres is that of the owner."""
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         defaults = {"WAKUPUSH_RECONCILE__PAUSE": str(_RECONCILE_PAUSE), **self._defaults}
         return {
@@ -224,6 +229,17 @@ class Stack:
         self._key_file.write_text(self.key.secret.hex())
         _all(self._embedded, "start")
         self.run("migrate")
+        if self._external.postgres_dsn is None:
+            with self.connect() as connection:
+                for role in Role:
+                    connection.execute(sql.SQL("ALTER ROLE {} LOGIN").format(sql.Identifier(role)))
+
+    def dsn_of(self, *command: str) -> str:
+        """Return the connection string of a command of ``wakupush``: of its role, if Postgres is embedded and it has one."""
+        role = next((role for words, role in ROLE_OF.items() if command[: len(words)] == words), None)
+        if role is None or self._external.postgres_dsn is not None:
+            return self.postgres_dsn
+        return make_conninfo(self.postgres_dsn, user=role)
 
     def run(self, *arguments: str) -> None:
         """Run a command of ``wakupush`` to its end.
@@ -286,7 +302,12 @@ class Stack:
             name,
             [sys.executable, "-m", module, *arguments],
             log=self.directory / f"{name.replace(' ', '-')}.log",
-            env=self.environment | dict(settings or {}),
+            env={
+                **self.environment,
+                "WAKUPUSH_POSTGRES__DSN": self.dsn_of(*arguments),
+                **self._settings,
+                **(settings or {}),
+            },
             ready=ready,
             grace=100.0,
         )

@@ -167,7 +167,9 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         "deliveries": Rights(select=("platform", "state", "next_attempt_at")),
     },
     Role.FEEDBACK: {
-        "deliveries": Rights(select=("delivery_key", "attempt", "state"), update=("feedback", "feedback_due_at")),
+        "deliveries": Rights(
+            select=("delivery_key", "attempt", "state", "feedback"), update=("feedback", "feedback_due_at")
+        ),
     },
     Role.OPERATOR: {
         "registrations": Rights(

@@ -106,6 +106,15 @@ def note_feedback(connection: Connection, delivery_key: bytes, attempt: int, fai
     return connection.execute(_SQL["note_feedback"], values).rowcount > 0
 
 
+def check_feedback(connection: Connection) -> None:
+    """See that the table takes feedback.
+
+    Raises:
+        Exception: one of `wakupush.server.faults.INFRASTRUCTURE`.
+    """
+    connection.execute(_SQL["takes_feedback"])
+
+
 def exists(connection: Connection, delivery_key: bytes) -> bool:
     """Say whether there is such a delivery."""
     return connection.execute(_SQL["exists"], {"delivery_key": delivery_key}).fetchone() is not None

@@ -72,6 +72,9 @@ UPDATE deliveries SET
     feedback_due_at = CASE WHEN state = 'delivered' THEN now() END
 WHERE delivery_key = %(delivery_key)s AND attempt = %(attempt)s AND state IN ('posting', 'delivered')
 
+-- name: takes_feedback
+SELECT feedback FROM deliveries LIMIT 0
+
 -- name: exists
 SELECT FROM deliveries WHERE delivery_key = %(delivery_key)s
 

@@ -7,6 +7,7 @@ The processes, in one table: what a process is. What an operator chooses for it 
   pool       whether it is a pool of workers, which has processes and is scaled
   feedback   whether it holds the secret that it shares with gorush
   reaches    the parts that its network policy lets it reach; the secrets of redis and postgres follow from them
+  postgres   which of .Values.secrets connects it to Postgres as its own role
 */}}
 {{- define "wakupush.components" -}}
 ingest:
@@ -17,37 +18,44 @@ reconcile:
   args: [ingest, reconcile]
   port: WAKUPUSH_RECONCILE__HTTP_PORT
   reaches: [redis, node, postgres]
+  postgres: postgresReconcile
 registration:
   args: [worker, registration]
   port: WAKUPUSH_WORKER__HTTP_PORT
   key: true
   pool: true
   reaches: [redis, node, postgres]
+  postgres: postgresRegistration
 query:
   args: [worker, query]
   port: WAKUPUSH_WORKER__HTTP_PORT
   key: true
   pool: true
   reaches: [redis, node, postgres]
+  postgres: postgresQuery
 dispatch:
   args: [worker, dispatch]
   port: WAKUPUSH_WORKER__HTTP_PORT
   key: true
   pool: true
   reaches: [redis, node, postgres, gorush]
+  postgres: postgresDispatch
 beat:
   args: [beat]
   port: WAKUPUSH_WORKER__HTTP_PORT
   reaches: [redis, node, postgres]
+  postgres: postgresSchedule
 feedback:
   args: [feedback]
   port: WAKUPUSH_FEEDBACK__HTTP_PORT
   feedback: true
   reaches: [postgres]
+  postgres: postgresFeedback
 exporter:
   args: [exporter]
   port: WAKUPUSH_EXPORTER__HTTP_PORT
   reaches: [redis, postgres]
+  postgres: postgresExporter
 flower:
   reaches: [redis]
 {{- end }}
@@ -58,6 +66,7 @@ migrate:
   reaches: [postgres]
 doctor:
   reaches: [redis, node, postgres, gorush]
+  postgres: postgresOperator
 {{- if .Values.pipeline.jobs }}
 {{- $args := list }}
 {{- range .Values.pipeline.jobs }}
@@ -75,4 +84,5 @@ export: { volumes: [lake, keys], secrets: [pipeline] }
 report: { volumes: [lake, reports], secrets: [reports] }
 capacity: { volumes: [lake], secrets: [] }
 fetch-archive: { volumes: [archive], secrets: [] }
+warm-topics: { volumes: [], secrets: [postgresRebuild] }
 {{- end }}

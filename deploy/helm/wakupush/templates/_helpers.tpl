@@ -81,13 +81,20 @@ capabilities:
 {{- end }}
 {{- end }}
 
+{{/* The connection string of Postgres: that of a role if it is given, else the owner's. Argument: (dict "root" $ "own" NAME), the
+     name one of .Values.secrets, or empty for the owner. */}}
 {{- define "wakupush.postgresEnvironment" -}}
-{{- if .Values.postgres.bundled.enabled -}}
+{{- $own := index .root.Values.secrets .own | default dict }}
+{{- with .root -}}
+{{- if $own.key -}}
+{{ include "wakupush.fromSecret" (dict "name" "WAKUPUSH_POSTGRES__DSN" "secret" $own) }}
+{{- else if .Values.postgres.bundled.enabled -}}
 {{ include "wakupush.fromSecret" (dict "name" "POSTGRES_PASSWORD" "secret" .Values.secrets.bundledPostgres) }}
 - name: WAKUPUSH_POSTGRES__DSN
   value: postgresql://wakupush:$(POSTGRES_PASSWORD)@{{ include "wakupush.fullname" . }}-postgres:5432/wakupush
 {{- else -}}
 {{ include "wakupush.fromSecret" (dict "name" "WAKUPUSH_POSTGRES__DSN" "secret" .Values.secrets.postgres) }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -100,11 +107,9 @@ capabilities:
      Argument: (dict "root" $ "secrets" LIST). */}}
 {{- define "wakupush.pipelineEnvironment" -}}
 {{- $secrets := .root.Values.secrets }}
-{{- if has "pipeline" .secrets }}
-{{- if $secrets.pipeline.key }}
-{{ include "wakupush.fromSecret" (dict "name" "WAKUPUSH_POSTGRES__DSN" "secret" $secrets.pipeline) }}
-{{- else }}
-{{ include "wakupush.postgresEnvironment" .root | trim }}
+{{- range $own := list "pipeline" "postgresRebuild" }}
+{{- if has $own $.secrets }}
+{{ include "wakupush.postgresEnvironment" (dict "root" $.root "own" $own) | trim }}
 {{- end }}
 {{- end }}
 {{- if and (has "reports" .secrets) $secrets.reports.key }}
@@ -290,7 +295,13 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- if .Values.components.flower.enabled -}}
 {{- $names = append $names "flower" -}}
 {{- end -}}
-{{- range $name := list "pipeline" "reports" -}}
+{{- range $name, $process := merge (include "wakupush.components" . | fromYaml) (include "wakupush.jobs" . | fromYaml) -}}
+{{- $own := index $.Values.components $name | default dict -}}
+{{- if and $process.postgres (dig "enabled" true $own) (index $.Values.secrets $process.postgres).key -}}
+{{- $names = append $names $process.postgres -}}
+{{- end -}}
+{{- end -}}
+{{- range $name := list "pipeline" "postgresRebuild" "reports" -}}
 {{- if and $.Values.pipeline.jobs (index $.Values.secrets $name).key -}}
 {{- $names = append $names $name -}}
 {{- end -}}

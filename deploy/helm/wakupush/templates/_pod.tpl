@@ -35,7 +35,7 @@ topologySpreadConstraints:
 {{ include "wakupush.redisEnvironment" (dict "root" .root "variable" "WAKUPUSH_REDIS__URL") }}
 {{- end }}
 {{- if has "postgres" .reaches }}
-{{ include "wakupush.postgresEnvironment" .root }}
+{{ include "wakupush.postgresEnvironment" (dict "root" .root "own" .postgres) }}
 {{- end }}
 {{- end }}
 
