@@ -261,7 +261,9 @@ def _roles(part: str, user: str, logins: list[Login]) -> Iterator[Finding]:
     """Compare what everybody who can connect as a role of ours may do with what the role is for."""
     if user not in {login.name for login in logins}:
         yield Finding(
-            Level.WARNING, part, f"{user} is in no role of {', '.join(Role)}: what connects so has more rights than it needs"
+            Level.WARNING,
+            part,
+            f"{user} is in no role of {', '.join(Role)}: what connects so has more rights than it needs",
         )
     for login in logins:
         whose = login.name if login.name == login.role else f"{login.name}, of {login.role},"

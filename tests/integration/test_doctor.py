@@ -167,7 +167,9 @@ def test_a_login_with_more_rights_than_its_process_needs_is_a_warning(environmen
     code, findings = examine(environment, **as_user(dsn, "people"))
     assert code == 0
     warnings = texts(findings, "warning")
-    assert "hook, of wakupush_feedback, has more rights than it needs: SELECT on registrations (device_token)" in warnings
+    assert (
+        "hook, of wakupush_feedback, has more rights than it needs: SELECT on registrations (device_token)" in warnings
+    )
     assert "super, of wakupush_exporter, is a superuser or owns the tables" in warnings
 
 

@@ -4,8 +4,8 @@ import json
 import time
 
 import pytest
-from psycopg.conninfo import make_conninfo
 from prometheus_client import CollectorRegistry
+from psycopg.conninfo import make_conninfo
 from redis import Redis
 
 from wakupush.devnet import messages

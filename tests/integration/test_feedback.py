@@ -12,11 +12,11 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from psycopg.conninfo import make_conninfo
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from psycopg.conninfo import make_conninfo
 from served import request
 
 from wakupush.devnet.processes import Process, answers_http, free_port, wait_until

@@ -6,7 +6,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 from test_upgrades import SQL, statements
+from typer.testing import CliRunner
 
+from wakupush.cli import app
 from wakupush.devnet.postgres import temporary_postgres
 from wakupush.model.roles import ALL, RIGHTS, ROLE_OF, Right, Role, declared
 from wakupush.postgres import events, maintenance, roles
@@ -58,7 +60,7 @@ USES = {
 }
 #: That stand elsewhere than in the files.
 OTHERS = {
-    **dict.fromkeys((Role.REGISTRATION, Role.QUERY, Role.DISPATCH), {"events": events._COPY.as_string()}),
+    **{pool: {"events": events._COPY.as_string()} for pool in (Role.REGISTRATION, Role.QUERY, Role.DISPATCH)},
     Role.OPERATOR: {
         "pending": "SELECT name, checksum FROM schema_migrations",
         "forget a fault": "DELETE FROM token_trials WHERE platform = 1",
@@ -260,7 +262,9 @@ def test_a_table_of_the_caller_cannot_stand_for_one_of_the_owner(connection):
         connection.execute("CREATE TEMPORARY TABLE ledger (a int, message_timestamp bigint)")
         connection.execute("CREATE TEMPORARY TABLE ledger_default (a int, message_timestamp bigint)")
         connection.execute("SELECT create_partition('ledger', '2020-01-01')")
-    found = connection.execute("SELECT inhparent::regclass::text FROM pg_inherits WHERE inhrelid = 'ledger_20200101'::regclass")
+    found = connection.execute(
+        "SELECT inhparent::regclass::text FROM pg_inherits WHERE inhrelid = 'ledger_20200101'::regclass"
+    )
     assert found.fetchone() == ("public.ledger",)
 
 
@@ -279,7 +283,11 @@ def test_grants_are_made_anew_and_taken_back_once_no_old_code_runs(connection):
 
 
 def test_migrating_again_changes_no_grant(connection):
-    state = "SELECT relname, relacl, pg_class.xmin, attname, attacl, pg_attribute.xmin FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid WHERE relnamespace = 'public'::regnamespace ORDER BY 1, 4"
+    state = """
+        SELECT relname, relacl, pg_class.xmin, attname, attacl, pg_attribute.xmin
+        FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
+        WHERE relnamespace = 'public'::regnamespace ORDER BY 1, 4
+    """
     before = connection.execute(state).fetchall()
     runner.migrate(connection)
     assert connection.execute(state).fetchall() == before
@@ -296,10 +304,6 @@ def managed():
 
 
 def test_an_owner_who_may_make_no_roles_migrates_and_is_told_what_an_administrator_has_to_do(managed, monkeypatch):
-    from typer.testing import CliRunner
-
-    from wakupush.cli import app
-
     server, dsn = managed
     monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", dsn)
 

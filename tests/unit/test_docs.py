@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from typer.main import get_command
 
 from wakupush.cli import app
-from wakupush.model import events, queues
+from wakupush.model import events, queues, roles
 from wakupush.model.deliveries import INITIAL, TRANSITIONS, DeliveryState
 from wakupush.model.failures import Failure
 from wakupush.runtime import metrics, settings
@@ -86,6 +86,24 @@ def schedule_table() -> Iterator[Row]:
         yield _code(work.__name__), f"{seconds:g} s", re.split("[;.]", inspect.getdoc(work))[0] + "."
 
 
+def roles_table() -> Iterator[Row]:
+    yield "role in Postgres", "commands", "table", "reads", "adds", "changes", "deletes"
+    for role in roles.Role:
+        commands = ", ".join(_code(" ".join(words)) for words, each in roles.ROLE_OF.items() if each is role)
+        for table, rights in roles.RIGHTS[role].items():
+            yield (
+                *(_code(role), commands, _code(table)),
+                *(_columns(each) for each in (rights.select, rights.insert, rights.update)),
+                "yes" if rights.delete else "",
+            )
+        for function in roles.CALLS.get(role, ()):
+            yield _code(role), commands, f"calls {_code(function)}", "", "", "", ""
+
+
+def _columns(columns: roles.Columns) -> str:
+    return "all" if columns == roles.ALL else ", ".join(map(_code, columns))
+
+
 TABLES = {
     settings_table: CONFIGURATION,
     failures_table: ARCHITECTURE,
@@ -94,6 +112,7 @@ TABLES = {
     metrics_table: ARCHITECTURE,
     queues_table: ARCHITECTURE,
     schedule_table: ARCHITECTURE,
+    roles_table: ARCHITECTURE,
 }
 
 

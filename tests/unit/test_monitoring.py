@@ -11,6 +11,7 @@ from deploy.monitoring.rules import ALERTS
 from wakupush.model.events import EventKind
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import QUEUES
+from wakupush.model.roles import Role
 from wakupush.runtime import metrics
 
 ROOT = Path(__file__).parents[2]
@@ -120,8 +121,8 @@ def test_names_in_the_chart_exist():
     chart = [path for path in (ROOT / "deploy").rglob("*") if path.suffix in {".yaml", ".tpl", ".json"}]
     named = {name for path in chart for name in re.findall(r"\bwakupush_\w+", path.read_text())}
     assert len(named) > 30
-    # The other is the schema of the pipeline's tables in Postgres.
-    assert named <= {*SERIES, "wakupush_reports"}
+    # The others are the roles in Postgres, and the schema of the pipeline's tables there.
+    assert named <= {*SERIES, *Role, "wakupush_reports"}
 
 
 def test_every_metric_is_in_a_dashboard():

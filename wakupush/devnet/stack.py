@@ -235,7 +235,7 @@ class Stack:
                     connection.execute(sql.SQL("ALTER ROLE {} LOGIN").format(sql.Identifier(role)))
 
     def dsn_of(self, *command: str) -> str:
-        """Return the connection string of a command of ``wakupush``: of its role, if Postgres is embedded and it has one."""
+        """Return the connection string of a command of ``wakupush``: as its role, if Postgres is embedded."""
         role = next((role for words, role in ROLE_OF.items() if command[: len(words)] == words), None)
         if role is None or self._external.postgres_dsn is not None:
             return self.postgres_dsn

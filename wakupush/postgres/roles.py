@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, LiteralString
 
 from psycopg import errors, sql
 
@@ -72,10 +73,9 @@ def logins(connection: Connection) -> list[Login]:
 
 
 def _make(connection: Connection, role: Role) -> None:
-    try:
+    # The migration of another database of the cluster may be faster.
+    with suppress(errors.DuplicateObject, errors.UniqueViolation):
         connection.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(sql.Identifier(role)))
-    except (errors.DuplicateObject, errors.UniqueViolation):
-        pass  # the migration of another database of the cluster was faster
 
 
 def _schema(connection: Connection) -> sql.Identifier:
@@ -88,15 +88,16 @@ def _granted(connection: Connection, roles: list[Role]) -> set[Right]:
     return {Right(Role(role), on, privilege, column) for role, on, privilege, column in rows}
 
 
-def _change(statement: Any, right: Right) -> sql.Composed:
-    """Return a statement with the places of privilege, kind, object and role filled."""
-    function, bracket, arguments = right.on.partition("(")
-    on = sql.Identifier(function) + sql.SQL(bracket + arguments)  # type: ignore[arg-type]  # types out of our own table
-    privilege = sql.SQL(right.privilege)  # type: ignore[arg-type]  # the same
-    if right.column:
-        privilege = sql.SQL("{} ({})").format(privilege, sql.Identifier(right.column))
-    kind = sql.SQL("FUNCTION" if bracket else "TABLE")
-    return sql.SQL(statement).format(privilege, kind, on, sql.Identifier(right.role))
+def _change(statement: LiteralString, right: Right) -> sql.Composed:
+    """Return a statement with the places of the privilege, the kind of object, the object and the role filled."""
+    name, bracket, arguments = right.on.partition("(")
+    column = sql.SQL(" ({})").format(sql.Identifier(right.column)) if right.column else sql.SQL("")
+    return sql.SQL(statement).format(
+        sql.SQL(right.privilege) + column,
+        sql.SQL("FUNCTION" if bracket else "TABLE"),
+        sql.Identifier(name) + sql.SQL(bracket + arguments),
+        sql.Identifier(right.role),
+    )
 
 
 def _columns(right: Right, columns: dict[str, list[str]]) -> list[str]:
@@ -107,7 +108,8 @@ def _columns(right: Right, columns: dict[str, list[str]]) -> list[str]:
 
 def _words(rights: Iterable[Right]) -> tuple[str, ...]:
     """Return rights for people, those on a table together."""
-    return tuple(
-        f"{privilege} on {on}" + (f" ({', '.join(names)})" if (names := [each.column for each in group if each.column]) else "")
-        for (on, privilege), group in groupby(sorted(rights), key=lambda right: (right.on, right.privilege))
-    )
+    words = []
+    for (on, privilege), group in groupby(sorted(rights), key=lambda right: (right.on, right.privilege)):
+        columns = ", ".join(right.column for right in group if right.column)
+        words.append(f"{privilege} on {on} ({columns})" if columns else f"{privilege} on {on}")
+    return tuple(words)

@@ -108,7 +108,7 @@ class PostgresSettings(Group):
     """Postgres: the shared state."""
 
     dsn: SecretStr = SecretStr("postgresql://wakupush@127.0.0.1:5432/wakupush")
-    """Connection string (libpq)."""
+    """Connection string (libpq), with the role of the process; the owner of the tables for `wakupush migrate`."""
     pool_size: Count = 4
     """Connections at most of one process: of a pool of workers, reconcile, beat or feedback."""
     timeout: Seconds = 10.0
