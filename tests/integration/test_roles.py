@@ -25,11 +25,19 @@ USES = {
     Role.REGISTRATION: {
         **POOL,
         "registrations": {"stored", "installations", "put", "unregister", "forget_deliveries", "forget_quarantine"},
+        "unsealed": {
+            "registrations",
+            "claim_registrations",
+            "seal_registrations",
+            "claim_deliveries",
+            "seal_deliveries",
+        },
         "query_topics": {"lock_shared", "add"},
     },
     Role.QUERY: {
         **POOL,
         "registrations": {"answer_bytes", "devices"},
+        "unsealed": {"registrations"},
         "query_topics": {"candidates", "set_key"},
     },
     Role.DISPATCH: {
@@ -37,6 +45,7 @@ USES = {
         "requests": EVERY,
         "deliveries": {"take", "lock", "settle", "put_back", "apply_feedback"},
         "registrations": {"token_died", "suspect", "clear_suspicions"},
+        "unsealed": {"registrations"},
         "token_trials": EVERY,
     },
     Role.SCHEDULE: {
@@ -47,6 +56,7 @@ USES = {
         "query_topics": {"lock", "all", "remove_unused"},
         "token_trials": {"shares"},
         "dead_letters": {"counts"},
+        "unsealed": {"any"},
     },
     Role.RECONCILE: {"reconciliation": EVERY},
     Role.EXPORTER: {"backlog": EVERY},
@@ -59,8 +69,14 @@ USES = {
     },
 }
 #: That stand elsewhere than in the files.
+_EVENTS = {"events": events._COPY.as_string()}
+_OLD_CODE = {"old code": "SELECT FROM schema_migrations WHERE name = ''"}
 OTHERS = {
-    **{pool: {"events": events._COPY.as_string()} for pool in (Role.REGISTRATION, Role.QUERY, Role.DISPATCH)},
+    Role.REGISTRATION: _EVENTS | _OLD_CODE,
+    Role.QUERY: _EVENTS,
+    Role.DISPATCH: _EVENTS | _OLD_CODE,
+    Role.SCHEDULE: _OLD_CODE,
+    Role.REBUILD: _OLD_CODE,
     Role.OPERATOR: {
         "pending": "SELECT name, checksum FROM schema_migrations",
         "forget a fault": "DELETE FROM token_trials WHERE platform = 1",
@@ -182,8 +198,11 @@ def test_who_needs_no_registration_cannot_read_one(connection, role):
 
 
 SECRETS = {
-    "registrations": {"device_token", "access_token", "grant", "allowed_key_list", "blocked_chat_list"},
-    "deliveries": {"chat_id", "message"},
+    "registrations": {
+        *("sealed_device", "sealed_allowed_key_list", "access_token_digest", "blocked_chat_digests"),
+        *("device_token", "access_token", "grant", "allowed_key_list", "blocked_chat_list"),
+    },
+    "deliveries": {"sealed_content", "chat_digest", "author_digest", "chat_id", "message"},
     "quarantine": {"payload"},
     "answers": {"payload"},
     "message_segments": {"payload"},
@@ -205,15 +224,25 @@ def test_only_who_acts_on_it_reads_what_is_private(connection):
         for column in columns
     }
     writers = {Role.REGISTRATION, Role.REBUILD}
+    everybody_with_the_key = {Role.QUERY, Role.DISPATCH} | writers
     assert readers == {
-        "registrations.device_token": {Role.DISPATCH} | writers,
-        "registrations.access_token": {Role.QUERY, Role.DISPATCH} | writers,
-        "registrations.grant": {Role.QUERY} | writers,
-        "registrations.allowed_key_list": {Role.QUERY} | writers,
-        "registrations.blocked_chat_list": {Role.DISPATCH} | writers,
-        "deliveries.chat_id": {Role.DISPATCH},
+        "registrations.sealed_device": everybody_with_the_key,
+        "registrations.sealed_allowed_key_list": {Role.QUERY} | writers,
+        "registrations.access_token_digest": {Role.DISPATCH} | writers,
+        "registrations.blocked_chat_digests": {Role.DISPATCH} | writers,
+        # Of rows that are not sealed yet.
+        "registrations.device_token": everybody_with_the_key,
+        "registrations.access_token": everybody_with_the_key,
+        "registrations.grant": everybody_with_the_key,
+        "registrations.allowed_key_list": everybody_with_the_key,
+        "registrations.blocked_chat_list": everybody_with_the_key,
         # Operators: only to see whether it is there; what has none cannot be sent again.
-        "deliveries.message": {Role.DISPATCH, Role.OPERATOR},
+        "deliveries.sealed_content": {Role.DISPATCH, Role.OPERATOR},
+        "deliveries.chat_digest": {Role.DISPATCH},
+        "deliveries.author_digest": {Role.DISPATCH},
+        "deliveries.chat_id": {Role.DISPATCH, Role.REGISTRATION},
+        # The schedule: only to see whether a row is to be sealed.
+        "deliveries.message": {Role.DISPATCH, Role.REGISTRATION, Role.OPERATOR, Role.SCHEDULE},
         "quarantine.payload": set(),
         "answers.payload": {Role.SCHEDULE},
         "message_segments.payload": {Role.REGISTRATION, Role.QUERY, Role.DISPATCH},

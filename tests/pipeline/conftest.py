@@ -15,6 +15,7 @@ from happenings import FOR_EVER
 
 from pipeline.session import missing_parts
 from wakupush.devnet.postgres import PostgresServer, temporary_postgres
+from wakupush.model.roles import Role
 from wakupush.postgres.migrations import runner
 from wakupush.runtime.settings import PipelineSettings, PostgresSettings, Settings
 
@@ -96,6 +97,8 @@ def postgres() -> Iterator[PostgresServer]:
             connection.execute("CREATE DATABASE wakupush_template")
         with psycopg.connect(_dsn(server, "wakupush_template"), autocommit=True) as connection:
             runner.migrate(connection)
+            for role in (Role.PIPELINE, Role.REBUILD):
+                connection.execute(f"ALTER ROLE {role} LOGIN")
         yield server
 
 

@@ -12,6 +12,7 @@ from threading import Event, Thread
 import psycopg
 import pytest
 from histories import LIMITS, SHARD, SMALL, History, archive
+from psycopg.conninfo import make_conninfo
 from pyarrow import parquet
 from pyspark.sql.pandas.types import from_arrow_schema
 from stored import contents
@@ -23,6 +24,7 @@ from wakupush.devnet import messages
 from wakupush.devnet.redis import RedisServer
 from wakupush.model.entries import Entry
 from wakupush.model.queues import REGISTRATION
+from wakupush.model.roles import Role
 from wakupush.postgres.rebuilding import COLUMNS
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import message_hash
@@ -79,6 +81,12 @@ def handle(settings, sent, size=16):
         context.app.close()
 
 
+def as_its_role(spark, settings):
+    """Rebuild as the role that is for it."""
+    postgres = PostgresSettings(dsn=make_conninfo(settings.postgres.dsn.get_secret_value(), user=Role.REBUILD))
+    return rebuild.run(spark, settings.model_copy(update={"postgres": postgres}))
+
+
 def rows(settings, query):
     with psycopg.connect(settings.postgres.dsn.get_secret_value()) as connection:
         return connection.execute(query).fetchall()
@@ -101,7 +109,7 @@ def test_the_same_as_the_workers_made_in_any_order(server, spark):
     for order in (sent, random.Random(3).sample(sent, k=len(sent))):
         archive(server.archive, order)
         rebuilt = server()
-        told = rebuild.run(spark, rebuilt)
+        told = as_its_role(spark, rebuilt)
         assert registrations(rebuilt) == made
         assert rows(rebuilt, TOPICS) == rows(live, TOPICS)
         assert told.stored == told.registered + told.unregistered == len(made)
@@ -111,7 +119,7 @@ def test_the_same_as_the_workers_made_in_any_order(server, spark):
             k: v for k, v in refused.items() if k not in OF_THE_ORDER
         }
     # Again, into the same database: nothing changes.
-    assert rebuild.run(spark, rebuilt).stored == 0
+    assert as_its_role(spark, rebuilt).stored == 0
     assert registrations(rebuilt) == made
 
 
@@ -123,7 +131,7 @@ def test_into_a_database_that_is_ahead(server, spark):
     handle(whole, sent)
     archive(server.archive, sent[: len(sent) * 3 // 4])
     handle(living, sent[len(sent) // 2 :])
-    rebuild.run(spark, living)
+    as_its_role(spark, living)
     assert registrations(living) == registrations(whole)
 
 
@@ -182,7 +190,7 @@ def test_nothing_is_lowered(server, spark):
     handle(living, [sent[0], *older, *newer])
     with psycopg.connect(living.postgres.dsn.get_secret_value()) as connection:
         connection.execute("UPDATE registrations SET token_died_at = now() WHERE registered")
-    assert rebuild.run(spark, living).stored == 2
+    assert as_its_role(spark, living).stored == 2
     found = {
         bytes(key): (int(version), registered, died)
         for key, version, registered, died in rows(
@@ -211,7 +219,7 @@ def test_unregistering_takes_what_is_under_way_with_it(server, spark):
             " FROM registrations"
         )
     archive(server.archive, history.register(client, version=2, installation_id=device, unregister=True))
-    assert rebuild.run(spark, living).unregistered == 1
+    assert as_its_role(spark, living).unregistered == 1
     assert rows(living, "SELECT count(*) FROM deliveries") == [(0,)]
 
 
@@ -284,13 +292,13 @@ def test_a_message_that_is_repeated_without_end_is_handed_over_meanwhile(server)
 def test_what_is_missing_is_told(server, spark, tmp_path):
     settings = server()
     with pytest.raises(PipelineError, match="run fetch-archive first"):
-        rebuild.run(spark, settings)
+        as_its_role(spark, settings)
     with pytest.raises(PipelineError, match="WAKUPUSH_IDENTITY_KEY_FILE is missing"):
-        rebuild.run(spark, settings.model_copy(update={"identity_key_file": None}))
+        as_its_role(spark, settings.model_copy(update={"identity_key_file": None}))
     with pytest.raises(PipelineError, match="cannot be read"):
-        rebuild.run(spark, settings.model_copy(update={"identity_key_file": tmp_path / "none"}))
+        as_its_role(spark, settings.model_copy(update={"identity_key_file": tmp_path / "none"}))
     archive(server.archive, History.of(server.key.public_key, seed=9).register(PrivateKey.generate()))
     path = server.archive.files()[0]
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(PipelineError, match=f"{path.name} cannot be read: delete it, and run fetch-archive again"):
-        rebuild.run(spark, settings)
+        as_its_role(spark, settings)

@@ -47,7 +47,7 @@ def test_a_real_run(stack, spark, make_settings):
             item = messages.notification(key.public_key.key_hash, content)
             node.publish(SHARDS[0], messages.request(key, server, [item]))
         wait_until(lambda: happened("delivered") == CLIENTS, timeout=300, what="all is delivered")
-        settings = make_settings(stack.postgres_dsn, smallest_cell=2)
+        settings = make_settings(stack.dsn_of("pipeline", "export"), smallest_cell=2)
         export.run(spark, settings, lambda *_: None)
         counted = dict(connection.execute("SELECT kind, count(*) FROM delivery_events GROUP BY kind").fetchall())
     lake = Lake(settings.pipeline.lake)

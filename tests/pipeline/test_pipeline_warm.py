@@ -3,9 +3,11 @@
 import secrets
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from pipeline import warm
 from wakupush.model.query_topics import QueryTopic
+from wakupush.model.roles import Role
 from wakupush.postgres import query_topics
 from wakupush.protocol import topics
 
@@ -21,7 +23,7 @@ def test_missing_keys_are_derived(spark, make_settings, dsn, connection, monkeyp
     query_topics.set_key(connection, known, b"k" * 32)
     monkeypatch.setattr(warm, "KEYS_PER_CORE", 3)
     seen = []
-    assert warm.run(spark, make_settings(dsn), lambda *each: seen.append(each)) == 13
+    assert warm.run(spark, make_settings(make_conninfo(dsn, user=Role.REBUILD)), lambda *each: seen.append(each)) == 13
     assert seen[0] == (0, 13)
     assert seen[-1] == (13, 13)
     assert len(seen) == 1 + 2 + 3  # six users of the first topic, seven of the second, in chunks of three
@@ -29,7 +31,7 @@ def test_missing_keys_are_derived(spark, make_settings, dsn, connection, monkeyp
     for user, prefixed, key in connection.execute("SELECT key_hash, prefixed, symmetric_key FROM query_topics"):
         expected = topics.symmetric_key(topics.query_topics(user)[prefixed])
         assert key == (b"k" * 32 if (user, prefixed) == (users[0], False) else expected)
-    assert warm.run(spark, make_settings(dsn), lambda *_: None) == 0
+    assert warm.run(spark, make_settings(make_conninfo(dsn, user=Role.REBUILD)), lambda *_: None) == 0
 
 
 def test_what_is_stored_stays(spark, make_settings, dsn, connection, monkeypatch):
@@ -41,6 +43,6 @@ def test_what_is_stored_stays(spark, make_settings, dsn, connection, monkeypatch
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        warm.run(spark, make_settings(dsn), die)
+        warm.run(spark, make_settings(make_conninfo(dsn, user=Role.REBUILD)), die)
     assert missing(connection) == 4
-    assert warm.run(spark, make_settings(dsn), lambda *_: None) == 4
+    assert warm.run(spark, make_settings(make_conninfo(dsn, user=Role.REBUILD)), lambda *_: None) == 4

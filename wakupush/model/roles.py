@@ -92,6 +92,15 @@ class Login:
     exceeds: tuple[str, ...]
 
 
+#: What is read of a registration that older code wrote, until it is sealed.
+_UNSEALED: Final[Columns] = (
+    *("key_hash", "installation_hash", "registered", "version", "installation_id", "token_type", "device_token"),
+    *("access_token", "grant", "enabled", "apn_topic", "allow_from_contacts_only", "block_mentions"),
+    *("allowed_key_list", "blocked_chat_list", "muted_chat_list", "allowed_mentions_chat_list"),
+)
+#: Whether older code may still run.
+_OLD_CODE: Final = Rights(select=("name",))
+
 #: What every pool of workers needs for messages of any kind.
 _POOL: Final[Mapping[str, Rights]] = {
     "ledger": Rights(select=("message_hash",), insert=ALL, delete=True),
@@ -108,18 +117,19 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         # A row that replaces another one has to be readable, too: Postgres asks for it with ON CONFLICT.
         "registrations": Rights(select=ALL, insert=ALL, update=ALL),
         "query_topics": Rights(insert=ALL),
-        # Unregistering takes both along.
-        "deliveries": Rights(select=("key_hash", "installation_hash"), delete=True),
+        # Unregistering takes both along; what older code wrote is sealed.
+        "deliveries": Rights(
+            select=("delivery_key", "key_hash", "installation_hash", "chat_id", "message"),
+            update=("sealed_content", "chat_id", "message"),
+            delete=True,
+        ),
         "quarantine": Rights(select=("key_hash", "installation_hash"), insert=ALL, delete=True),
+        "schema_migrations": _OLD_CODE,
     },
     Role.QUERY: {
         **_POOL,
-        # What an answer holds, and no device token.
         "registrations": Rights(
-            select=(
-                *("key_hash", "registered", "token_died_at", "installation_id", "version", "access_token", "grant"),
-                *("allow_from_contacts_only", "allowed_key_list"),
-            )
+            select=(*_UNSEALED, "token_died_at", "sealed_version", "sealed_device", "sealed_allowed_key_list")
         ),
         "query_topics": Rights(select=ALL, update=("symmetric_key",)),
     },
@@ -127,29 +137,38 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         **_POOL,
         "registrations": Rights(
             select=(
-                *("key_hash", "installation_hash", "registered", "version", "installation_id", "token_type", "enabled"),
-                *("device_token", "access_token", "apn_topic", "token_died_at", "suspected_at", "block_mentions"),
-                *("blocked_chat_list", "muted_chat_list", "allowed_mentions_chat_list"),
+                *(
+                    *_UNSEALED,
+                    "token_died_at",
+                    "suspected_at",
+                    "sealed_version",
+                    "sealed_device",
+                    "access_token_digest",
+                ),
+                *("blocked_chat_digests", "muted_chat_digests", "allowed_mentions_chat_digests"),
             ),
             update=("token_died_at", "suspected_at"),
         ),
         "admitted_requests": Rights(select=("message_id", "succeeded"), insert=ALL, update=("succeeded",)),
         "deliveries": Rights(select=ALL, insert=ALL, update=ALL),
         "token_trials": Rights(select=ALL, insert=ALL, update=("tried", "bad")),
+        "schema_migrations": _OLD_CODE,
     },
     Role.SCHEDULE: {
-        "registrations": Rights(select=("key_hash", "registered")),
+        # Whether a row is sealed shows in what is empty then.
+        "registrations": Rights(select=("key_hash", "registered", "version", "sealed_version", "installation_id")),
         "query_topics": Rights(select=("key_hash", "topic"), delete=True),
         "deliveries": Rights(
             select=(
                 *("delivery_key", "platform", "state", "attempt", "failure", "feedback", "feedback_due_at"),
-                *("next_attempt_at", "lease_until", "finished_at", "task_id"),
+                *("next_attempt_at", "lease_until", "finished_at", "task_id", "message"),
             ),
             update=("state", "failure", "lease", "lease_until", "next_attempt_at", "feedback_due_at"),
             delete=True,
         ),
         "answers": Rights(select=ALL, update=("publish_at",), delete=True),
         "token_trials": Rights(select=ALL, delete=True),
+        "schema_migrations": _OLD_CODE,
         # What is past its retention.
         "message_segments": Rights(select=("received_at",), delete=True),
         "ledger_default": Rights(select=("ctid", "received_at"), delete=True),
@@ -178,7 +197,16 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         "deliveries": Rights(
             select=(
                 *("delivery_key", "key_hash", "installation_hash", "platform", "notification_type", "message", "state"),
-                *("attempt", "version", "failure", "seen_at", "expires_at", "finished_at", "trace_id"),
+                *(
+                    "sealed_content",
+                    "attempt",
+                    "version",
+                    "failure",
+                    "seen_at",
+                    "expires_at",
+                    "finished_at",
+                    "trace_id",
+                ),
             ),
             update=("state", "attempt", "failure", "next_attempt_at", "expires_at", "finished_at"),
             delete=True,
@@ -196,6 +224,7 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         "query_topics": Rights(select=ALL, insert=ALL, update=("symmetric_key",)),
         "deliveries": Rights(select=("key_hash", "installation_hash"), delete=True),
         "quarantine": Rights(select=("key_hash", "installation_hash"), delete=True),
+        "schema_migrations": _OLD_CODE,
     },
 }
 
