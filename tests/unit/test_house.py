@@ -94,7 +94,7 @@ def test_what_writes_is_told_from_what_reads():
     found = writing_functions()
     assert {"add", "remove", "quarantine"} <= found["ledger"]
     assert "known" not in found["ledger"]
-    assert found["requests"] == {"take_on", "admit"}
+    assert found["requests"] == {"take_on", "admit", "remember_expired"}
     assert found["events"] == {"add"}
     assert {"keep", "forget", "trim"} <= found["message_segments"]
     assert not {"kept", "parts", "lock"} & found["message_segments"]

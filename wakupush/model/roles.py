@@ -98,6 +98,14 @@ _UNSEALED: Final[Columns] = (
     *("access_token", "grant", "enabled", "apn_topic", "allow_from_contacts_only", "block_mentions"),
     *("allowed_key_list", "blocked_chat_list", "muted_chat_list", "allowed_mentions_chat_list"),
 )
+#: What an unregistration leaves empty.
+_SECRETS: Final[Columns] = (
+    *("installation_id", "token_type", "device_token", "access_token", "grant", "enabled", "apn_topic"),
+    *("allow_from_contacts_only", "block_mentions", "allowed_key_list", "blocked_chat_list", "muted_chat_list"),
+    *("allowed_mentions_chat_list", "sealed_version", "sealed_device", "sealed_allowed_key_list"),
+    *("access_token_digest", "access_token_since", "blocked_chat_digests", "muted_chat_digests"),
+    "allowed_mentions_chat_digests",
+)
 #: Whether older code may still run.
 _OLD_CODE: Final = Rights(select=("name",))
 
@@ -125,6 +133,10 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         ),
         "quarantine": Rights(select=("key_hash", "installation_hash"), insert=ALL, delete=True),
         "schema_migrations": _OLD_CODE,
+        # What packs ids of old requests.
+        "admitted_requests": Rights(select=("message_id", "admitted_at"), delete=True),
+        "packed_requests": Rights(select=ALL, insert=ALL, update=("digests",)),
+        "packed_months": Rights(select=ALL, insert=ALL),
     },
     Role.QUERY: {
         **_POOL,
@@ -144,24 +156,35 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
                     "sealed_version",
                     "sealed_device",
                     "access_token_digest",
+                    "access_token_since",
                 ),
                 *("blocked_chat_digests", "muted_chat_digests", "allowed_mentions_chat_digests"),
             ),
             update=("token_died_at", "suspected_at"),
         ),
-        "admitted_requests": Rights(select=("message_id", "succeeded"), insert=ALL, update=("succeeded",)),
+        "admitted_requests": Rights(select=("message_id", "succeeded", "expired"), insert=ALL, update=("succeeded",)),
+        "packed_requests": Rights(select=ALL),
+        "packed_months": Rights(select=ALL),
         "deliveries": Rights(select=ALL, insert=ALL, update=ALL),
         "token_trials": Rights(select=ALL, insert=ALL, update=("tried", "bad")),
         "schema_migrations": _OLD_CODE,
     },
     Role.SCHEDULE: {
         # Whether a row is sealed shows in what is empty then.
-        "registrations": Rights(select=("key_hash", "registered", "version", "sealed_version", "installation_id")),
+        "registrations": Rights(
+            select=(
+                *("key_hash", "installation_hash", "registered", "version", "sealed_version", "installation_id"),
+                "token_died_at",
+            ),
+            # What had a dead token for long goes.
+            update=(*_SECRETS, "registered", "request_digest", "token_died_at", "suspected_at"),
+        ),
         "query_topics": Rights(select=("key_hash", "topic"), delete=True),
         "deliveries": Rights(
             select=(
                 *("delivery_key", "platform", "state", "attempt", "failure", "feedback", "feedback_due_at"),
-                *("next_attempt_at", "lease_until", "finished_at", "task_id", "message"),
+                *("next_attempt_at", "lease_until", "finished_at", "task_id", "message", "key_hash"),
+                "installation_hash",
             ),
             update=("state", "failure", "lease", "lease_until", "next_attempt_at", "feedback_due_at"),
             delete=True,
@@ -170,12 +193,14 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         "token_trials": Rights(select=ALL, delete=True),
         "schema_migrations": _OLD_CODE,
         # What is past its retention.
-        "message_segments": Rights(select=("received_at",), delete=True),
+        "message_segments": Rights(select=ALL, update=("received_at",), delete=True),
         "ledger_default": Rights(select=("ctid", "received_at"), delete=True),
         "delivery_events_default": Rights(select=("ctid", "time"), delete=True),
         "message_attempts": Rights(select=("ctid", "updated_at"), delete=True),
-        "admitted_requests": Rights(select=("ctid", "admitted_at"), delete=True),
-        "quarantine": Rights(select=("ctid", "quarantined_at"), delete=True),
+        "admitted_requests": Rights(select=("admitted_at",)),
+        "packed_requests": Rights(select=("month",), delete=True),
+        "packed_months": Rights(select=("month",), delete=True),
+        "quarantine": Rights(select=("ctid", "quarantined_at", "key_hash", "installation_hash"), delete=True),
     },
     Role.RECONCILE: {
         "ledger": Rights(select=("message_hash",)),

@@ -131,10 +131,9 @@ def _refusal(content: Content) -> Failure:
 
 
 def _expired(message: Message, facts: Facts) -> OpenedRequest | None:
-    """Return a request that waited in our own queues until it was too old: nobody is to push it later.
+    """Return a request that waited in our own queues until it was too old, if it could have been pushed.
 
-    What only says that it is old does not count: an honest request in another envelope would be lost by it. Nor does
-    what could not have been pushed.
+    What only says that it is old does not count: an honest request in another envelope would be lost by it.
     """
     content = message.content
     if not message.entry.live or not isinstance(content, OpenedRequest):
