@@ -3,7 +3,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo test test-long chaos check unit fuzz bench autoscaling lock proto clean
+.PHONY: help setup setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo test test-long chaos check unit fuzz bench attack autoscaling lock proto clean
 
 help: ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -93,6 +93,10 @@ fuzz: setup ## Throw 20,000 examples of strange bytes at each parser, for hours;
 
 bench: setup ## Measure the budgets: a second, latencies, what grows (about half an hour)
 	$(RUN) benchmarks.bench
+
+attack: setup ## Flood the server with all that strangers can send, beside honest traffic, and judge it (KIND=, MESSAGES=, SECONDS=, RUNS=, JSON=)
+	$(RUN) benchmarks.attack $(if $(KIND),--kind "$(KIND)") $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(SECONDS),--seconds $(SECONDS)) \
+		$(if $(RUNS),--runs $(RUNS)) $(if $(JSON),--json $(JSON))
 
 autoscaling: setup ## Let real workers be scaled by the formulas of KEDA and the HPA, and plot it (5 minutes)
 	$(RUN) benchmarks.autoscaling

@@ -1,8 +1,10 @@
-"""From the arrival at the node to the arrival at gorush, alone and beside a flood of garbage."""
+"""From the arrival at the node to the effect, alone and beside a flood: a push at gorush, or an answer at the node."""
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Sequence
 from functools import partial
 
 from benchmarks import made
@@ -20,34 +22,64 @@ FLOODS = {"alone": 0, "with as much garbage": 1, "with five times as much garbag
 
 def latencies(bench: Bench, rate: float, garbage: float, seconds: float = SECONDS) -> list[float]:
     """Return the seconds from node to gorush of each push, at a rate of requests and of garbage a second, sorted."""
-    stack = bench.stack
     count = int(rate * seconds)
     users = [bench.users[number % len(bench.users)] for number in range(count)]
     sent = bench.make(partial(made.request, bench.server), users)
     noise = bench.make(partial(made.garbage, bench.server), list(range(int(garbage * seconds))))
+    found = waits(bench, sent, rate, noise, garbage, patience=TIMEOUT)
+    if math.inf in found:
+        raise WaitTimeoutError(f"{count} pushes did not come in {TIMEOUT} s")
+    return sorted(found)
+
+
+def waits(
+    bench: Bench,
+    sent: Sequence[made.Made],
+    rate: float,
+    noise: Sequence[made.Made] = (),
+    noise_rate: float = 0.0,
+    *,
+    patience: float,
+) -> list[float]:
+    """Let messages arrive at the node, and noise beside them, and return how long each of the messages took.
+
+    Args:
+        bench: that is loaded.
+        sent: each has a delivery key or a topic on which it is answered, and no other message the same.
+        rate: of these, a second.
+        noise: that nobody waits for.
+        noise_rate: the same of it.
+        patience: seconds for which is waited for what was sent last.
+
+    Returns:
+        Seconds, infinite for what had no effect.
+    """
+    stack = bench.stack
     node_log, gorush_log = position(stack.node_url), position(stack.gorush_url)
+    deadline = time.monotonic() + len(sent) / rate + patience
     futures = [bench.pool.submit(relay_at, stack.node_url, sent, rate)]
     if noise:
-        futures.append(bench.pool.submit(relay_at, stack.node_url, noise, garbage))
-    hashes, delivery_keys = {f"0x{each.hash}" for each in sent}, {each.delivery_key for each in sent}
+        futures.append(bench.pool.submit(relay_at, stack.node_url, noise, noise_rate))
+    hashes, effects = {f"0x{each.hash}" for each in sent}, {_effect(each) for each in sent}
     arrived: dict[str, float] = {}
-    pushed: dict[str, float] = {}
-    deadline = time.monotonic() + TIMEOUT
-    while len(pushed) < count:
-        if time.monotonic() > deadline:
-            raise WaitTimeoutError(f"{count} pushes did not come in {TIMEOUT} s")
+    done: dict[str, float] = {}
+    while len(done) < len(effects) and time.monotonic() < deadline:
         # Both logs are bounded: what is not read while it happens may be gone.
         new, node_log = log_after(stack.node_url, node_log)
+        found = [(each["contentTopic"], each["arrivedAt"]) for each in new]
         arrived |= {each["hash"]: each["arrivedAt"] for each in new if each["hash"] in hashes}
         new, gorush_log = log_after(stack.gorush_url, gorush_log)
-        for each in new:
-            key = delivery_key_of(each)
-            if key in delivery_keys:
-                pushed.setdefault(key, each["at"])  # what is tried again arrived before
+        for effect, at in [*found, *((delivery_key_of(each), each["at"]) for each in new)]:
+            if effect in effects:
+                done.setdefault(effect, at)  # what is tried again arrived before
         time.sleep(0.5)
     for future in futures:
         future.result()
-    return sorted(pushed[each.delivery_key] - arrived[f"0x{each.hash}"] for each in sent)
+    return [done.get(_effect(each), math.inf) - arrived.get(f"0x{each.hash}", 0.0) for each in sent]
+
+
+def _effect(message: made.Made) -> str:
+    return message.delivery_key or message.answered_on
 
 
 def percentiles(found: list[float]) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from wakupush.devnet import messages
 from wakupush.devnet.stack import SHARDS
+from wakupush.devnet.waku_state import encoded_size
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration, PushNotificationRequest
 from wakupush.protocol.hashing import message_hash
@@ -18,6 +19,8 @@ from wakupush.protocol.request import delivery_key, parse_request
 from wakupush.waku.codec import encode_message
 
 SHARD = SHARDS[0]
+#: Partitions of keys whose answers are waited for; what is answered to others is seen on none of their topics.
+AWAITED, UNAWAITED = range(4000), range(4000, 5000)
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,24 @@ class Made:
 
     body: str
     hash: str
+    #: Of its protobuf, as it travels.
+    bytes: int
     #: Of the push that is asked for: gorush's notif_id without the attempt.
     delivery_key: str = ""
+    #: The content topic of the answer, if it is waited for.
+    answered_on: str = ""
 
     @classmethod
-    def of(cls, message: WakuMessage, delivery_key: bytes = b"") -> Made:
-        return cls(json.dumps(encode_message(message)), message_hash(SHARD, message).hex(), delivery_key.hex())
+    def of(cls, message: WakuMessage, delivery_key: bytes = b"", answered_on: str = "") -> Made:
+        body, digest = json.dumps(encode_message(message)), message_hash(SHARD, message).hex()
+        return cls(body, digest, encoded_size(message), delivery_key.hex(), answered_on)
+
+
+def key(partitions: range) -> PrivateKey:
+    """Return a new key of one of these partitions."""
+    while (found := PrivateKey.generate()).public_key.partition not in partitions:
+        pass
+    return found
 
 
 def registration(server: bytes, _: int) -> tuple[Made, User]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -85,11 +87,14 @@ class Bench:
 
 
 @contextmanager
-def running(concurrency: int) -> Iterator[Bench]:
+def running(concurrency: int, **settings: str) -> Iterator[Bench]:
     directory = Path(tempfile.mkdtemp(prefix="wakupush-bench-"))
     directory.chmod(0o755)
+    # Spawned, so that they hold no pipe of the stack's processes; the stack ends first, and what they send it fails.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(2, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
     try:
-        with Stack(directory, concurrency=concurrency) as stack, ProcessPoolExecutor(2) as pool:
+        with pool, Stack(directory, concurrency=concurrency, settings=settings) as stack:
             yield Bench(stack, pool)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
@@ -146,7 +151,7 @@ def _handled(connection, since: float) -> int:
 
 def cpu(stack: Stack) -> dict[str, float]:
     """Return the CPU seconds of each part, with its children."""
-    return {process.name: sum(map(_cpu_of, family(process))) for process in stack.processes if process.pid}
+    return {process.name: sum(map(cpu_of, family(process))) for process in stack.processes if process.pid}
 
 
 def memory(process: Process) -> int:
@@ -159,7 +164,7 @@ def family(process: Process) -> list[psutil.Process]:
     return [parent, *parent.children(recursive=True)]
 
 
-def _cpu_of(member: psutil.Process) -> float:
+def cpu_of(member: psutil.Process) -> float:
     """Return the CPU seconds of a process and of its children that have ended."""
     try:
         times = member.cpu_times()

@@ -9,6 +9,7 @@ local queue unless told otherwise. What becomes of a push is decided by how its 
 ``slow-MS``     takes MS milliseconds; what follows (``slow-300-dead``) is a script again
 ``total-``      Android: what follows (``total-flaky-1``) is a script again; where it fails, the whole notification
                 does, which leaves ``logs`` empty: only the feedback webhook tells
+``malformed-``  the whole request is refused with 400, with all other notifications in it
 anything else   is delivered; so is every token of 64 hex digits, which a random APNs token may be
 ==============  ================================================================================================
 
@@ -101,6 +102,7 @@ _APNS_TOKEN = re.compile(r"[0-9a-fA-F]{64}")
 _FLAKY = re.compile(r"flaky-(\d+)")
 _SLOW = re.compile(r"slow-(\d+)-?")
 _TOTAL = "total-"
+_MALFORMED = "malformed-"
 _UNADDRESSED = (
     "fcm service send message error: invalid message at index 0: exactly one of token, topic or condition must be"
     " specified"
@@ -203,6 +205,8 @@ class Gorush:
             raise BadRequestError("Missing notifications field.") from error
         if not notifications:
             raise BadRequestError("Notifications field is empty.")
+        if any(token.startswith(_MALFORMED) for it in notifications for token in it.get("tokens") or ()):
+            raise BadRequestError("Missing notifications field.")
         limit = self.settings.max_notification
         if len(notifications) > limit:
             raise BadRequestError(f"Number of notifications({len(notifications)}) over limit({limit})")

@@ -1,0 +1,66 @@
+"""The aims, what a figure is compared with, and whether figures that were measured several times say yes or no."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+#: Times the CPU of an honest message of its kind and size.
+CPU = 2.0
+#: Stored bytes for each byte that was sent.
+STORED = 4.0
+#: Times the p99 of honest traffic alone.
+P99 = 1.5
+#: Share of all cores that others may have used while something was measured.
+OTHERS = 0.1
+
+
+class Verdict(Enum):
+    """What the runs of a measurement say of an aim."""
+
+    PASS = "pass"  # noqa: S105 - it is no password
+    MISS = "miss"
+    NOISY = "noisy"
+
+
+@dataclass(frozen=True)
+class Line:
+    """The CPU seconds of an honest message by its size: a straight line through what was measured."""
+
+    #: Bytes and CPU seconds of a message, the smallest first.
+    points: Sequence[tuple[float, float]]
+
+    def at(self, size: float) -> float:
+        """Return the CPU seconds of a message; none is smaller than the smallest."""
+        (low, least), (high, most) = self.points[0], self.points[-1]
+        if size <= low or high == low:
+            return least
+        return least + (most - least) * (size - low) / (high - low)
+
+
+def verdict(figures: Sequence[float], most: float) -> Verdict:
+    """Say whether figures, one of each run, are at most so large; runs that do not agree say nothing."""
+    if max(figures) <= most:
+        return Verdict.PASS
+    return Verdict.MISS if min(figures) > most else Verdict.NOISY
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the value that this share of values lies below."""
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+def rate_beside(honest_rate: float, honest_bytes: float, flood_bytes: float, times: float = 2.0) -> float:
+    """Return how many messages a second a flood has that is so many times as much as honest traffic.
+
+    As many messages are as much, unless they are larger: then as many bytes.
+    """
+    return times * honest_rate * min(1.0, honest_bytes / flood_bytes)
+
+
+def exit_code(verdicts: Sequence[Verdict]) -> int:
+    """Return 1 if an aim is missed, else 2 if the machine was too noisy to say, else 0."""
+    if Verdict.MISS in verdicts:
+        return 1
+    return 2 if Verdict.NOISY in verdicts else 0

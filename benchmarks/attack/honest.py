@@ -1,0 +1,129 @@
+"""Honest traffic: what a stranger's messages are compared with, and what goes on beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import cycle, islice
+from secrets import token_bytes
+
+from benchmarks import made
+from benchmarks.attack.traffic import Message, Traffic
+from benchmarks.attack.victims import registered
+from benchmarks.attack.world import World
+from benchmarks.made import Made, User
+from wakupush.devnet import messages
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistration, PushNotificationRequest
+from wakupush.protocol import topics
+from wakupush.protocol.keys import PrivateKey, PublicKey
+from wakupush.protocol.request import delivery_key, parse_request
+
+#: Notifications and bytes of message of a large request: to a community.
+ITEMS, ITEM_BYTES = 100, 1000
+#: Users of a large query.
+QUERIED = 100
+#: Items of a list of a large registration: 64 bytes each.
+LISTED = 1000
+
+
+def request(server: bytes, users: Sequence[User], items: int, size: int, number: int) -> Message:
+    """Return a request of notifications to users in their turn, each with so many bytes of message."""
+    asked = [
+        messages.notification(
+            user.key_hash,
+            PushNotificationRegistration(access_token=user.access_token, installation_id=user.installation_id),
+            message=token_bytes(size),
+        )
+        for user in islice(cycle(users), number * items % len(users), number * items % len(users) + items)
+    ]
+    message_id = token_bytes(32)
+    inner = PushNotificationRequest(requests=asked, message_id=message_id).SerializeToString()
+    message = messages.request(made.key(made.UNAWAITED), PublicKey(server), asked, message_id)
+    return (Made.of(message, delivery_key(message_id, parse_request(inner, most_items=1).items[0])),)
+
+
+def query(users: Sequence[User], asked: int, number: int) -> Message:
+    names = islice(cycle(users), number % len(users), number % len(users) + asked)
+    return (Made.of(messages.query(made.key(made.UNAWAITED), *(user.key_hash for user in names))),)
+
+
+def registration(server: bytes, listed: int, _: int) -> Message:
+    lists = {"muted_chat_list": [token_bytes(64) for _ in range(listed)]}
+    message, _ = registered(server, made.key(made.UNAWAITED), **lists)
+    return message
+
+
+def requests(items: int, size: int) -> Callable[[World, int], list[Message]]:
+    return lambda world, count: world.make(partial(request, world.server, world.users, items, size), count)
+
+
+def queries(asked: int) -> Callable[[World, int], list[Message]]:
+    return lambda world, count: world.make(partial(query, world.queried, asked), count)
+
+
+def registrations(listed: int) -> Callable[[World, int], list[Message]]:
+    return lambda world, count: world.make(partial(registration, world.server, listed), count)
+
+
+def first_queries(world: World, count: int) -> list[Message]:
+    """Return a query for each of new users: nobody has asked for them, so the keys of their topics are not derived."""
+    return world.bench.make(partial(query, world.register(count), 1), list(range(count)))
+
+
+#: By kind of message: one, and a large one where there is such a thing.
+KINDS = {
+    "request": (
+        Traffic(name="request", make=requests(1, 64)),
+        Traffic(name="request, 100 items", make=requests(ITEMS, ITEM_BYTES), most=40),
+    ),
+    "query": (
+        Traffic(name="query", make=queries(1)),
+        Traffic(name="query, 100 users", make=queries(QUERIED), most=100),
+    ),
+    "first query": (Traffic(name="first query of a user", make=first_queries, most=200),),
+    "registration": (
+        Traffic(name="registration", make=registrations(0)),
+        Traffic(name="registration, 1,000 chats", make=registrations(LISTED), most=100),
+    ),
+}
+
+#: Which of ten messages are what.
+MIX = ("request", "request", "query", "request", "request", "registration", "request", "query", "request", "query")
+#: Of these there are topics enough.
+MOST_MIXED = 8000
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """Whom honest traffic is for."""
+
+    server: bytes
+    users: Sequence[User]
+    queried: Sequence[User]
+
+    def send(self, job: tuple[str, int, bytes]) -> Made:
+        """Return a message of a kind, with a number, of the client with this secret key."""
+        kind, number, secret = job
+        if kind == "request":
+            return request(self.server, self.users, 1, 64, number)[0]  # its push is waited for, not its answer
+        client = PrivateKey(secret)
+        if kind == "query":
+            message = messages.query(client, self.queried[number % len(self.queried)].key_hash)
+        else:
+            content = messages.registration(client, PublicKey(self.server))
+            message = messages.register(client, PublicKey(self.server), content)
+        return Made.of(message, answered_on=topics.content_topic(topics.partitioned_topic(client.public_key)))
+
+
+def mixed(world: World, count: int) -> list[Made]:
+    """Return honest traffic of all kinds; each answer that is waited for has a topic of its own.
+
+    Args:
+        world: that it is for.
+        count: at most `MOST_MIXED`.
+    """
+    kinds = list(islice(cycle(MIX), count))
+    keys = iter(world.keys(count - kinds.count("request")))
+    jobs = [(kind, number, b"" if kind == "request" else next(keys)) for number, kind in enumerate(kinds)]
+    return world.bench.make(Crowd(world.server, world.users, world.queried).send, jobs)

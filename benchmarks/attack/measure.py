@@ -1,0 +1,185 @@
+"""What messages cost the server, and what honest traffic feels of them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import fmean
+
+import psutil
+
+from benchmarks.attack import honest
+from benchmarks.attack.aims import percentile, rate_beside
+from benchmarks.attack.machine import Others, Peaks
+from benchmarks.attack.stored import Stored
+from benchmarks.attack.traffic import Message, Traffic, flat, size
+from benchmarks.attack.world import World
+from benchmarks.latency import waits
+from benchmarks.running import cpu, family, relay
+from wakupush.devnet.processes import Process
+
+#: Not the server: the network, and the platforms.
+OUTSIDE = frozenset({"waku", "gorush"})
+#: Seconds for which a server that has nothing to do is watched: what it uses then is not the messages' cost.
+IDLE = 3.0
+#: Seconds that reconcile has to walk over the messages, and looks back. It walks once a second here, so each message is
+#: met as often as with its defaults: every 30 s, two minutes back.
+WALKS = 4.0
+SETTINGS = {"WAKUPUSH_RECONCILE__OVERLAP": str(WALKS), "WAKUPUSH_RECONCILE__QUERY_WINDOW": str(WALKS)}
+#: Bytes that a flood sends at once at most.
+MOST_BYTES = 20_000_000
+#: Messages that warm the server up.
+WARM = 50
+#: Seconds until honest traffic beside a flood counts as lost.
+PATIENCE = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What messages cost the server."""
+
+    messages: int
+    #: That were sent.
+    bytes: int
+    #: From the first to the last.
+    seconds: float
+    #: CPU seconds of each process, without what it uses when there is nothing to do.
+    cpu: dict[str, float]
+    stored: Stored
+    #: Bytes by which the worker process that grew most grew.
+    memory: int
+    #: Share of the cores that others used.
+    others: float
+
+    @property
+    def size(self) -> float:
+        """Bytes of a message."""
+        return self.bytes / self.messages
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Of a message."""
+        return sum(self.cpu.values()) / self.messages
+
+    @property
+    def rows(self) -> float:
+        """Of a message."""
+        return sum(self.stored.rows.values()) / self.messages
+
+    @property
+    def stored_for_each_byte(self) -> float:
+        return sum(self.stored.bytes.values()) / self.bytes
+
+    @property
+    def redis_for_each_byte(self) -> float:
+        return self.stored.redis / self.bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Felt:
+    """What honest traffic felt."""
+
+    #: Of honest messages, and of noise beside them; a second.
+    rate: float
+    noise_rate: float
+    #: Seconds; infinite where so many did not come at all.
+    p50: float
+    p99: float
+    lost: int
+    others: float
+
+
+def bounds(world: World, traffic: Traffic) -> tuple[int, int]:
+    """Return the bytes of a message, and how many there may be at once."""
+    [sample] = traffic.make(world, 1)
+    return size(sample), max(1, min(traffic.most, MOST_BYTES // size(sample)))
+
+
+def warm_up(world: World, traffic: Traffic) -> None:
+    """Let some messages be handled: what is done once is not their cost."""
+    world.send(traffic.make(world, min(WARM, bounds(world, traffic)[1])))
+
+
+def cost(world: World, traffic: Traffic, count: int) -> Cost:
+    """Let messages wait in the node, let the server work them off, and say what that cost."""
+    stack = world.stack
+    messages = traffic.make(world, min(count, bounds(world, traffic)[1]))
+    world.rest()
+    before = Stored.now(world.connection, world.redis)
+    world.connection.execute("CHECKPOINT")
+    idle = _idle(world)
+    with suspended(stack.reconcile):
+        with suspended(stack.ingest):
+            relay(stack.node_url, flat(messages))
+            others, peaks = Others(), Peaks(stack.workers.values())
+            used, begun = cpu(stack), time.monotonic()
+        world.rest()
+        seconds = time.monotonic() - begun
+    time.sleep(WALKS)
+    world.rest()
+    elapsed, after = time.monotonic() - begun, cpu(stack)
+    return Cost(
+        messages=len(messages),
+        bytes=sum(map(size, messages)),
+        seconds=seconds,
+        cpu={name: after[name] - used[name] - idle[name] * elapsed for name in idle},
+        memory=peaks.growth(),
+        others=others.share(),
+        stored=Stored.now(world.connection, world.redis).since(before),
+    )
+
+
+def _idle(world: World) -> dict[str, float]:
+    """Return the CPU seconds a second of each process of the server that has nothing to do."""
+    before, begun = cpu(world.stack), time.monotonic()
+    time.sleep(IDLE)
+    after, seconds = cpu(world.stack), time.monotonic() - begun
+    return {name: (after[name] - before[name]) / seconds for name in after if name not in OUTSIDE}
+
+
+@contextmanager
+def suspended(process: Process) -> Iterator[None]:
+    """Keep a process from running: what it would read waits, and it need not be started again."""
+    members = family(process)
+    for member in members:
+        member.suspend()
+    try:
+        yield
+    finally:
+        for member in members:
+            _resume(member)
+
+
+def _resume(member: psutil.Process) -> None:
+    if member.is_running():
+        member.resume()
+
+
+def felt(world: World, rate: float, seconds: float, flood: Traffic | None = None) -> Felt:
+    """Let honest traffic come at a rate, with twice as much of a flood beside it if there is one."""
+    count = min(int(rate * seconds), honest.MOST_MIXED)
+    seconds = count / rate
+    noise = _noise(world, rate, seconds, flood) if flood else []
+    sent = honest.mixed(world, count)
+    others = Others()
+    found = waits(world.bench, sent, rate, flat(noise), len(flat(noise)) / seconds, patience=PATIENCE)
+    share = others.share()
+    world.rest()
+    return Felt(
+        rate=rate,
+        noise_rate=len(noise) / seconds,
+        p50=percentile(found, 0.5),
+        p99=percentile(found, 0.99),
+        lost=found.count(math.inf),
+        others=share,
+    )
+
+
+def _noise(world: World, rate: float, seconds: float, flood: Traffic) -> list[Message]:
+    """Return twice as much of a flood as there is honest traffic, or what its bounds let."""
+    honest_size = fmean(each.bytes for each in honest.mixed(world, len(honest.MIX)))
+    flood_size, most = bounds(world, flood)
+    return flood.make(world, max(1, min(most, int(rate_beside(rate, honest_size, flood_size) * seconds))))

@@ -1,0 +1,153 @@
+"""A running server, who is registered there, and what a stranger has seen of it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+
+import httpx2
+from redis import Redis
+
+from benchmarks import made
+from benchmarks.attack import victims
+from benchmarks.attack.traffic import Message, flat
+from benchmarks.made import User
+from benchmarks.running import Bench, relay
+from wakupush.devnet.processes import wait_until
+from wakupush.model.queues import QUEUES
+from wakupush.redis import claims
+from wakupush.redis.backlog import UNACKED
+
+#: Of so many users one is asked for by others: the topic has a key already.
+QUERIED = 10
+#: Autovacuum comes when it comes, and not by the cause of what is measured then.
+QUIET = ("ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()")
+#: Seconds until everything that was sent is done.
+PATIENCE = 300.0
+#: Seconds between two looks that both find nothing to do: what ingest has read may not be in a queue yet.
+PAUSE = 0.1
+
+
+class World:
+    """A server in a network of honest users and strangers. Who is named here registers when first needed.
+
+    Args:
+        bench: the server.
+        population: honest users with a device each.
+    """
+
+    def __init__(self, bench: Bench, population: int) -> None:
+        self.bench = bench
+        self.population = population
+        self.stack = bench.stack
+        self.server = bench.server
+        self.connection = bench.stack.connect()
+        for statement in QUIET:
+            self.connection.execute(statement)
+        self.redis = Redis.from_url(bench.stack.redis_url)
+        self._numbers = itertools.count()
+
+    def close(self) -> None:
+        self.redis.close()
+        self.connection.close()
+
+    def make(self, work: Callable[[int], Message], count: int) -> list[Message]:
+        """Make messages with numbers that no others have, rising."""
+        return self.bench.make(work, list(itertools.islice(self._numbers, count)))
+
+    def keys(self, count: int) -> list[bytes]:
+        """Return secret keys of clients that wait for an answer, each on a topic of its own."""
+        found: dict[int, bytes] = {}
+        while len(found) < count:
+            key = made.key(made.AWAITED)
+            found[key.public_key.partition] = key.secret
+        return list(found.values())
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Let messages arrive at the node, and wait until the server is done with them."""
+        relay(self.stack.node_url, flat(messages))
+        self.rest()
+
+    def rest(self) -> None:
+        """Wait until there is nothing to do."""
+        wait_until(self._rests, timeout=PATIENCE, what="the server has nothing to do", interval=PAUSE)
+
+    def _rests(self) -> bool:
+        if self._waiting():
+            return False
+        time.sleep(PAUSE)
+        return not self._waiting()
+
+    def _waiting(self) -> int:
+        """Return how much is not done that was begun. What is tried again later is done for now."""
+        counters = httpx2.get(f"{self.stack.node_url}/dev/counters", trust_env=False).json()
+        unread = counters["published"] - counters["dropped_from_cache"] - counters["read"]
+        queued = sum(map(self.redis.llen, QUEUES)) + self.redis.hlen(UNACKED)
+        [(stored,)] = self.connection.execute(
+            "SELECT (SELECT count(*) FROM answers) + (SELECT count(*) FROM deliveries WHERE state = 'posting')"
+        ).fetchall()
+        return int(unread + queued + stored)
+
+    def register(self, count: int, work: Callable | None = None) -> list[User]:
+        """Register users by a function of the server's key and a number; ordinary ones by default."""
+        pairs = self.bench.make(partial(work or victims.ordinary, self.server), list(range(count)))
+        self.send([message for message, _ in pairs])
+        return [user for _, user in pairs]
+
+    def handled(self, messages: list[Message]) -> list[Message]:
+        """Send messages, and let the network forget them, as it does after minutes: they may come again."""
+        self.send(messages)
+        httpx2.post(f"{self.stack.node_url}/dev/restart").raise_for_status()
+        httpx2.post(f"{self.stack.node_url}/relay/v1/subscriptions", json=self.stack.shards).raise_for_status()
+        claims.release(self.redis, [bytes.fromhex(part.hash) for part in flat(messages)])
+        return messages
+
+    @cached_property
+    def users(self) -> list[User]:
+        """Honest users."""
+        return self.register(self.population)
+
+    @cached_property
+    def queried(self) -> list[User]:
+        """Those of the users for whom others ask."""
+        some = self.users[::QUERIED]
+        self.send([(each,) for each in self.bench.make(made.query, some)])
+        return some
+
+    @property
+    def known(self) -> User:
+        """One of these."""
+        return self.queried[0]
+
+    @cached_property
+    def listed(self) -> list[User]:
+        """Users whose lists are full."""
+        return self.register(100, victims.listed)
+
+    @cached_property
+    def heavy(self) -> User:
+        """A user with as many contacts on as many devices as an answer can hold."""
+        client = made.key(made.UNAWAITED).secret
+        return self.register(4, partial(victims.heavy, client))[0]
+
+    @cached_property
+    def open(self) -> list[User]:
+        """A user whose access token is public."""
+        return self.register(1)
+
+    @cached_property
+    def invented(self) -> list[User]:
+        """Users whose device tokens never existed."""
+        return self.register(50, victims.invented)
+
+    @cached_property
+    def spoiled(self) -> list[User]:
+        """Users of whom the first one's pushes are refused by gorush, with everything in the same post."""
+        return self.register(20, victims.spoiled)
+
+    @cached_property
+    def updating(self) -> list[bytes]:
+        """Secret keys of clients that register again and again."""
+        return [made.key(made.UNAWAITED).secret for _ in range(20)]

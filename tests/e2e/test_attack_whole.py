@@ -1,0 +1,90 @@
+"""`make attack` from its beginning to its end, with few messages."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks.attack.aims import Verdict, exit_code
+from benchmarks.attack.floods import FLOODS
+from benchmarks.attack.measure import SETTINGS, cost
+from benchmarks.attack.world import World
+from benchmarks.running import running
+from wakupush.devnet.processes import wait_until
+
+FEW = 40
+
+
+@contextmanager
+def attacking(*options):
+    """Start it, with a directory for what it leaves, which is nothing."""
+    with tempfile.TemporaryDirectory(prefix="wakupush-attack-") as directory:
+        Path(directory).chmod(0o755)
+        command = [sys.executable, "-m", "benchmarks.attack", "--messages", str(FEW), "--runs", "1", *options]
+        environment = os.environ | {"TMPDIR": directory}
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+            yield process
+        assert list(Path(directory).glob("wakupush-bench-*")) == []
+
+
+def test_a_flood_is_measured_and_judged(tmp_path):
+    figures = tmp_path / "figures.json"
+    with attacking("--kind", "junk of 300", "--seconds", "2", "--json", str(figures)) as process:
+        printed, _ = process.communicate()
+    [told] = json.loads(figures.read_text())["floods"]
+    assert (told["flood"], told["stopped"]) == ("junk of 300 bytes", "")
+    [cost] = told["costs"]
+    assert cost["messages"] == FEW
+    assert 330 < cost["bytes"] / FEW < 350, "the payload, its topic and its time"
+    assert cost["stored"]["rows"]["ledger"] == FEW, "a message leaves one row there"
+    assert cost["stored"]["bytes"]["ledger"] > 0
+    [[alone, beside]] = told["felt"]
+    assert (alone["lost"], beside["lost"]) == (0, 0)
+    assert (alone["noise_rate"], beside["noise_rate"]) == (0, pytest.approx(2 * beside["rate"], rel=0.1))
+    assert 0 < alone["p50"] <= alone["p99"]
+    assert process.returncode == exit_code([Verdict(aim["verdict"]) for aim in told["aims"]])
+    assert "junk of 300 bytes" in printed
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_with_all_that_it_started(number):
+    with attacking("--kind", "junk of 300") as process:
+        started = []
+
+        def runs():
+            started[:] = psutil.Process(process.pid).children(recursive=True)
+            return sum("wakupush" in each.cmdline() for each in started if each.is_running()) >= 7
+
+        wait_until(runs, timeout=300, what="the server runs", interval=0.2)
+        process.send_signal(number)
+        process.communicate()
+    assert process.returncode == 128 + number
+    _, alive = psutil.wait_procs(started, timeout=60)
+    assert alive == []
+
+
+def test_a_kind_that_there_is_not_is_said():
+    with attacking("--kind", "no such flood") as process:
+        process.communicate()
+    assert process.returncode == 2
+
+
+@pytest.mark.long
+def test_every_flood_is_made_and_handled():
+    """Each says how large its messages are, and the server is done with them."""
+    with running(1, **SETTINGS) as bench:
+        world = World(bench, FEW)
+        try:
+            found = {flood.name: cost(world, flood, 2) for flood in FLOODS}
+        finally:
+            world.close()
+    assert {name: each.messages for name, each in found.items()} == dict.fromkeys(found, 2)
+    assert found["empty items, 7.8 MB"].size > 7_800_000
+    assert all(each.bytes > 0 for each in found.values())

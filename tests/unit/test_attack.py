@@ -1,0 +1,229 @@
+"""The arithmetic of `make attack`, its table of floods, and that what it makes is what it says."""
+
+import math
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from rich.console import Console
+
+from benchmarks.attack import strangers
+from benchmarks.attack.aims import Line, Verdict, exit_code, percentile, rate_beside, verdict
+from benchmarks.attack.floods import FLOODS
+from benchmarks.attack.honest import KINDS, MIX
+from benchmarks.attack.measure import Cost, Felt
+from benchmarks.attack.report import Result, as_json, honest_table, line, not_kept, ratio, table, verdicts
+from benchmarks.attack.stored import Stored
+from benchmarks.attack.traffic import Flood, Power, size
+from benchmarks.attack.victims import registered
+from wakupush.model.entries import Entry
+from wakupush.model.failures import Failure
+from wakupush.pb.push_notification_pb2 import PushNotificationRequest
+from wakupush.protocol import topics
+from wakupush.protocol.application import Type
+from wakupush.protocol.keys import PrivateKey
+from wakupush.server.inbox.content import Part
+from wakupush.server.inbox.open import open_asymmetric
+from wakupush.waku.codec import decode_message, parse
+
+SERVER = PrivateKey.generate()
+KEY = SERVER.public_key.compressed
+PERSONAL, PARTITIONED = topics.server_content_topics(SERVER.public_key)
+
+
+def sent(made):
+    return decode_message(parse(made.body.encode()))
+
+
+def opened(message):
+    [only] = message
+    return open_asymmetric(Entry("/shard", bytes(32), 0.0, sent(only)), SERVER)
+
+
+@pytest.mark.parametrize(
+    ("points", "at", "seconds"),
+    [
+        ([(1000, 2.0), (3000, 6.0)], 1000, 2.0),
+        ([(1000, 2.0), (3000, 6.0)], 300, 2.0),  # none is smaller
+        ([(1000, 2.0), (3000, 6.0)], 2000, 4.0),
+        ([(1000, 2.0), (3000, 6.0)], 10_000, 20.0),
+        ([(1000, 2.0)], 10_000, 2.0),
+    ],
+)
+def test_an_honest_message_costs_what_a_straight_line_says(points, at, seconds):
+    assert Line(points).at(at) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("figures", "found"),
+    [([2.0, 1.0], Verdict.PASS), ([2.1, 1.9], Verdict.NOISY), ([2.1, 2.2], Verdict.MISS), ([math.inf], Verdict.MISS)],
+)
+def test_runs_that_do_not_agree_say_nothing(figures, found):
+    assert verdict(figures, 2.0) is found
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [
+        ([], 0),
+        ([Verdict.PASS], 0),
+        ([Verdict.PASS, Verdict.NOISY], 2),
+        ([Verdict.NOISY, Verdict.MISS, Verdict.PASS], 1),
+    ],
+)
+def test_an_aim_that_is_missed_counts_more_than_noise(found, code):
+    assert exit_code(found) == code
+
+
+def test_percentiles():
+    values = [*range(100, 0, -1)]
+    assert [percentile(values, share) for share in (0.5, 0.99, 1.0)] == [51, 100, 100]
+    assert percentile([1.0, math.inf], 0.99) == math.inf
+
+
+def test_twice_as_much_is_twice_as_many_messages_or_twice_as_many_bytes():
+    assert rate_beside(100, 1000, 300) == 200
+    assert rate_beside(100, 1000, 1000) == 200
+    assert rate_beside(100, 1000, 100_000) == 2
+
+
+def test_what_never_came_took_for_ever():
+    assert ratio(0.3, 0.2) == pytest.approx(1.5)
+    assert ratio(math.inf, math.inf) == math.inf
+
+
+def cost(*, messages=10, cpu=0.02, stored=3000, others=0.0):
+    grown = Stored({"ledger": messages, "events": 2 * messages}, {"ledger": stored, "events": stored}, 500)
+    used = {"postgres": cpu / 4, "worker": 3 * cpu / 4}
+    return Cost(messages=messages, bytes=1000, seconds=1, cpu=used, stored=grown, memory=9, others=others)
+
+
+def felt(p99, others=0.0):
+    return Felt(rate=10, noise_rate=20, p50=0.1, p99=p99, lost=0, others=others)
+
+
+FLOOD = Flood(name="flood", make=lambda _world, _count: [], power=Power.PUBLISH, honest="request")
+LINES = [Line([(100, 0.001)])] * 2
+
+
+def test_the_cost_of_a_message_sums_up_processes_and_tables():
+    found = cost()
+    assert found.size == 100
+    assert found.cpu_seconds == pytest.approx(0.002)
+    assert found.rows == 3
+    assert found.stored_for_each_byte == 6
+    assert found.redis_for_each_byte == 0.5
+
+
+def test_the_aims():
+    quiet = Result(FLOOD, [cost(cpu=0.02, stored=2000), cost(cpu=0.019, stored=1900)], [(felt(0.1), felt(0.15))] * 2)
+    assert [aim.verdict for aim in quiet.aims(LINES)] == [Verdict.PASS] * 3
+    loud = Result(FLOOD, [cost(cpu=0.03), cost(cpu=0.021)], [(felt(0.1), felt(0.16)), (felt(0.1), felt(math.inf))])
+    assert [aim.verdict for aim in loud.aims(LINES)] == [Verdict.MISS] * 3
+
+
+def test_stored_bytes_are_not_counted_against_what_is_there_to_be_stored():
+    purpose = Result(replace(FLOOD, purpose=True), [cost(), cost()])
+    assert [aim.name for aim in purpose.aims(LINES)] == ["times the CPU of an honest message"]
+
+
+def test_others_on_the_machine_excuse_a_latency_and_nothing_else():
+    found = Result(FLOOD, [cost(others=0.5), cost()], [(felt(0.1), felt(0.2))] * 2)
+    assert [aim.verdict for aim in found.aims(LINES)] == [Verdict.PASS, Verdict.MISS, Verdict.NOISY]
+
+
+def test_a_flood_that_the_server_does_not_get_done_with_is_a_miss():
+    assert verdicts([Result(FLOOD, stopped="waited in vain")], {"request": LINES}) == [Verdict.MISS]
+
+
+def test_the_report_tells_of_every_flood():
+    results = [
+        Result(FLOOD, [cost(), cost()], [(felt(0.1), felt(math.inf))] * 2),
+        Result(replace(FLOOD, name="endless"), stopped="waited in vain"),
+    ]
+    lines = {"request": LINES}
+    console = Console(width=160)
+    with console.capture() as capture:
+        console.print(table(results, lines))
+    assert "flood" in capture.get()
+    assert "endless" in capture.get()
+    assert [text.split(":")[:2] for text in not_kept(results, lines)] == [
+        ["miss", " flood"],
+        ["miss", " flood"],
+        ["miss", " endless"],
+    ]
+    honest = {"request": [[cost()], [cost()]]}
+    with console.capture() as capture:
+        console.print(honest_table(honest))
+    assert "request" in capture.get()
+    assert [line(run).at(100) for run in honest["request"]] == [pytest.approx(0.002)] * 2
+    [told, stopped] = as_json(results, honest, lines)["floods"]
+    assert told["aims"][2]["figures"] == [None, None]
+    assert told["felt"][0][1]["p99"] is None
+    assert stopped["stopped"] == "waited in vain"
+
+
+def test_the_table_of_floods():
+    names = [flood.name for flood in FLOODS]
+    assert len(names) == len(set(names))
+    assert {flood.power for flood in FLOODS} == set(Power)
+    assert {flood.honest for flood in FLOODS} == set(KINDS)
+    assert set(MIX) <= set(KINDS)
+
+
+def test_junk_makes_the_server_agree_on_a_key_and_opens_to_nothing(monkeypatch):
+    agreed = []
+    shared_key = PrivateKey.shared_key
+    monkeypatch.setattr(PrivateKey, "shared_key", lambda self, other: agreed.append(1) or shared_key(self, other))
+    [junk] = strangers.junk(PARTITIONED, 300, 0.0, 0)
+    assert len(sent(junk).payload) == 300
+    assert opened((junk,)) is Failure.NOT_FOR_US
+    assert agreed == [1]
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (partial(strangers.sealed_noise, KEY, 2000), Failure),
+        (partial(strangers.lonely_part, KEY, 300, 2), Part),
+        (partial(strangers.unsealable, KEY, 300), Type.PUSH_NOTIFICATION_REGISTRATION),
+        (partial(strangers.empty_items, KEY, 5000), Type.PUSH_NOTIFICATION_REQUEST),
+        (partial(strangers.update, KEY, [SERVER.secret], 3), Type.PUSH_NOTIFICATION_REGISTRATION),
+    ],
+)
+def test_what_is_sealed_to_the_server_is_opened_by_it(make, found):
+    content = opened(make(7))
+    assert isinstance(content, found) if isinstance(found, type) else content.type == found
+
+
+def test_items_that_hold_nothing_are_items():
+    content = opened(strangers.empty_items(KEY, 5000, 0))
+    assert len(PushNotificationRequest.FromString(content.inner).requests) == 5000
+
+
+def test_a_request_names_each_device_in_turn():
+    users = [registered(KEY, PrivateKey.generate())[1] for _ in range(3)]
+    for token, tokens in ((None, [users[2].access_token, users[0].access_token]), ("wrong", ["wrong"] * 2)):
+        asked = PushNotificationRequest.FromString(opened(strangers.naming(KEY, users, 2, token, 1)).inner).requests
+        assert [item.public_key for item in asked] == [users[2].key_hash, users[0].key_hash]
+        assert [item.access_token for item in asked] == tokens
+
+
+def test_copies_have_the_payload_and_what_the_hash_covers_tells_them_apart():
+    message = strangers.junk(PARTITIONED, 300, 0.0, 0)
+    [same], [version], [meta], [wrapped] = (
+        strangers.changed(message, **fields) for fields in ({}, {"version": 0}, {"meta": b"m"}, {"timestamp": 1})
+    )
+    assert {sent(each).payload for each in (same, version, meta, wrapped)} == {sent(message[0]).payload}
+    assert same == message[0]
+    assert version.hash == same.hash
+    assert version.body != same.body
+    assert len({each.hash for each in (same, meta, wrapped)}) == 3
+
+
+def test_a_large_message_is_as_large_as_its_parts():
+    message, _ = registered(KEY, PrivateKey.generate(), muted_chat_list=[bytes(64)] * 10_000)
+    assert len(message) > 1
+    assert size(message) == sum(part.bytes for part in message)
+    assert 660_000 < size(message) < 680_000
+    assert all(part.bytes <= 150_000 for part in message)
