@@ -94,7 +94,7 @@ def running(concurrency: int, **settings: str) -> Iterator[Bench]:
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(2, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
     try:
-        with pool, Stack(directory, concurrency=concurrency, settings=settings) as stack:
+        with pool, Stack(directory, concurrency=concurrency, defaults=settings) as stack:
             yield Bench(stack, pool)
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -4,6 +4,8 @@ Each flood has a server of its own, on embedded parts and loopback. Its messages
 the CPU, rows, bytes and memory that they took are compared with those of honest messages of their kind and size. Then
 honest traffic comes at a quarter of what the server can do, alone and with twice as much of the flood beside it.
 
+The settings of the environment hold, as for `wakupush dev`: a limit may be too low for so many honest users.
+
 Exits with 1 if an aim is missed, with 2 if none is missed but the machine was too noisy to tell of all.
 """
 
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -42,7 +45,9 @@ SHARE = 0.25
 
 @contextmanager
 def world(population: int) -> Iterator[World]:
-    with running(CONCURRENCY, **SETTINGS) as bench, closing(World(bench, population)) as opened:
+    given = {name: value for name, value in os.environ.items() if name.startswith("WAKUPUSH_")}
+    given.pop("WAKUPUSH_IDENTITY_KEY", None)  # the key that counts is in a file of the stack
+    with running(CONCURRENCY, **(given | SETTINGS)) as bench, closing(World(bench, population)) as opened:
         opened.queried  # noqa: B018 - registers honest users
         yield opened
 

@@ -93,8 +93,15 @@ class World:
     def register(self, count: int, work: Callable | None = None) -> list[User]:
         """Register users by a function of the server's key and a number; ordinary ones by default."""
         pairs = self.bench.make(partial(work or victims.ordinary, self.server), list(range(count)))
+        before = self._registered()
         self.send([message for message, _ in pairs])
+        if (registered := self._registered() - before) < count:
+            raise RuntimeError(f"{registered} of {count} users could register: raise the limits by WAKUPUSH_LIMITS__…")
         return [user for _, user in pairs]
+
+    def _registered(self) -> int:
+        [(count,)] = self.connection.execute("SELECT count(*) FROM registrations WHERE registered").fetchall()
+        return int(count)
 
     def handled(self, messages: list[Message]) -> list[Message]:
         """Send messages, and let the network forget them, as it does after minutes: they may come again."""

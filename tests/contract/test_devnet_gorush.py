@@ -392,6 +392,13 @@ def test_a_random_apns_token_is_never_a_script(serve: Serve) -> None:
     assert _push(client, _ios("bad" + "0" * 61)).json()["logs"] == []
 
 
+def test_a_malformed_token_takes_its_whole_request_along(serve: Serve) -> None:
+    client = serve(create_app())
+    assert _push(client, _ios("ok"), _android("malformed-1")).status_code == 400
+    assert client.get("/dev/log").json()["entries"] == []
+    assert _push(client, _ios("ok")).status_code == 200
+
+
 def test_async_mode_answers_before_delivery(serve: Serve) -> None:
     client = serve(create_app(Gorush(ASYNC)))
     answer = _push(client, _ios("slow-50-dead"))
