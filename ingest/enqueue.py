@@ -13,8 +13,10 @@ from kombu.exceptions import OperationalError
 from redis import RedisError
 from redis import TimeoutError as TimedOut
 
-from wakupush.model.queues import QUEUES
-from wakupush.redis import claims, watched
+from wakupush.model.limits import MINUTE, TOPIC_MESSAGES, Limit
+from wakupush.model.queues import QUERY, QUEUES
+from wakupush.redis import claims, unopened, watched
+from wakupush.redis.limits import Limiter
 from wakupush.redis.sending import send_entries
 from wakupush.runtime import metrics, tracing
 from wakupush.runtime.logging import is_told
@@ -80,7 +82,7 @@ class Enqueuer:
             metrics.MESSAGES_DROPPED.labels("redis").inc(len(entries))
             return Enqueued(dropped=len(entries))
         try:
-            routed = self.ours(entries)
+            routed = self._shares(self.ours(entries))
             lengths = self._lengths({queue.name for queue, _ in routed})
             full = {name for name, length in lengths.items() if length >= self.settings.queue_limit}
             claimed = self._claim([(queue, entry) for queue, entry in routed if queue.name not in full])
@@ -92,6 +94,21 @@ class Enqueuer:
             metrics.MESSAGES_DROPPED.labels("queue_full").inc(dropped)
         unsent = self._send(claimed)
         return Enqueued(len(claimed) - unsent, dropped + unsent, behind=any(lengths.values()))
+
+    def _shares(self, routed: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
+        """Return the messages without those, drawn by chance, that are too many on topics where few are for us."""
+        topics = {entry.message.content_topic for queue, entry in routed if queue is QUERY}
+        marked = unopened.marked(self.redis, sorted(topics))
+        most = self.settings.topic_messages_per_minute
+        limits = {
+            entry.hash: Limit(TOPIC_MESSAGES, most, MINUTE, entry.hash, key=entry.message.content_topic)
+            for queue, entry in routed
+            if queue is QUERY and entry.message.content_topic in marked
+        }
+        if not limits:
+            return routed
+        verdicts = Limiter(self.redis).ask(limits.values())
+        return [(queue, entry) for queue, entry in routed if entry.hash not in limits or verdicts[limits[entry.hash]]]
 
     def _lengths(self, names: set[str]) -> dict[str, int]:
         """Return how many tasks wait in each of these queues."""

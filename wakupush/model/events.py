@@ -174,3 +174,20 @@ def message_opened(
     """Return the events of a message that was taken out of its queue and looked into; `kind` is what was found."""
     received = message_event(task, entry, EventKind.RECEIVED, now, queue_wait=max(0.0, task.taken - entry.seen))
     return received, message_event(task, entry, kind, now, failure=failure)
+
+
+def queried(task: Task, now: float, pseudonym: bytes | None) -> Event:
+    """Return the event of a query that was answered, by which nobody finds the query.
+
+    Stores keep each query with its time, on the topic of the user that it asks for. So this has neither its trace id
+    nor its time but the hour, and who is asked for has a pseudonym of its own (16 bytes; None for several), which no
+    other kind of event shows.
+    """
+    return Event(
+        kind=EventKind.QUERIED,
+        time=now - now % 3600.0,
+        worker=task.worker,
+        trace_id=None,
+        queue=task.queue.name,
+        key_pseudonym=pseudonym,
+    )

@@ -1,27 +1,84 @@
-"""What is limited a minute."""
+"""What is limited within a time, and the chance of what is asked of a limit."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 #: Names of what is limited.
 FIRST_REGISTRATIONS: Final = "first_registrations"
+INSTALLATIONS: Final = "installations"
 REPEATS: Final = "repeats"
 DEVICE_PUSHES: Final = "device_pushes"
-TOPIC_QUERIES: Final = "topic_queries"
+ANSWERS: Final = "answers"
+USER_ANSWERS: Final = "user_answers"
+UNOPENED: Final = "unopened"
+TOPIC_MESSAGES: Final = "topic_messages"
+
+MINUTE: Final = 60
+HOUR: Final = 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One thing to be counted, and how many of its kind a minute may have."""
+    """One thing to be counted, and how much of its kind a time may have."""
 
     name: str
-    #: At least 1; who sets no limit asks for none.
+    #: Of what `cost` counts, at least 1.
     most: int
+    #: How long that time is.
+    seconds: int
     #: Hash of the envelope (32 bytes) that it is counted for, and the position in it: it is counted once, however often
     #: a transaction is repeated.
     message: bytes
     position: int = 0
-    #: Tells apart what is limited each by itself. No secret.
+    #: Tells apart what is limited each by itself. No secret, and nothing that a stranger chooses.
     key: str = ""
+    #: At least 1.
+    cost: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Which limits allow what was counted."""
+
+    told: Mapping[Limit, bool] = field(default_factory=dict)
+    #: Of limits that were not asked.
+    otherwise: bool = True
+
+    def allow(self, limit: Limit) -> bool:
+        """Say whether a limit allows it."""
+        return self.told.get(limit, self.otherwise)
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What was asked of a limit within its time, this one included."""
+
+    number: float
+    cost: float
+
+
+def demand(now: Demand, before: Demand, elapsed: float) -> Demand:
+    """Return what was asked within the time of a limit up to now.
+
+    Args:
+        now: in the window that has begun.
+        before: in the one before it.
+        elapsed: the share of the window that is over, 0 to 1.
+    """
+    left = 1.0 - elapsed
+    return Demand(now.number + before.number * left, now.cost + before.cost * left)
+
+
+def chance(limit: Limit, asked: Demand) -> float:
+    """Return the probability with which a limit lets something through: capacity divided by demand.
+
+    Above 0, whoever else asks; 1 while all that is asked fits. The capacity is shared twice, by the cost and by heads,
+    and the kinder share counts: who asks for much takes nothing from those who ask for little. So on average twice the
+    limit is let through at most; once, while a flood begins, by the logarithm of how much too much it is more.
+    """
+    return min(1.0, limit.most * max(1.0 / asked.cost, 1.0 / (asked.number * limit.cost)))

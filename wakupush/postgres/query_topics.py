@@ -67,6 +67,12 @@ def without_key(connection: Connection, after: bytes, *, prefixed: bool, most: i
     return [row[0] for row in rows]
 
 
+def underived(connection: Connection, start: bytes, most: int) -> list[QueryTopic]:
+    """Return some topics, as clients use them, that have no derived key yet: the next by key hash, after `start`."""
+    rows = connection.execute(_SQL["underived"], {"start": start, "most": most})
+    return [QueryTopic(key_hash, prefixed, None) for key_hash, prefixed in rows]
+
+
 def set_keys(connection: Connection, keys: dict[bytes, bytes], *, prefixed: bool) -> int:
     """Keep derived keys (32 bytes each) of users' topics, by key hash; return how many were missing."""
     values = {"key_hashes": list(keys), "symmetric_keys": list(keys.values()), "prefixed": prefixed}

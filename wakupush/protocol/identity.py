@@ -14,6 +14,7 @@ from wakupush.model.registrations import Installation
 from wakupush.protocol.at_rest import AtRest
 
 if TYPE_CHECKING:
+    from wakupush.model.registrations import Target
     from wakupush.protocol.keys import PrivateKey, PublicKey
 
 _DIGEST_BYTES = 16
@@ -27,6 +28,8 @@ class Identity:
     _installation_key: bytes = field(repr=False)
     _request_key: bytes = field(repr=False)
     _pseudonym_key: bytes = field(repr=False)
+    _queried_key: bytes = field(repr=False)
+    _device_key: bytes = field(repr=False)
     #: Seals segments that wait for the others: opened, but not yet to be known.
     segment_key: bytes = field(repr=False)
     #: Seals what a job of the pipeline tells its executors, which have the private key too.
@@ -43,6 +46,8 @@ class Identity:
             _installation_key=derive("installation id"),
             _request_key=derive("request id"),
             _pseudonym_key=derive("pseudonym"),
+            _queried_key=derive("queried"),
+            _device_key=derive("device"),
             segment_key=derive("segment"),
             pipeline_key=derive("pipeline"),
             at_rest=AtRest.of(derive),
@@ -61,6 +66,14 @@ class Identity:
         """Return the keyed digest (16 bytes) by which a repeated registration is recognised."""
         return _digest(self._request_key, request_id)
 
+    def device_digest(self, target: Target) -> bytes:
+        """Return the keyed digest (16 bytes) of a device, whoever registered it.
+
+        It is of all by which a platform finds the device: who registers a token with another topic names another.
+        """
+        parts = bytes([target.platform]), target.apn_topic.encode(), target.device_token.encode()
+        return _digest(self._device_key, *parts)
+
     def pseudonyms(self, installation: Installation) -> tuple[bytes, bytes]:
         """Return the pseudonyms (16 bytes each) of a user and an installation in events."""
         return (
@@ -71,6 +84,10 @@ class Identity:
     def pseudonym(self, key_hash: bytes) -> bytes:
         """Return the pseudonym (16 bytes) of a user in events."""
         return _digest(self._pseudonym_key, key_hash)
+
+    def queried_pseudonym(self, key_hash: bytes) -> bytes:
+        """Return the pseudonym (16 bytes) of a user who is asked for: no other event has it."""
+        return _digest(self._queried_key, key_hash)
 
 
 def _derive(private_key: PrivateKey, name: str) -> bytes:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+import random
+import time
+from typing import TYPE_CHECKING, Final, cast
 
 import structlog
-from limits import RateLimitItemPerMinute
-from limits.storage import RedisStorage
 from redis import RedisError
 
+from wakupush.model.limits import Demand, chance, demand
 from wakupush.runtime import metrics
-from wakupush.runtime.connections.redis import RETRY
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from redis import Redis
 
@@ -21,40 +21,61 @@ if TYPE_CHECKING:
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
+#: KEYS: of each limit what counts this window and the last one. ARGV: of each its cost, and how long it is counted.
+_COUNT: Final = """
+local told = {}
+for each = 1, #KEYS, 2 do
+    local number = redis.call("HINCRBY", KEYS[each], "number", 1)
+    local cost = redis.call("HINCRBY", KEYS[each], "cost", ARGV[each])
+    if number == 1 then redis.call("EXPIRE", KEYS[each], ARGV[each + 1]) end
+    local before = redis.call("HMGET", KEYS[each + 1], "number", "cost")
+    told[#told + 1] = {number, cost, tonumber(before[1] or 0), tonumber(before[2] or 0)}
+end
+return told
+"""
+
 
 class Limiter:
-    """Limits a minute, in fixed windows.
+    """Limits within a time: above them chance decides, never who came first.
 
     Args:
-        redis_url: where they are counted.
-        timeout: seconds after which Redis counts as down.
+        redis: where they are counted.
+        draw: returns a number of [0, 1) by chance.
+        now: returns seconds since the epoch.
     """
 
-    def __init__(self, redis_url: str, timeout: float) -> None:
-        self._storage = RedisStorage(
-            redis_url,
-            socket_timeout=timeout,
-            socket_connect_timeout=timeout,
-            retry=RETRY,  # type: ignore[arg-type]  # handed on to redis-py, as all options are
-            key_prefix="wakupush:limit",
-        )
+    def __init__(
+        self, redis: Redis, *, draw: Callable[[], float] = random.random, now: Callable[[], float] = time.time
+    ) -> None:
+        self._redis = redis
+        self._draw = draw
+        self._now = now
 
     def ask(self, wanted: Collection[Limit]) -> dict[Limit, bool]:
-        """Count one of each of these, with one round trip, and say which are within their limits."""
-        redis = cast("Redis", self._storage.get_connection())
-        script = cast("str", self._storage.lua_incr_expire.script)
-        items = {limit: RateLimitItemPerMinute(limit.most) for limit in wanted}
+        """Count each of these, with one round trip, and say which are let through."""
+        now = self._now()
+        keys: list[str] = []
+        values: list[int] = []
+        for limit in wanted:
+            window = int(now // limit.seconds)
+            name = f"wakupush:limit:{limit.name}:{limit.key}"
+            keys += (f"{name}:{window}", f"{name}:{window - 1}")
+            values += (limit.cost, 2 * limit.seconds)
         try:
-            with redis.pipeline(transaction=False) as pipeline:
-                for limit, item in items.items():
-                    # The window and its keys are the library's own: it counts one at a time.
-                    key = self._storage.prefixed_key(item.key_for(limit.name, limit.key))
-                    # Not by its hash, which another primary would not know after a failover.
-                    pipeline.eval(script, 1, key, item.get_expiry(), 1)
-                counts = cast("list[int]", pipeline.execute())
+            # Not by its hash, which another primary would not know after a failover.
+            told = cast("list[list[int]]", self._redis.eval(_COUNT, len(keys), *keys, *values))
         except RedisError as error:
-            metrics.LIMITER_FAILED.inc(len(items))
-            for name in sorted({limit.name for limit in items}):
+            metrics.LIMITER_FAILED.inc(len(wanted))
+            for name in sorted({limit.name for limit in wanted}):
                 log.warning("limit_not_checked", limit=name, error=type(error).__name__)
             return dict.fromkeys(wanted, True)
-        return {limit: int(count) <= limit.most for limit, count in zip(items, counts, strict=True)}
+        return {limit: self._lets_through(limit, *counts, now=now) for limit, counts in zip(wanted, told, strict=True)}
+
+    def _lets_through(
+        self, limit: Limit, number: int, cost: int, number_before: int, cost_before: int, *, now: float
+    ) -> bool:
+        elapsed = now % limit.seconds / limit.seconds
+        asked = demand(Demand(number, cost), Demand(number_before, cost_before), elapsed)
+        through = self._draw() < chance(limit, asked)
+        metrics.LIMITED.labels(limit.name, "let_through" if through else "held_back").inc()
+        return through

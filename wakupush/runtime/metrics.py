@@ -113,9 +113,13 @@ ANSWERS_PUBLISHED: Final = Counter("wakupush_answers_published", "Answers that t
 ANSWERS_FAILED: Final = Counter("wakupush_answers_failed", "Answers that the node did not take this time.", ["reason"])
 ANSWERS_EXPIRED: Final = Counter("wakupush_answers_expired", "Answers for which nobody waits any more.")
 QUARANTINED: Final = Counter("wakupush_messages_quarantined", "Messages put into quarantine.", ["queue"])
-KEYS_DERIVED: Final = Counter("wakupush_query_keys_derived", "Keys of query topics derived.")
 REQUESTS_PACKED: Final = Counter("wakupush_requests_packed", "Ids of old push requests that were packed.")
 ROWS_SEALED: Final = Counter("wakupush_rows_sealed", "Rows of older code whose secrets were in the clear until then.")
+LIMITED: Final = Counter(
+    "wakupush_limited",
+    "What was counted for a limit, by what chance decided: let_through or held_back.",
+    ["limit", "result"],
+)
 LIMITER_FAILED: Final = Counter("wakupush_limiter_failed", "Times that a limit was not checked because Redis failed.")
 
 # The schedule.
@@ -126,6 +130,15 @@ TOKEN_MARKING_STOPPED: Final = Gauge(
     "wakupush_token_marking_stopped",
     "1 while so many device tokens of a platform are bad that none is marked dead.",
     ["platform"],
+)
+KEYS_DERIVED: Final = Counter("wakupush_query_keys_derived", "Keys of query topics derived.")
+QUERIES_WAITING: Final = Gauge(
+    "wakupush_queries_waiting", "Queries that wait, for the key of their topic or for their turn.", ["wait"]
+)
+QUERIES_DROPPED: Final = Counter(
+    "wakupush_queries_dropped",
+    "Queries that waited and were not answered: too long (expired), or too many (full).",
+    ["reason"],
 )
 JOBS_FAILED: Final = Counter("wakupush_jobs_failed", "Runs of a job of the schedule that failed.", ["work"])
 

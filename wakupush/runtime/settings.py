@@ -155,6 +155,10 @@ class IngestSettings(Group):
     """Tasks in a queue above which new messages are left to `ingest reconcile`."""
     claim_ttl: Count = 120
     """Seconds for which a claimed message is not enqueued again."""
+    topic_messages_per_minute: Annotated[int, Field(ge=2)] = 1000
+    """Messages a minute that are taken of a query topic most of whose messages no key of ours opens; chance decides
+    which. On a user's topic there are none of these unless somebody makes them up, or it shares its hash with a busy
+    topic."""
     http_port: PortOrNone = 9100
     """Port of /healthz, /readyz and /metrics; 0 picks a free one, -1 opens none."""
 
@@ -189,8 +193,9 @@ class WorkerSettings(Group):
     """Seconds after which answers to queries and push requests are published once more, for light clients; 0: never."""
     max_attempts: Count = 3
     """Times that a message which fails by itself is handled before it is put into quarantine."""
-    key_derivations_per_task: Count = 8
-    """Keys of query topics (12-25 ms each) that one task derives at most; what is left goes to the end of the queue."""
+    key_derivation_share: Annotated[float, Field(gt=0, le=1)] = 0.2
+    """Share of a core that a process of the schedule spends on keys of query topics at most (12-25 ms each): 0.2 are
+    those of ten new users a second."""
     bytes_per_task: Count = 16_000_000
     """Bytes of answers to queries and of segments that one task loads; what is beyond goes into the queue again."""
     http_port: PortOrNone = -1
@@ -294,14 +299,26 @@ class LimitSettings(Group):
     """Segments that are kept of everybody; above it the oldest are dropped."""
     segment_bytes_kept: Count = 256_000_000
     """Bytes of these segments."""
-    first_registrations_per_minute: Count = 100_000
-    """Registrations of unknown installations a minute, all workers together; set it to some times what you expect."""
+    first_registrations_per_hour: Count = 100_000
+    """Registrations of unknown installations an hour in all, each of which leaves a row for ever; 2.4 million a day. A
+    server that gains more users than that in a day sets it to some times what it expects."""
+    installations_per_key_per_hour: Count = 20
+    """Those of them that have one key: a user who sets up five devices and installs each app anew needs ten."""
     repeats_per_minute: Count = 3
-    """Answers to repeats of the same message a minute."""
-    pushes_per_device_per_minute: Annotated[int, Field(ge=0)] = 0
-    """Notifications that one device is pushed a minute; those beyond are refused. 0 is no limit."""
-    queries_per_topic_per_minute: Annotated[int, Field(ge=0)] = 0
-    """Queries that are answered a minute on one query topic. 0 is no limit."""
+    """Answers to repeats of the same message a minute. They all go to the same client, which needs one."""
+    pushes_per_device_per_minute: Count = 60
+    """Notifications that one device is pushed a minute; a busy group chat brings one a second. Those beyond shrink to
+    one a minute without content."""
+    answer_bytes_per_user_per_minute: Count = 8_000_000
+    """Bytes of answers about one user a minute; queries beyond wait. A user with 1,000 contacts on five devices, all of
+    whom ask within the same hour, needs 6 million."""
+    answer_bytes_per_minute: Count = 150_000_000
+    """Bytes of all answers to queries a minute, about what two shards carry; queries beyond wait. 100,000 users with
+    100 contacts and two devices each, who all ask every day, need 100 million."""
+    queries_waiting: Count = 10_000
+    """Queries that wait, for the key of their topic or for their turn; chance decides which go beyond that."""
+    query_bytes_waiting: Count = 64_000_000
+    """Bytes of these queries; most have 400."""
 
 
 class RetentionSettings(Group):
@@ -321,6 +338,8 @@ class RetentionSettings(Group):
     """The same for dead letters, deliveries that expired, and quarantined messages."""
     events: Seconds = 30 * 86_400.0
     """The same for delivery events in Postgres."""
+    queries: Seconds = 3600.0
+    """The same for queries that wait; clients use what comes within an hour."""
     answers: Seconds = 600.0
     """The same for answers that could not be published."""
     lake: Seconds = 400 * 86_400.0

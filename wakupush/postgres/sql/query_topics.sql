@@ -40,6 +40,18 @@ WHERE symmetric_key IS NULL AND prefixed = %(prefixed)s AND key_hash > %(after)s
 ORDER BY key_hash
 LIMIT %(most)s
 
+-- name: underived
+(
+    SELECT key_hash, prefixed FROM query_topics
+    WHERE symmetric_key IS NULL AND NOT prefixed AND key_hash > %(start)s ORDER BY key_hash LIMIT %(most)s
+)
+UNION ALL
+(
+    SELECT key_hash, prefixed FROM query_topics
+    WHERE symmetric_key IS NULL AND NOT prefixed AND key_hash <= %(start)s ORDER BY key_hash LIMIT %(most)s
+)
+LIMIT %(most)s
+
 -- name: set_keys
 UPDATE query_topics AS stored SET symmetric_key = new.symmetric_key
 FROM unnest(%(key_hashes)b::bytea[], %(symmetric_keys)b::bytea[]) AS new (key_hash, symmetric_key)

@@ -39,9 +39,16 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """A message that another queue handles, or this one later."""
+    """A message that another queue handles."""
 
     queue: Queue
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """A query that waits: for the key of its topic, or for its turn, as its answer would be too much now."""
+
+    for_key: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +98,7 @@ class OpenedRequest:
 
 
 Opened = OpenedRegistration | OpenedQuery | OpenedRequest
-Content = Failure | Part | Elsewhere | RefusedContent | Opened
+Content = Failure | Part | Elsewhere | Postponed | RefusedContent | Opened
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,23 +10,25 @@ from uuid import UUID, uuid4
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.postgres import registrations, requests
-from wakupush.server.inbox import segments
+from wakupush.server.inbox import budget, segments
 from wakupush.server.inbox.content import (
     Elsewhere,
     OpenedQuery,
     OpenedRegistration,
     OpenedRequest,
     Part,
+    Postponed,
     RefusedContent,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from psycopg import Connection
 
     from wakupush.model.entries import Entry, Task
+    from wakupush.model.limits import Limit
     from wakupush.model.queues import Queue
     from wakupush.model.registrations import Address, Device, Installation, Receiver, Stored
     from wakupush.protocol.identity import Identity
@@ -70,7 +72,14 @@ class Gathered:
 
 
 def gather(
-    connection: Connection, messages: list[Message], task: Task, reader: Reader, *, settings: Settings, now: float
+    connection: Connection,
+    messages: list[Message],
+    task: Task,
+    reader: Reader,
+    ask: Callable[[Iterable[Limit]], Mapping[Limit, bool]],
+    *,
+    settings: Settings,
+    now: float,
 ) -> Gathered:
     """Read the facts of claimed messages, with one statement a table.
 
@@ -82,6 +91,7 @@ def gather(
         messages: opened.
         task: that they came in.
         reader: that opened them.
+        ask: says which limits let something through.
         settings: of this process.
         now: seconds since the epoch.
     """
@@ -96,7 +106,7 @@ def gather(
         messages = [message for message in messages if not isinstance(message.content, Elsewhere)]
     facts = Facts(task=task, identity=reader.identity, settings=settings, now=now)
     if task.queue is QUERY:
-        messages, later, facts = _of_queries(connection, messages, facts, most - used)
+        messages, later, facts = _of_queries(connection, messages, facts, most - used, ask)
         passed_on += [(task.queue, message.entry) for message in later]
     elif task.queue is REGISTRATION:
         facts = _of_registrations(connection, messages, facts)
@@ -132,15 +142,30 @@ def _of_requests(connection: Connection, messages: Sequence[Message], facts: Fac
 
 
 def _of_queries(
-    connection: Connection, messages: Sequence[Message], facts: Facts, most_bytes: int
+    connection: Connection,
+    messages: Sequence[Message],
+    facts: Facts,
+    most_bytes: int,
+    ask: Callable[[Iterable[Limit]], Mapping[Limit, bool]],
 ) -> tuple[list[Message], list[Message], Facts]:
-    """Return the messages that are decided on now, those that are too much beside them, and the facts."""
+    """Return the messages that are decided on now, those that are too much beside them, and the facts.
+
+    What answers cost is charged before they are loaded; those that are too much wait.
+    """
     asked = {
         key for message in messages if isinstance(message.content, OpenedQuery) for key in message.content.key_hashes
     }
     if not asked:
         return list(messages), [], facts
     sizes = registrations.answer_bytes(connection, asked)
+    charged = {
+        message.entry.hash: budget.of_query(
+            message.entry, message.content.key_hashes, sizes, facts.identity, facts.settings.limits
+        )
+        for message in messages
+        if isinstance(message.content, OpenedQuery)
+    }
+    through = ask([limit for limits in charged.values() for limit in limits])
     now: list[Message] = []
     later: list[Message] = []
     wanted: set[bytes] = set()
@@ -153,6 +178,8 @@ def _of_queries(
         size = sum(sizes.get(key, 0) for key in content.key_hashes)
         if size > facts.settings.limits.answer_bytes:
             now.append(replace(message, content=RefusedContent(content.asker, Failure.QUERY_LIMIT)))
+        elif not all(through[limit] for limit in charged[message.entry.hash]):
+            now.append(replace(message, content=Postponed(for_key=False)))
         elif used and used + size > most_bytes:
             later.append(message)
         else:

@@ -5,6 +5,8 @@ Whatever is cut off here, the schedule makes up for.
 
 from __future__ import annotations
 
+import time
+from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import structlog
@@ -17,6 +19,7 @@ from wakupush.server.delivery.attempt import start
 from wakupush.server.delivery.lanes import wait_for
 from wakupush.server.inbox.decide import request
 from wakupush.server.inbox.seal import seal
+from wakupush.server.inbox.silence import delays
 from wakupush.server.inbox.write import correct
 
 if TYPE_CHECKING:
@@ -50,15 +53,28 @@ def follow_up(resources: InboxResources, task: Task, outcomes: Sequence[Outcome]
     metrics.BATCH_SIZE.labels(task.queue.name).observe(task.size)
     count_events(written.events)
     answers = written.outbox
+    begun = time.monotonic()
+    within = resources.settings.worker.answer_within
+    held = delays(outcomes, written.postings, resources.latencies, within=within, now=resources.now())
     if written.postings:
         posts = _without_fail(start, resources, written.postings)
         if posts:
             answers = _without_fail(_correct, resources, task, outcomes, answers, posts) or answers
+    waited = time.monotonic() - begun
+    resources.latencies.note({posting.delivery.platform for posting in written.postings}, waited)
     # Registrations are answered to keys that stay, and are sent again where the answer was lost.
     is_ephemeral = task.queue is not REGISTRATION
-    again_after = resources.settings.worker.repeat_answers_after if is_ephemeral else 0.0
-    sealed = [answer for parts in answers for answer in parts]
-    _without_fail(outbox.publish, resources, sealed, again_after=again_after)
+    publish = partial(
+        outbox.publish,
+        resources,
+        again_after=resources.settings.worker.repeat_answers_after if is_ephemeral else 0.0,
+    )
+    pairs = list(zip(held, answers, strict=True))
+    _without_fail(publish, [part for seconds, parts in pairs if seconds <= waited for part in parts])
+    for seconds, parts in pairs:
+        if seconds > waited and parts:
+            # The schedule publishes them if this process dies before.
+            resources.later.do(seconds - waited, partial(publish, parts))
 
 
 def _correct(

@@ -18,6 +18,7 @@ from wakupush.server.inbox.content import (
     OpenedRegistration,
     OpenedRequest,
     Part,
+    Postponed,
     RefusedContent,
 )
 
@@ -74,7 +75,7 @@ def open_messages(
         entries: as they came.
         reader: of the queue that they came through.
         keys: of the query topics among them (4 bytes each): the users' keys (32 bytes each), None for one that is not
-            derived yet. A message that only such a key may open is for this queue, later.
+            derived yet. A message that only such a key may open waits.
     """
     own = topics.server_content_topics(reader.identity.public_key)
     return [
@@ -89,8 +90,8 @@ def _open(entry: Entry, reader: Reader, keys: Mapping[bytes, Sequence[bytes | No
     """Open a message of a query topic."""
     candidates = keys.get(topics.topic_of(entry.message.content_topic) or b"", ())
     envelope = open_symmetric(entry, [key for key in candidates if key is not None])
-    if envelope is Failure.NOT_FOR_US and None in candidates:
-        return Elsewhere(QUERY)
+    if envelope is Failure.NOT_FOR_US and None in candidates and entry.message.version == payload.VERSION:
+        return Postponed(for_key=True)
     return reader.read(envelope, on_query_topic=True)
 
 

@@ -11,11 +11,12 @@ if TYPE_CHECKING:
     from wakupush.model.events import Event
     from wakupush.model.failures import Failure
     from wakupush.model.limits import Limit
+    from wakupush.model.platforms import Platform
     from wakupush.model.registrations import Change, Target
     from wakupush.protocol.application import Type
     from wakupush.protocol.keys import PublicKey
     from wakupush.protocol.request import Request
-    from wakupush.server.inbox.content import OpenedRequest, Part
+    from wakupush.server.inbox.content import OpenedRequest, Part, Postponed
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class DecidedRequest:
     failures: tuple[Failure | None, ...]
     #: For each item the delivery that it waits for.
     delivery_keys: tuple[bytes | None, ...]
+    #: For each item that looks as if it were pushed now, the platform.
+    platforms: tuple[Platform | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,3 +74,5 @@ class Outcome:
     #: Of a message in segments: a part that waits for the others, or that completed the message: these are forgotten.
     keep: Part | None = None
     forget: Part | None = None
+    #: Of a query: it is to be looked at later, and nothing else comes of it now.
+    postponed: Postponed | None = None

@@ -9,6 +9,8 @@ from wakupush.postgres.old_code import OldCode
 from wakupush.redis.limits import Limiter
 from wakupush.server.delivery.resources import DeliveryResources, delivery_connected
 from wakupush.server.delivery.retry import times_to_live
+from wakupush.server.inbox.later import Later
+from wakupush.server.inbox.silence import Latencies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +24,9 @@ class InboxResources(DeliveryResources):
     """All that a worker has."""
 
     limiter: Limiter
+    #: Of answers, and what holds back those that were not waiting for a post.
+    latencies: Latencies
+    later: Later
     #: Seconds after which deliveries expire.
     times_to_live: Mapping[NotificationType, float]
     old_code: OldCode = field(default_factory=OldCode)
@@ -29,8 +34,16 @@ class InboxResources(DeliveryResources):
     @classmethod
     def open(cls, settings: Settings, node: str | None = None) -> Self:
         """Open everything; see `DeliveryResources.open`."""
+        resources = delivery_connected(settings, node)
         return cls(
-            **delivery_connected(settings, node),
-            limiter=Limiter(settings.redis.url.get_secret_value(), settings.redis.timeout),
+            **resources,
+            limiter=Limiter(resources["redis"]),
+            latencies=Latencies(),
+            later=Later(),
             times_to_live=times_to_live(settings.delivery),
         )
+
+    def close(self) -> None:
+        """Publish the answers that are held back, each at its time; then as `DeliveryResources.close`."""
+        self.later.close()
+        DeliveryResources.close(self)

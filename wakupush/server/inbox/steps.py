@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -9,12 +10,13 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from wakupush.model.entries import Task
 from wakupush.model.failures import Failure
+from wakupush.model.limits import Verdicts
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.server.faults import COLLISIONS
-from wakupush.server.inbox import topic_keys
+from wakupush.server.inbox import topic_keys, unopened
 from wakupush.server.inbox.claim import claim, release
-from wakupush.server.inbox.content import Elsewhere, Part
-from wakupush.server.inbox.decide import Verdicts, query, registration, request, unread
+from wakupush.server.inbox.content import Elsewhere, Part, Postponed
+from wakupush.server.inbox.decide import query, registration, request, unread
 from wakupush.server.inbox.facts import gather
 from wakupush.server.inbox.follow_up import follow_up
 from wakupush.server.inbox.open import Reader, open_messages
@@ -23,7 +25,7 @@ from wakupush.server.inbox.seal import seal
 from wakupush.server.inbox.write import write
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from wakupush.model.entries import Entry
     from wakupush.model.limits import Limit
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Contents that are no message of a kind.
-_UNREAD: Final = (Failure, Part)
+_UNREAD: Final = (Failure, Part, Postponed)
 #: Who decides on what a queue is for.
 DECIDE: Final = {
     REGISTRATION.name: registration.decide,
@@ -62,13 +64,16 @@ def run(resources: InboxResources, queue: Queue, entries: Sequence[Entry], *, al
     reader = Reader(queue, resources.identity, settings.limits)
     keys = topic_keys.read(resources, entries) if queue is QUERY else {}
     opened = open_messages(entries, reader, keys)
+    if queue is QUERY:
+        unopened.note(resources, opened)
     elsewhere = [(each.content.queue, each.entry) for each in opened if isinstance(each.content, Elsewhere)]
     here = [message for message in opened if not isinstance(message.content, Elsewhere)]
     verdicts: dict[Limit, bool] = {}
     for attempt in _collisions():
         with attempt, resources.pool.connection() as connection:
             claimed = claim(connection, here)
-            gathered = gather(connection, claimed, task, reader, settings=settings, now=resources.now())
+            ask = partial(_ask, resources, verdicts)
+            gathered = gather(connection, claimed, task, reader, ask, settings=settings, now=resources.now())
             if gathered.passed_on:
                 release(connection, [entry for _, entry in gathered.passed_on])
                 _tell(task, gathered.passed_on)
@@ -91,12 +96,19 @@ def _decide(
     it refuses.
     """
     outcomes = _decided(messages, facts, Verdicts(verdicts))
-    needed = list(dict.fromkeys(limit for outcome in outcomes for limit in outcome.limits if limit not in verdicts))
-    if needed:
-        verdicts |= resources.limiter.ask(needed)
-        if not all(verdicts[limit] for limit in needed):
-            outcomes = _decided(messages, facts, Verdicts(verdicts, otherwise=False))
+    needed = [limit for outcome in outcomes for limit in outcome.limits]
+    _ask(resources, verdicts, needed)
+    if not all(verdicts[limit] for limit in needed):
+        outcomes = _decided(messages, facts, Verdicts(verdicts, otherwise=False))
     return outcomes
+
+
+def _ask(resources: InboxResources, verdicts: dict[Limit, bool], wanted: Iterable[Limit]) -> dict[Limit, bool]:
+    """Ask those limits that were not asked before, with one round trip, and return all verdicts."""
+    new = [limit for limit in dict.fromkeys(wanted) if limit not in verdicts]
+    if new:
+        verdicts |= resources.limiter.ask(new)
+    return verdicts
 
 
 def _decided(messages: Sequence[Message], facts: Facts, verdicts: Verdicts) -> list[Outcome]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -17,12 +18,13 @@ from wakupush.postgres import (
     query_topics,
     registrations,
     requests,
+    waiting_queries,
 )
 from wakupush.redis import watched
 from wakupush.server.delivery.posting import Posting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from psycopg import Connection
 
@@ -37,6 +39,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Seconds for which the schedule leaves the answers to the worker that committed them.
 HOLD_SECONDS: Final = 30.0
+#: Seconds after which a query that waits for its turn is looked at again, at most: chance draws when.
+TURN_SECONDS: Final = 1200.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,8 @@ def write(
     topics = query_topics.add(connection, listening) if listening else set()
     if any(outcome.keep or outcome.forget for outcome in outcomes):
         _write_parts(connection, resources, outcomes)
+    if any(outcome.postponed for outcome in outcomes):
+        waiting_queries.add(connection, list(_waiting(outcomes)))
     admissions = [admission for outcome in outcomes for admission in outcome.admissions]
     added = requests.take_on(
         connection,
@@ -141,6 +147,13 @@ def _succeeded(outcomes: Iterable[Outcome]) -> dict[bytes, list[bool]]:
         for outcome in outcomes
         if outcome.request
     }
+
+
+def _waiting(outcomes: Iterable[Outcome]) -> Iterator[tuple[Entry, float | None]]:
+    """Yield the queries that wait, each with the seconds after which it is due."""
+    for outcome in outcomes:
+        if outcome.postponed:
+            yield outcome.entry, None if outcome.postponed.for_key else random.uniform(0.0, TURN_SECONDS)
 
 
 def _write_parts(connection: Connection, resources: InboxResources, outcomes: Iterable[Outcome]) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wakupush.model.events import EventKind, message_event, message_opened
-from wakupush.model.failures import Failure
-from wakupush.model.limits import TOPIC_QUERIES, Limit
+from wakupush.model.events import EventKind, message_event, message_opened, queried
 from wakupush.protocol import query as rules
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
@@ -16,48 +14,43 @@ from wakupush.server.inbox.outcome import Outcome, Reply
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from wakupush.model.failures import Failure
+    from wakupush.model.limits import Verdicts
     from wakupush.server.inbox.content import Message
-    from wakupush.server.inbox.decide import Verdicts
     from wakupush.server.inbox.facts import Facts
 
 
-def decide(messages: Sequence[Message], facts: Facts, verdicts: Verdicts) -> list[Outcome]:
-    """Return the outcomes of queries; none bears on another."""
+def decide(messages: Sequence[Message], facts: Facts, _: Verdicts) -> list[Outcome]:
+    """Return the outcomes of queries; none bears on another. What their answers cost was charged with the facts."""
     outcomes = []
     for message in messages:
         if isinstance(message.content, OpenedQuery):
-            outcomes.append(_decide(message, message.content, facts, verdicts))
+            outcomes.append(_decide(message, message.content, facts))
         elif isinstance(message.content, RefusedContent):
             outcomes.append(_refused(message, message.content.failure, facts))
     return outcomes
 
 
-def _decide(message: Message, asked: OpenedQuery, facts: Facts, verdicts: Verdicts) -> Outcome:
+def _decide(message: Message, asked: OpenedQuery, facts: Facts) -> Outcome:
     task, entry, now = facts.task, message.entry, facts.now
-    limits: tuple[Limit, ...] = ()
-    if most := facts.settings.limits.queries_per_topic_per_minute:
-        limit = Limit(TOPIC_QUERIES, most, entry.hash, key=entry.message.content_topic)
-        limits = (limit,)
-        if not verdicts.allow(limit):
-            return _refused(message, Failure.QUERY_RATE_LIMIT, facts, limits)
     devices = [device for key in asked.key_hashes for device in facts.devices.get(key, ())]
     try:
         inner = rules.encode_response(asked.message_id, devices)
     except Refused as refused:
-        return _refused(message, refused.failure, facts, limits)
+        return _refused(message, refused.failure, facts)
     # Of one user, as clients ask: who is asked for unusually often can be told by pseudonym.
-    user = facts.identity.pseudonym(asked.key_hashes[0]) if len(asked.key_hashes) == 1 else None
+    user = facts.identity.queried_pseudonym(asked.key_hashes[0]) if len(asked.key_hashes) == 1 else None
     events = (
         *message_opened(task, entry, now),
-        message_event(task, entry, EventKind.QUERIED, now, pseudonyms=(user, None)),
+        queried(task, now, user),
         message_event(task, entry, EventKind.ANSWERED, now),
     )
     reply = Reply(asked.asker, Type.PUSH_NOTIFICATION_QUERY_RESPONSE, inner)
-    return Outcome(entry=entry, events=events, limits=limits, reply=reply, forget=message.last_part)
+    return Outcome(entry=entry, events=events, reply=reply, forget=message.last_part)
 
 
-def _refused(message: Message, failure: Failure, facts: Facts, limits: tuple[Limit, ...] = ()) -> Outcome:
+def _refused(message: Message, failure: Failure, facts: Facts) -> Outcome:
     task, entry, now = facts.task, message.entry, facts.now
     refused = message_event(task, entry, EventKind.REFUSED, now, failure=failure)
     events = (*message_opened(task, entry, now), refused)
-    return Outcome(entry=entry, events=events, limits=limits, forget=message.last_part)
+    return Outcome(entry=entry, events=events, forget=message.last_part)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from wakupush.model.events import EventKind, message_event, message_opened
 from wakupush.model.failures import Answer, Failure
-from wakupush.model.limits import FIRST_REGISTRATIONS, REPEATS, Limit
+from wakupush.model.limits import FIRST_REGISTRATIONS, HOUR, INSTALLATIONS, MINUTE, REPEATS, Limit, Verdicts
 from wakupush.model.platforms import Platform
 from wakupush.model.registrations import Change, Registration, Stored
 from wakupush.protocol import registration as rules
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from wakupush.protocol.keys import PublicKey
     from wakupush.runtime.settings import LimitSettings
     from wakupush.server.inbox.content import Message
-    from wakupush.server.inbox.decide import Verdicts
     from wakupush.server.inbox.facts import Facts
 
 
@@ -111,9 +110,8 @@ def _decide(message: Message, asked: OpenedRegistration, known: Known, facts: Fa
         return refuse(refused.failure)
     limits: tuple[Limit, ...] = ()
     if change is None or asked.installation not in known.stored:
-        limit, failure = _limit(message, asked, facts, is_repeat=change is None)
-        limits = (limit,)
-        if not verdicts.allow(limit):
+        limits, failure = _limits(message, asked, facts, is_repeat=change is None)
+        if not all(map(verdicts.allow, limits)):
             return refuse(failure, limits=limits)
     task, entry, now = facts.task, message.entry, facts.now
     events = [*message_opened(task, entry, now)]
@@ -135,14 +133,19 @@ def _decide(message: Message, asked: OpenedRegistration, known: Known, facts: Fa
     )
 
 
-def _limit(message: Message, asked: OpenedRegistration, facts: Facts, *, is_repeat: bool) -> tuple[Limit, Failure]:
-    """Return the limit that a registration is counted for, and what it is refused with beyond."""
-    limits = facts.settings.limits
+def _limits(
+    message: Message, asked: OpenedRegistration, facts: Facts, *, is_repeat: bool
+) -> tuple[tuple[Limit, ...], Failure]:
+    """Return the limits that a registration is counted for, and what it is refused with beyond."""
+    limits, hash_ = facts.settings.limits, message.entry.hash
     if is_repeat:
         key = asked.request_digest.hex()
-        return Limit(REPEATS, limits.repeats_per_minute, message.entry.hash, key=key), Failure.REPEATED_TOO_OFTEN
-    most = limits.first_registrations_per_minute
-    return Limit(FIRST_REGISTRATIONS, most, message.entry.hash), Failure.REGISTRATION_RATE_LIMIT
+        return (Limit(REPEATS, limits.repeats_per_minute, MINUTE, hash_, key=key),), Failure.REPEATED_TOO_OFTEN
+    user = facts.identity.pseudonym(asked.installation.key_hash).hex()
+    return (
+        Limit(FIRST_REGISTRATIONS, limits.first_registrations_per_hour, HOUR, hash_),
+        Limit(INSTALLATIONS, limits.installations_per_key_per_hour, HOUR, hash_, key=user),
+    ), Failure.REGISTRATION_RATE_LIMIT
 
 
 def _refused(

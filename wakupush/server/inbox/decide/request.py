@@ -11,11 +11,12 @@ from uuid import UUID
 from wakupush.model.deliveries import Delivery
 from wakupush.model.events import EventKind, message_event, message_opened
 from wakupush.model.failures import Failure
-from wakupush.model.limits import DEVICE_PUSHES, REPEATS, Limit
+from wakupush.model.limits import DEVICE_PUSHES, MINUTE, REPEATS, Limit, Verdicts
 from wakupush.model.notifications import NotificationType
 from wakupush.protocol import request as rules
 from wakupush.protocol.application import Type
-from wakupush.protocol.request import Admitted, Filtered
+from wakupush.protocol.request import Filtered
+from wakupush.server.inbox import budget
 from wakupush.server.inbox.content import OpenedRequest, RefusedContent
 from wakupush.server.inbox.outcome import Admission, DecidedRequest, Outcome, Reply
 
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
     from wakupush.model.entries import Entry, Task
     from wakupush.model.events import Event
+    from wakupush.model.platforms import Platform
     from wakupush.model.registrations import Receiver
     from wakupush.server.inbox.content import Content, Message
-    from wakupush.server.inbox.decide import Verdicts
     from wakupush.server.inbox.facts import Facts
 
 
@@ -88,12 +89,12 @@ def _decide(
     if ended is not None or not isinstance(content, OpenedRequest):
         return ended or _silent(message, facts, EventKind.REFUSED, _refusal(content))
     limits: tuple[Limit, ...] = ()
-    if content.message_id in facts.admitted:
+    twin = decided.get(content.message_id)
+    if twin is not None or content.message_id in facts.admitted:
         most, key = facts.settings.limits.repeats_per_minute, content.message_id.hex()
-        limits = (Limit(REPEATS, most, message.entry.hash, key=key),)
+        limits = (Limit(REPEATS, most, MINUTE, message.entry.hash, key=key),)
         if not verdicts.allow(limits[0]):
             return _silent(message, facts, EventKind.REFUSED, Failure.REPEATED_TOO_OFTEN, limits)
-    twin = decided.get(content.message_id)
     if twin is not None:
         return _answered(message, facts, replace(twin, sender=content.sender), limits)
     if content.request.too_many:
@@ -152,10 +153,15 @@ class _Item:
     limit: Limit | None = None
     delivery_key: bytes | None = None
     admission: Admission | None = None
+    #: Of the device, if this looks as if it were pushed now.
+    platform: Platform | None = None
 
 
 def _decide_item(message: Message, asked: OpenedRequest, position: int, facts: Facts, verdicts: Verdicts) -> _Item:
-    """Decide on an item; one that succeeded in an earlier envelope of the request does so again, without a push."""
+    """Decide on an item; one that succeeded in an earlier envelope of the request does so again, without a push.
+
+    What its sender could tell apart is looked at, and charged, before what its receiver wishes.
+    """
     before = facts.admitted.get(asked.message_id)
     if before is not None and before[position]:
         return _Item(None)
@@ -163,24 +169,24 @@ def _decide_item(message: Message, asked: OpenedRequest, position: int, facts: F
     installation, receiver = address.installation, facts.receivers.get(address)
     most_bytes = facts.settings.limits.list_item_bytes
     decision = rules.decide(item, receiver.preferences if receiver else None, most_bytes=most_bytes)
-    limit = None
-    if decision is Admitted.ADMITTED and (most := facts.settings.limits.pushes_per_device_per_minute):
-        key = installation.installation_hash.hex()
-        limit = Limit(DEVICE_PUSHES, most, message.entry.hash, position, key)
-        if not verdicts.allow(limit):
-            decision = Failure.DEVICE_RATE_LIMIT
     # What is not taken on names nobody: it is counted by what became of it, however many items say the same.
     tell = partial(message_event, facts.task, message.entry, now=facts.now)
     if isinstance(decision, Failure):
-        return _Item(decision, tell(EventKind.REFUSED, failure=decision), limit)
-    if isinstance(decision, Filtered):
-        return _Item(None, tell(EventKind.FILTERED, reason=decision.value), limit)
+        return _Item(decision, tell(EventKind.REFUSED, failure=decision))
     if receiver is None or (target := receiver.target) is None:
-        raise AssertionError("nobody is admitted who is not registered, or has not the access token")
+        raise AssertionError("nobody is notified who is not registered, or of whom the access token is not known")
+    # By whatever key: anyone may register another's token under a thousand of them.
+    device = facts.identity.device_digest(target)
+    most = facts.settings.limits.pushes_per_device_per_minute
+    limit = Limit(DEVICE_PUSHES, most, MINUTE, message.entry.hash, position, device.hex())
+    if isinstance(decision, Filtered):
+        return _Item(None, tell(EventKind.FILTERED, reason=decision.value), limit, platform=target.platform)
     delivery = _delivery(message.entry, asked, position, receiver, facts)
+    if not verdicts.allow(limit):
+        delivery = budget.shrunk(delivery, limit, facts.now)
     pseudonyms = facts.identity.pseudonyms(installation)
-    admitted = tell(EventKind.ADMITTED, platform=delivery.platform.label, pseudonyms=pseudonyms)
-    return _Item(None, None, limit, delivery.delivery_key, Admission(delivery, target, admitted))
+    admitted = tell(EventKind.ADMITTED, platform=target.platform.label, pseudonyms=pseudonyms)
+    return _Item(None, None, limit, delivery.delivery_key, Admission(delivery, target, admitted), target.platform)
 
 
 def _delivery(entry: Entry, asked: OpenedRequest, position: int, receiver: Receiver, facts: Facts) -> Delivery:
@@ -208,7 +214,8 @@ def _delivery(entry: Entry, asked: OpenedRequest, position: int, receiver: Recei
 def _told(asked: OpenedRequest, items: Sequence[_Item]) -> DecidedRequest:
     failures = tuple(item.failure for item in items)
     delivery_keys = tuple(item.delivery_key for item in items)
-    return DecidedRequest(asked.sender, asked.message_id, asked.request, failures, delivery_keys)
+    platforms = tuple(item.platform for item in items)
+    return DecidedRequest(asked.sender, asked.message_id, asked.request, failures, delivery_keys, platforms)
 
 
 def _answered(

@@ -1,4 +1,4 @@
-"""Deciding on messages that are not for us, cannot be read, or are a part of one."""
+"""Deciding on messages that are not for us, cannot be read, are a part of one, or wait."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from wakupush.model.events import EventKind, message_opened
 from wakupush.model.failures import Failure
-from wakupush.server.inbox.content import Part
+from wakupush.server.inbox.content import Part, Postponed
 from wakupush.server.inbox.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -15,15 +15,17 @@ if TYPE_CHECKING:
     from wakupush.server.inbox.facts import Facts
 
 
-def decide(message: Message, failure: Failure | Part, facts: Facts) -> Outcome:
+def decide(message: Message, content: Failure | Part | Postponed, facts: Facts) -> Outcome:
     """Return the outcome of a message; its content is the second argument."""
     task, entry, now = facts.task, message.entry, facts.now
-    if isinstance(failure, Part):
-        return Outcome(entry=entry, events=message_opened(task, entry, now, EventKind.SEGMENT), keep=failure)
-    if failure is Failure.NOT_FOR_US:
+    if isinstance(content, Postponed):
+        return Outcome(entry=entry, events=(), postponed=content)
+    if isinstance(content, Part):
+        return Outcome(entry=entry, events=message_opened(task, entry, now, EventKind.SEGMENT), keep=content)
+    if content is Failure.NOT_FOR_US:
         # Nobody asks what became of one: without their names, those of a task are counted together.
-        named = message_opened(task, entry, now, EventKind.FOREIGN, failure)
+        named = message_opened(task, entry, now, EventKind.FOREIGN, content)
         nameless = tuple(replace(event, trace_id=None) for event in named)
         return Outcome(entry=entry, events=nameless, forget=message.last_part)
-    events = message_opened(task, entry, now, EventKind.REFUSED, failure)
+    events = message_opened(task, entry, now, EventKind.REFUSED, content)
     return Outcome(entry=entry, events=events, forget=message.last_part)

@@ -1,0 +1,77 @@
+"""Queries that are looked at later: once the key of their topic is derived, or by chance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wakupush.model.entries import Entry
+from wakupush.model.waku_message import WakuMessage
+from wakupush.postgres.named_sql import load
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from psycopg import Connection
+
+_SQL = load("waiting_queries")
+
+
+def add(connection: Connection, waiting: Collection[tuple[Entry, float | None]]) -> None:
+    """Put queries aside.
+
+    Args:
+        connection: in the transaction that entered them as processed.
+        waiting: each with the seconds after which it is due; None if it waits for the key of its topic.
+    """
+    connection.execute(
+        _SQL["add"],
+        {
+            "hash": [entry.hash for entry, _ in waiting],
+            "pubsub_topic": [entry.pubsub_topic for entry, _ in waiting],
+            "content_topic": [entry.message.content_topic for entry, _ in waiting],
+            "payload": [entry.message.payload for entry, _ in waiting],
+            "timestamp": [entry.message.timestamp for entry, _ in waiting],
+            "meta": [entry.message.meta for entry, _ in waiting],
+            "seen": [entry.seen for entry, _ in waiting],
+            "wait": [wait for _, wait in waiting],
+        },
+    )
+
+
+def topics(connection: Connection, most: int) -> list[str]:
+    """Return some content topics, by chance, for whose keys queries wait."""
+    return [row[0] for row in connection.execute(_SQL["topics"], {"most": most})]
+
+
+def wake(connection: Connection, content_topic: str) -> None:
+    """Make queries due that wait for the key of this topic."""
+    connection.execute(_SQL["wake"], {"content_topic": content_topic})
+
+
+def take(connection: Connection, most: int) -> list[Entry]:
+    """Delete queries that are due, and return them."""
+    return [
+        Entry(
+            pubsub_topic=shard,
+            hash=hash_,
+            seen=seen,
+            message=WakuMessage(payload=payload, content_topic=topic, version=1, timestamp=timestamp, meta=meta),
+        )
+        for shard, hash_, seen, payload, topic, timestamp, meta in connection.execute(_SQL["take"], {"most": most})
+    ]
+
+
+def expire(connection: Connection, keep: float) -> int:
+    """Delete queries that were seen more than `keep` seconds ago; return how many."""
+    return connection.execute(_SQL["expire"], {"keep": keep}).rowcount
+
+
+def trim(connection: Connection, *, rows: int, bytes: int) -> int:  # noqa: A002 - the unit
+    """Delete queries, drawn by chance, beyond so many rows or bytes; return how many."""
+    return connection.execute(_SQL["trim"], {"rows": rows, "bytes": bytes}).rowcount
+
+
+def count(connection: Connection) -> tuple[int, int]:
+    """Return how many queries wait for the key of their topic, and how many for their turn."""
+    row = connection.execute(_SQL["count"]).fetchone()
+    return (int(row[0]), int(row[1])) if row else (0, 0)

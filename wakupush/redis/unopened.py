@@ -1,0 +1,31 @@
+"""Watched topics most of whose traffic is not for us: what workers find there, ingest heeds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from redis import Redis
+
+#: Seconds for which a topic is marked.
+MARKED_SECONDS: Final = 120
+
+_PREFIX: Final = "wakupush:unopened:"
+
+
+def mark(redis: Redis, content_topics: Collection[str]) -> None:
+    """Mark content topics for some time."""
+    with redis.pipeline(transaction=False) as pipeline:
+        for topic in content_topics:
+            pipeline.set(_PREFIX + topic, 1, ex=MARKED_SECONDS)
+        pipeline.execute()
+
+
+def marked(redis: Redis, content_topics: Sequence[str]) -> set[str]:
+    """Return those of the content topics that are marked."""
+    if not content_topics:
+        return set()
+    marks = cast("list[bytes | None]", redis.mget([_PREFIX + topic for topic in content_topics]))
+    return {topic for topic, mark in zip(content_topics, marks, strict=True) if mark is not None}

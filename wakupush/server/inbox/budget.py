@@ -1,0 +1,63 @@
+"""What answers cost, and what becomes of notifications that their device has no budget for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from wakupush.model.limits import ANSWERS, MINUTE, USER_ANSWERS, Limit
+from wakupush.model.notifications import NotificationType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from wakupush.model.deliveries import Delivery
+    from wakupush.model.entries import Entry
+    from wakupush.protocol.identity import Identity
+    from wakupush.runtime.settings import LimitSettings
+
+
+def shrunk(delivery: Delivery, charged: Limit, now: float) -> Delivery:
+    """Return the one notification a minute, without content, that stands for all those beyond a device's limit.
+
+    Its key has the digest of the device in its first half, by which APNs collapses: the device shows one at a time.
+    """
+    device = bytes.fromhex(charged.key)
+    minute = int(now // MINUTE).to_bytes(8, "big")
+    return replace(
+        delivery,
+        delivery_key=device + blake2b(device + minute, digest_size=16).digest(),
+        notification_type=NotificationType.MESSAGE,
+        chat_id=b"",
+        message=b"",
+    )
+
+
+def of_query(
+    entry: Entry,
+    key_hashes: Iterable[bytes],
+    sizes: Mapping[bytes, int],
+    identity: Identity,
+    limits: LimitSettings,
+) -> tuple[Limit, ...]:
+    """Return what the answer to a query is charged to: each user of whom something is known, and all together.
+
+    Args:
+        entry: the query.
+        key_hashes: of the users that it asks for, each once.
+        sizes: bytes of what is known, by key hash.
+        identity: the server's.
+        limits: of answers.
+    """
+    known = [(key, sizes[key]) for key in key_hashes if sizes.get(key)]
+    if not known:
+        return ()
+    of_user = limits.answer_bytes_per_user_per_minute
+    return (
+        Limit(ANSWERS, limits.answer_bytes_per_minute, MINUTE, entry.hash, cost=sum(size for _, size in known)),
+        *(
+            Limit(USER_ANSWERS, of_user, MINUTE, entry.hash, position, identity.pseudonym(key).hex(), size)
+            for position, (key, size) in enumerate(known)
+        ),
+    )

@@ -1,0 +1,43 @@
+"""Noting on which query topics messages come that nobody's key opens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+from redis import RedisError
+
+from wakupush.model.failures import Failure
+from wakupush.model.limits import MINUTE, UNOPENED, Limit
+from wakupush.redis import unopened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from wakupush.server.inbox.content import Message
+    from wakupush.server.inbox.resources import InboxResources
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+
+def note(resources: InboxResources, messages: Iterable[Message]) -> None:
+    """Mark the query topics that have too many messages which nobody's key opens: ingest takes fewer of theirs then.
+
+    A mark lasts while half of what ingest takes at most is not opened: a topic on which queries prevail has none.
+    """
+    most = resources.settings.ingest.topic_messages_per_minute // 2
+    limits = [
+        Limit(UNOPENED, most, MINUTE, message.entry.hash, key=message.entry.message.content_topic)
+        for message in messages
+        if message.content is Failure.NOT_FOR_US
+    ]
+    if not limits:
+        return
+    verdicts = resources.limiter.ask(limits)
+    topics = {limit.key for limit in limits if not verdicts[limit]}
+    if not topics:
+        return
+    try:
+        unopened.mark(resources.redis, topics)
+    except RedisError as error:
+        log.warning("topics_not_marked", topics=len(topics), error=type(error).__name__)
