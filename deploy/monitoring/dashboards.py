@@ -481,7 +481,21 @@ NODE = Dashboard(
                     "Keys of query topics derived",
                     "reqps",
                     (("sum(rate(wakupush_query_keys_derived_total{$n}[5m]))", "derived"),),
-                    "Each costs 7 to 25 ms, once.",
+                    "Each costs 7 to 25 ms, once; the schedule derives them.",
+                ),
+                Panel(
+                    "Beyond limits",
+                    "reqps",
+                    (('sum by (limit) (rate(wakupush_limited_total{result="held_back",$n}[5m]))', "{{limit}}"),),
+                    "What chance held back.",
+                ),
+                Panel(
+                    "Queries that wait",
+                    "short",
+                    (
+                        ("max by (wait) (wakupush_queries_waiting{$n})", "for their {{wait}}"),
+                        ("sum by (reason) (increase(wakupush_queries_dropped_total{$n}[10m]))", "dropped: {{reason}}"),
+                    ),
                 ),
                 Panel(
                     "Ids of old push requests packed",

@@ -106,6 +106,27 @@ ALERTS = (
         "Limits or breakers are not checked because Redis fails workers.",
     ),
     Alert(
+        "WakupushLimitReached",
+        'sum by (namespace, limit) (rate(wakupush_limited_total{result="held_back"}[10m])) > 0.5',
+        "10m",
+        WARNING,
+        "More is asked of {{ $labels.limit }} than its limit lets through; chance decides.",
+    ),
+    Alert(
+        "WakupushQueriesDropped",
+        "sum by (namespace, reason) (increase(wakupush_queries_dropped_total[10m])) > 10",
+        "10m",
+        WARNING,
+        "Queries that waited are dropped unanswered ({{ $labels.reason }}).",
+    ),
+    Alert(
+        "WakupushKeysBehind",
+        'max by (namespace) (wakupush_queries_waiting{wait="key"}) > 1000',
+        "15m",
+        WARNING,
+        "{{ $value }} queries wait for the key of their topic.",
+    ),
+    Alert(
         "WakupushJobFailing",
         "sum by (namespace, work) (increase(wakupush_jobs_failed_total[10m])) > 5",
         "5m",

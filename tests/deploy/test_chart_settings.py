@@ -108,7 +108,7 @@ def test_values_arrive_as_they_are_meant(monkeypatch):
     assert dispatch.waku.shards == ("/waku/2/rs/16/32", "/waku/2/rs/16/64")
     assert dispatch.gorush.dialect == "status"
     assert dispatch.gorush.concurrency == 8
-    assert dispatch.limits.first_registrations_per_minute == 250_000
+    assert dispatch.limits.first_registrations_per_hour == 250_000
     assert dispatch.retention.events == 1_209_600
     # Ingest reads each node, reconcile the Stores of all, and answers go to the name before all of them.
     nodes = sorted(env["WAKUPUSH_WAKU__URL"] for component, _, env in environments("keda") if component == "ingest")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,11 +23,27 @@ from wakupush.protocol import payload
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import watched
+from wakupush.redis.sending import decode_entry
 from wakupush.server.inbox import isolation
+from wakupush.server.schedule.derive_keys import derive_keys
 
 SHARD = "/waku/2/rs/16/32"
 Registered = PushNotificationRegistrationResponse
 Report = PushNotificationReport
+
+
+class AtOnce:
+    """Does at once what is given to `wakupush.server.inbox.later.Later`, and notes for when that was."""
+
+    def __init__(self):
+        self.seconds = []
+
+    def do(self, seconds, work):
+        self.seconds.append(seconds)
+        work()
+
+    def close(self):
+        """End nothing."""
 
 
 class Server:
@@ -39,6 +57,15 @@ class Server:
     def handle(self, queue, *sent, seen=None, alone=False):
         entries = [Entry(SHARD, message_hash(SHARD, message), seen or time.time(), message) for message in sent]
         isolation.handle(self.context, queue, entries, alone=alone)
+
+    def handle_enqueued(self, queue):
+        """Handle the tasks that wait in a queue."""
+        redis = self.context.redis
+        while body := redis.rpop(queue.name):
+            args, named, _ = json.loads(base64.b64decode(json.loads(body)["body"]))
+            isolation.handle(
+                self.context, queue, [decode_entry(entry) for entry in args[0]], **{"alone": False} | named
+            )
 
     def answers(self, *clients):
         """Return the opened answers since the last call."""
@@ -64,7 +91,13 @@ class Server:
         content = messages.registration(client, self.key, **fields)
         self.handle(REGISTRATION, messages.register(client, self.key, content))
         assert self.outcomes(client) == ["success"]
+        self.derive()
         return content
+
+    def derive(self):
+        """Derive the keys of query topics, as the schedule does."""
+        while derive_keys(self.context):
+            pass
 
     def rows(self, query, *parameters):
         with self.context.pool.connection() as connection:

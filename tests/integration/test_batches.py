@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import psycopg
 import pytest
-from served import SHARD, Server, request
+from served import SHARD, request
 
 from wakupush.devnet import messages
 from wakupush.devnet.processes import wait_until
@@ -26,12 +26,13 @@ from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256, message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.sealing import unseal
+from wakupush.redis.limits import Limiter
 from wakupush.server.inbox import isolation
 
 #: Low enough to be reached by some of the batches.
-LIMITS = {"request_items": 100, "pushes_per_device_per_minute": 4, "queries_per_topic_per_minute": 3}
+LIMITS = {"request_items": 100, "pushes_per_device_per_minute": 4, "answer_bytes_per_user_per_minute": 2000}
 #: The one or the other, or a registration that is one too many may leave its place to a later one.
-MORE_LIMITS = [{"installations_per_key": 2}, {"first_registrations_per_minute": 7}]
+MORE_LIMITS = [{"installations_per_key": 2}, {"first_registrations_per_hour": 7}]
 #: Without times, ids that are drawn, and secrets that are sealed anew.
 TABLES = {
     "registrations": """SELECT key_hash, installation_hash, version, request_digest, registered, token_type, enabled,
@@ -41,6 +42,7 @@ TABLES = {
     "ledger": "SELECT message_hash FROM ledger",
     "query_topics": "SELECT key_hash, prefixed, topic, symmetric_key FROM query_topics",
     "answers": "SELECT content_topic FROM answers",
+    "waiting_queries": "SELECT message_hash, due_at IS NULL FROM waiting_queries",
     "quarantine": "SELECT message_hash FROM quarantine",
 }
 POSTING = "SELECT FROM deliveries WHERE state = 'posting'"
@@ -57,8 +59,13 @@ def two_servers(open_server, empty_dsn, seed):
             maintenance.create_partitions(connection, datetime.now(UTC).date())
     settings = {"limits": LIMITS | MORE_LIMITS[seed % 2], "breaker": {"faults": 1000}, "gorush": {"concurrency": 8}}
     first, second = open_server(**settings), open_server(**settings, postgres={"dsn": empty_dsn})
-    identity = first.context.identity
-    return first, Server(replace(second.context, identity=identity), second.observer)
+    now = time.time()
+    for server in (first, second):
+        limiter = Limiter(server.context.redis, draw=lambda: 0.999, now=lambda: now)
+        identity = first.context.identity
+        server.context = replace(server.context, identity=identity, limiter=limiter, now=lambda: now)
+        server.key = identity.public_key
+    return first, second
 
 
 class World:
@@ -243,6 +250,7 @@ def test_messages_at_once_leave_what_they_leave_one_after_the_other(two_servers,
         for queue_before, sent in earlier:
             for each in sent:
                 isolation.handle(server.context, queue_before, [each], alone=False)
+        server.derive()
         assert len(server.answers(*world.clients)) == len(world.before) + len(world.requests)
         server.pushes()
         for start in range(0, len(batch), cut):

@@ -15,7 +15,7 @@ from ingest.routing import Routes
 from wakupush.devnet.redis import RedisServer
 from wakupush.model.entries import Entry
 from wakupush.model.failures import Failure
-from wakupush.model.limits import Limit
+from wakupush.model.limits import MINUTE, Limit
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH
 from wakupush.model.waku_message import WakuMessage
@@ -100,12 +100,12 @@ def test_a_command_goes_to_the_new_primary(pair):
 
 
 def allows(limiter, name, most, key=""):
-    limit = Limit(name, most, bytes(32), key=key)
+    limit = Limit(name, most, MINUTE, bytes(32), key=key)
     return limiter.ask([limit])[limit]
 
 
 def test_limits_are_counted_on_the_new_primary(pair):
-    limiter = Limiter(pair.settings.redis.url.get_secret_value(), pair.settings.redis.timeout)
+    limiter = Limiter(open_redis(pair.settings.redis), draw=lambda: 0.999)
     assert allows(limiter, "push", 100)
     pair.fail_over()
     with capture_logs() as logs:

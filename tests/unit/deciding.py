@@ -4,6 +4,7 @@ from functools import lru_cache
 from uuid import UUID
 
 from wakupush.model.entries import Entry, Task
+from wakupush.model.limits import Verdicts
 from wakupush.model.platforms import TokenType
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
@@ -13,7 +14,6 @@ from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime.settings import DeliverySettings, LimitSettings, Settings
 from wakupush.server.inbox.content import Message, OpenedRegistration
-from wakupush.server.inbox.decide import Verdicts
 from wakupush.server.inbox.facts import Facts
 
 IDENTITY = Identity.of(PrivateKey(b"\2" * 32))

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakupush.model.failures import Failure
-from wakupush.model.limits import FIRST_REGISTRATIONS
+from wakupush.model.limits import FIRST_REGISTRATIONS, Verdicts
 from wakupush.model.notifications import NotificationType
 from wakupush.model.queues import REGISTRATION
 from wakupush.model.registrations import Registration, Stored
 from wakupush.server.inbox.content import RefusedContent
-from wakupush.server.inbox.decide import Verdicts, registration, request
+from wakupush.server.inbox.decide import registration, request
 from wakupush.server.inbox.steps import _decide
 
 
@@ -120,7 +120,7 @@ def test_registrations_of_a_batch_are_decided_as_one_after_the_other(world, batc
     assert together == alone
 
 
-@given(worlds(first_registrations_per_minute=2, repeats_per_minute=1), batches)
+@given(worlds(first_registrations_per_hour=2, repeats_per_minute=1), batches)
 def test_limits_are_asked_once_and_end_as_if_they_were_asked_one_after_the_other(world, batch):
     limiter, one_by_one, verdicts, alone = Counting(), Counting(), {}, []
     together = _decide(limiter, batch, world, verdicts)

@@ -1,17 +1,18 @@
 """Deciding on queries: what is revealed, to whom, and when there is silence."""
 
 import pytest
-from deciding import ALICE, ALLOW, BOB, CAROL, DENY, IDENTITY, NOW, PHONE, TABLET, TOKEN, entry, facts, messages, told
+from deciding import ALICE, ALLOW, BOB, CAROL, IDENTITY, NOW, PHONE, TABLET, TOKEN, entry, facts, messages, told
 
 from wakupush.model.events import EventKind
 from wakupush.model.failures import Failure
-from wakupush.model.limits import TOPIC_QUERIES, Limit
+from wakupush.model.limits import ANSWERS, MINUTE, USER_ANSWERS, Limit
 from wakupush.model.queues import QUERY
 from wakupush.model.registrations import Device
 from wakupush.protocol.application import Type
 from wakupush.protocol.query import parse_response
+from wakupush.runtime.settings import LimitSettings
+from wakupush.server.inbox import budget
 from wakupush.server.inbox.content import Message, OpenedQuery, Part, RefusedContent
-from wakupush.server.inbox.decide import Verdicts
 from wakupush.server.inbox.decide.query import decide
 
 QUERIED = ["received", "opened", "queried", "answered"]
@@ -95,7 +96,7 @@ def test_of_what_nobody_knows_there_is_silence(users):
 
 @pytest.mark.parametrize(
     ("users", "pseudonym"),
-    [((ALICE,), IDENTITY.pseudonym(ALICE.public_key.key_hash)), ((ALICE, BOB), None), ((ALICE, CAROL), None)],
+    [((ALICE,), IDENTITY.queried_pseudonym(ALICE.public_key.key_hash)), ((ALICE, BOB), None), ((ALICE, CAROL), None)],
 )
 def test_who_is_asked_for_is_told_of_a_single_user_alone(users, pseudonym):
     [outcome] = decide(messages(asking(*users)), known(), ALLOW)
@@ -104,46 +105,42 @@ def test_who_is_asked_for_is_told_of_a_single_user_alone(users, pseudonym):
     assert set(shown.values()) == {(None, None)}
 
 
-def test_events_have_the_time_of_the_decision():
+def test_neither_its_trace_id_nor_its_time_joins_a_query_and_who_is_asked_for():
     [outcome] = decide(messages(asking(ALICE)), known(), ALLOW)
-    assert {(event.time, event.queue, event.trace_id) for event in outcome.events} == {
-        (NOW, "query", entry(1).trace_id)
-    }
+    [queried] = [event for event in outcome.events if event.kind is EventKind.QUERIED]
+    others = [event for event in outcome.events if event is not queried]
+    assert {(event.time, event.queue, event.trace_id) for event in others} == {(NOW, "query", entry(1).trace_id)}
+    assert (queried.trace_id, queried.time, queried.latency, queried.queue_wait) == ("", NOW - NOW % 3600, None, None)
+    # What joins all that a transaction wrote finds a name that no other event has.
+    alice = IDENTITY.installation(ALICE.public_key.key_hash, PHONE)
+    assert queried.key_pseudonym not in {*IDENTITY.pseudonyms(alice), IDENTITY.pseudonym(alice.key_hash)}
 
 
 @pytest.mark.parametrize("failure", [Failure.QUERY_LIMIT, Failure.QUERY_WITHOUT_KEYS, Failure.INNER_MALFORMED])
-def test_content_that_is_refused_is_met_by_silence_and_counts_for_nothing(failure):
-    [outcome] = decide(
-        messages(RefusedContent(CAROL.public_key, failure)), known(queries_per_topic_per_minute=1), ALLOW
-    )
+def test_content_that_is_refused_is_met_by_silence(failure):
+    [outcome] = decide(messages(RefusedContent(CAROL.public_key, failure)), known(), ALLOW)
     assert (outcome.reply, outcome.limits) == (None, ())
     assert told(outcome) == refused(failure)
 
 
-def test_a_limit_is_asked_where_it_is_set():
-    asked = [Message(entry(number, topic=f"topic-{number % 2}"), asking(ALICE)) for number in range(3)]
-    assert [outcome.limits for outcome in decide(asked, known(), DENY)] == [()] * 3
-    outcomes = decide(asked, known(queries_per_topic_per_minute=5), ALLOW)
-    assert [outcome.limits for outcome in outcomes] == [
-        (Limit(TOPIC_QUERIES, 5, entry(number).hash, key=f"topic-{number % 2}"),) for number in range(3)
-    ]
-    assert [told(outcome) for outcome in outcomes] == [QUERIED] * 3
+def test_an_answer_is_charged_to_each_user_of_whom_something_is_known_and_to_all_together():
+    """Whatever a stranger chooses, the asker's key, the topic or the shard, the charge is the same."""
+    keys = [user.public_key.key_hash for user in (ALICE, CAROL, BOB)]
+    sizes = {keys[0]: 300, keys[2]: 5_000}
+    alice, bob = (IDENTITY.pseudonym(key).hex() for key in (keys[0], keys[2]))
+    limits = LimitSettings(answer_bytes_per_user_per_minute=7, answer_bytes_per_minute=8)
+    for topic in ("one", "another"):
+        message = entry(1, topic=topic)
+        assert budget.of_query(message, keys, sizes, IDENTITY, limits) == (
+            Limit(ANSWERS, 8, MINUTE, message.hash, cost=5_300),
+            Limit(USER_ANSWERS, 7, MINUTE, message.hash, 0, alice, 300),
+            Limit(USER_ANSWERS, 7, MINUTE, message.hash, 1, bob, 5_000),
+        )
 
 
-def test_a_query_too_many_is_met_by_silence_and_the_others_are_answered():
-    asked = messages(asking(ALICE), asking(BOB), asking(CAROL))
-    limited = known(queries_per_topic_per_minute=1)
-    limits = [outcome.limits for outcome in decide(asked, limited, ALLOW)]
-    outcomes = decide(asked, limited, Verdicts({limits[1][0]: False, limits[2][0]: False}))
-    assert [told(outcome) for outcome in outcomes] == [QUERIED, *[refused(Failure.QUERY_RATE_LIMIT)] * 2]
-    assert [outcome.reply is None for outcome in outcomes] == [False, True, True]
-    assert [outcome.limits for outcome in outcomes] == limits
-
-
-def test_unknown_users_count_for_the_limit_too():
-    [outcome] = decide(messages(asking(CAROL)), known(queries_per_topic_per_minute=1), ALLOW)
-    assert [limit.name for limit in outcome.limits] == [TOPIC_QUERIES]
-    assert told(outcome) == refused(Failure.NOTHING_KNOWN)
+def test_a_query_for_nobody_who_is_known_is_charged_to_nobody():
+    keys = [user.public_key.key_hash for user in (ALICE, BOB)]
+    assert budget.of_query(entry(1), keys, {keys[0]: 0}, IDENTITY, LimitSettings()) == ()
 
 
 def test_the_parts_of_a_query_are_forgotten_whatever_becomes_of_it():

@@ -27,14 +27,13 @@ from deciding import (
 
 from wakupush.model.events import Event, EventKind
 from wakupush.model.failures import Answer, Failure
-from wakupush.model.limits import FIRST_REGISTRATIONS, REPEATS, Limit
+from wakupush.model.limits import FIRST_REGISTRATIONS, HOUR, INSTALLATIONS, MINUTE, REPEATS, Limit, Verdicts
 from wakupush.model.platforms import TokenType
 from wakupush.model.queues import REGISTRATION
 from wakupush.model.registrations import Change, Registration, Stored, Unregistration
 from wakupush.protocol.application import Type
 from wakupush.protocol.registration import RegistrationResponse, parse_response
 from wakupush.server.inbox.content import Message, Part, RefusedContent
-from wakupush.server.inbox.decide import Verdicts
 from wakupush.server.inbox.decide.registration import decide
 from wakupush.server.inbox.outcome import Outcome
 
@@ -89,6 +88,19 @@ def with_dead_token(known):
 V2, GONE = registering(2), unregistering(2)
 
 
+def firsts(message, in_all=100_000, of_key=20):
+    """Return what a first registration of Alice is counted for."""
+    alice = IDENTITY.pseudonym(ALICE.public_key.key_hash).hex()
+    return (
+        Limit(FIRST_REGISTRATIONS, in_all, HOUR, message.hash),
+        Limit(INSTALLATIONS, of_key, HOUR, message.hash, key=alice),
+    )
+
+
+def repeats(asked, message, most=3):
+    return Limit(REPEATS, most, MINUTE, message.hash, key=asked.request_digest.hex())
+
+
 NEW_FOR_US = registering(2, user=BOB), registering(2, device=TABLET)
 
 
@@ -111,9 +123,8 @@ NEW_FOR_US = registering(2, user=BOB), registering(2, device=TABLET)
 def test_what_a_registration_brings(known, asked, events, limit, is_registered):
     outcome = decide_one(asked, known)
     assert told(outcome) == events
-    most = {FIRST_REGISTRATIONS: 100_000, REPEATS: 3}
-    key = asked.request_digest.hex() if limit is REPEATS else ""
-    assert outcome.limits == ((Limit(limit, most[limit], entry(1).hash, key=key),) if limit else ())
+    limits = {FIRST_REGISTRATIONS: firsts(entry(1)), REPEATS: (repeats(asked, entry(1)),), None: ()}
+    assert outcome.limits == limits[limit]
     assert (outcome.change is None) == (events is REPEATED)
     assert outcome.listening == (ALICE.public_key.key_hash if is_registered else None)
     assert outcome.reply.recipient == ALICE.public_key
@@ -354,7 +365,7 @@ def test_what_registrations_are_counted_for():
         registering(1, device=WATCH),
     ]
     assert counted(decide(messages(*asked), after(), ALLOW)) == [
-        [FIRST_REGISTRATIONS],
+        [FIRST_REGISTRATIONS, INSTALLATIONS],
         [REPEATS],
         [],
         [],
@@ -362,17 +373,26 @@ def test_what_registrations_are_counted_for():
         [REPEATS],
         [],
         [],
-        [FIRST_REGISTRATIONS],
+        [FIRST_REGISTRATIONS, INSTALLATIONS],
         [],
-        [FIRST_REGISTRATIONS],
+        [FIRST_REGISTRATIONS, INSTALLATIONS],
     ]
 
 
 def test_the_limits_are_those_of_the_settings():
-    limits = {"first_registrations_per_minute": 5, "repeats_per_minute": 6}
+    limits = {"first_registrations_per_hour": 5, "installations_per_key_per_hour": 7, "repeats_per_minute": 6}
     outcomes = decide(messages(registering(1), registering(1)), after(limits=limits), ALLOW)
-    assert outcomes[0].limits == (Limit(FIRST_REGISTRATIONS, 5, entry(1).hash),)
-    assert outcomes[1].limits == (Limit(REPEATS, 6, entry(2).hash, key=registering(1).request_digest.hex()),)
+    assert outcomes[0].limits == firsts(entry(1), in_all=5, of_key=7)
+    assert outcomes[1].limits == (repeats(registering(1), entry(2), 6),)
+
+
+@pytest.mark.parametrize("name", [FIRST_REGISTRATIONS, INSTALLATIONS])
+def test_each_of_the_limits_of_first_registrations_refuses(name):
+    [allowed] = decide(messages(registering(1)), after(), ALLOW)
+    verdicts = Verdicts({limit: limit.name != name for limit in allowed.limits})
+    outcome = decide_one(registering(1), after(), verdicts)
+    assert told(outcome) == refused(Failure.REGISTRATION_RATE_LIMIT)
+    assert outcome.limits == allowed.limits
 
 
 def test_a_first_registration_too_many_is_refused_and_the_next_version_is_a_first_one_again():
@@ -387,7 +407,7 @@ def test_a_first_registration_too_many_is_refused_and_the_next_version_is_a_firs
         refused(Failure.REGISTRATION_RATE_LIMIT),
         refused(Failure.REGISTRATION_RATE_LIMIT),
     ]
-    assert counted(outcomes) == [[FIRST_REGISTRATIONS]] * 4
+    assert counted(outcomes) == [[FIRST_REGISTRATIONS, INSTALLATIONS]] * 4
     assert [outcome.change is None for outcome in outcomes] == [True, False, True, True]
     assert [outcome.listening is None for outcome in outcomes] == [True, False, True, True]
 
@@ -395,7 +415,7 @@ def test_a_first_registration_too_many_is_refused_and_the_next_version_is_a_firs
 def test_a_repeat_too_many_is_met_by_silence():
     outcome = decide_one(V2, after(V2), DENY)
     assert told(outcome) == refused(Failure.REPEATED_TOO_OFTEN)
-    limits = (Limit(REPEATS, 3, entry(1).hash, key=V2.request_digest.hex()),)
+    limits = (repeats(V2, entry(1)),)
     assert outcome == Outcome(entry=entry(1), events=outcome.events, limits=limits)
 
 

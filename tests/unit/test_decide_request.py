@@ -10,7 +10,6 @@ from deciding import (
     ALLOW,
     BOB,
     CAROL,
-    DENY,
     IDENTITY,
     LEASE,
     NOW,
@@ -25,13 +24,12 @@ from deciding import (
 from wakupush.model.deliveries import Delivery
 from wakupush.model.events import EventKind, message_event, together
 from wakupush.model.failures import Answer, Failure
-from wakupush.model.limits import DEVICE_PUSHES, REPEATS, Limit
+from wakupush.model.limits import DEVICE_PUSHES, MINUTE, REPEATS, Limit, Verdicts
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import Platform
 from wakupush.protocol.application import Type
 from wakupush.protocol.request import Filtered, delivery_key, parse_response
 from wakupush.server.inbox.content import Message, Part, RefusedContent
-from wakupush.server.inbox.decide import Verdicts
 from wakupush.server.inbox.decide.request import corrected, decide
 from wakupush.server.inbox.outcome import Admission, Outcome
 
@@ -96,7 +94,7 @@ def test_what_becomes_of_an_item(asked, preferences, decision):
     assert pushed(outcome) == (keys(asked) if decision is None else [])
     assert outcome.request.failures == (failure,)
     assert outcome.request.delivery_keys == ((keys(asked)[0] if decision is None else None),)
-    assert outcome.limits == ()
+    assert len(outcome.limits) == (failure is None)
 
 
 @pytest.mark.parametrize("asked", [item(access_token="x"), item(CAROL), item(type=MENTION)])
@@ -267,6 +265,16 @@ def test_the_same_request_in_two_envelopes_is_answered_alike_and_pushed_once():
     assert second.request == first.request  # so a post that fails corrects both
     assert second.reply == first.reply
     assert told(second) == ["received", "opened", "answered: wrong_token"]
+    assert REPEATS not in {limit.name for limit in first.limits}
+    assert second.limits == (repeats(asked, 2),)
+
+
+def test_copies_of_a_request_in_one_task_are_repeats_and_limited_as_such():
+    asked = asking(item())
+    verdicts = Verdicts({repeats(asked, 2): True, repeats(asked, 3): False})
+    outcomes = decide(messages(asked, asked, asked), known(), verdicts)
+    assert [outcome.reply is None for outcome in outcomes] == [False, False, True]
+    assert told(outcomes[2]) == ["received", "opened", "refused: repeated_too_often"]
 
 
 def test_each_who_sends_the_same_unsigned_request_gets_its_answer():
@@ -294,58 +302,95 @@ def test_what_succeeded_before_does_so_again_without_a_push_and_what_failed_is_t
     assert pushed(outcome) == keys(item(device=TABLET))
     assert outcome.request.delivery_keys == (None, *keys(item(device=TABLET)), None, None)
     assert told(outcome) == ["received", "opened", "refused: wrong_token", "answered: wrong_token"]
-    assert outcome.limits == (Limit(REPEATS, 3, entry(1).hash, key=asked.message_id.hex()),)
+    assert outcome.limits[0] == repeats(asked, 1)
 
 
 def test_a_repeat_too_many_is_met_by_silence_and_its_twin_has_a_limit_of_its_own():
     asked = messages(asking(item()), asking(item()), asking(item(), number=2))
     facts = before(False, repeats_per_minute=7)
     outcomes = decide(asked, facts, ALLOW)
-    limits = [Limit(REPEATS, 7, entry(number).hash, key=asking().message_id.hex()) for number in (1, 2)]
-    assert [outcome.limits for outcome in outcomes] == [(limits[0],), (limits[1],), ()]
+    limits = [repeats(asking(), number, 7) for number in (1, 2)]
+    assert [outcome.limits for outcome in outcomes] == [
+        (limits[0], charge(1)),
+        (limits[1],),
+        (charge(3),),
+    ]
     assert [len(outcome.admissions) for outcome in outcomes] == [1, 0, 1]
-    outcomes = decide(asked, facts, Verdicts({limits[0]: False, limits[1]: True}, otherwise=False))
+    outcomes = decide(asked, facts, Verdicts({limits[0]: False, limits[1]: True}))
     assert told(outcomes[0]) == ["received", "opened", "refused: repeated_too_often"]
     assert outcomes[0] == Outcome(entry=entry(1), events=outcomes[0].events, limits=(limits[0],))
     assert [len(outcome.admissions) for outcome in outcomes] == [0, 1, 1]
 
 
-# Pushes of a device.
+def repeats(asked, number, most=3):
+    return Limit(REPEATS, most, MINUTE, entry(number).hash, key=asked.message_id.hex())
 
 
-def test_the_limit_of_a_device_is_asked_for_each_item_that_would_be_pushed():
-    items = [item(), WRONG, item(type=MENTION), item(device=TABLET), item(), TO_NOBODY]
+# The budget of a device.
+
+
+def charge(number, position=0, device=PHONE, most=60):
+    """Return what a notification of an envelope for one of Alice's devices is charged to."""
+    digest = IDENTITY.device_digest(RECEIVERS[installation(ALICE, device)].target)
+    return Limit(DEVICE_PUSHES, most, MINUTE, entry(number).hash, position, digest.hex())
+
+
+def test_a_device_is_charged_for_whoever_has_its_token_whatever_its_user_filters():
+    """Or an error, or the budget that is left, would tell of the filter."""
+    items = [item(), WRONG, item(type=MENTION), item(device=TABLET), item(), TO_NOBODY, item(type=99)]
     [outcome] = decide(messages(asking(*items)), known(limits={"pushes_per_device_per_minute": 4}), ALLOW)
-    assert outcome.limits == tuple(
-        Limit(DEVICE_PUSHES, 4, entry(1).hash, position, installation(ALICE, device).installation_hash.hex())
-        for position, device in ((0, PHONE), (3, TABLET), (4, PHONE))
-    )
-    assert reports(outcome) == [SUCCESS, WRONG_TOKEN, SUCCESS, SUCCESS, SUCCESS, NOT_REGISTERED]
-    [again] = decide(messages(asking(*items)), known(), DENY)
-    assert (again.limits, reports(again)) == ((), reports(outcome))
+    charged = ((0, PHONE), (2, PHONE), (3, TABLET), (4, PHONE))
+    assert outcome.limits == tuple(charge(1, position, device, 4) for position, device in charged)
+    assert reports(outcome) == [SUCCESS, WRONG_TOKEN, SUCCESS, SUCCESS, SUCCESS, NOT_REGISTERED, INTERNAL]
+    dead = known(receivers={installation(ALICE): receiver(token_died=True, enabled=False)})
+    [outcome] = decide(messages(asking(item())), dead, ALLOW)
+    assert (outcome.limits, reports(outcome)) == ((), [NOT_REGISTERED])
 
 
-def test_pushes_too_many_are_refused_by_their_positions():
-    items = [item(), item(message=b"2"), item(device=TABLET)]
-    facts = known(limits={"pushes_per_device_per_minute": 1})
-    [allowed] = decide(messages(asking(*items)), facts, ALLOW)
-    [outcome] = decide(messages(asking(*items)), facts, Verdicts({allowed.limits[1]: False}))
-    assert outcome.limits == allowed.limits
-    assert reports(outcome) == [SUCCESS, INTERNAL, SUCCESS]
-    assert pushed(outcome) == keys(items[0], items[2])
-    assert outcome.request.failures == (None, Failure.DEVICE_RATE_LIMIT, None)
-    assert told(outcome) == ["received", "opened", "refused: device_rate_limit", "answered: device_rate_limit"]
+def test_a_device_has_one_budget_under_whichever_keys_it_is_registered():
+    """And another one under a topic or a platform with which its token reaches nobody."""
+    one = receiver().target
+    assert IDENTITY.device_digest(one) == IDENTITY.device_digest(replace(one, version=7, installation_id=TABLET))
+    others = [{"device_token": "other"}, {"apn_topic": "other"}, {"platform": Platform.ANDROID}]
+    assert len({IDENTITY.device_digest(replace(one, **fields)) for fields in ({}, *others)}) == 4
+    both = {installation(user): receiver() for user in (ALICE, BOB)}
+    [outcome] = decide(messages(asking(item(), item(BOB))), known(receivers=both), ALLOW)
+    assert len({limit.key for limit in outcome.limits}) == 1
 
 
-def test_a_notification_that_is_refused_the_first_time_is_pushed_the_second():
-    facts = known(limits={"pushes_per_device_per_minute": 1})
-    asked = messages(asking(item(), item()), asking(item(), number=2, message_id=b"id 1"))
-    limits = [limit for outcome in decide(asked, facts, ALLOW) for limit in outcome.limits]
-    outcomes = decide(asked, facts, Verdicts({limits[0]: False, limits[1]: False}))
-    assert [pushed(outcome) for outcome in outcomes] == [[], keys(item())]
-    outcomes = decide(asked, facts, Verdicts({limits[0]: False}))
-    assert [pushed(outcome) for outcome in outcomes] == [keys(item()), []]
-    assert reports(outcomes[0]) == [INTERNAL, SUCCESS]
+def over_budget(asked, facts):
+    """Return the outcomes of requests for which no budget is left."""
+    charged = {limit: False for outcome in decide(asked, facts, ALLOW) for limit in outcome.limits}
+    return decide(asked, facts, Verdicts({limit: limit.name != DEVICE_PUSHES for limit in charged}))
+
+
+def test_beyond_its_budget_a_device_is_pushed_once_a_minute_without_content_and_all_is_success():
+    both = {installation(user): receiver() for user in (ALICE, BOB)} | {installation(ALICE, TABLET): receiver()}
+    asked = messages(asking(item(), item(message=b"2")), asking(item(BOB), number=2), asking(item(), number=3))
+    outcomes = over_budget(asked, known(receivers=both))
+    assert [reports(outcome) for outcome in outcomes] == [[SUCCESS] * 2, [SUCCESS], [SUCCESS]]
+    [admission] = [admission for outcome in outcomes for admission in outcome.admissions]
+    delivery = admission.delivery
+    assert (delivery.chat_id, delivery.message, delivery.notification_type) == (b"", b"", NotificationType.MESSAGE)
+    assert {key for outcome in outcomes for key in outcome.request.delivery_keys} == {delivery.delivery_key}
+    assert told(outcomes[0]) == ["received", "opened", "answered"]
+
+
+def test_the_notifications_without_content_of_a_device_collapse_and_those_of_another_do_not():
+    def collapsed(device, now):
+        [outcome] = over_budget(messages(asking(item(device=device))), known(now=now))
+        [admission] = outcome.admissions
+        return admission.delivery.delivery_key
+
+    first, again, later = (collapsed(PHONE, now) for now in (120.0, 179.9, 180.0))
+    assert first == again != later
+    # iOS has the first half as collapse id, see `wakupush.server.delivery.attempt`.
+    assert first[:16] == later[:16] != collapsed(TABLET, 120.0)[:16]
+
+
+def test_beyond_its_budget_a_device_is_not_pushed_what_its_user_filters():
+    [outcome] = over_budget(messages(asking(item(type=MENTION))), known())
+    assert (outcome.admissions, reports(outcome)) == ((), [SUCCESS])
 
 
 # Corrections.

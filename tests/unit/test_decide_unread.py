@@ -7,9 +7,9 @@ from deciding import ALICE, NOW, entry, facts
 
 from wakupush.model.events import EventKind, message_event
 from wakupush.model.failures import Failure
-from wakupush.model.queues import DISPATCH, QUEUES, REGISTRATION
+from wakupush.model.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
 from wakupush.protocol.segments import Segment
-from wakupush.server.inbox.content import Message, Part
+from wakupush.server.inbox.content import Message, Part, Postponed
 from wakupush.server.inbox.decide.unread import decide
 from wakupush.server.inbox.outcome import Outcome
 
@@ -60,3 +60,9 @@ def test_what_is_old_and_not_read_is_not_said_to_be_too_old():
         EventKind.RECEIVED,
         EventKind.REFUSED,
     ]
+
+
+@pytest.mark.parametrize("postponed", [Postponed(for_key=True), Postponed(for_key=False)])
+def test_what_waits_has_not_happened_yet(postponed):
+    outcome = decide(Message(entry(1), postponed, PART), postponed, facts(QUERY))
+    assert outcome == Outcome(entry=entry(1), events=(), postponed=postponed)

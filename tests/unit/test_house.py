@@ -18,8 +18,8 @@ SERVER, POSTGRES, REDIS, MODEL, RUNTIME = (
 ROOT = {"__init__.py", "__main__.py", "cli.py", "cli_client.py", "cli_dead_letters.py", "cli_pipeline.py", "doctor.py"}
 #: Statements that change rows.
 WRITES = re.compile(r"^\s*(INSERT|UPDATE|DELETE|COPY)\b|\(\s*(INSERT|UPDATE|DELETE)\b", re.MULTILINE)
-#: Who in the inbox writes, beside claim and write: what stands around the steps, and keys in transactions of their own.
-AROUND = {"isolation.py": {"count_attempt", "refund_attempt", "quarantine", "add"}, "topic_keys.py": {"set_key"}}
+#: Who in the inbox writes, beside claim and write: what stands around the steps.
+AROUND = {"isolation.py": {"count_attempt", "refund_attempt", "quarantine", "add"}}
 
 
 def modules(folder):

@@ -67,7 +67,6 @@ SILENT = {
     Failure.QUERY_WITHOUT_KEYS,
     Failure.QUERY_LIMIT,
     Failure.NOTHING_KNOWN,
-    Failure.QUERY_RATE_LIMIT,
     Failure.MESSAGE_ID_MISSING,
     Failure.REQUEST_EXPIRED,
     Failure.REPEATED_TOO_OFTEN,

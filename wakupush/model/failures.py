@@ -112,7 +112,6 @@ class Failure(Enum):
     QUERY_WITHOUT_KEYS = Treatment("query_without_keys", Answer.SILENCE)
     QUERY_LIMIT = Treatment("query_limit", Answer.SILENCE)
     NOTHING_KNOWN = Treatment("nothing_known", Answer.SILENCE)
-    QUERY_RATE_LIMIT = Treatment("query_rate_limit", Answer.SILENCE)
 
     # Push requests, per item but for the first two.
     MESSAGE_ID_MISSING = Treatment("message_id_missing", Answer.SILENCE)
@@ -121,7 +120,6 @@ class Failure(Enum):
     REQUEST_LIMIT = Treatment("request_limit", Answer.INTERNAL_ERROR)
     WRONG_TOKEN = Treatment("wrong_token", Answer.WRONG_TOKEN)
     NOT_REGISTERED = Treatment("not_registered", Answer.NOT_REGISTERED)
-    DEVICE_RATE_LIMIT = Treatment("device_rate_limit", Answer.INTERNAL_ERROR)
     NOTIFICATION_TYPE_UNKNOWN = Treatment("notification_type_unknown", Answer.INTERNAL_ERROR)
     NOTIFICATION_TOO_LARGE = Treatment("notification_too_large", Answer.INTERNAL_ERROR)
 

@@ -81,4 +81,4 @@ def chance(limit: Limit, asked: Demand) -> float:
     and the kinder share counts: who asks for much takes nothing from those who ask for little. So on average twice the
     limit is let through at most; once, while a flood begins, by the logarithm of how much too much it is more.
     """
-    return min(1.0, limit.most * max(1.0 / asked.cost, 1.0 / (asked.number * limit.cost)))
+    return min(1.0, max(limit.most / asked.cost, limit.most / (asked.number * limit.cost)))
