@@ -27,7 +27,7 @@ from rich.console import Console
 from benchmarks import made
 from benchmarks.controller import Autoscaler, Behaviour
 from benchmarks.plot import plot
-from benchmarks.running import Bench, delivery_key_of, log_after, position, relay
+from benchmarks.running import UNLIMITED, Bench, delivery_key_of, log_after, position, relay
 from wakupush.devnet.processes import Process, wait_until
 from wakupush.devnet.stack import Stack
 
@@ -47,7 +47,7 @@ BEHAVIOUR = Behaviour(
 #: Messages, waiting or under way, for each worker. One of these takes 4 at a time and waits for their posts: about 10 a
 #: second with a gorush of 300 ms. This is three quarters of that.
 THRESHOLD = 3
-SETTINGS = {"WAKUPUSH_INGEST__BATCH_SIZE": "4", "WAKUPUSH_GORUSH__BATCH_SIZE": "1"}
+SETTINGS = UNLIMITED | {"WAKUPUSH_INGEST__BATCH_SIZE": "4", "WAKUPUSH_GORUSH__BATCH_SIZE": "1"}
 GORUSH_SECONDS = 0.3
 #: Requests a second, and for how many seconds.
 LOAD = ((5, 20), (15, 20), (30, 20), (45, 40), (30, 20), (15, 20), (5, 60))

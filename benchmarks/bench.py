@@ -25,6 +25,7 @@ from benchmarks import made
 from benchmarks.latency import FLOODS, QUIET_RATE, latencies, percentiles
 from benchmarks.running import Bench, Run, running
 from benchmarks.scale import show_keys, show_pending
+from wakupush.postgres import query_topics
 
 
 @contextmanager
@@ -46,6 +47,8 @@ def first_registrations(bench: Bench, count: int) -> Run:
 
 def queries(bench: Bench, count: int) -> Run:
     users = bench.users[: min(200, len(bench.users))]
+    with bench.stack.connect() as connection:
+        query_topics.set_keys(connection, dict(bench.make(made.topic_key, users)), prefixed=False)
     sent = bench.make(made.query, [users[number % len(users)] for number in range(count)])
     return bench.load(sent, answers=count)
 

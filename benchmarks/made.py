@@ -13,6 +13,7 @@ from wakupush.devnet.stack import SHARDS
 from wakupush.devnet.waku_state import encoded_size
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration, PushNotificationRequest
+from wakupush.protocol import topics
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey, PublicKey
 from wakupush.protocol.request import delivery_key, parse_request
@@ -63,6 +64,11 @@ def registration(server: bytes, _: int) -> tuple[Made, User]:
     content = messages.registration(client, PublicKey(server))
     user = User(client.public_key.key_hash, content.installation_id, content.access_token)
     return Made.of(messages.register(client, PublicKey(server), content)), user
+
+
+def topic_key(user: User) -> tuple[bytes, bytes]:
+    """Return the key of a user's query topic, which the schedule would derive in time, by the user's key hash."""
+    return user.key_hash, topics.symmetric_key(topics.query_topics(user.key_hash)[0])
 
 
 def query(user: User) -> Made:

@@ -19,7 +19,8 @@ from wakupush.pb.push_notification_pb2 import (
     PushNotificationReport,
     PushNotificationResponse,
 )
-from wakupush.protocol import payload
+from wakupush.postgres import query_topics
+from wakupush.protocol import payload, topics
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import watched
@@ -95,9 +96,13 @@ class Server:
         return content
 
     def derive(self):
-        """Derive the keys of query topics, as the schedule does."""
-        while derive_keys(self.context):
-            pass
+        """Derive the keys of query topics, as the schedule does in time; queries that wait for one are due then."""
+        with self.context.pool.connection() as connection:
+            users = query_topics.without_key(connection, b"", prefixed=False, most=1000)
+            keys = {user: topics.symmetric_key(topics.query_topics(user)[0]) for user in users}
+            query_topics.set_keys(connection, keys, prefixed=False)
+        while self.rows("SELECT FROM waiting_queries WHERE due_at IS NULL"):
+            derive_keys(self.context)
 
     def rows(self, query, *parameters):
         with self.context.pool.connection() as connection:

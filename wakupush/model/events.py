@@ -176,11 +176,11 @@ def message_opened(
     return received, message_event(task, entry, kind, now, failure=failure)
 
 
-def queried(task: Task, now: float, pseudonym: bytes | None) -> Event:
-    """Return the event of a query that was answered, by which nobody finds the query.
+def queried(task: Task, now: float, pseudonym: bytes) -> Event:
+    """Return the event of a query for one user that was answered, by which nobody finds the query.
 
     Stores keep each query with its time, on the topic of the user that it asks for. So this has neither its trace id
-    nor its time but the hour, and who is asked for has a pseudonym of its own (16 bytes; None for several), which no
+    nor its time but the hour, and who is asked for has a pseudonym of its own (16 bytes), which no
     other kind of event shows.
     """
     return Event(

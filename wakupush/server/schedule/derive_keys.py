@@ -6,6 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Final
 
+from wakupush.model.queues import QUEUES
 from wakupush.postgres import query_topics, waiting_queries
 from wakupush.protocol import topics
 from wakupush.runtime import metrics
@@ -16,21 +17,23 @@ if TYPE_CHECKING:
 
 #: Topics that are looked at together: chance chooses anew after these.
 TOGETHER: Final = 8
+#: Users whom nobody asked for that are: whoever is asked for meanwhile waits for as many.
+AHEAD: Final = 4
 
 
 def derive_keys(resources: Resources) -> int:
     """Derive some keys, and rest in between; return how many.
 
-    First come topics on which queries wait, then those of users whom nobody has asked for yet. Chance decides which.
-    That takes no secret: a topic's name is the hash of its user's key.
+    First come topics on which queries wait; then, while the workers have nothing to do, those of users whom nobody has
+    asked for yet. Chance decides which. That takes no secret: a topic's name is the hash of its user's key.
     """
     with resources.pool.connection() as connection:
         asked = waiting_queries.topics(connection, TOGETHER)
     derived = sum(_of_topic(resources, topic) for topic in asked)
-    if asked:
+    if asked or any(resources.redis.llen(name) for name in QUEUES):
         return derived
     with resources.pool.connection() as connection:
-        users = query_topics.underived(connection, os.urandom(64), TOGETHER)
+        users = query_topics.underived(connection, os.urandom(64), AHEAD)
     return sum(_derive(resources, user) for user in users)
 
 

@@ -38,11 +38,14 @@ def _decide(message: Message, asked: OpenedQuery, facts: Facts) -> Outcome:
         inner = rules.encode_response(asked.message_id, devices)
     except Refused as refused:
         return _refused(message, refused.failure, facts)
-    # Of one user, as clients ask: who is asked for unusually often can be told by pseudonym.
-    user = facts.identity.queried_pseudonym(asked.key_hashes[0]) if len(asked.key_hashes) == 1 else None
+    if len(asked.key_hashes) == 1:
+        # As clients ask: who is asked for unusually often can be told by pseudonym.
+        answered = queried(task, now, facts.identity.queried_pseudonym(asked.key_hashes[0]))
+    else:
+        answered = message_event(task, entry, EventKind.QUERIED, now)
     events = (
         *message_opened(task, entry, now),
-        queried(task, now, user),
+        answered,
         message_event(task, entry, EventKind.ANSWERED, now),
     )
     reply = Reply(asked.asker, Type.PUSH_NOTIFICATION_QUERY_RESPONSE, inner)
