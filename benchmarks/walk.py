@@ -127,6 +127,7 @@ def walks(resources: InboxResources) -> dict[str, Walk]:
             " RETURNING delivery_key, task_id"
         ).fetchone()
     assert row is not None
+    resources.breaker.is_closed(Platform.IOS)  # likewise
     with walked(settles) as found[second]:
         claim_due_on(Platform.IOS, resources)
         next_attempts.make(resources, {row[0]: 1}, row[1])
