@@ -25,14 +25,17 @@ class Devices(Mapping):
     def __getitem__(self, address):
         platform, fields = self.devices[address.installation]
         wanted = preferences(NAMED[address], **{"access_token": TOKEN, **fields})
-        target = Target(version=1, installation_id=PHONE, platform=platform, device_token="token", apn_topic="app")
-        return Receiver(wanted, target if wanted.token_fits else None)
+        return Receiver(wanted, target(platform) if wanted.token_fits else None)
 
     def __iter__(self):
         return iter(self.devices)
 
     def __len__(self):
         return len(self.devices)
+
+
+def target(platform=Platform.IOS):
+    return Target(version=1, installation_id=PHONE, platform=platform, device_token="token", apn_topic="app")
 
 
 #: An item that names it.

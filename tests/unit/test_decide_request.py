@@ -4,7 +4,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from asking import AUTHOR, CHAT, address, asking, item, known, receiver
+from asking import AUTHOR, CHAT, address, asking, item, known, receiver, target
 from deciding import (
     ALICE,
     ALLOW,
@@ -331,7 +331,8 @@ def repeats(asked, number, most=3):
 
 def charge(number, position=0, device=PHONE, most=60):
     """Return what a notification of an envelope for one of Alice's devices is charged to."""
-    digest = IDENTITY.device_digest(RECEIVERS[installation(ALICE, device)].target)
+    platform = {PHONE: Platform.IOS, TABLET: Platform.ANDROID}[device]
+    digest = IDENTITY.device_digest(target(platform))
     return Limit(DEVICE_PUSHES, most, MINUTE, entry(number).hash, position, digest.hex())
 
 
@@ -349,7 +350,7 @@ def test_a_device_is_charged_for_whoever_has_its_token_whatever_its_user_filters
 
 def test_a_device_has_one_budget_under_whichever_keys_it_is_registered():
     """And another one under a topic or a platform with which its token reaches nobody."""
-    one = receiver().target
+    one = target()
     assert IDENTITY.device_digest(one) == IDENTITY.device_digest(replace(one, version=7, installation_id=TABLET))
     others = [{"device_token": "other"}, {"apn_topic": "other"}, {"platform": Platform.ANDROID}]
     assert len({IDENTITY.device_digest(replace(one, **fields)) for fields in ({}, *others)}) == 4

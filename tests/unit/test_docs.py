@@ -37,7 +37,7 @@ def settings_table() -> Iterator[Row]:
         group = field.annotation
         if inspect.isclass(group) and issubclass(group, settings.Group):
             for inner, each in group.model_fields.items():
-                yield _variable(name, inner), _default(each), each.description
+                yield _variable(name, inner), _default(each), " ".join((each.description or "").split())
         else:
             yield _variable(name), _default(field), field.description
 
