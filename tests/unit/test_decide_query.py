@@ -110,7 +110,7 @@ def test_neither_its_trace_id_nor_its_time_joins_a_query_and_who_is_asked_for():
     [queried] = [event for event in outcome.events if event.kind is EventKind.QUERIED]
     others = [event for event in outcome.events if event is not queried]
     assert {(event.time, event.queue, event.trace_id) for event in others} == {(NOW, "query", entry(1).trace_id)}
-    assert (queried.trace_id, queried.time, queried.latency, queried.queue_wait) == ("", NOW - NOW % 3600, None, None)
+    assert (queried.trace_id, queried.time, queried.latency, queried.queue_wait) == (None, NOW - NOW % 3600, None, None)
     # What joins all that a transaction wrote finds a name that no other event has.
     alice = IDENTITY.installation(ALICE.public_key.key_hash, PHONE)
     assert queried.key_pseudonym not in {*IDENTITY.pseudonyms(alice), IDENTITY.pseudonym(alice.key_hash)}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from wakupush.model.entries import Entry, Task
     from wakupush.model.events import Event
     from wakupush.model.platforms import Platform
-    from wakupush.model.registrations import Receiver
+    from wakupush.model.registrations import Receiver, Target
     from wakupush.server.inbox.content import Content, Message
     from wakupush.server.inbox.facts import Facts
 
@@ -75,15 +75,7 @@ def _decide(
     decided: Mapping[bytes, DecidedRequest],
     taken: set[bytes],
 ) -> Outcome:
-    """Return the outcome of a request.
-
-    Args:
-        message: a request, or one whose content is refused.
-        facts: about all messages.
-        verdicts: on what is counted.
-        decided: requests before it, by application message id.
-        taken: keys of the deliveries that those before it brought.
-    """
+    """Return what comes of a message after the requests `decided` before it, whose deliveries' keys are `taken`."""
     content = message.content
     ended = _ended(message, facts)
     if ended is not None or not isinstance(content, OpenedRequest):
@@ -181,7 +173,7 @@ def _decide_item(message: Message, asked: OpenedRequest, position: int, facts: F
     limit = Limit(DEVICE_PUSHES, most, MINUTE, message.entry.hash, position, device.hex())
     if isinstance(decision, Filtered):
         return _Item(None, tell(EventKind.FILTERED, reason=decision.value), limit, platform=target.platform)
-    delivery = _delivery(message.entry, asked, position, receiver, facts)
+    delivery = _delivery(message.entry, asked, position, receiver, target, facts=facts)
     if not verdicts.allow(limit):
         delivery = budget.shrunk(delivery, limit, facts.now)
     pseudonyms = facts.identity.pseudonyms(installation)
@@ -189,9 +181,9 @@ def _decide_item(message: Message, asked: OpenedRequest, position: int, facts: F
     return _Item(None, None, limit, delivery.delivery_key, Admission(delivery, target, admitted), target.platform)
 
 
-def _delivery(entry: Entry, asked: OpenedRequest, position: int, receiver: Receiver, facts: Facts) -> Delivery:
-    if (target := receiver.target) is None:
-        raise AssertionError("nobody is admitted who has not the access token")
+def _delivery(
+    entry: Entry, asked: OpenedRequest, position: int, receiver: Receiver, target: Target, *, facts: Facts
+) -> Delivery:
     item, address = asked.request.items[position], asked.addresses[position]
     delivery_key = rules.delivery_key(asked.request.message_id, item)
     task_id = UUID(bytes=blake2b(facts.seed + delivery_key, digest_size=16).digest(), version=4)
