@@ -39,7 +39,8 @@ USES = {
         **POOL,
         "registrations": {"answer_bytes", "devices"},
         "unsealed": {"registrations"},
-        "query_topics": {"candidates", "set_key"},
+        "query_topics": {"candidates"},
+        "waiting_queries": {"add"},
     },
     Role.DISPATCH: {
         **POOL,
@@ -55,7 +56,9 @@ USES = {
         "due": EVERY,
         "answers": {"claim", "expire", "remove", "postpone"},
         "message_segments": {"expire", "trim_all"},
-        "query_topics": {"lock", "all", "remove_unused"},
+        "query_topics": {"lock", "all", "remove_unused", "candidates", "set_key", "underived"},
+        "waiting_queries": {"topics", "wake", "take", "expire", "trim", "count"},
+        "ledger": {"remove"},
         "token_trials": {"shares"},
         "dead_letters": {"counts"},
         "unsealed": {"any"},
@@ -251,7 +254,8 @@ def test_only_who_acts_on_it_reads_what_is_private(connection):
         "answers.payload": {Role.SCHEDULE},
         # Sealed; the schedule adds up how long they are.
         "message_segments.payload": {Role.REGISTRATION, Role.QUERY, Role.DISPATCH, Role.SCHEDULE},
-        "query_topics.symmetric_key": {Role.QUERY, Role.REBUILD},
+        # No secret: it is made of what the topic is called.
+        "query_topics.symmetric_key": {Role.QUERY, Role.SCHEDULE, Role.REBUILD},
     }
 
 

@@ -143,7 +143,8 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         "registrations": Rights(
             select=(*_UNSEALED, "token_died_at", "sealed_version", "sealed_device", "sealed_allowed_key_list")
         ),
-        "query_topics": Rights(select=ALL, update=("symmetric_key",)),
+        "query_topics": Rights(select=ALL),
+        "waiting_queries": Rights(insert=ALL),
     },
     Role.DISPATCH: {
         **_POOL,
@@ -179,7 +180,10 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
             # What had a dead token for long goes.
             update=(*_SECRETS, "registered", "request_digest", "token_died_at", "suspected_at"),
         ),
-        "query_topics": Rights(select=("key_hash", "topic"), delete=True),
+        "query_topics": Rights(select=ALL, update=("symmetric_key",), delete=True),
+        # What waited is taken out of the ledger again when it is enqueued.
+        "waiting_queries": Rights(select=ALL, update=("due_at",), delete=True),
+        "ledger": Rights(select=("message_hash",), delete=True),
         "deliveries": Rights(
             select=(
                 *("delivery_key", "platform", "state", "attempt", "failure", "feedback", "feedback_due_at"),
