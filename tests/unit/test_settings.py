@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import version
 
 import pytest
@@ -16,7 +17,8 @@ from typer.testing import CliRunner
 
 from wakupush import cli
 from wakupush.cli import app
-from wakupush.model.waku_message import PUBSUB_TOPIC
+from wakupush.model.waku_message import PUBSUB_TOPIC, WakuMessage
+from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime.logging import configure
 from wakupush.runtime.settings import _PUBSUB_TOPIC, Group, Settings, SettingsError, load_settings
@@ -133,6 +135,17 @@ def test_static_and_named_shards_are_taken(monkeypatch):
     shards = ("/waku/2/rs/16/32", "/waku/2/rs/1/0", "/waku/2/default-waku/proto")
     monkeypatch.setenv("WAKUPUSH_WAKU__SHARDS", json.dumps(shards))
     assert load_settings().waku.shards == shards
+
+
+def test_no_shard_may_begin_as_another_is_called(monkeypatch):
+    """A copy with a changed payload would have the hash of a message on the other shard, and take its place."""
+    long, short = "/waku/2/rs/16/32", "/waku/2/rs/16/3"
+    message = WakuMessage(payload=b"payload", content_topic="/t", timestamp=1)
+    copy = replace(message, payload=b"2payload")
+    assert message_hash(short, copy) == message_hash(long, message)
+    monkeypatch.setenv("WAKUPUSH_WAKU__SHARDS", json.dumps([long, short]))
+    with pytest.raises(SettingsError, match="none begins as another one is called"):
+        load_settings()
 
 
 def test_a_shard_is_the_same_in_the_settings_and_in_the_model():

@@ -295,7 +295,7 @@ class WakuNode:
 
     def _begin(self) -> None:
         self.topics: set[str] = set(self.settings.shards)
-        self._seen: OrderedDict[bytes, None] = OrderedDict()
+        self._seen: OrderedDict[tuple[bytes, int, bool], None] = OrderedDict()
         self._relay = self._new_relay()
         self.filter = Filter(self.FILTER)
 
@@ -339,10 +339,12 @@ class WakuNode:
         if encoded_size(message) > self.settings.max_message_bytes:
             self._refuse(f"message is larger than {self.settings.max_message_bytes} bytes")
         digest = message_hash(topic, message)
-        if digest in self._seen:
+        # Gossip knows a message by all of its bytes: a copy with another version is another one, with the same hash.
+        seen = (digest, message.version, message.ephemeral)
+        if seen in self._seen:
             self.counters["duplicates"] += 1
             return
-        self._seen[digest] = None
+        self._seen[seen] = None
         if len(self._seen) > _SEEN_CAPACITY:
             self._seen.popitem(last=False)
         self.counters["published"] += 1

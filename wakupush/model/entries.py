@@ -30,6 +30,15 @@ class Entry:
         """The name of this message in logs and events, the same from ingest to gorush."""
         return self.hash[:8].hex()
 
+    def is_stale(self, claimed_for: float) -> bool:
+        """Say whether it may be a copy of a message that was enqueued before.
+
+        A copy has the time of its original, as the hash covers it. Ingest enqueues a message only once in `claimed_for`
+        seconds. So what is off by less than half of that is no copy of a message that was off by less as well: what is
+        honest and fresh is never stale, and its copies always are. What reconcile brings is seen at its own time.
+        """
+        return abs(self.seen - self.message.timestamp / 10**9) > claimed_for / 2
+
 
 @dataclass(frozen=True, slots=True)
 class Task:

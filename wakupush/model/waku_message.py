@@ -12,17 +12,21 @@ PUBSUB_TOPIC = re.compile(r"/waku/2/(rs/\d{1,5}/\d{1,5}|[\w-]+/proto)", re.ASCII
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakuMessage:
-    """A message as a Waku node carries it; everything in it is public on the network."""
+    """A message as a Waku node carries it; everything in it is public on the network.
+
+    Its hash covers payload, content topic, timestamp and meta. Anybody can copy it with another version, or as
+    ephemeral, under the same hash: so of what was received these two decide nothing.
+    """
 
     #: 26/WAKU2-PAYLOAD ciphertext.
     payload: bytes = field(repr=False)
     #: For example ``/waku/1/0x1a2b3c4d/rfc26``.
     content_topic: str
-    #: 1 for 26/WAKU2-PAYLOAD encryption.
+    #: 1 for 26/WAKU2-PAYLOAD encryption; not covered by the hash.
     version: int = 1
     #: The sender's clock in nanoseconds since the epoch, an int64; 0 if the sender gave none.
     timestamp: int = 0
     #: At most 64 bytes.
     meta: bytes = b""
-    #: True if Store nodes are asked not to keep it.
+    #: True if Store nodes are asked not to keep it; not covered by the hash.
     ephemeral: bool = False

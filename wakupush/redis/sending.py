@@ -17,23 +17,24 @@ if TYPE_CHECKING:
 
 
 def encode_entry(entry: Entry) -> dict[str, Any]:
-    """Return an entry as JSON can hold it."""
+    """Return an entry as JSON can hold it: what its hash covers."""
     return {
         "pubsub_topic": entry.pubsub_topic,
         "hash": entry.hash.hex(),
         "seen": entry.seen,
         "payload": base64.b64encode(entry.message.payload).decode(),
         "content_topic": entry.message.content_topic,
-        "version": entry.message.version,
         "timestamp": entry.message.timestamp,
         "meta": base64.b64encode(entry.message.meta).decode(),
-        "ephemeral": entry.message.ephemeral,
         "live": entry.live,
+        # Workers of before 0007 want these; whatever a copy said, they are to open it.
+        "version": 1,
+        "ephemeral": False,
     }
 
 
 def decode_entry(value: dict[str, Any]) -> Entry:
-    """Return the entry that `encode_entry` encoded."""
+    """Return the entry that `encode_entry` encoded; what its hash does not cover has its default."""
     return Entry(
         pubsub_topic=value["pubsub_topic"],
         hash=bytes.fromhex(value["hash"]),
@@ -41,10 +42,8 @@ def decode_entry(value: dict[str, Any]) -> Entry:
         message=WakuMessage(
             payload=base64.b64decode(value["payload"]),
             content_topic=value["content_topic"],
-            version=value["version"],
             timestamp=value["timestamp"],
             meta=base64.b64decode(value["meta"]),
-            ephemeral=value["ephemeral"],
         ),
         live=value.get("live", False),  # older code does not say
     )

@@ -19,8 +19,14 @@ MESSAGES_REPEATED: Final = Counter(
 )
 MESSAGES_DROPPED: Final = Counter(
     "wakupush_messages_dropped",
-    "Messages not looked at (redis, foreign ones among them) or not enqueued (queue_full).",
+    "Messages not looked at (redis, foreign ones among them) or not enqueued (queue_full: by chance, near its limit).",
     ["reason"],
+)
+MESSAGES_AHEAD: Final = Counter(
+    "wakupush_messages_ahead", "Messages for this server that were dropped because their time lies ahead by a day."
+)
+CACHE_FULL: Final = Counter(
+    "wakupush_node_cache_full", "Polls that found the node's cache full, so that it may have dropped messages."
 )
 POLLS_FAILED: Final = Counter("wakupush_polls_failed", "Reads of the Waku node that failed.", ["reason"])
 SUBSCRIPTIONS: Final = Counter("wakupush_subscriptions", "Times that shards were subscribed at the node.")
@@ -74,6 +80,9 @@ QUEUE_WAIT: Final = Histogram(
     "Time between ingest seeing a message and a worker taking it.",
     ["queue"],
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
+)
+MESSAGES_KNOWN: Final = Counter(
+    "wakupush_messages_known", "Messages that workers did not open because they were in the ledger: old copies."
 )
 BATCH_SIZE: Final = Histogram(
     "wakupush_batch_size", "Messages in a task.", ["queue"], buckets=(1, 2, 4, 8, 16, 32, 64, 128)

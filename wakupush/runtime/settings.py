@@ -87,12 +87,24 @@ class WakuSettings(Group):
         "/waku/2/rs/16/64",
     )
     """Static shards to read (pubsub topics), as a JSON list."""
+    cache_capacity: Count = 5000
+    """Messages that the node keeps for ingest: what it was given as `--rest-relay-cache-capacity`."""
     timeout: Seconds = 10.0
     """Seconds after which a request to the node has failed."""
     max_message_bytes: Annotated[int, Field(ge=10_000)] = 150_000
     """Largest WakuMessage that the node relays, in bytes of protobuf; larger answers are sent in segments."""
     publish_timeout: Seconds = 2.0
     """Seconds after which publishing an answer has failed this time."""
+
+    @field_validator("shards")
+    @classmethod
+    def _hashes_tell_shards_apart(cls, shards: tuple[str, ...]) -> tuple[str, ...]:
+        # A message's hash is that of its parts one after the other, shard and payload first: on /waku/2/rs/16/3 a
+        # payload that begins with a 2 could take the hash of a message on /waku/2/rs/16/32.
+        for shard in shards:
+            if any(other != shard and other.startswith(shard) for other in shards):
+                raise PydanticCustomError("shard", "shards are expected of which none begins as another one is called")
+        return shards
 
 
 class RedisSettings(Group):
@@ -152,7 +164,7 @@ class IngestSettings(Group):
     batch_size: Annotated[int, Field(ge=1, le=1000)] = 64
     """Messages in one task at most."""
     queue_limit: Count = 20_000
-    """Tasks in a queue above which new messages are left to `ingest reconcile`."""
+    """Tasks in a queue at which all new messages are left to `ingest reconcile`, and from half of which on some are."""
     claim_ttl: Count = 120
     """Seconds for which a claimed message is not enqueued again."""
     topic_messages_per_minute: Annotated[int, Field(ge=2)] = 1000

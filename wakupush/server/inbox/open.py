@@ -97,8 +97,6 @@ def _open(entry: Entry, reader: Reader, keys: Mapping[bytes, Sequence[bytes | No
 
 def open_asymmetric(entry: Entry, private_key: PrivateKey) -> Envelope:
     """Open a message of the personal or the partitioned topic."""
-    if entry.message.version != payload.VERSION:
-        return Failure.NOT_FOR_US
     try:
         return _read(payload.open_asymmetric(entry.message.payload, private_key))
     except Refused as refused:
@@ -107,8 +105,6 @@ def open_asymmetric(entry: Entry, private_key: PrivateKey) -> Envelope:
 
 def open_symmetric(entry: Entry, keys: list[bytes]) -> Envelope:
     """Open a message of a query topic with the first of the topic's keys (32 bytes each) that fits."""
-    if entry.message.version != payload.VERSION:
-        return Failure.NOT_FOR_US
     for key in keys:
         try:
             return _read(payload.open_symmetric(entry.message.payload, key), on_query_topic=True)

@@ -14,7 +14,7 @@ from wakupush.model.limits import Verdicts
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.server.faults import COLLISIONS
 from wakupush.server.inbox import topic_keys, unopened
-from wakupush.server.inbox.claim import claim, release
+from wakupush.server.inbox.claim import claim, release, without_known
 from wakupush.server.inbox.content import Elsewhere, Part, Postponed
 from wakupush.server.inbox.decide import query, registration, request, unread
 from wakupush.server.inbox.facts import gather
@@ -62,8 +62,12 @@ def run(resources: InboxResources, queue: Queue, entries: Sequence[Entry], *, al
     task = Task(queue, len(entries), resources.now(), resources.worker)
     settings, key = resources.settings, resources.identity.private_key
     reader = Reader(queue, resources.identity, settings.limits)
-    keys = topic_keys.read(resources, entries) if queue is QUERY else {}
-    opened = open_messages(entries, reader, keys)
+    stale = [entry for entry in entries if entry.is_stale(settings.ingest.claim_ttl)]
+    new = without_known(resources.pool, entries, stale) if stale else entries
+    if not new:
+        return
+    keys = topic_keys.read(resources, new) if queue is QUERY else {}
+    opened = open_messages(new, reader, keys)
     if queue is QUERY:
         unopened.note(resources, opened)
     elsewhere = [(each.content.queue, each.entry) for each in opened if isinstance(each.content, Elsewhere)]
