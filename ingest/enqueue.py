@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import time
 from dataclasses import dataclass
 from itertools import groupby
@@ -22,7 +23,7 @@ from wakupush.runtime import metrics, tracing
 from wakupush.runtime.logging import is_told
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from celery import Celery
     from redis import Redis
@@ -38,6 +39,11 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 REDIS_ERRORS = (RedisError, OperationalError)
 #: Seconds for which a Redis that did not answer in time is not asked again.
 LEFT_ALONE_SECONDS = 5.0
+#: Seconds by which a message's time may lie ahead. No clock that is set is so wrong, and no node keeps a message that is
+#: off by more than 20 s; while partitions of the ledger are made for days.
+AHEAD_SECONDS = 86_400.0
+#: Share of a queue's limit from which on new messages are dropped by chance.
+DROPPED_FROM = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +65,25 @@ class Enqueuer:
     redis: Redis
     routes: Routes
     settings: IngestSettings
+    #: Draws a number of [0, 1) for each message that a long queue may not take.
+    draw: Callable[[], float] = random.random
     #: Of Redis, in a row.
     _failures: int = 0
     #: Monotonic seconds until which it is not asked.
     _left_alone: float = -math.inf
 
     def ours(self, entries: Iterable[Entry]) -> list[tuple[Queue, Entry]]:
-        """Return the messages that are for us, each with its queue.
+        """Return the messages that are for us, each with its queue; not those whose time lies ahead too far.
 
         Raises:
             RedisError: the watched topics could not be asked for.
         """
-        return self.routes.route(entries, lambda topics: watched.among(self.redis, topics))
+        routed = self.routes.route(entries, lambda topics: watched.among(self.redis, topics))
+        latest = int((time.time() + AHEAD_SECONDS) * 10**9)
+        taken = [(queue, entry) for queue, entry in routed if entry.message.timestamp <= latest]
+        if len(taken) < len(routed):
+            metrics.MESSAGES_AHEAD.inc(len(routed) - len(taken))
+        return taken
 
     def enqueue(self, entries: list[Entry]) -> Enqueued:
         """Enqueue the messages that are for us and that nobody claimed before.
@@ -84,13 +97,12 @@ class Enqueuer:
         try:
             routed = self._shares(self.ours(entries))
             lengths = self._lengths({queue.name for queue, _ in routed})
-            full = {name for name, length in lengths.items() if length >= self.settings.queue_limit}
-            claimed = self._claim([(queue, entry) for queue, entry in routed if queue.name not in full])
+            admitted = [(queue, entry) for queue, entry in routed if not self._drops(lengths[queue.name])]
+            claimed = self._claim(admitted)
         except REDIS_ERRORS as error:
             self._failed("redis_failed", error, len(entries))
             return Enqueued(dropped=len(entries))
-        dropped = sum(queue.name in full for queue, _ in routed)
-        if dropped:
+        if dropped := len(routed) - len(admitted):
             metrics.MESSAGES_DROPPED.labels("queue_full").inc(dropped)
         unsent = self._send(claimed)
         return Enqueued(len(claimed) - unsent, dropped + unsent, behind=any(lengths.values()))
@@ -116,6 +128,14 @@ class Enqueuer:
             for name in names:
                 pipeline.llen(name)
             return dict(zip(names, pipeline.execute(), strict=True))
+
+    def _drops(self, length: int) -> bool:
+        """Say whether a message is dropped, by chance: never up to a share of the limit, surely at the limit.
+
+        Who comes first would lock out all others; so each has the same chance, and reconcile brings what had none.
+        """
+        share = length / self.settings.queue_limit
+        return share >= 1 or self.draw() < (share - DROPPED_FROM) / (1 - DROPPED_FROM)
 
     def _claim(self, routed: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
         """Return the messages that neither another replica nor reconcile has enqueued a moment ago."""

@@ -59,9 +59,8 @@ def into_postgres(spark: SparkSession, settings: Settings, plan: Plan) -> int:
     with connected(settings.postgres) as connection:
         if exporting.has_others_than(connection, synthesize.WORKER):
             raise PipelineError("the database has events of a server: made-up ones do not belong there")
-        with connection.transaction():
-            for offset in range(0, plan.days + 1, maintenance.DAYS_AHEAD):
-                maintenance.create_partitions(connection, plan.first_day + timedelta(days=offset))
+        for offset in range(0, plan.days + 1, maintenance.DAYS_AHEAD):
+            maintenance.create_partitions(connection, plan.first_day + timedelta(days=offset))
         events = synthesize.events(spark, plan)
         options = jdbc_options(connection) | {"dbtable": "delivery_events", "batchsize": str(ROWS_AT_ONCE)}
         # Without a level each batch is a transaction, as a worker's batch is: the export takes whole transactions.

@@ -96,8 +96,7 @@ def migrate(
     try:
         with psycopg.connect(check_dsn(settings.postgres), autocommit=True) as connection:
             applied = runner.migrate(connection, pre_only=pre_only)
-            with connection.transaction():
-                maintenance.create_partitions(connection, datetime.now(UTC).date())
+            maintenance.create_partitions(connection, datetime.now(UTC).date())
             missing = roles.missing(connection)
     except (SettingsError, psycopg.Error, runner.ChangedMigrationError) as error:
         _fail(str(error))

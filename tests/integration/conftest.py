@@ -37,8 +37,7 @@ def postgres() -> Iterator[PostgresServer]:
             connection.execute(f"CREATE DATABASE {TEMPLATE}")
         with psycopg.connect(_dsn(server, TEMPLATE), autocommit=True) as connection:
             runner.migrate(connection)
-            with connection.transaction():
-                maintenance.create_partitions(connection, datetime.now(UTC).date())
+            maintenance.create_partitions(connection, datetime.now(UTC).date())
             for role in Role:
                 connection.execute(f"ALTER ROLE {role} LOGIN")
         yield server

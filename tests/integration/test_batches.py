@@ -55,8 +55,7 @@ def two_servers(open_server, empty_dsn, seed):
     """Servers of one identity, each with a database of its own."""
     with psycopg.connect(empty_dsn, autocommit=True) as connection:
         runner.migrate(connection)
-        with connection.transaction():
-            maintenance.create_partitions(connection, datetime.now(UTC).date())
+        maintenance.create_partitions(connection, datetime.now(UTC).date())
     settings = {"limits": LIMITS | MORE_LIMITS[seed % 2], "breaker": {"faults": 1000}, "gorush": {"concurrency": 8}}
     first, second = open_server(**settings), open_server(**settings, postgres={"dsn": empty_dsn})
     now = time.time()

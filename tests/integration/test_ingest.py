@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import random
 import socket
 import time
 from collections.abc import Iterator
@@ -20,12 +21,14 @@ from wakupush.devnet.processes import wait_until
 from wakupush.model.entries import Entry
 from wakupush.model.queues import QUEUES, REGISTRATION
 from wakupush.model.waku_message import INT64_MAX, INT64_MIN, WakuMessage
+from wakupush.postgres import maintenance
 from wakupush.protocol import topics
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import backlog, watched
 from wakupush.redis.celery_app import celery_app
 from wakupush.redis.sending import decode_entry, encode_entry, send_entries
+from wakupush.runtime import metrics
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import IngestSettings, RedisSettings, Settings
 from wakupush.waku.node import Read
@@ -59,7 +62,7 @@ def redis(redis_server):
 def enqueuer(redis_server, redis):
     chosen = settings(redis_server.url, batch_size=10, queue_limit=3)
     with celery_app(chosen) as app:
-        yield Enqueuer(app, redis, Routes.of(SERVER), chosen.ingest)
+        yield Enqueuer(app, redis, Routes.of(SERVER), chosen.ingest, draw=lambda: 0.999)
 
 
 def queued(redis) -> dict[str, list[list[Entry]]]:
@@ -77,8 +80,18 @@ def _arguments(body):
 
 @pytest.mark.parametrize("timestamp", [INT64_MIN, 0, INT64_MAX])
 def test_entries_survive_their_way_through_json(timestamp):
-    one = entry(meta=b"\x00meta", ephemeral=True, version=2**32 - 1, timestamp=timestamp)
+    one = entry(meta=b"\x00meta", timestamp=timestamp)
     assert decode_entry(json.loads(json.dumps(encode_entry(one)))) == one
+
+
+@pytest.mark.parametrize("fields", [{"version": 0}, {"version": 2**32 - 1}, {"ephemeral": True}])
+def test_what_a_hash_does_not_cover_is_not_carried(enqueuer, redis, fields):
+    """A copy that takes the claim of a message is the message."""
+    one = entry()
+    copy = replace(one, message=replace(one.message, **fields))
+    assert copy.hash == message_hash(SHARD, copy.message)
+    assert enqueuer.enqueue([copy]) == Enqueued(sent=1)
+    assert queued(redis)["registration"] == [[one]]
 
 
 def test_each_kind_becomes_one_task(enqueuer, redis):
@@ -142,6 +155,40 @@ def test_a_full_queue_is_left_to_reconcile_and_the_others_are_not(enqueuer, redi
     assert len(queued(redis)["registration"]) == 3
     assert len(queued(redis)["dispatch"]) == 1
     assert not redis.exists(b"wakupush:claim:" + late.hash)
+
+
+def test_a_long_queue_takes_messages_by_chance_and_not_first_come_first_served(redis_server, redis):
+    """Whoever floods a queue has no more of it than others, message for message, whatever the order of arrival."""
+    chosen = settings(redis_server.url, batch_size=1000, queue_limit=100)
+    with celery_app(chosen) as app:
+        enqueuer = Enqueuer(app, redis, Routes.of(SERVER), chosen.ingest, draw=random.Random(7).random)
+        share = {}
+        for length in (0, 50, 75, 90, 100, 150):
+            redis.delete("registration")
+            if length:
+                redis.rpush("registration", *[b"{}"] * length)
+            flood, honest = [entry() for _ in range(900)], [entry() for _ in range(100)]
+            enqueuer.enqueue([*flood, *honest])
+            claimed = {key.removeprefix(b"wakupush:claim:") for key in redis.keys("wakupush:claim:*")}
+            share[length] = tuple(len(claimed & {e.hash for e in some}) / len(some) for some in (flood, honest))
+            redis.flushdb()
+    assert share[0] == share[50] == (1, 1)
+    assert share[75] == (pytest.approx(0.5, abs=0.05), pytest.approx(0.5, abs=0.15))
+    assert share[90] == (pytest.approx(0.2, abs=0.05), pytest.approx(0.2, abs=0.15))
+    assert share[100] == share[150] == (0, 0)
+
+
+def test_a_message_from_the_future_is_neither_claimed_nor_enqueued(enqueuer, redis):
+    """Else its row of the ledger would go where no partition is made yet."""
+    assert enqueue.AHEAD_SECONDS <= (maintenance.DAYS_AHEAD - 2) * 86_400
+    count = metrics.MESSAGES_AHEAD._value.get
+    before = count()
+    ahead = [entry(timestamp=time.time_ns() + int(days * 86_400e9)) for days in (1.01, 4, 400)]
+    near = entry(timestamp=time.time_ns() + 86_000 * 10**9)
+    assert enqueuer.enqueue([*ahead, entry("/waku/1/0x12345678/rfc26", timestamp=INT64_MAX), near]) == Enqueued(sent=1)
+    assert queued(redis)["registration"] == [[near]]
+    assert [key.removeprefix(b"wakupush:claim:") for key in redis.keys("wakupush:claim:*")] == [near.hash]
+    assert count() == before + 3
 
 
 def test_a_redis_that_hangs_holds_up_one_poll(monkeypatch):

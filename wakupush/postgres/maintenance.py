@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+import psycopg
+
 from wakupush.postgres.named_sql import load
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ DAYS_AHEAD: Final = 3
 CHUNK_ROWS: Final = 10_000
 #: Seconds for which making or dropping partitions waits for each lock.
 LOCK_SECONDS: Final = 1
+#: Days from today on into which rows may be written now: no sender's time lies ahead by more than a day.
+DAYS_IN_USE: Final = 1
 #: Tables with a partition for each day (UTC) and one for everything else.
 LEDGER: Final = "ledger"
 EVENTS: Final = "delivery_events"
@@ -26,16 +30,60 @@ PARTITIONED: Final = (LEDGER, EVENTS)
 
 
 def create_partitions(connection: Connection, today: date) -> None:
-    """Make the partitions from yesterday to `DAYS_AHEAD` days from now, however long moving late rows takes.
+    """Make the partitions from yesterday to `DAYS_AHEAD` days from now. No row is moved, and nobody waits for a scan.
+
+    A day whose rows are in the default partition already stays there, where retention finds them too. For a day to come
+    the default partition first promises to take no row of it, which is checked beside everybody's writes; then Postgres
+    need not look at its rows while it holds the lock. A day in use cannot be promised away: it gets a partition while
+    the default one is empty, as at the first start.
+
+    Args:
+        connection: in autocommit mode; each step is a transaction of its own.
+        today: by the clock of whoever maintains.
 
     Raises:
         LockNotAvailable: somebody else uses the tables for longer than `LOCK_SECONDS`.
     """
-    connection.execute("SET LOCAL statement_timeout = 0")
-    _wait_shortly_for_locks(connection)
     for table in PARTITIONED:
         for offset in range(-1, DAYS_AHEAD + 1):
-            connection.execute(_SQL["create_partition"], {"table": table, "day": today + timedelta(days=offset)})
+            day = today + timedelta(days=offset)
+            if _exists(connection, f"{table}_{day:%Y%m%d}"):
+                continue
+            if offset > DAYS_IN_USE:
+                _promise_and_attach(connection, table, day)
+            else:
+                _do("attach if empty", connection, table, day)
+
+
+def _promise_and_attach(connection: Connection, table: str, day: date) -> None:
+    if _do("has rows", connection, table, day):
+        return
+    _do("promise", connection, table, day)
+    try:
+        _do("check", connection, table, day)
+        _do("attach", connection, table, day)
+    except psycopg.Error as error:
+        _do("take back", connection, table, day)
+        # A row of the day that came in since it was looked for: the day stays where it is.
+        if not isinstance(error, psycopg.errors.CheckViolation):
+            raise
+
+
+def _do(step: str, connection: Connection, table: str, day: date) -> bool:
+    """Take a step towards the partition of a day; the steps are those of the function in Postgres."""
+    with connection.transaction():
+        if step in {"has rows", "check"}:  # which look at rows, and lock nobody out
+            connection.execute("SET LOCAL statement_timeout = 0")
+        else:
+            _wait_shortly_for_locks(connection)
+        values = {"table": table, "day": day, "step": step}
+        row = connection.execute(_SQL["create_partition"], values).fetchone()
+    return bool(row and row[0])
+
+
+def _exists(connection: Connection, name: str) -> bool:
+    row = connection.execute(_SQL["exists"], {"name": name}).fetchone()
+    return bool(row and row[0])
 
 
 def drop_partitions(connection: Connection, table: str, keep: float, today: date) -> int:

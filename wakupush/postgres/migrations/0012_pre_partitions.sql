@@ -1,13 +1,20 @@
 -- Only the owner of a table can make and drop its partitions. The schedule is not the owner: it calls these two, which can
 -- do nothing else. An unknown table is an error of CASE.
-CREATE FUNCTION create_partition(parent text, day date) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $$
+--
+-- A partition is made in steps, each a transaction: `wakupush.postgres.maintenance` takes them. No row is moved. For a day
+-- to come the default partition promises to have no row of it, so that Postgres need not look while it holds the lock.
+CREATE FUNCTION create_partition(parent text, day date, step text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
     partition text := parent || '_' || to_char(day, 'YYYYMMDD');
+    rest text := parent || '_default';
+    promise text := 'without_' || to_char(day, 'YYYYMMDD');
     begins timestamptz := day::timestamp AT TIME ZONE 'UTC';
     ends timestamptz := (day + 1)::timestamp AT TIME ZONE 'UTC';
     key text;
     first text;
     beyond text;
+    found boolean := false;
 BEGIN
     CASE parent
         WHEN 'ledger' THEN
@@ -19,20 +26,36 @@ BEGIN
             first := begins;
             beyond := ends;
     END CASE;
-    IF to_regclass(partition) IS NOT NULL THEN
-        RETURN;
+    IF step = 'has rows' THEN
+        EXECUTE format('SELECT EXISTS (SELECT FROM %I WHERE %I >= %L AND %I < %L)', rest, key, first, key, beyond)
+        INTO found;
+        RETURN found;
+    ELSIF step = 'check' THEN
+        EXECUTE format('ALTER TABLE %I VALIDATE CONSTRAINT %I', rest, promise);
+        RETURN true;
     END IF;
-    EXECUTE format('LOCK TABLE %I IN SHARE ROW EXCLUSIVE MODE', parent);
-    IF to_regclass(partition) IS NOT NULL THEN
-        RETURN;
+    EXECUTE format('LOCK TABLE %I IN ACCESS EXCLUSIVE MODE', rest);
+    IF step = 'attach if empty' THEN
+        EXECUTE format('SELECT EXISTS (SELECT FROM %I)', rest) INTO found;
     END IF;
-    EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', partition, parent);
-    -- What came before its partition was made.
-    EXECUTE format(
-        'WITH moved AS (DELETE FROM %I WHERE %I >= %L AND %I < %L RETURNING *) INSERT INTO %I SELECT * FROM moved',
-        parent || '_default', key, first, key, beyond, partition
-    );
-    EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', parent, partition, first, beyond);
+    IF step IN ('promise', 'attach if empty', 'take back') THEN
+        EXECUTE format('ALTER TABLE %I DROP CONSTRAINT IF EXISTS %I', rest, promise);
+    END IF;
+    IF step = 'promise' THEN
+        EXECUTE format(
+            'ALTER TABLE %I ADD CONSTRAINT %I CHECK (%I < %L OR %I >= %L) NOT VALID',
+            rest, promise, key, first, key, beyond
+        );
+    ELSIF step IN ('attach', 'attach if empty') AND NOT found AND to_regclass(partition) IS NULL THEN
+        EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', partition, parent);
+        EXECUTE format(
+            'ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', parent, partition, first, beyond
+        );
+    END IF;
+    IF step = 'attach' THEN
+        EXECUTE format('ALTER TABLE %I DROP CONSTRAINT IF EXISTS %I', rest, promise);
+    END IF;
+    RETURN true;
 END
 $$;
 

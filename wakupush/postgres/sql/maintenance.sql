@@ -4,8 +4,11 @@ JOIN pg_inherits ON inhrelid = pg_class.oid
 WHERE inhparent = %(table)s::regclass
 ORDER BY relname
 
+-- name: exists
+SELECT to_regclass(%(name)s) IS NOT NULL
+
 -- name: create_partition
-SELECT create_partition(%(table)s::text, %(day)s::date)
+SELECT create_partition(%(table)s::text, %(day)s::date, %(step)s::text)
 
 -- name: drop_partition
 SELECT drop_partition(%(table)s::text, %(day)s::date, %(keep)s::float8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import select
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from psycopg import OperationalError, ProgrammingError
@@ -13,6 +14,8 @@ from psycopg_pool import ConnectionPool
 from wakupush.runtime.settings import SettingsError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from psycopg import Connection
 
     from wakupush.runtime.settings import PostgresSettings
@@ -82,6 +85,17 @@ def timeouts(dsn: str, *, connect: float, statement: float) -> dict[str, Any]:
         **KEEPALIVES,
         "options": f"{conninfo_to_dict(dsn).get('options', '')} -c statement_timeout={1000 * statement:.0f}".lstrip(),
     }
+
+
+@contextmanager
+def autocommit(connection: Connection) -> Iterator[None]:
+    """Let each statement on a connection of a pool, or each block that says so, be a transaction of its own."""
+    connection.set_autocommit(True)
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            connection.set_autocommit(False)
 
 
 def open_pool(settings: PostgresSettings) -> ConnectionPool:

@@ -11,6 +11,7 @@ import structlog
 from wakupush.model.retention import RetentionRule
 from wakupush.postgres import maintenance, packed_requests, query_topics, registrations, token_trials
 from wakupush.redis import watched
+from wakupush.runtime.connections.postgres import autocommit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +31,7 @@ def prune(resources: Resources) -> None:
     """Make partitions ahead of time, delete what is past its retention, and stop watching unused topics."""
     keep = resources.settings.retention
     today = datetime.fromtimestamp(resources.now(), UTC).date()
-    with resources.pool.connection() as connection:
+    with resources.pool.connection() as connection, autocommit(connection):
         maintenance.create_partitions(connection, today)
     deleted = {rule.name: _in_chunks(resources, partial(maintenance.delete, rule=rule)) for rule in rules(keep)}
     if keep.registrations is not None:

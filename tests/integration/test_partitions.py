@@ -1,0 +1,156 @@
+"""Partitions are made while rows are in the default ones and everybody writes: nothing is moved, nobody waits."""
+
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from wakupush.model.entries import Entry
+from wakupush.model.events import Event, EventKind
+from wakupush.model.waku_message import WakuMessage
+from wakupush.postgres import events, ledger, maintenance
+
+NOW = datetime.now(UTC)
+DAY = 86_400 * 10**9
+#: Nanoseconds from now at which messages have no partition: absurd, past, and days to come.
+WITHOUT_PARTITION = (-(2**62), -30 * DAY, 4 * DAY, 200 * DAY)
+
+
+def entry(number, ahead=0):
+    timestamp = int(NOW.timestamp() * 10**9) + ahead
+    return Entry("/shard", number.to_bytes(32), 0.0, WakuMessage(payload=b"x", content_topic="", timestamp=timestamp))
+
+
+def partition(days, table="ledger"):
+    return f"{table}_{NOW.date() + timedelta(days=days):%Y%m%d}"
+
+
+def partitions(connection, table="ledger"):
+    rows = connection.execute(
+        "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = %s::regclass", [table]
+    )
+    return {name for (name,) in rows}
+
+
+def promises(connection):
+    return connection.execute("SELECT conname FROM pg_constraint WHERE conname LIKE 'without%'").fetchall()
+
+
+class Watched:
+    """A connection that has others write after each of its statements, and keeps what Postgres says beside it."""
+
+    def __init__(self, connection, others):
+        self.connection, self.others, self.said, self.held, self.number = connection, others, [], [], 100
+        connection.add_notice_handler(lambda notice: self.said.append(notice.message_primary))
+        connection.execute("SET client_min_messages = debug1")
+
+    def transaction(self):
+        return self.connection.transaction()
+
+    def execute(self, statement, parameters=None):
+        text = statement if isinstance(statement, str) else statement.as_string(self.connection)
+        done = self.connection.execute(statement, parameters)
+        locks = self.others.execute(
+            "SELECT relation::regclass::text FROM pg_locks WHERE pid = %s AND mode = 'AccessExclusiveLock'"
+            " AND relation IS NOT NULL",
+            [self.connection.info.backend_pid],
+        ).fetchall()
+        self.held.append((text, {name for (name,) in locks}))
+        if not locks:
+            self.write()
+        return done
+
+    def write(self):
+        """Enter messages that go to the default partition and to that of today, and look some up."""
+        self.number += 2
+        some = [entry(self.number, -30 * DAY), entry(self.number + 1)]
+        assert len(ledger.add(self.others, some)) == 2
+        assert len(ledger.known(self.others, some)) == 2
+
+
+@pytest.fixture
+def others(dsn):
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("SET lock_timeout = '20s'")
+        yield connection
+
+
+def test_a_partition_is_made_beside_writes_without_a_look_at_the_default_one_under_a_lock(connection, others):
+    """What a stranger put into the default partition is nobody's wait, and stays where it is."""
+    ledger.add(connection, [entry(number, ahead) for number, ahead in enumerate((0, *WITHOUT_PARTITION))])
+    default = "SELECT count(*) FROM ledger_default"
+    assert connection.execute(default).fetchone() == (len(WITHOUT_PARTITION),)
+    watched = Watched(connection, others)
+    maintenance.create_partitions(watched, NOW.date() + timedelta(days=2))
+    assert {partition(5), *map(partition, range(-1, 4))} <= partitions(connection)
+    assert partition(4) not in partitions(connection)  # its rows are in the default partition
+    implied = [said for said in watched.said if 'ledger_default" is implied by existing constraints' in said]
+    assert len(implied) == 1  # Postgres saw no row of it under the lock: only one partition was to be made
+    scans = [held for text, held in watched.held if "VALIDATE" in text or "SELECT EXISTS" in text]
+    assert scans
+    assert not set.union(*scans) & {"ledger", "ledger_default"}
+    assert not any("DELETE" in text or "INSERT" in text for text, _ in watched.held)
+    assert not any("ledger" in held for _, held in watched.held)
+    assert connection.execute(default).fetchone()[0] > len(WITHOUT_PARTITION)  # others wrote meanwhile
+    assert promises(connection) == []
+    [late] = [entry(50, 5 * DAY)]
+    ledger.add(connection, [late])
+    assert connection.execute(f"SELECT count(*) FROM {partition(5)}").fetchone() == (1,)
+
+
+def test_who_died_in_between_leaves_nothing_that_refuses_rows(connection):
+    day = maintenance._Day(connection, maintenance.LEDGER, NOW.date() + timedelta(days=5))
+    with connection.transaction():
+        day._do(maintenance._EXCLUDE)
+    maintenance.create_partitions(connection, NOW.date() + timedelta(days=2))
+    assert partition(5) in partitions(connection)
+    assert promises(connection) == []
+
+
+def test_a_promise_that_was_left_is_taken_back_once_its_day_is_in_use(connection):
+    day = maintenance._Day(connection, maintenance.LEDGER, NOW.date() + timedelta(days=5))
+    with connection.transaction():
+        day._do(maintenance._EXCLUDE)
+    ledger.add(connection, [entry(1, -30 * DAY)])
+    maintenance.create_partitions(connection, NOW.date() + timedelta(days=5))
+    assert ledger.add(connection, [entry(2, 5 * DAY)])
+    assert promises(connection) == []
+
+
+def test_a_day_whose_rows_came_while_it_was_promised_away_is_left_to_the_default_partition(connection, others):
+    """As by a clock that is wrong: nobody is refused for longer than that takes."""
+    late = entry(1, 4 * DAY)
+
+    class Late(Watched):
+        def execute(self, statement, parameters=None):
+            done = self.connection.execute(statement, parameters)
+            text = statement if isinstance(statement, str) else statement.as_string(self.connection)
+            if "SELECT EXISTS" in text and not self.held:
+                self.held.append((text, set()))
+                ledger.add(self.others, [late])
+            return done
+
+    maintenance.create_partitions(Late(connection, others), NOW.date() + timedelta(days=2))
+    assert promises(connection) == []
+    assert {partition(4), partition(5)} & partitions(connection) == {partition(5)}
+    assert not ledger.add(connection, [late])
+
+
+def test_a_day_in_use_stays_in_the_default_partition_that_has_rows(connection):
+    past = NOW.date() - timedelta(days=20)
+    old = entry(1, -20 * DAY)
+    ledger.add(connection, [old])
+    maintenance.create_partitions(connection, past)
+    assert f"ledger_{past:%Y%m%d}" not in partitions(connection)
+    assert f"ledger_{past + timedelta(days=2):%Y%m%d}" in partitions(connection)
+    assert connection.execute("SELECT count(*) FROM ledger_default").fetchone() == (1,)
+    assert not ledger.add(connection, [old])
+
+
+def test_events_of_a_day_in_use_stay_in_the_default_partition_that_has_rows(connection):
+    past = Event(kind=EventKind.RECEIVED, time=NOW.timestamp() - 20 * 86400, worker="w", trace_id="t")
+    events.add(connection, [past])
+    maintenance.create_partitions(connection, (NOW - timedelta(days=20)).date())
+    events.add(connection, [past])
+    assert connection.execute("SELECT count(*), count(DISTINCT id) FROM delivery_events").fetchone() == (2, 2)
+    assert connection.execute("SELECT count(*) FROM delivery_events_default").fetchone() == (2,)
