@@ -39,8 +39,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 REDIS_ERRORS = (RedisError, OperationalError)
 #: Seconds for which a Redis that did not answer in time is not asked again.
 LEFT_ALONE_SECONDS = 5.0
-#: Seconds by which a message's time may lie ahead. No clock that is set is so wrong, and no node keeps a message that is
-#: off by more than 20 s; while partitions of the ledger are made for days.
+#: Seconds by which a message's time may lie ahead. No clock that is set is so wrong, and a nwaku keeps no message that
+#: is off by more than 20 s; partitions of the ledger are made for days.
 AHEAD_SECONDS = 86_400.0
 #: Share of a queue's limit from which on new messages are dropped by chance.
 DROPPED_FROM = 0.5

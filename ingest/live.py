@@ -43,6 +43,26 @@ MOST_PAUSE = 5.0
 
 
 @dataclass(slots=True)
+class Cache:
+    """What the node keeps for ingest; a nwaku has one cache for all shards.
+
+    When it is full, a nwaku drops the message with the oldest sender's time for each that comes. So whoever stamps
+    messages some seconds ahead, and sends enough of them, has the node drop everybody else's. Nothing here can prevent
+    that; the Store has them all.
+    """
+
+    #: Messages.
+    capacity: int
+    #: What the last read of each shard took out.
+    _read: dict[str, int] = field(default_factory=dict)
+
+    def note(self, pubsub_topic: str, messages: int) -> bool:
+        """Note how many messages a read took out; say whether the cache was full, as the last reads together tell."""
+        self._read[pubsub_topic] = messages
+        return sum(list(self._read.values())) >= self.capacity
+
+
+@dataclass(slots=True)
 class Poller:
     """Polls one shard. It never stops doing so: an unread go-waku stops its archive, our source of healing."""
 
@@ -51,6 +71,7 @@ class Poller:
     pubsub_topic: str
     poll_interval: float
     stop: Event
+    cache: Cache
     #: Monotonic seconds of the last turn of the loop, and of the last read that worked.
     turned: float = field(default_factory=time.monotonic)
     read: float = float("-inf")
@@ -59,6 +80,8 @@ class Poller:
     _failures: int = 0
     #: Whether the last turn subscribed.
     _subscribed: bool = False
+    #: Whether the last read found the cache full.
+    _is_full: bool = False
 
     def run(self) -> None:
         """Poll until told to stop."""
@@ -89,6 +112,7 @@ class Poller:
         if found.malformed:
             metrics.MESSAGES_MALFORMED.labels(self.pubsub_topic).inc(found.malformed)
             log.warning("messages_malformed", pubsub_topic=self.pubsub_topic, messages=found.malformed)
+        self._note_full(is_full=self.cache.note(self.pubsub_topic, len(found.messages) + found.malformed))
         if not found.messages:
             return self.poll_interval
         metrics.MESSAGES_READ.labels(self.pubsub_topic).inc(len(found.messages))
@@ -102,7 +126,7 @@ class Poller:
         self._note_gap(enqueued.dropped, now)
         # A task costs as much as several messages: while the workers are behind, the next one had better be full.
         fill = enqueued.behind and len(found.messages) < self.enqueuer.settings.batch_size
-        return self.poll_interval if fill else 0.0
+        return self.poll_interval if fill and not self._is_full else 0.0
 
     def _subscribe(self, not_subscribed: NotSubscribed) -> float:
         """Subscribe at a node that is new or was restarted; what it had meanwhile is left to reconcile."""
@@ -127,6 +151,14 @@ class Poller:
             log.warning(event, pubsub_topic=self.pubsub_topic, error=type(error).__name__, failures=self._failures)
         return pause
 
+    def _note_full(self, *, is_full: bool) -> None:
+        """Count and log that the node may have dropped messages before they were read."""
+        if is_full:
+            metrics.CACHE_FULL.inc()
+        if is_full and not self._is_full:
+            log.warning("cache_full", pubsub_topic=self.pubsub_topic, capacity=self.cache.capacity)
+        self._is_full = is_full
+
     def _note_gap(self, dropped: int, now: float) -> None:
         """Log the time in which messages were left to reconcile."""
         if dropped and self.gap_since is None:
@@ -148,6 +180,7 @@ def run(settings: Settings) -> None:
     redis = open_redis(settings.redis)
     enqueuer = Enqueuer(celery_app(settings), redis, routes, settings.ingest)
     stop = stop_on_signals()
+    cache = Cache(settings.waku.cache_capacity)
     pollers = [
         Poller(
             WakuNode(settings.waku.url, timeout=settings.waku.timeout),
@@ -155,6 +188,7 @@ def run(settings: Settings) -> None:
             shard,
             settings.ingest.poll_interval,
             stop,
+            cache,
         )
         for shard in settings.waku.shards
     ]

@@ -138,8 +138,8 @@ def reconcile(
     """
     import time
 
-    from ingest import reconcile as reconciling
-    from ingest import reconcile_once
+    from ingest.reconcile import once as reconcile_once
+    from ingest.reconcile import process as reconciling
     from wakupush.runtime.durations import parse_since
     from wakupush.runtime.settings import SettingsError
 

@@ -14,7 +14,7 @@ import httpx2
 import psycopg
 from redis import AuthenticationError, ConnectionError, RedisError, ResponseError, TimeoutError  # noqa: A004 - Redis' own
 
-from ingest.reconcile import stores_of
+from ingest.reconcile.stores import stores_of
 from ingest.routing import Routes
 from wakupush.model.roles import Role
 from wakupush.postgres import roles

@@ -395,6 +395,9 @@ NODE = Dashboard(
                             "malformed {{pubsub_topic}}",
                         ),
                         ("sum by (queue) (rate(wakupush_messages_repeated_total{$n}[5m]))", "repeated {{queue}}"),
+                        ("sum(rate(wakupush_messages_known_total{$n}[5m]))", "old copies"),
+                        ("sum(rate(wakupush_messages_ahead_total{$n}[5m]))", "a day ahead"),
+                        ("sum(rate(wakupush_node_cache_full_total{$n}[5m]))", "cache full"),
                     ),
                 ),
                 Panel(
@@ -461,10 +464,34 @@ NODE = Dashboard(
                     "Rests",
                     "short",
                     (
-                        ("max(wakupush_reconcile_resting{$n})", "resting"),
-                        ("sum(increase(wakupush_reconcile_rests_total{$n}[1h]))", "in the last hour"),
+                        ("max by (queue) (wakupush_reconcile_resting{$n})", "resting {{queue}}"),
+                        (
+                            "sum by (queue) (increase(wakupush_reconcile_rests_total{$n}[1h]))",
+                            "in the last hour {{queue}}",
+                        ),
                     ),
-                    "It rests while the queues have a backlog: that is no loss.",
+                    "What goes to a queue rests while that has a backlog, which is no loss.",
+                ),
+                Panel(
+                    "Oldest messages of Stores",
+                    "s",
+                    (
+                        (
+                            "min by (store, pubsub_topic) (wakupush_store_oldest_message_seconds{$n})",
+                            "{{store}} {{pubsub_topic}}",
+                        ),
+                        ("max(wakupush_reconcile_window_seconds{$n})", "window"),
+                    ),
+                    "Nothing older can be healed; a flood shortens a retention by size.",
+                ),
+                Panel(
+                    "Stores compared",
+                    "reqps",
+                    (
+                        ("sum(rate(wakupush_stores_messages_compared_total{$n}[30m]))", "compared"),
+                        ("sum by (store) (rate(wakupush_store_messages_lacking_total{$n}[30m]))", "lacking {{store}}"),
+                    ),
+                    "What one Store has and another has not, ten minutes later.",
                 ),
             ),
         ),

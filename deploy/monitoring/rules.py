@@ -76,6 +76,35 @@ ALERTS = (
         WARNING,
         "More than a tenth of the messages come by way of reconciliation: ingest live loses them.",
     ),
+    Alert(
+        "WakupushNodeCacheFull",
+        "sum by (namespace) (increase(wakupush_node_cache_full_total[10m])) > 0",
+        "0m",
+        WARNING,
+        "The node's cache was full when ingest read it: it may have dropped messages, which come from the Store.",
+    ),
+    Alert(
+        "WakupushStoreForgets",
+        "min by (namespace, store, pubsub_topic) (wakupush_store_oldest_message_seconds)"
+        " < on (namespace) group_left () max by (namespace) (wakupush_reconcile_window_seconds)"
+        " and on (namespace, store, pubsub_topic) min by (namespace, store, pubsub_topic)"
+        " (wakupush_store_oldest_message_seconds)"
+        # One that is new grows by an hour each hour.
+        " < 1800 + min by (namespace, store, pubsub_topic) (wakupush_store_oldest_message_seconds offset 1h)",
+        "1h",
+        WARNING,
+        "The Store {{ $labels.store }} has messages of {{ $labels.pubsub_topic }} for {{ $value | humanizeDuration }}"
+        " only: what was missed before cannot be healed from it.",
+    ),
+    Alert(
+        "WakupushStoreLacksMessages",
+        "sum by (namespace, store) (increase(wakupush_store_messages_lacking_total[1h]))"
+        " > on (namespace) group_left () 0.02"
+        " * sum by (namespace) (increase(wakupush_stores_messages_compared_total[1h]))",
+        "30m",
+        WARNING,
+        "The Store {{ $labels.store }} lacks messages that another one has: {{ $value | humanize }} in an hour.",
+    ),
     # Infrastructure.
     Alert(
         "WakupushTasksReturned",

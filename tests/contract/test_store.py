@@ -119,7 +119,7 @@ def test_a_walk_finds_what_is_asked_for(store, node, manners):
     assert {stored.hash for stored in walked(store, query(now + 1, now + 9))} == hashes([*mine, foreign])
     if manners == "nwaku":
         assert {stored.message for stored in found} == {None}
-        page = store.fetch(SHARD, [stored.hash for stored in found] + [bytes(32)])
+        page = store.fetch(asked, [stored.hash for stored in found] + [bytes(32)])
         assert {stored.message for stored in page.found} == set(mine)
     else:
         assert [stored.message for stored in found] == mine  # a go-waku has no other way

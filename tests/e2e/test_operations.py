@@ -61,7 +61,7 @@ def test_probes_and_metrics_of_reconcile(stack):
     )
     shown = get(f"{stack.reconcile_url}/metrics").text
     for shard in SHARDS:
-        for walk in ("own_topics", "query_topics"):
+        for walk in ("registration", "query", "dispatch"):
             lag = f'lag_seconds{{pubsub_topic="{shard}",store="{name}",walk="{walk}"}}'
             assert f"wakupush_reconcile_watermark_{lag}" in shown
             assert f'wakupush_reconcile_walks_total{{result="finished",walk="{walk}"}}' in shown

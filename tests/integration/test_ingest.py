@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from ingest import enqueue
 from ingest.enqueue import Enqueued, Enqueuer
-from ingest.live import Poller
+from ingest.live import Cache, Poller
 from ingest.routing import Routes
 from wakupush.devnet.processes import wait_until
 from wakupush.model.entries import Entry
@@ -74,6 +74,10 @@ def queued(redis) -> dict[str, list[list[Entry]]]:
     return found
 
 
+def oldest(redis):
+    return min((each.oldest for each in backlog.look(redis).values() if each.oldest is not None), default=None)
+
+
 def _arguments(body):
     return json.loads(base64.b64decode(body["body"]))[0]
 
@@ -107,18 +111,18 @@ def test_headers_tell_how_many_and_how_old(enqueuer, redis):
     send_entries(enqueuer.app, REGISTRATION, entries)
     headers = json.loads(redis.lindex("registration", 0))["headers"]
     assert (headers["messages"], headers["seen"], headers["argsrepr"]) == (2, 5.0, "(2 messages)")
-    assert backlog.oldest(redis) == 5.0
+    assert oldest(redis) == 5.0
 
 
 def test_what_was_seen_long_ago_in_a_store_has_not_waited_in_the_queue(enqueuer, redis):
     before = time.time()
     enqueuer.enqueue([replace(entry(), seen=5.0)])
     enqueuer.enqueue([entry(PARTITIONED)])
-    assert before <= backlog.oldest(redis) <= time.time()
+    assert before <= oldest(redis) <= time.time()
     assert queued(redis)["registration"][0][0].seen == 5.0
     redis.flushall()
     enqueuer.app.send_task("another", queue="query")
-    assert backlog.oldest(redis) is None
+    assert oldest(redis) is None
 
 
 def test_large_polls_become_several_tasks(enqueuer, redis):
@@ -213,7 +217,7 @@ def test_without_redis_messages_are_counted_and_the_gap_is_logged():
             for _ in range(30):
                 assert broken.enqueue([entry(), entry()]) == Enqueued(dropped=2)
         assert [(log["event"], log["failures"]) for log in logs] == [("redis_failed", each) for each in (1, 5, 25)]
-        poller = Poller(None, broken, SHARD, 0.05, None)
+        poller = Poller(None, broken, SHARD, 0.05, None, Cache(5000))
         with capture_logs() as logs:
             poller._note_gap(2, 100.0)
             poller._note_gap(1, 101.0)
@@ -234,11 +238,24 @@ class Relay:
 
 
 def test_polls_bring_more_at_a_time_while_tasks_wait(enqueuer, redis):
-    poller = Poller(Relay(iter([0, 3, 3, 10, 3])), enqueuer, SHARD, 0.05, None)
+    poller = Poller(Relay(iter([0, 3, 3, 10, 3])), enqueuer, SHARD, 0.05, None, Cache(5000))
     # Nothing new; new; new and behind; as much as a task takes.
     assert [poller._turn() for _ in range(4)] == [0.05, 0.0, 0.05, 0.0]
     redis.flushall()
     assert poller._turn() == 0.0
+
+
+def test_a_full_cache_is_noticed_and_read_again_at_once(enqueuer):
+    """One cache may be for all shards; so it is full when together they had as many."""
+    enqueuer.enqueue([entry()])  # the workers are behind
+    cache, count = Cache(6), metrics.CACHE_FULL._value.get
+    one = Poller(Relay(iter([3, 3, 2])), enqueuer, SHARD, 0.05, None, cache)
+    other = Poller(Relay(iter([3, 3])), enqueuer, "/waku/2/rs/16/64", 0.05, None, cache)
+    before = count()
+    with capture_logs() as logs:
+        assert [one._turn(), other._turn(), one._turn(), other._turn(), one._turn()] == [0.05, 0.0, 0.0, 0.0, 0.05]
+    assert count() == before + 3
+    assert [log["event"] for log in logs if log["log_level"] == "warning"] == ["cache_full"] * 2  # one for each shard
 
 
 def test_enqueuing_works_again_after_redis_was_restarted(enqueuer, redis_server):

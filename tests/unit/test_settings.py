@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 import structlog
@@ -146,6 +147,12 @@ def test_no_shard_may_begin_as_another_is_called(monkeypatch):
     monkeypatch.setenv("WAKUPUSH_WAKU__SHARDS", json.dumps([long, short]))
     with pytest.raises(SettingsError, match="none begins as another one is called"):
         load_settings()
+
+
+@pytest.mark.parametrize("file", ["docker/compose.yaml", "deploy/helm/wakupush/templates/node.yaml"])
+def test_the_nodes_that_come_along_have_the_cache_that_ingest_takes_them_to_have(file):
+    told = re.findall(r"--rest-relay-cache-capacity=(\d+)", (Path(__file__).parents[2] / file).read_text())
+    assert [int(each) for each in told] == [Settings().waku.cache_capacity]
 
 
 def test_a_shard_is_the_same_in_the_settings_and_in_the_model():

@@ -290,7 +290,7 @@ def test_missing_messages_are_fetched_by_parts():
         return v3(*([found] if found["messageHash"] in asked else []), {"messageHash": "0x"})
 
     with Archive(answer) as store:
-        page = store.fetch(SHARD, [number.to_bytes(32, "big") for number in range(119)] + [HASH])
+        page = store.fetch(QUERY, [number.to_bytes(32, "big") for number in range(119)] + [HASH])
     assert page == Page((Stored(HASH, MESSAGE),), 3)
     assert len(store.asked) == 3
 
@@ -346,3 +346,51 @@ def test_more_messages_without_a_timestamp_than_a_page_at_one_instant_do_not_han
         assert len(set(walked(store))) == 351
     spans = [(int(asked["startTime"]), int(asked["endTime"])) for path, asked in store.asked if path == V1]
     assert all(second != first or first[0] == first[1] for first, second in pairwise(spans))
+
+
+# --- what was not asked for ---
+
+
+def told(message):
+    fields = {"payload": b64encode(message.payload).decode(), "contentTopic": message.content_topic, "version": 1}
+    return fields | {"timestamp": message.timestamp}
+
+
+#: Of another topic, before and after the asked time, and without one.
+UNASKED = [replace(MESSAGE, **each) for each in ({"content_topic": "/c/1/c/c"}, {"timestamp": 0}, {"timestamp": 1001})]
+
+
+@pytest.mark.parametrize("with_messages", [True, False])
+def test_what_a_store_was_not_asked_for_counts_as_malformed(with_messages):
+    """One Store cannot put messages where nobody looked for them, nor make a walk meet them at every turn."""
+    entries = [
+        {"messageHash": f"0x{message_hash(SHARD, each).hex()}", "message": told(each)} for each in (MESSAGE, *UNASKED)
+    ]
+
+    def answer(_, parameters):
+        if parameters.get("includeData") != "true":
+            return v3(*({"messageHash": each["messageHash"]} for each in entries))
+        return v3(*(each for each in entries if each["messageHash"] in parameters.get("hashes", each["messageHash"])))
+
+    with Archive(answer) as store:
+        [page] = store.walk(QUERY, with_messages=with_messages)
+        if not with_messages:
+            assert (len(page.found), page.malformed) == (4, 0)  # hashes tell nothing
+            page = store.fetch(QUERY, [stored.hash for stored in page.found])
+    assert page == Page((Stored(HASH, MESSAGE),), 3)
+
+
+def test_in_a_store_v1_messages_without_a_time_are_what_was_asked_for():
+    answers = iter([(404, b""), v1(*map(told, (MESSAGE, *UNASKED)))])
+    with Archive(lambda *_: next(answers)) as store:
+        [page] = store.walk(QUERY, with_messages=True)
+    assert [stored.message for stored in page.found] == [MESSAGE, UNASKED[1]]
+    assert page.malformed == 2
+
+
+def test_the_oldest_message_of_a_store():
+    old = replace(MESSAGE, timestamp=5)
+    answers = iter([(404, b""), v1(*map(told, (replace(MESSAGE, timestamp=0), MESSAGE, old))), v1()])
+    with Archive(lambda *_: next(answers)) as store:
+        assert store.oldest(SHARD) == 5
+        assert store.oldest(SHARD) is None

@@ -81,4 +81,5 @@ async def _ask(rest: AsyncRest, query: Query, at: Mapping[str, str]) -> tuple[Pa
         status, body = await rest.send("GET", f"{V1}?{parameters}")
         decode = decode_v1
     check(status, body)
-    return await asyncio.to_thread(decode, body, query.pubsub_topic)
+    page, cursor = await asyncio.to_thread(decode, body, query.pubsub_topic)
+    return query.only(page, timeless=decode is decode_v1), cursor

@@ -46,5 +46,10 @@ def advance(connection: Connection, track: Track, walked_to: int, *, most: int) 
     return walked_to if row is None else int(row[0])
 
 
+def place(connection: Connection, track: Track, at: int) -> None:
+    """Note up to where a walk went (nanoseconds since the epoch), be it forward or back."""
+    connection.execute(_SQL["place"], {**_values(track), "walked_to": at})
+
+
 def _values(track: Track) -> dict[str, str]:
     return {"store": track.store, "pubsub_topic": track.pubsub_topic, "walk": track.walk}

@@ -86,12 +86,3 @@ def look(redis: Redis) -> dict[str, QueueBacklog]:
             messages_in_flight=in_flight["messages"],
         )
     return found
-
-
-def oldest(redis: Redis) -> float | None:
-    """Return since when the oldest message of all queues has waited, in seconds since the epoch; None if none does.
-
-    Raises:
-        RedisError: Redis does not answer.
-    """
-    return min((queue.oldest for queue in look(redis).values() if queue.oldest is not None), default=None)

@@ -45,7 +45,9 @@ STORE_EXAMINED: Final = Counter(
     "wakupush_reconcile_messages_examined", "Messages that walks found in Stores.", ["walk"]
 )
 STORE_MALFORMED: Final = Counter(
-    "wakupush_reconcile_messages_malformed", "Messages in Stores that could not be read.", ["walk"]
+    "wakupush_reconcile_messages_malformed",
+    "Messages in Stores that could not be read, or were not asked for.",
+    ["walk"],
 )
 STORE_MISSING: Final = Counter(
     "wakupush_reconcile_messages_missing",
@@ -60,15 +62,28 @@ STORE_WALKS: Final = Counter(
     "Walks of a shard of a Store, by result: finished, or the error that ended it.",
     ["walk", "result"],
 )
+STORE_OLDEST: Final = Gauge(
+    "wakupush_store_oldest_message_seconds",
+    "Age of the oldest message that a Store has of a shard, 0 if it has none.",
+    ["store", "pubsub_topic"],
+)
+STORE_WINDOW: Final = Gauge("wakupush_reconcile_window_seconds", "How far back walks over the whole window look.")
+STORES_COMPARED: Final = Counter(
+    "wakupush_stores_messages_compared", "Messages of the server's own topics that at least one of several Stores had."
+)
+STORE_LACKS: Final = Counter("wakupush_store_messages_lacking", "Those of them that a Store did not have.", ["store"])
 STORE_WATERMARK_LAG: Final = Gauge(
     "wakupush_reconcile_watermark_lag_seconds",
     "How long ago that was up to which the ledger has everything of a Store, after its last finished walk.",
     ["store", "pubsub_topic", "walk"],
 )
 RECONCILE_RESTING: Final = Gauge(
-    "wakupush_reconcile_resting", "1 while walks wait for a backlog in the queues to end.", multiprocess_mode="max"
+    "wakupush_reconcile_resting",
+    "1 while walks wait for a backlog in this queue to end.",
+    ["queue"],
+    multiprocess_mode="max",
 )
-RECONCILE_RESTS: Final = Counter("wakupush_reconcile_rests", "Times that walks began to wait for a backlog.")
+RECONCILE_RESTS: Final = Counter("wakupush_reconcile_rests", "Times that walks began to wait for a backlog.", ["queue"])
 
 # Workers.
 PROCESSES: Final = Gauge(

@@ -180,18 +180,18 @@ class ReconcileSettings(Group):
 
     stores: Annotated[tuple[HttpUrl, ...], NoDecode, _FROM_JSON] = ()
     """URLs of the REST APIs of nodes with a Store, as a JSON list; if empty, `WAKUPUSH_WAKU__URL` alone."""
-    pause: Seconds = 30.0
-    """Seconds between the end of a walk and the next one of its kind."""
+    pause: Seconds = 3.0
+    """Seconds between looks for recent messages; each reads what is new and the 5 s before it once more."""
     window: Seconds = 86_400.0
-    """Seconds back to which the server's own topics are walked at start, and every `FULL_INTERVAL`."""
+    """Seconds back to which the server's own topics are walked at start, and every `FULL_INTERVAL`, in slices."""
     full_interval: Seconds = 3600.0
     """Seconds between walks over the whole window: a message's time is its sender's, so it can come late."""
     overlap: Seconds = 120.0
-    """Seconds before the end of the last walk from which the other walks begin."""
+    """Seconds for which messages may be late; twice in as many it is looked so far behind the watermark."""
     query_window: Seconds = 120.0
     """Seconds back to which whole shards are walked for queries; nobody waits for the answer to an older one."""
     backlog_age: Seconds = 60.0
-    """Age of the oldest queued task in seconds above which no Store is walked: a backlog is not a loss."""
+    """Age of a queue's oldest task in seconds above which nothing is brought there: a backlog is not a loss."""
     http_port: PortOrNone = 9101
     """Port of /healthz, /readyz and /metrics; 0 picks a free one, -1 opens none."""
 

@@ -45,3 +45,7 @@ class NodeUnreadable(NodeError):
 
     Count it and go on: the Store heals the loss. If every answer is like that, the URL is not that of a Waku node.
     """
+
+
+class EndlessPages(NodeUnreadable):
+    """The pages of a query lead to no end: ask for less, or do not believe the Store."""

@@ -10,16 +10,19 @@ Two nodes are better than one.
 
 from __future__ import annotations
 
+import time
 from http import HTTPStatus
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from wakupush.waku.client import NodeClient
-from wakupush.waku.errors import NodeBusy, NodeError, NodeUnreadable
+from wakupush.waku.errors import EndlessPages, NodeBusy, NodeError, NodeUnreadable
 from wakupush.waku.store_codec import (
     MOST_CONTENT_TOPICS,
     Page,
+    Query,
     decode_v1,
     decode_v3,
     hash_parameters,
@@ -29,7 +32,7 @@ from wakupush.waku.store_codec import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from wakupush.waku.store_codec import Cursor, Query
+    from wakupush.waku.store_codec import Cursor
 
     Decode = Callable[[bytes, str], tuple[Page, Cursor | None]]
 
@@ -39,6 +42,8 @@ V1 = "/store/v1/messages"
 MOST_HASHES = 50
 #: Pages of a walk at most; a Store that has more does not end.
 MOST_PAGES = 100_000
+#: Pages that are looked at to find a message with a time.
+MOST_PAGES_TIMELESS = 20
 
 #: Asks again where the node takes fewer requests than we make; for functions and coroutines.
 while_busy = retry(
@@ -62,7 +67,8 @@ class Store(NodeClient):
     def walk(self, query: Query, *, with_messages: bool) -> Iterator[Page]:
         """Yield the pages that a query finds, the oldest messages first.
 
-        A message can come twice. What is added to the Store meanwhile may or may not be found.
+        A message can come twice. What is added to the Store meanwhile may or may not be found. Messages that were not
+        asked for count as malformed.
 
         Args:
             query: with a fixed end, ascending.
@@ -83,22 +89,38 @@ class Store(NodeClient):
             self._speaks_v1 = None
             raise
 
-    def fetch(self, pubsub_topic: str, hashes: Sequence[bytes]) -> Page:
+    def fetch(self, query: Query, hashes: Sequence[bytes]) -> Page:
         """Return the messages with these hashes (32 bytes each), as far as the node still has them.
 
-        To be asked only for what a walk found without its message.
+        To be asked only for what a walk found without its message. Messages that its query did not ask for count as
+        malformed.
 
         Raises:
             NodeError: see there.
         """
         pages = [
-            self._ask(V3, hash_parameters(hashes[start : start + MOST_HASHES]), decode_v3, pubsub_topic)[0]
+            self._ask(V3, hash_parameters(hashes[start : start + MOST_HASHES]), decode_v3, query)[0]
             for start in range(0, len(hashes), MOST_HASHES)
         ]
         return Page(
             tuple(stored for page in pages for stored in page.found if stored.message is not None),
             sum(page.malformed for page in pages),
         )
+
+    def oldest(self, pubsub_topic: str) -> int | None:
+        """Return the least time of a message that the node has of a shard, in nanoseconds since the epoch.
+
+        Messages without a time are passed over, and come first in a Store v1. None: there are no others.
+
+        Raises:
+            NodeError: see there.
+        """
+        query = Query(pubsub_topic=pubsub_topic, start=1, end=time.time_ns())
+        for page in islice(self.walk(query, with_messages=True), MOST_PAGES_TIMELESS):
+            times = [stored.message.timestamp for stored in page.found if stored.message is not None]
+            if any(times):
+                return min(filter(None, times))
+        return None
 
     def _is_v1(self, query: Query) -> bool:
         if self._speaks_v1 is None:
@@ -108,7 +130,7 @@ class Store(NodeClient):
 
     def _walk_v3(self, query: Query, *, with_messages: bool) -> Iterator[Page]:
         parameters = {**query.parameters(), "includeData": str(with_messages).lower()}
-        for page, _ in self._pages(V3, parameters, decode_v3, query.pubsub_topic):
+        for page, _ in self._pages(V3, parameters, decode_v3, query):
             yield page
 
     def _walk_v1(self, query: Query) -> Iterator[Page]:
@@ -122,7 +144,7 @@ class Store(NodeClient):
         while spans:
             start, end = spans.pop()
             parameters = {**query.parameters(), "startTime": str(start), "endTime": str(end)}
-            for page, cursor in self._pages(V1, parameters, decode_v1, query.pubsub_topic):
+            for page, cursor in self._pages(V1, parameters, decode_v1, query):
                 if cursor is not None and cursor.is_timeless and start < end:
                     middle = (start + end) // 2
                     spans += [(middle + 1, end), (start, middle)]
@@ -130,7 +152,7 @@ class Store(NodeClient):
                 yield page
 
     def _pages(
-        self, path: str, parameters: Mapping[str, str], decode: Decode, pubsub_topic: str
+        self, path: str, parameters: Mapping[str, str], decode: Decode, query: Query
     ) -> Iterator[tuple[Page, Cursor | None]]:
         """Yield pages, each with where the next one begins, up to the last one.
 
@@ -140,7 +162,7 @@ class Store(NodeClient):
         been = set()
         at: Mapping[str, str] = {}
         for _ in range(MOST_PAGES):
-            page, cursor = self._ask(path, {**parameters, **at}, decode, pubsub_topic)
+            page, cursor = self._ask(path, {**parameters, **at}, decode, query)
             if cursor is not None and not page.found and not page.malformed:
                 raise NodeUnreadable("an empty page is not the last one")
             yield page, cursor
@@ -151,10 +173,11 @@ class Store(NodeClient):
             if key in been:
                 break
             been.add(key)
-        raise NodeUnreadable("the pages do not end")
+        raise EndlessPages("the pages do not end")
 
     @while_busy
     def _ask(
-        self, path: str, parameters: Mapping[str, str], decode: Decode, pubsub_topic: str
+        self, path: str, parameters: Mapping[str, str], decode: Decode, query: Query
     ) -> tuple[Page, Cursor | None]:
-        return decode(self._call("GET", path, parameters=parameters), pubsub_topic)
+        page, cursor = decode(self._call("GET", path, parameters=parameters), query.pubsub_topic)
+        return query.only(page, timeless=path == V1), cursor

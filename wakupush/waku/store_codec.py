@@ -59,6 +59,20 @@ class Query:
             "pageSize": str(PAGE_SIZE),
         }
 
+    def only(self, page: Page, *, timeless: bool = False) -> Page:
+        """Return a page with what was asked for; other messages count as malformed, whatever a Store means by them.
+
+        Args:
+            page: hashes without their message are taken as they are.
+            timeless: whether messages without a time stand at that of their arrival, as in a Store v1.
+        """
+        asked = tuple(stored for stored in page.found if stored.message is None or self._asks(stored.message, timeless))
+        return Page(asked, page.malformed + len(page.found) - len(asked))
+
+    def _asks(self, message: WakuMessage, timeless: bool) -> bool:
+        of_its_topics = not self.content_topics or message.content_topic in self.content_topics
+        return of_its_topics and (self.start <= message.timestamp <= self.end or (timeless and message.timestamp == 0))
+
 
 @dataclass(frozen=True, slots=True)
 class Stored:
@@ -75,7 +89,7 @@ class Page:
     """What one answer of a Store holds."""
 
     found: tuple[Stored, ...]
-    #: Messages that could not be read, or whose hash is not theirs.
+    #: Messages that could not be read, whose hash is not theirs, or that were not asked for.
     malformed: int = 0
 
 

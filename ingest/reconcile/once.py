@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ingest.reconcile import Reconciliation
+from ingest.reconcile.process import Reconciliation
+from ingest.reconcile.thorough import Course
 from wakupush.runtime.settings import SettingsError
 from wakupush.runtime.stopping import stop_on_signals
 
 if TYPE_CHECKING:
-    from ingest.reconcile import Tally, Walker
+    from ingest.reconcile.walk import Tally, Walker
     from wakupush.runtime.settings import Settings
 
 
@@ -46,28 +48,37 @@ def run(settings: Settings, since: float | None) -> int:
         disable=not console.is_terminal,
     )
     with progress:
-        for walker in reconciliation.walkers:
-            for shard in walker.shards:
+        for walker in (each.walker for each in reconciliation.recent):
+            for shard in settings.waku.shards:
                 what = f"{walker.name} {shard} {walker.kind.name}"
-                tally = _walk(walker, shard, since, progress, what)
+                tally = walker.tried(shard, partial(_walk, walker, shard, since, progress, what))
                 complete = complete and tally is not None
                 out.print(f"{what}: {'not walked to the end' if tally is None else _told(tally)}", markup=False)
     reconciliation.close()
     return int(not complete)
 
 
-def _walk(walker: Walker, shard: str, since: float | None, progress: Progress, what: str) -> Tally | None:
-    """Walk a shard; how many pages there are, a Store does not tell."""
+def _walk(walker: Walker, shard: str, since: float | None, progress: Progress, what: str) -> Tally:
+    """Walk a shard in slices; how many pages there are, a Store does not tell.
+
+    Raises:
+        Exception: see `Walker.walk`.
+    """
     bar = progress.add_task(what, total=None, found="")
-    walker.report = lambda tally: progress.update(bar, found=_told(tally))
-    least = time.time() - walker.kind.window
+    now = time.time()
+    least = now - walker.kind.window
     if walker.kind.content_topics and since is not None:
         least = since
     elif since is not None:
         least = max(least, since)
-    tally = walker.try_walk(shard, least, advance=since is None)
-    progress.update(bar, total=1, completed=int(tally is not None))
-    return tally
+    course = Course(walker, shard, least)
+    while course.at < now:
+        course.step(now)
+        progress.update(bar, found=_told(course.tally))
+    if since is None:
+        walker.settle(shard, now, course.tally.oldest_missing)
+    progress.update(bar, total=1, completed=1)
+    return course.tally
 
 
 def _told(tally: Tally) -> str:

@@ -1,0 +1,115 @@
+"""Whether Stores can be relied on: how far back they have messages, and whether one has what another has not."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from wakupush.protocol.hashing import message_hash
+from wakupush.runtime import metrics
+from wakupush.waku.errors import NodeError
+from wakupush.waku.store_codec import Query
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from threading import Event
+
+    from wakupush.waku.store import Store
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Seconds between audits; each compares as many.
+PERIOD_SECONDS: Final = 300
+#: Seconds after which every Store has what it will ever have: nodes exchange what they missed in minutes.
+SETTLED_SECONDS: Final = 600
+#: Messages that are compared of a Store at most.
+MOST_COMPARED: Final = 100_000
+
+_NANOSECONDS: Final = 10**9
+
+
+@dataclass(slots=True, kw_only=True)
+class Audit:
+    """Audits all Stores, one after the other."""
+
+    stores: Mapping[str, Store]
+    shards: tuple[str, ...]
+    #: Of the server.
+    content_topics: tuple[str, ...]
+    stop: Event
+    #: By shard: up to when was compared, in seconds since the epoch.
+    _compared: dict[str, float] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Audit until told to stop."""
+        while not self.stop.is_set():
+            for shard in self.shards:
+                self.measure(shard)
+                self.compare(shard, time.time() - SETTLED_SECONDS)
+            self.stop.wait(PERIOD_SECONDS)
+
+    def measure(self, shard: str) -> None:
+        """Show in the metrics how old the oldest message is that each Store has of a shard."""
+        for name, store in self.stores.items():
+            try:
+                oldest = store.oldest(shard)
+            except NodeError as error:
+                log.info("store_not_audited", store=name, pubsub_topic=shard, error=type(error).__name__)
+                continue
+            age = 0.0 if oldest is None else max(0.0, time.time() - oldest / _NANOSECONDS)
+            metrics.STORE_OLDEST.labels(name, shard).set(age)
+
+    def compare(self, shard: str, until: float) -> dict[str, int]:
+        """Compare what the Stores have of the server's own topics since the last time; count what each lacks.
+
+        Messages are compared without `meta`, which a Store v1 leaves out. Where a Store does not answer, the stretch is
+        compared the next time.
+
+        Args:
+            shard: pubsub topic.
+            until: up to when, in seconds since the epoch.
+
+        Returns:
+            How many messages each Store lacks that another one has; nothing where there is only one Store.
+        """
+        if len(self.stores) == 1:
+            return {}
+        since = max(self._compared.get(shard, 0.0), until - 2 * PERIOD_SECONDS)
+        query = Query(
+            pubsub_topic=shard,
+            content_topics=self.content_topics,
+            start=int(since * _NANOSECONDS) + 1,
+            end=int(until * _NANOSECONDS),
+        )
+        try:
+            found = {name: _hashes(store, query) for name, store in self.stores.items()}
+        except NodeError as error:
+            log.info("stores_not_compared", pubsub_topic=shard, error=type(error).__name__)
+            return {}
+        self._compared[shard] = until
+        everything = set().union(*found.values())
+        lacking = {name: len(everything - hashes) for name, hashes in found.items()}
+        metrics.STORES_COMPARED.inc(len(everything))
+        for name, count in lacking.items():
+            metrics.STORE_LACKS.labels(name).inc(count)
+            if count:
+                log.warning("store_lacks_messages", store=name, pubsub_topic=shard, lacks=count, of=len(everything))
+        return lacking
+
+
+def _hashes(store: Store, query: Query) -> set[bytes]:
+    """Return the hashes (32 bytes) that messages have without `meta`.
+
+    Raises:
+        NodeError: the Store failed.
+    """
+    found: set[bytes] = set()
+    for page in store.walk(query, with_messages=True):
+        messages = [stored.message for stored in page.found if stored.message is not None and stored.message.timestamp]
+        found.update(message_hash(query.pubsub_topic, replace(message, meta=b"")) for message in messages)
+        if len(found) >= MOST_COMPARED:
+            break
+    return found

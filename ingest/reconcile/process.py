@@ -1,0 +1,164 @@
+"""The process: who walks which Store for what."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from threading import Thread
+from typing import TYPE_CHECKING, Self
+
+import structlog
+
+from ingest.enqueue import Enqueuer
+from ingest.reconcile.audit import Audit
+from ingest.reconcile.recent import Recent
+from ingest.reconcile.rest import Rest
+from ingest.reconcile.stores import stores_of
+from ingest.reconcile.thorough import Thorough
+from ingest.reconcile.walk import Kind, Walker
+from ingest.routing import Routes
+from wakupush.model.queues import QUERY
+from wakupush.redis.celery_app import celery_app
+from wakupush.runtime import metrics, probes, tracing
+from wakupush.runtime.connections.postgres import open_pool
+from wakupush.runtime.connections.redis import open_redis
+from wakupush.runtime.stopping import stop_on_signals
+from wakupush.waku.store import Store
+
+if TYPE_CHECKING:
+    from threading import Event
+
+    from psycopg_pool import ConnectionPool
+
+    from wakupush.runtime.settings import ReconcileSettings, Settings
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Seconds, beyond the pause, without a page or a turn of its loop after which a walker counts as stuck.
+STUCK_SECONDS = 120.0
+#: Seconds, beyond the pause, without a finished look after which a Store is not ready.
+UNWALKED_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciliation:
+    """All that walk in a process, and what they share."""
+
+    recent: list[Recent]
+    #: Of the server's own topics; queries are only looked for as long as somebody waits.
+    thorough: list[Thorough]
+    audit: Audit
+    enqueuer: Enqueuer
+    pool: ConnectionPool
+    settings: ReconcileSettings
+
+    @classmethod
+    def open(cls, settings: Settings, stop: Event) -> Self:
+        """Open everything. Postgres, Redis and the nodes may be down meanwhile.
+
+        Raises:
+            SettingsError: there is no public key, or an address is none.
+        """
+        chosen, shards, timeout = settings.reconcile, settings.waku.shards, settings.waku.timeout
+        routes = Routes.load(settings)
+        stores = stores_of(settings)
+        redis = open_redis(settings.redis)
+        pool = open_pool(settings.postgres)
+        enqueuer = Enqueuer(celery_app(settings), redis, routes, settings.ingest)
+        rest = Rest(redis, chosen.backlog_age)
+        queries = Kind(queue=QUERY, window=chosen.query_window)
+        own = [Kind(queue=queue, content_topics=(name,), window=chosen.window) for name, queue in routes.queues.items()]
+
+        def walkers(kinds: list[Kind]) -> list[Walker]:
+            return [
+                Walker(
+                    name=name,
+                    store=Store(url, timeout=timeout),
+                    kind=kind,
+                    enqueuer=enqueuer,
+                    pool=pool,
+                    rest=rest,
+                    stop=stop,
+                )
+                for name, url in stores.items()
+                for kind in kinds
+            ]
+
+        return cls(
+            recent=[Recent(walker=walker, shards=shards, settings=chosen) for walker in walkers([queries, *own])],
+            thorough=[Thorough(walker=walker, shards=shards, settings=chosen) for walker in walkers(own)],
+            audit=Audit(
+                stores={name: Store(url, timeout=timeout) for name, url in stores.items()},
+                shards=shards,
+                content_topics=tuple(routes.queues),
+                stop=stop,
+            ),
+            enqueuer=enqueuer,
+            pool=pool,
+            settings=chosen,
+        )
+
+    def threads(self) -> list[Thread]:
+        """Return a thread for each that walks."""
+        walking = [
+            *(Thread(target=each.run, name=f"{each.walker.name} {each.walker.kind.name}") for each in self.recent),
+            *(Thread(target=each.run, name=f"{each.walker.name} {each.walker.kind.name} *") for each in self.thorough),
+        ]
+        return [*walking, Thread(target=self.audit.run, name="audit")]
+
+    def close(self) -> None:
+        """Close all connections."""
+        walkers = [*(each.walker for each in self.recent), *(each.walker for each in self.thorough)]
+        for store in (*(walker.store for walker in walkers), *self.audit.stores.values()):
+            store.close()
+        self.enqueuer.app.close()
+        self.enqueuer.redis.close()
+        self.pool.close()
+
+    def healthy(self) -> probes.Checks:
+        """Say of each walker whether its loop turns."""
+        least = time.monotonic() - self.settings.pause - STUCK_SECONDS
+        recent = {f"{each.walker.name} {each.walker.kind.name}": each.walker.turned > least for each in self.recent}
+        thorough = {
+            f"{each.walker.name} {each.walker.kind.name}, whole window": each.walker.turned > least
+            for each in self.thorough
+        }
+        return recent | thorough
+
+    def ready(self) -> probes.Checks:
+        """Say of each Store whether its recent messages were looked at a short time ago."""
+        now = time.monotonic()
+        finished: dict[str, float] = {}
+        for each in self.recent:
+            finished[each.walker.name] = min(each.finished, finished.get(each.walker.name, math.inf))
+        return {name: now - at < self.settings.pause + UNWALKED_SECONDS for name, at in finished.items()}
+
+
+def run(settings: Settings) -> None:
+    """Walk again and again until SIGTERM or SIGINT; the pages at hand are finished.
+
+    Raises:
+        SettingsError: there is no public key, or an address is none.
+    """
+    stop = stop_on_signals()
+    reconciliation = Reconciliation.open(settings, stop)
+    tracing.start(settings.tracing, "ingest reconcile")
+    metrics.STORE_WINDOW.set(settings.reconcile.window)
+    port = None
+    if settings.reconcile.http_port >= 0:
+        port = probes.serve(
+            settings.reconcile.http_port,
+            setting="WAKUPUSH_RECONCILE__HTTP_PORT",
+            healthy=reconciliation.healthy,
+            ready=reconciliation.ready,
+        )
+    threads = reconciliation.threads()
+    for thread in threads:
+        thread.start()
+    log.info("started", stores=sorted(reconciliation.audit.stores), http_port=port)
+    for thread in threads:
+        thread.join()
+    tracing.stop()
+    reconciliation.close()
+    log.info("stopped")

@@ -1,0 +1,89 @@
+"""Looking for recent messages, every few seconds: somebody may be waiting for them."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ingest.reconcile.walk import Tally, Walker
+    from wakupush.runtime.settings import ReconcileSettings
+
+#: Seconds before the end of the last look from which the next one begins: honest messages are in the Store by then.
+REACH_SECONDS: Final = 5.0
+#: Overlaps back to which it is looked at most; from farther back on, the thorough walks catch up.
+MOST_OVERLAPS: Final = 3
+
+
+@dataclass(slots=True, kw_only=True)
+class Recent:
+    """Looks at a Store's newest messages each `pause`; twice in an `overlap`, further back, for what came late.
+
+    A look reads what is new and the last seconds before it again. A look back moves the watermark: up to there
+    everything that the Store has is in the ledger.
+    """
+
+    walker: Walker
+    shards: tuple[str, ...]
+    settings: ReconcileSettings
+    #: Monotonic seconds of the last turn whose looks were all finished.
+    finished: float = -math.inf
+    #: By shard, in seconds since the epoch: the end of the last look, and when the next look back is due.
+    _ended: dict[str, float] = field(default_factory=dict)
+    _back_due: dict[str, float] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Look until told to stop; the page at hand is finished."""
+        walker, pause = self.walker, self.settings.pause
+        while not walker.stop.is_set():
+            walker.turned = time.monotonic()
+            # A shard that fails holds up no other.
+            if all([walker.tried(shard, partial(self.turn, shard)) for shard in self.shards]):  # noqa: C419
+                self.finished = time.monotonic()
+                walker.stop.wait(pause)
+            else:
+                walker.stop.wait(walker.pause_after_failure())
+
+    def turn(self, shard: str) -> Tally:
+        """Look at a shard, or back if it is time.
+
+        Raises:
+            Exception: see `Walker.walk`.
+        """
+        now = time.time()
+        if now >= self._back_due.get(shard, -math.inf):
+            tally = self.look_back(shard)
+            self._back_due[shard] = now + self.settings.overlap / 2
+        else:
+            tally = self._look(shard, max(self._ended[shard] - REACH_SECONDS, now - self.settings.overlap), now)
+        return tally
+
+    def look_back(self, shard: str) -> Tally:
+        """Walk from before the watermark on, and move it.
+
+        Raises:
+            Exception: see `Walker.walk`.
+        """
+        now = time.time()
+        overlap = self.settings.overlap
+        settled = self.walker.settled(shard)
+        is_behind = lies_behind(settled, now, overlap)
+        since = now - overlap if settled is None or is_behind else settled - overlap
+        tally = self._look(shard, max(since, now - self.walker.kind.window), now)
+        # What lies behind, the thorough walks catch up with. Of queries nobody waits for the answer to an old one.
+        if not (is_behind and self.walker.kind.content_topics):
+            self.walker.settle(shard, now, tally.oldest_missing)
+        return tally
+
+    def _look(self, shard: str, since: float, until: float) -> Tally:
+        tally = self.walker.walk(shard, since, until)
+        self._ended[shard] = until
+        return tally
+
+
+def lies_behind(settled: float | None, now: float, overlap: float) -> bool:
+    """Say whether a watermark (seconds since the epoch) is older than recent walks look back; None is."""
+    return settled is None or settled - overlap < now - MOST_OVERLAPS * overlap

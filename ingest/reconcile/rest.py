@@ -1,0 +1,65 @@
+"""When walks rest: while a queue is behind, claims lapse, and what still waits there would be enqueued again."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING
+
+import structlog
+
+from wakupush.redis import backlog
+from wakupush.runtime import metrics
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from wakupush.model.backlog import QueueBacklog
+    from wakupush.model.queues import Queue
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Seconds between looks at the backlog.
+LOOK_SECONDS = 0.5
+
+
+@dataclass(slots=True)
+class Rest:
+    """Which queues are behind, so that what goes there rests, and nothing else does."""
+
+    redis: Redis
+    #: Seconds.
+    most_age: float
+    _lock: Lock = field(default_factory=Lock)
+    _looked: float = -math.inf
+    #: By the name of a queue that is behind: since when, in seconds since the epoch.
+    _since: dict[str, float] = field(default_factory=dict)
+
+    def is_due(self, queue: Queue) -> bool:
+        """Say whether the oldest message of a queue has waited too long: as of the last look, while somebody looks.
+
+        Raises:
+            RedisError: nobody knows.
+        """
+        with self._lock:
+            looks = time.monotonic() - self._looked >= LOOK_SECONDS
+            if looks:
+                self._looked = time.monotonic()
+        if looks:  # without the lock: behind a Redis that hangs walks would wait for each other
+            found = backlog.look(self.redis)
+            with self._lock:
+                for name, waiting in found.items():
+                    self._note(name, waiting)
+        return queue.name in self._since
+
+    def _note(self, name: str, waiting: QueueBacklog) -> None:
+        is_late = waiting.oldest is not None and time.time() - waiting.oldest > self.most_age
+        if is_late and name not in self._since:
+            self._since[name] = time.time()
+            metrics.RECONCILE_RESTS.labels(name).inc()
+            log.warning("resting", queue=name, most_age=self.most_age)
+        elif not is_late and name in self._since:
+            log.warning("rested", queue=name, seconds=round(time.time() - self._since.pop(name), 1))
+        metrics.RECONCILE_RESTING.labels(name).set(is_late)

@@ -1,0 +1,173 @@
+"""Walking all that the ledger remembers, in slices: what came late, and what was missed while nobody looked."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from ingest.reconcile.recent import lies_behind
+from ingest.reconcile.walk import NANOSECONDS, Tally, TooLong
+from wakupush.postgres import reconciliation
+from wakupush.waku.errors import EndlessPages
+
+if TYPE_CHECKING:
+    from ingest.reconcile.walk import Walker
+    from wakupush.model.walks import Track
+    from wakupush.runtime.settings import ReconcileSettings
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Seconds of a slice at most and at least; it is halved while there are more than `SLICE_PAGES` in it.
+SLICE_SECONDS: Final = 300.0
+LEAST_SECONDS: Final = 1.0
+#: Pages of a slice that can be made shorter.
+SLICE_PAGES: Final = 1000
+#: Seconds between looks at whether something is due.
+IDLE_SECONDS: Final = 1.0
+
+
+@dataclass(slots=True)
+class Course:
+    """A walk in slices, which goes on where it stopped."""
+
+    walker: Walker
+    shard: str
+    #: Up to where it went, in seconds since the epoch.
+    at: float
+    #: Of the next slice.
+    seconds: float = SLICE_SECONDS
+    tally: Tally = field(default_factory=lambda: Tally(0.0))
+
+    def step(self, end: float) -> None:
+        """Walk the next slice.
+
+        Args:
+            end: of the course, in seconds since the epoch.
+
+        Raises:
+            Exception: see `Walker.walk`; what was not walked stays to be.
+        """
+        until = min(self.at + self.seconds, end)
+        is_short = until - self.at <= LEAST_SECONDS
+        try:
+            self.tally.add(self.walker.walk(self.shard, self.at, until, most_pages=None if is_short else SLICE_PAGES))
+        except (TooLong, EndlessPages):
+            if not is_short:
+                self.seconds = max(LEAST_SECONDS, (until - self.at) / 2)
+                return
+            # No network carries so many in a second: the Store makes them up, and hides nothing else by it.
+            facts = {"store": self.walker.name, "pubsub_topic": self.shard, "since": self.at, "until": until}
+            log.error("slice_skipped", **facts)  # noqa: TRY400 - where it was raised tells nothing
+        self.seconds = min(SLICE_SECONDS, self.seconds * 2)
+        self.at = until
+
+
+@dataclass(slots=True, kw_only=True)
+class Thorough:
+    """Walks a Store's whole window each `full_interval`, and first what lies between the watermark and the recent.
+
+    Where both are is kept, so that a restart goes on there.
+    """
+
+    walker: Walker
+    shards: tuple[str, ...]
+    settings: ReconcileSettings
+    _catching_up: dict[str, Course] = field(default_factory=dict)
+    _whole: dict[str, Course] = field(default_factory=dict)
+    #: By shard, in seconds since the epoch: when to look whether to catch up, when the whole window is due, from where
+    #: on something is missing that the whole walk found, and when that is due.
+    _catch_up_due: dict[str, float] = field(default_factory=dict)
+    _whole_due: dict[str, float] = field(default_factory=dict)
+    _loose: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Walk until told to stop; the page at hand is finished."""
+        walker = self.walker
+        while not walker.stop.is_set():
+            walker.turned = time.monotonic()
+            done = [walker.tried(shard, partial(self.turn, shard)) for shard in self.shards]
+            if None in done:
+                walker.stop.wait(walker.pause_after_failure())
+            elif not any(done):
+                walker.stop.wait(IDLE_SECONDS)
+
+    def turn(self, shard: str) -> bool:
+        """Walk a slice of what is due; say whether something was.
+
+        Raises:
+            Exception: see `Walker.walk`.
+        """
+        now = time.time()
+        # What is newer, the recent walks look at.
+        end = now - self.settings.overlap
+        if course := self._to_catch_up(shard, now):
+            course.step(end)
+            self.walker.settle(shard, course.at, course.tally.oldest_missing)
+            if course.at >= end:
+                del self._catching_up[shard]
+            return True
+        if course := self._to_walk(shard, now):
+            course.step(end)
+            self._place(shard, course.at)
+            if course.at >= end:
+                del self._whole[shard]
+                if course.tally.oldest_missing is not None:
+                    again = now + self.walker.enqueuer.settings.claim_ttl
+                    self._loose[shard] = (course.tally.oldest_missing / NANOSECONDS, again)
+            return True
+        return False
+
+    def _to_catch_up(self, shard: str, now: float) -> Course | None:
+        """Return the walk from the watermark on, if that is behind; what is still missing then is looked for again."""
+        if shard in self._catching_up or now < self._catch_up_due.get(shard, -math.inf):
+            return self._catching_up.get(shard)
+        overlap = self.settings.overlap
+        self._catch_up_due[shard] = now + overlap / 2
+        settled = self.walker.settled(shard)
+        if not lies_behind(settled, now, overlap):
+            return None
+        least = now - self.walker.kind.window
+        since = least if settled is None else max(settled - overlap, least)
+        if since == least:
+            self._whole_due[shard] = now + self.settings.full_interval
+        self._catching_up[shard] = Course(self.walker, shard, since)
+        return self._catching_up[shard]
+
+    def _to_walk(self, shard: str, now: float) -> Course | None:
+        """Return the walk over the whole window, or from what the last one found missing, if one is due."""
+        if shard in self._whole:
+            return self._whole[shard]
+        least = now - self.walker.kind.window
+        missing_since, again = self._loose.get(shard, (math.inf, math.inf))
+        if shard not in self._whole_due:
+            since = max(least, self._placed(shard) or least)
+        elif now >= self._whole_due[shard]:
+            since = least
+        elif now >= again:
+            since = max(least, missing_since)
+        else:
+            return None
+        if now >= self._whole_due.get(shard, -math.inf):
+            self._whole_due[shard] = now + self.settings.full_interval
+        self._loose.pop(shard, None)
+        self._whole[shard] = Course(self.walker, shard, since)
+        return self._whole[shard]
+
+    def _track(self, shard: str) -> Track:
+        return replace(self.walker.track(shard), walk=f"{self.walker.kind.name}, whole window")
+
+    def _placed(self, shard: str) -> float | None:
+        """Return up to where a walk over the whole window went that another process did not finish."""
+        with self.walker.pool.connection() as connection:
+            at = reconciliation.watermark(connection, self._track(shard))
+        is_over = at is None or at / NANOSECONDS > time.time() - 2 * self.settings.overlap
+        return None if at is None or is_over else at / NANOSECONDS
+
+    def _place(self, shard: str, at: float) -> None:
+        with self.walker.pool.connection() as connection:
+            reconciliation.place(connection, self._track(shard), int(at * NANOSECONDS))

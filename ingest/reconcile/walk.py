@@ -1,0 +1,299 @@
+"""A walk over a stretch of time of a Store: what is missing is enqueued."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import structlog
+
+from ingest.reconcile.rest import LOOK_SECONDS
+from wakupush.model.entries import Entry
+from wakupush.model.walks import Track
+from wakupush.postgres import reconciliation
+from wakupush.redis import watched
+from wakupush.runtime import metrics
+from wakupush.runtime.logging import is_told
+from wakupush.server.faults import is_outage
+from wakupush.waku.errors import NodeError
+from wakupush.waku.store_codec import Query
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from threading import Event
+
+    from psycopg_pool import ConnectionPool
+
+    from ingest.enqueue import Enqueuer
+    from ingest.reconcile.rest import Rest
+    from wakupush.model.queues import Queue
+    from wakupush.model.waku_message import WakuMessage
+    from wakupush.waku.store import Store
+    from wakupush.waku.store_codec import Page
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+NANOSECONDS = 10**9
+#: Seconds by which a watermark can be ahead of this clock; one beyond says nothing, and is put right.
+AHEAD_SECONDS = 120.0
+#: Longest pause in seconds after a walk failed.
+MOST_PAUSE = 30.0
+
+T = TypeVar("T")
+
+
+class Interrupted(Exception):
+    """The root: a walk ended before its last page, so nothing is known of its stretch."""
+
+
+class Stopped(Interrupted):
+    """The process is to end."""
+
+
+class NotEnqueued(Interrupted):
+    """Redis failed, or a queue is full: what is missing is still missing."""
+
+
+class NotWatching(Interrupted):
+    """The set of watched topics is not complete, so that queries cannot be told from foreign messages."""
+
+
+class TooLong(Interrupted):
+    """There are more pages than a slice is to have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What is looked for: messages of one queue, so that its backlog holds up no others."""
+
+    #: Where what is found belongs; its name is that of the walk in watermarks, metrics and logs.
+    queue: Queue
+    #: None means the whole shard, of which the watched topics are taken.
+    content_topics: tuple[str, ...] = ()
+    #: Seconds back to which it is looked for at all.
+    window: float
+
+    @property
+    def name(self) -> str:
+        """How its walks are called."""
+        return self.queue.name
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was found so far."""
+
+    #: From when on, in seconds since the epoch.
+    since: float
+    examined: int = 0
+    malformed: int = 0
+    #: For us, and not in the ledger.
+    missing: int = 0
+    enqueued: int = 0
+    #: Least timestamp of these, in nanoseconds since the epoch.
+    oldest_missing: int | None = None
+
+    def add(self, other: Self) -> None:
+        """Add what was found in another stretch."""
+        self.examined += other.examined
+        self.malformed += other.malformed
+        self.missing += other.missing
+        self.enqueued += other.enqueued
+        self.note(other.oldest_missing)
+
+    def note(self, oldest: int | None) -> None:
+        """Note a timestamp of what is missing."""
+        if oldest is not None:
+            self.oldest_missing = oldest if self.oldest_missing is None else min(oldest, self.oldest_missing)
+
+
+@dataclass(slots=True, kw_only=True)
+class Walker:
+    """Walks one Store for messages of one kind."""
+
+    #: Of the node.
+    name: str
+    store: Store
+    kind: Kind
+    enqueuer: Enqueuer
+    pool: ConnectionPool
+    rest: Rest
+    stop: Event
+    #: Monotonic seconds of the last page.
+    turned: float = field(default_factory=time.monotonic)
+    #: In a row.
+    failures: int = 0
+
+    def track(self, pubsub_topic: str) -> Track:
+        """Return the name of the watermark of a shard."""
+        return Track(self.name, pubsub_topic, self.kind.name)
+
+    def tried(self, pubsub_topic: str, work: Callable[[], T]) -> T | None:
+        """Return what walking of a shard comes to; None if it was not finished, which is logged."""
+        try:
+            done = work()
+        except Stopped:
+            return None
+        except Exception as error:
+            self.failures += 1
+            metrics.STORE_WALKS.labels(self.kind.name, type(error).__name__).inc()
+            facts = {"store": self.name, "pubsub_topic": pubsub_topic, "walk": self.kind.name}
+            if not (isinstance(error, NodeError | Interrupted) or is_outage(error)):
+                log.exception("walk_failed", **facts)
+            elif is_told(self.failures):
+                log.warning("walk_failed", **facts, error=type(error).__name__, failures=self.failures)
+            return None
+        self.failures = 0
+        return done
+
+    def pause_after_failure(self) -> float:
+        """Return the seconds to wait before the next walk, which grow with each failure."""
+        return min(MOST_PAUSE, 2.0 ** min(self.failures, 10))
+
+    def settle(self, pubsub_topic: str, walked_to: float, oldest_missing: int | None) -> None:
+        """Move the watermark up to what was walked, or to before what is still missing, whoever has it meanwhile.
+
+        Args:
+            pubsub_topic: the shard.
+            walked_to: seconds since the epoch.
+            oldest_missing: nanoseconds since the epoch.
+        """
+        settled = int(walked_to * NANOSECONDS)
+        if oldest_missing is not None:
+            settled = min(settled, oldest_missing - 1)
+        latest = int((time.time() + AHEAD_SECONDS) * NANOSECONDS)
+        with self.pool.connection() as connection:
+            at = reconciliation.advance(connection, self.track(pubsub_topic), settled, most=latest)
+        lag = time.time() - at / NANOSECONDS
+        metrics.STORE_WATERMARK_LAG.labels(self.name, pubsub_topic, self.kind.name).set(lag)
+
+    def settled(self, pubsub_topic: str) -> float | None:
+        """Return up to when everything that the Store has is in the ledger, in seconds since the epoch; None: unknown.
+
+        A watermark that lies in the future by more than `AHEAD_SECONDS` is one of a clock that was ahead.
+        """
+        with self.pool.connection() as connection:
+            at = reconciliation.watermark(connection, self.track(pubsub_topic))
+        return None if at is None or at > (time.time() + AHEAD_SECONDS) * NANOSECONDS else at / NANOSECONDS
+
+    def walk(self, pubsub_topic: str, since: float, until: float, *, most_pages: int | None = None) -> Tally:
+        """Enqueue what is missing of a stretch of time of a shard, and return what was found.
+
+        Args:
+            pubsub_topic: the shard.
+            since: from when on, in seconds since the epoch.
+            until: up to when, both inclusive.
+            most_pages: pages above which it is given up.
+
+        Raises:
+            Interrupted: see there.
+            NodeError: the Store failed.
+            Exception: one that `is_outage`.
+        """
+        query = Query(
+            pubsub_topic=pubsub_topic,
+            content_topics=self.kind.content_topics,
+            start=max(1, int(since * NANOSECONDS)),
+            end=max(1, int(until * NANOSECONDS)),
+        )
+        self._check_watching()
+        tally = Tally(since)
+        for number, page in enumerate(self._pages(query)):
+            if most_pages is not None and number >= most_pages:
+                raise TooLong
+            self._heal(query, page, tally)
+        self._check_watching()
+        metrics.STORE_WALKS.labels(self.kind.name, "finished").inc()
+        (log.info if tally.missing or tally.malformed else log.debug)(
+            "walk_finished",
+            store=self.name,
+            pubsub_topic=pubsub_topic,
+            walk=self.kind.name,
+            since=round(since, 3),
+            until=round(until, 3),
+            examined=tally.examined,
+            missing=tally.missing,
+            enqueued=tally.enqueued,
+            malformed=tally.malformed,
+        )
+        return tally
+
+    def _check_watching(self) -> None:
+        """Check that queries can be told from foreign messages, if this walk is to find them.
+
+        Raises:
+            NotWatching: they cannot.
+        """
+        if not self.kind.content_topics and not watched.is_complete(self.enqueuer.redis):
+            raise NotWatching
+
+    def _pages(self, query: Query) -> Iterator[Page]:
+        """Yield the pages of a walk, each when the queue is not behind.
+
+        Raises:
+            Stopped: the process is to end.
+        """
+        # Of the own topics most are in the ledger, of a whole shard next to none: hashes would only be asked for first.
+        pages = self.store.walk(query, with_messages=not self.kind.content_topics)
+        while True:
+            self.turned = time.monotonic()
+            while self.rest.is_due(self.kind.queue) and not self.stop.wait(LOOK_SECONDS):
+                self.turned = time.monotonic()
+            if self.stop.is_set():
+                raise Stopped
+            page = next(pages, None)
+            if page is None:
+                return
+            yield page
+
+    def _heal(self, query: Query, page: Page, tally: Tally) -> None:
+        """Enqueue what of a page is for us, is not in the ledger, and is in no worker's hands."""
+        tally.examined += len(page.found)
+        metrics.STORE_EXAMINED.labels(self.kind.name).inc(len(page.found))
+        # Two entries of one hash are the same in everything that is looked at.
+        known = {stored.hash: stored.message for stored in page.found}
+        missing = {}
+        if known:
+            with self.pool.connection() as connection:
+                missing = reconciliation.missing(connection, known)
+        if to_fetch := [hash_ for hash_ in missing if known[hash_] is None]:
+            fetched = self.store.fetch(query, to_fetch)
+            known |= {stored.hash: stored.message for stored in fetched.found if stored.hash in missing}
+            self._note_malformed(fetched.malformed, tally)
+        self._note_malformed(page.malformed, tally)
+        now = time.time()
+        entries = [
+            Entry(query.pubsub_topic, hash_, first_seen(message, query.start, now), message)
+            for hash_ in missing
+            if (message := known[hash_]) is not None
+        ]
+        ours = [entry for queue, entry in self.enqueuer.ours(entries) if queue is self.kind.queue]
+        if not ours:
+            return
+        tally.missing += len(ours)
+        metrics.STORE_MISSING.labels(self.kind.name).inc(len(ours))
+        tally.note(min(entry.message.timestamp or query.start for entry in ours))
+        enqueued = self.enqueuer.enqueue([entry for entry in ours if not missing[entry.hash]])
+        tally.enqueued += enqueued.sent
+        metrics.STORE_ENQUEUED.labels(self.kind.name).inc(enqueued.sent)
+        if enqueued.dropped:
+            raise NotEnqueued
+
+    def _note_malformed(self, malformed: int, tally: Tally) -> None:
+        tally.malformed += malformed
+        metrics.STORE_MALFORMED.labels(self.kind.name).inc(malformed)
+
+
+def first_seen(message: WakuMessage, start: int, now: float) -> float:
+    """Return since when a message is taken to be in the Store, in seconds since the epoch.
+
+    That is its sender's time, unless it is not over yet. Without one it may be as old as the walk looks back, so that a
+    push request is rather called expired than pushed hours late.
+
+    Args:
+        message: out of a Store.
+        start: of the walk, in nanoseconds since the epoch.
+        now: seconds since the epoch.
+    """
+    return min(now, (message.timestamp or start) / NANOSECONDS)

@@ -1,0 +1,78 @@
+"""Stamps that lie ahead make a nwaku drop what others sent before ingest reads it: it is found in the Store."""
+
+import os
+import sys
+import time
+from threading import Event
+
+import httpx2
+import pytest
+from redis import Redis
+from structlog.testing import capture_logs
+
+from ingest.live import Cache, Poller
+from ingest.reconcile.process import Reconciliation
+from wakupush.devnet.processes import Process, answers_http, free_port
+from wakupush.model.waku_message import WakuMessage
+from wakupush.protocol import topics
+from wakupush.protocol.hashing import message_hash
+from wakupush.protocol.keys import PrivateKey
+from wakupush.redis import watched
+from wakupush.runtime import metrics
+from wakupush.runtime.settings import PostgresSettings, RedisSettings, Settings, WakuSettings
+from wakupush.waku.node import WakuNode
+
+SHARD = "/waku/2/rs/16/32"
+CAPACITY = 20
+
+
+@pytest.fixture
+def node_url(tmp_path):
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    options = ["--manners", "nwaku", "--shard", SHARD, "--cache-capacity", str(CAPACITY)]
+    command = [sys.executable, "-m", "wakupush.devnet.serve", "waku", "--port", str(port), *options]
+    with Process("node", command, log=tmp_path / "log", ready=lambda: answers_http(f"{url}/debug/v1/info")):
+        yield url
+
+
+def test_what_a_flood_with_stamps_ahead_hides_from_live_is_found_at_the_next_look(node_url, dsn, redis_server):
+    server = PrivateKey.generate().public_key
+    personal, _ = topics.server_content_topics(server)
+    settings = Settings(
+        public_key=str(server),
+        waku=WakuSettings(url=node_url, shards=(SHARD,), timeout=3, cache_capacity=CAPACITY),
+        redis=RedisSettings(url=redis_server.url, timeout=1),
+        postgres=PostgresSettings(dsn=dsn, timeout=1),
+    )
+
+    def publish(node, *, ahead):
+        message = WakuMessage(
+            payload=os.urandom(40), content_topic=personal, timestamp=time.time_ns() + int(ahead * 10**9)
+        )
+        node.publish(SHARD, message)
+        return message_hash(SHARD, message)
+
+    def claimed():
+        return {key.removeprefix(b"wakupush:claim:") for key in redis.keys("wakupush:claim:*")}
+
+    with Redis.from_url(redis_server.url) as redis, WakuNode(node_url) as node:
+        redis.flushall()
+        watched.mark_complete(redis, watched.begin_filling(redis))
+        reconciliation = Reconciliation.open(settings, Event())
+        registrations = reconciliation.recent[1]
+        registrations.turn(SHARD)  # a look back, a moment ago
+        flood = {publish(node, ahead=19) for _ in range(CAPACITY)}
+        honest = {publish(node, ahead=0) for _ in range(5)}
+        flood.add(publish(node, ahead=19))
+        assert httpx2.get(f"{node_url}/dev/counters").json()["dropped_from_cache"] == 6
+        poller = Poller(node, reconciliation.enqueuer, SHARD, 0.05, Event(), Cache(CAPACITY))
+        full = metrics.CACHE_FULL._value.get()
+        with capture_logs() as logs:
+            assert poller._turn() == 0.0
+        assert [log["event"] for log in logs if log["log_level"] == "warning"] == ["cache_full"]
+        assert metrics.CACHE_FULL._value.get() == full + 1
+        assert claimed() < flood  # live is blind
+        found = registrations.turn(SHARD)
+        assert found.since > time.time() - 60  # no look back, which is rarer
+        assert honest <= claimed()
+        reconciliation.close()
