@@ -46,6 +46,8 @@ SETTINGS = {
     "WAKUPUSH_BREAKER__PAUSE": "1",
     "WAKUPUSH_BREAKER__PROBES": "20",
     "WAKUPUSH_INGEST__CLAIM_TTL": "30",
+    # Clocks are wrong by 35 s together.
+    "WAKUPUSH_RECONCILE__OVERLAP": "60",
 }
 #: Seconds by which the clock of the machine that ingest runs on may be wrong.
 CLOCKS = (-20.0, 20.0)

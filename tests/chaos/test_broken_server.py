@@ -44,7 +44,7 @@ SERVERS = {
         Kind.LOST,
         ("Redis is wiped", "ingest is killed", "the node cuts", "ingest stalls"),
         worker="wakupush",
-        settings={"WAKUPUSH_RECONCILE__PAUSE": "86400"},
+        settings={"WAKUPUSH_RECONCILE__PAUSE": "86400", "WAKUPUSH_RECONCILE__OVERLAP": "86400"},
     ),
 }
 

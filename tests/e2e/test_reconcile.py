@@ -23,7 +23,7 @@ from wakupush.waku.node import WakuNode
 
 @pytest.fixture(scope="module", params=["nwaku", "go-waku"])
 def stack(request, start_stack):
-    return start_stack(manners=request.param, settings={"WAKUPUSH_RECONCILE__OVERLAP": "30"})
+    return start_stack(manners=request.param)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from wakupush.devnet import messages
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.protocol import payload
 from wakupush.runtime import metrics
-from wakupush.server.inbox import claim
+from wakupush.server.inbox import copies
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def content_of(client):
 
 
 def test_a_fresh_message_does_not_pay_for_copies(server, client, monkeypatch):
-    monkeypatch.setattr(claim.ledger, "known", None)  # it would fail
+    monkeypatch.setattr(copies.ledger, "known", None)  # it would fail
     server.handle(REGISTRATION, messages.register(client, server.key, messages.registration(client, server.key)))
     assert server.outcomes(client) == ["success"]
     late = messages.register(client, server.key, messages.registration(client, server.key))

@@ -34,6 +34,7 @@ SHARDS = ("/waku/2/rs/16/32", "/waku/2/rs/16/64")
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV")
 #: Seconds between the walks of reconcile: what is missed is there again at once.
 _RECONCILE_PAUSE = 1.0
+_RECONCILE_OVERLAP = 20.0
 #: Celery logs it once a worker takes tasks.
 _READY = " ready."
 
@@ -187,7 +188,11 @@ class Stack:
     def environment(self) -> dict[str, str]:
         """The environment of every process of the server; its Postgres is that of the owner."""
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-        defaults = {"WAKUPUSH_RECONCILE__PAUSE": str(_RECONCILE_PAUSE), **self._defaults}
+        often = {
+            "WAKUPUSH_RECONCILE__PAUSE": str(_RECONCILE_PAUSE),
+            "WAKUPUSH_RECONCILE__OVERLAP": str(_RECONCILE_OVERLAP),
+        }
+        defaults = {**often, **self._defaults}
         return {
             **inherited,
             **defaults,

@@ -14,8 +14,9 @@ from wakupush.model.limits import Verdicts
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.server.faults import COLLISIONS
 from wakupush.server.inbox import topic_keys, unopened
-from wakupush.server.inbox.claim import claim, release, without_known
+from wakupush.server.inbox.claim import claim, release
 from wakupush.server.inbox.content import Elsewhere, Part, Postponed
+from wakupush.server.inbox.copies import without_known
 from wakupush.server.inbox.decide import query, registration, request, unread
 from wakupush.server.inbox.facts import gather
 from wakupush.server.inbox.follow_up import follow_up
