@@ -34,6 +34,8 @@ class Rest:
     most_age: float
     _lock: Lock = field(default_factory=Lock)
     _looked: float = -math.inf
+    #: Whether a look ever came to its end; before that everybody looks.
+    _knows: bool = False
     #: By the name of a queue that is behind: since when, in seconds since the epoch.
     _since: dict[str, float] = field(default_factory=dict)
 
@@ -44,7 +46,7 @@ class Rest:
             RedisError: nobody knows.
         """
         with self._lock:
-            looks = time.monotonic() - self._looked >= LOOK_SECONDS
+            looks = not self._knows or time.monotonic() - self._looked >= LOOK_SECONDS
             if looks:
                 self._looked = time.monotonic()
         if looks:  # without the lock: behind a Redis that hangs walks would wait for each other
@@ -52,6 +54,7 @@ class Rest:
             with self._lock:
                 for name, waiting in found.items():
                     self._note(name, waiting)
+                self._knows = True
         return queue.name in self._since
 
     def _note(self, name: str, waiting: QueueBacklog) -> None:

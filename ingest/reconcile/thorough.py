@@ -118,7 +118,8 @@ class Thorough:
                 del self._whole[shard]
                 if course.tally.oldest_missing is not None:
                     again = now + self.walker.enqueuer.settings.claim_ttl
-                    self._loose[shard] = (course.tally.oldest_missing / NANOSECONDS, again)
+                    # A second before it: as a float it may be rounded.
+                    self._loose[shard] = (course.tally.oldest_missing / NANOSECONDS - 1, again)
             return True
         return False
 
