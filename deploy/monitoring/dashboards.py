@@ -488,7 +488,10 @@ NODE = Dashboard(
                     "Stores compared",
                     "reqps",
                     (
-                        ("sum(rate(wakupush_stores_messages_compared_total{$n}[30m]))", "compared"),
+                        (
+                            "sum by (store) (rate(wakupush_store_messages_compared_total{$n}[30m]))",
+                            "compared {{store}}",
+                        ),
                         ("sum by (store) (rate(wakupush_store_messages_lacking_total{$n}[30m]))", "lacking {{store}}"),
                     ),
                     "What one Store has and another has not, ten minutes later.",

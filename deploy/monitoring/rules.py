@@ -86,9 +86,8 @@ ALERTS = (
     Alert(
         "WakupushStoreForgets",
         "min by (namespace, store, pubsub_topic) (wakupush_store_oldest_message_seconds)"
-        " < on (namespace) group_left () max by (namespace) (wakupush_reconcile_window_seconds)"
-        " and on (namespace, store, pubsub_topic) min by (namespace, store, pubsub_topic)"
-        " (wakupush_store_oldest_message_seconds)"
+        " < max by (namespace, store, pubsub_topic) (wakupush_reconcile_window_seconds)"
+        " and min by (namespace, store, pubsub_topic) (wakupush_store_oldest_message_seconds)"
         # One that is new grows by an hour each hour.
         " < 1800 + min by (namespace, store, pubsub_topic) (wakupush_store_oldest_message_seconds offset 1h)",
         "1h",
@@ -99,8 +98,7 @@ ALERTS = (
     Alert(
         "WakupushStoreLacksMessages",
         "sum by (namespace, store) (increase(wakupush_store_messages_lacking_total[1h]))"
-        " > on (namespace) group_left () 0.02"
-        " * sum by (namespace) (increase(wakupush_stores_messages_compared_total[1h]))",
+        " > 0.02 * sum by (namespace, store) (increase(wakupush_store_messages_compared_total[1h]))",
         "30m",
         WARNING,
         "The Store {{ $labels.store }} lacks messages that another one has: {{ $value | humanize }} in an hour.",

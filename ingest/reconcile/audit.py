@@ -39,6 +39,8 @@ class Audit:
     shards: tuple[str, ...]
     #: Of the server.
     content_topics: tuple[str, ...]
+    #: Seconds for which Stores are to have messages.
+    window: float
     stop: Event
     #: By shard: up to when was compared, in seconds since the epoch.
     _compared: dict[str, float] = field(default_factory=dict)
@@ -61,6 +63,7 @@ class Audit:
                 continue
             age = 0.0 if oldest is None else max(0.0, time.time() - oldest / _NANOSECONDS)
             metrics.STORE_OLDEST.labels(name, shard).set(age)
+            metrics.STORE_WINDOW.labels(name, shard).set(self.window)
 
     def compare(self, shard: str, until: float) -> dict[str, int]:
         """Compare what the Stores have of the server's own topics since the last time; count what each lacks.
@@ -92,8 +95,8 @@ class Audit:
         self._compared[shard] = until
         everything = set().union(*found.values())
         lacking = {name: len(everything - hashes) for name, hashes in found.items()}
-        metrics.STORES_COMPARED.inc(len(everything))
         for name, count in lacking.items():
+            metrics.STORES_COMPARED.labels(name).inc(len(everything))
             metrics.STORE_LACKS.labels(name).inc(count)
             if count:
                 log.warning("store_lacks_messages", store=name, pubsub_topic=shard, lacks=count, of=len(everything))

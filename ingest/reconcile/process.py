@@ -20,7 +20,7 @@ from ingest.reconcile.walk import Kind, Walker
 from ingest.routing import Routes
 from wakupush.model.queues import QUERY
 from wakupush.redis.celery_app import celery_app
-from wakupush.runtime import metrics, probes, tracing
+from wakupush.runtime import probes, tracing
 from wakupush.runtime.connections.postgres import open_pool
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.stopping import stop_on_signals
@@ -92,6 +92,7 @@ class Reconciliation:
                 stores={name: Store(url, timeout=timeout) for name, url in stores.items()},
                 shards=shards,
                 content_topics=tuple(routes.queues),
+                window=chosen.window,
                 stop=stop,
             ),
             enqueuer=enqueuer,
@@ -144,7 +145,6 @@ def run(settings: Settings) -> None:
     stop = stop_on_signals()
     reconciliation = Reconciliation.open(settings, stop)
     tracing.start(settings.tracing, "ingest reconcile")
-    metrics.STORE_WINDOW.set(settings.reconcile.window)
     port = None
     if settings.reconcile.http_port >= 0:
         port = probes.serve(

@@ -48,7 +48,7 @@ def send(urls, *, ago, **fields):
 
 def test_what_one_store_has_and_the_other_has_not_is_counted(nodes):
     with Store(nodes["nwaku"]) as one, Store(nodes["go-waku"]) as two:
-        audit = Audit(stores={"one": one, "two": two}, shards=(SHARD,), content_topics=OURS, stop=Event())
+        audit = Audit(stores={"one": one, "two": two}, shards=(SHARD,), content_topics=OURS, window=60.0, stop=Event())
         both = list(nodes.values())
         send(both, ago=700)
         send(both, ago=690, meta=b"left out by a Store v1")
@@ -67,7 +67,7 @@ def test_what_one_store_has_and_the_other_has_not_is_counted(nodes):
 
 def test_a_stretch_that_a_store_did_not_tell_is_compared_the_next_time(nodes):
     with Store(nodes["nwaku"]) as one, Store("http://127.0.0.1:1") as two:
-        audit = Audit(stores={"one": one, "two": two}, shards=(SHARD,), content_topics=OURS, stop=Event())
+        audit = Audit(stores={"one": one, "two": two}, shards=(SHARD,), content_topics=OURS, window=60.0, stop=Event())
         assert audit.compare(SHARD, time.time()) == {}
         audit.measure(SHARD)
         assert audit._compared == {}

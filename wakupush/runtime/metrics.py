@@ -66,10 +66,18 @@ STORE_OLDEST: Final = Gauge(
     "wakupush_store_oldest_message_seconds",
     "Age of the oldest message that a Store has of a shard, 0 if it has none.",
     ["store", "pubsub_topic"],
+    multiprocess_mode="min",
 )
-STORE_WINDOW: Final = Gauge("wakupush_reconcile_window_seconds", "How far back walks over the whole window look.")
+STORE_WINDOW: Final = Gauge(
+    "wakupush_reconcile_window_seconds",
+    "How far back walks over the whole window look.",
+    ["store", "pubsub_topic"],
+    multiprocess_mode="max",
+)
 STORES_COMPARED: Final = Counter(
-    "wakupush_stores_messages_compared", "Messages of the server's own topics that at least one of several Stores had."
+    "wakupush_store_messages_compared",
+    "Messages of the server's own topics that at least one of several Stores had, when a Store was compared.",
+    ["store"],
 )
 STORE_LACKS: Final = Counter("wakupush_store_messages_lacking", "Those of them that a Store did not have.", ["store"])
 STORE_WATERMARK_LAG: Final = Gauge(
