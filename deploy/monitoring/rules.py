@@ -87,9 +87,8 @@ ALERTS = (
         "WakupushStoreForgets",
         "min by (namespace, store, pubsub_topic) (wakupush_store_oldest_message_seconds)"
         " < max by (namespace, store, pubsub_topic) (wakupush_reconcile_window_seconds)"
-        " and min by (namespace, store, pubsub_topic) (wakupush_store_oldest_message_seconds)"
         # One that is new grows by an hour each hour.
-        " < 1800 + min by (namespace, store, pubsub_topic) (wakupush_store_oldest_message_seconds offset 1h)",
+        " and min by (namespace, store, pubsub_topic) (delta(wakupush_store_oldest_message_seconds[1h])) < 1800",
         "1h",
         WARNING,
         "The Store {{ $labels.store }} has messages of {{ $labels.pubsub_topic }} for {{ $value | humanizeDuration }}"

@@ -21,7 +21,20 @@ RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
 TARGET_LABELS = {"namespace", "pod", "job", "instance", "component"}
 #: Words of PromQL that these expressions use.
 WORDS = {
-    *("sum", "max", "min", "count", "by", "rate", "increase", "avg_over_time", "histogram_quantile", "time", "absent"),
+    *(
+        "sum",
+        "max",
+        "min",
+        "count",
+        "by",
+        "rate",
+        "increase",
+        "delta",
+        "avg_over_time",
+        "histogram_quantile",
+        "time",
+        "absent",
+    ),
     *("and", "on", "or", "unless", "vector"),
 }
 #: Values that labels can have, as far as they are closed.
