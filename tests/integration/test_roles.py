@@ -276,17 +276,17 @@ def test_no_role_makes_or_owns_anything(connection, role):
 @pytest.mark.parametrize("role", [role for role in Role if role is not Role.SCHEDULE])
 def test_only_the_schedule_makes_and_drops_partitions(connection, role):
     with acting(connection, role):
-        for call in ("create_partition('ledger', '2020-01-01')", "drop_partition('ledger', '2020-01-01', 0)"):
+        for call in ("create_partition('ledger', '2020-01-01', 'attach if empty')", "drop_partition('ledger', '2020-01-01', 0)"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(f"SELECT {call}")
 
 
 def test_the_schedule_makes_and_drops_partitions_of_two_tables_and_of_days_that_are_over(connection):
     with acting(connection, Role.SCHEDULE):
-        connection.execute("SELECT create_partition('ledger', '2020-01-01')")
+        connection.execute("SELECT create_partition('ledger', '2020-01-01', 'attach if empty')")
         for table in ("registrations", "ledger_20200101", "pg_class"):
             with pytest.raises(psycopg.errors.CaseNotFound):
-                connection.execute("SELECT create_partition(%s, '2020-01-02')", [table])
+                connection.execute("SELECT create_partition(%s, '2020-01-02', 'attach')", [table])
             with pytest.raises(psycopg.errors.CaseNotFound):
                 connection.execute("SELECT drop_partition(%s, '2020-01-01', 0)", [table])
         dropped = "SELECT drop_partition('ledger', {}, 0)"
@@ -299,7 +299,7 @@ def test_a_table_of_the_caller_cannot_stand_for_one_of_the_owner(connection):
     with acting(connection, Role.SCHEDULE):
         connection.execute("CREATE TEMPORARY TABLE ledger (a int, message_timestamp bigint)")
         connection.execute("CREATE TEMPORARY TABLE ledger_default (a int, message_timestamp bigint)")
-        connection.execute("SELECT create_partition('ledger', '2020-01-01')")
+        connection.execute("SELECT create_partition('ledger', '2020-01-01', 'attach if empty')")
     found = connection.execute(
         "SELECT inhparent::regclass::text FROM pg_inherits WHERE inhrelid = 'ledger_20200101'::regclass"
     )

@@ -121,7 +121,7 @@ def receiver(connection, *, chat_id=b"", author=b""):
     """Return what is known of Alice's device for a notification that names these."""
     address = AT_REST.address(ALICE, access_token="access", chat_id=chat_id, author=author)
     other = replace(address, installation=Installation(b"b" * 64, b"1" * 16))
-    found = requests.receivers(connection, [other, address], AT_REST)
+    found = requests.receivers(connection, [other, address], AT_REST, keep=60)
     assert found.keys() <= {address}
     return found.get(address)
 
@@ -502,7 +502,7 @@ def test_admitted_requests(connection):
     ids = [os.urandom(32) for _ in range(3)]
     take_on(connection, [], {ids[0]: [True, False], ids[1]: []})
     requests.admit(connection, {ids[0]: [False, False]})
-    assert requests.admitted(connection, ids) == {ids[0]: [False, False], ids[1]: []}
+    assert requests.admitted(connection, ids) == ({ids[0]: [False, False], ids[1]: []}, set())
 
 
 # Events and retention

@@ -259,7 +259,7 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
 
 #: Who may call which function; these do for their caller what only the owner of the tables may.
 CALLS: Final[Mapping[Role, tuple[str, ...]]] = {
-    Role.SCHEDULE: ("create_partition(text, date)", "drop_partition(text, date, double precision)"),
+    Role.SCHEDULE: ("create_partition(text, date, text)", "drop_partition(text, date, double precision)"),
 }
 
 
