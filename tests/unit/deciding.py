@@ -12,7 +12,7 @@ from wakupush.protocol.grants import grant
 from wakupush.protocol.hashing import shake256_64
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
-from wakupush.runtime.settings import DeliverySettings, LimitSettings, Settings
+from wakupush.runtime.settings import DeliverySettings, GorushSettings, LimitSettings, Settings
 from wakupush.server.inbox.content import Message, OpenedRegistration
 from wakupush.server.inbox.facts import Facts
 
@@ -28,7 +28,9 @@ ALLOW, DENY = Verdicts(), Verdicts(otherwise=False)
 
 def settings(**limits):
     """Return settings that read nothing of the environment."""
-    return Settings.model_construct(limits=LimitSettings(**limits), delivery=DeliverySettings())
+    return Settings.model_construct(
+        limits=LimitSettings(**limits), delivery=DeliverySettings(), gorush=GorushSettings()
+    )
 
 
 def facts(queue, *, size=2, limits=None, **fields):

@@ -28,6 +28,7 @@ from wakupush.model.limits import DEVICE_PUSHES, MINUTE, REPEATS, Limit, Verdict
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import Platform
 from wakupush.protocol.application import Type
+from wakupush.protocol.notification import MOST_DATA_BYTES, data
 from wakupush.protocol.request import Filtered, delivery_key, parse_response
 from wakupush.server.inbox.content import Message, Part, RefusedContent
 from wakupush.server.inbox.decide.request import corrected, decide
@@ -154,6 +155,19 @@ def test_the_delivery_of_an_admitted_item(device, platform):
         ),
     )
     assert UUID(admission.delivery.task_id).version == 4
+
+
+@pytest.mark.parametrize("size", [1, MOST_DATA_BYTES // 2, 100_000])
+def test_what_is_stored_of_a_message_is_what_is_posted(size):
+    asked, facts = item(message=b"x" * size), known()
+    [outcome] = decide(messages(asking(asked)), facts, ALLOW)
+    [admission] = outcome.admissions
+    stored = admission.delivery
+    assert stored.message == (asked.message if size == 1 else b"")
+    assert stored.delivery_key == keys(asked)[0], "the identity is that of the request as it came"
+    whole = {"key_hash": asked.key_hash, "installation_id": PHONE, "chat_id": CHAT}
+    dialect = facts.settings.gorush.dialect
+    assert data(dialect, **whole, message=stored.message) == data(dialect, **whole, message=asked.message)
 
 
 def test_ids_come_of_the_seed_and_the_delivery():

@@ -23,6 +23,18 @@ TEXTS: Mapping[NotificationType, str] = {
 MOST_DATA_BYTES = 3584
 
 
+def fitting(dialect: Dialect, *, key_hash: bytes, installation_id: str, chat_id: bytes, message: bytes) -> bytes:
+    """Return the message as the device can be handed it: none where the whole would be above `MOST_DATA_BYTES`.
+
+    The arguments are those of `data`.
+    """
+    # Hex takes two characters a byte, so most of what is too large need not be encoded to be known.
+    too_large = 2 * len(message) > MOST_DATA_BYTES or (
+        len(json.dumps(_data(dialect, key_hash, installation_id, chat_id, message))) > MOST_DATA_BYTES
+    )
+    return b"" if too_large else message
+
+
 def data(dialect: Dialect, *, key_hash: bytes, installation_id: str, chat_id: bytes, message: bytes) -> Data:
     """Return gorush's `data` of a notification: hex texts with ``0x``, just ``0x`` where empty.
 
@@ -31,8 +43,13 @@ def data(dialect: Dialect, *, key_hash: bytes, installation_id: str, chat_id: by
         key_hash: of the receiving user, 64 bytes.
         installation_id: of the receiving device.
         chat_id: hash of the chat.
-        message: encrypted to the receiver; left out where the whole would be above `MOST_DATA_BYTES`.
+        message: encrypted to the receiver; left out where it is not `fitting`.
     """
+    fits = fitting(dialect, key_hash=key_hash, installation_id=installation_id, chat_id=chat_id, message=message)
+    return _data(dialect, key_hash, installation_id, chat_id, fits)
+
+
+def _data(dialect: Dialect, key_hash: bytes, installation_id: str, chat_id: bytes, message: bytes) -> Data:
     whole: Data = {
         "encryptedMessage": _hex(message),
         "chatId": _hex(chat_id),
@@ -41,10 +58,7 @@ def data(dialect: Dialect, *, key_hash: bytes, installation_id: str, chat_id: by
         "message": _hex(message),
         "installation_ids": [installation_id],
     }
-    chosen = {key: whole[key] for key in _KEYS[dialect]}
-    if message and len(json.dumps(chosen)) > MOST_DATA_BYTES:
-        return data(dialect, key_hash=key_hash, installation_id=installation_id, chat_id=chat_id, message=b"")
-    return chosen
+    return {key: whole[key] for key in _KEYS[dialect]}
 
 
 _STATUS = ("encryptedMessage", "chatId", "publicKey")

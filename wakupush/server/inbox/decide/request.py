@@ -13,6 +13,7 @@ from wakupush.model.events import EventKind, message_event, message_opened
 from wakupush.model.failures import Failure
 from wakupush.model.limits import DEVICE_PUSHES, MINUTE, REPEATS, Limit, Verdicts
 from wakupush.model.notifications import NotificationType
+from wakupush.protocol import notification
 from wakupush.protocol import request as rules
 from wakupush.protocol.application import Type
 from wakupush.protocol.request import Filtered
@@ -187,13 +188,14 @@ def _delivery(
     item, address = asked.request.items[position], asked.addresses[position]
     delivery_key = rules.delivery_key(asked.request.message_id, item)
     task_id = UUID(bytes=blake2b(facts.seed + delivery_key, digest_size=16).digest(), version=4)
+    fitting = partial(notification.fitting, facts.settings.gorush.dialect, installation_id=target.installation_id)
     return Delivery(
         delivery_key=delivery_key,
         installation=address.installation,
         platform=target.platform,
         notification_type=NotificationType(item.type),
         chat_id=item.chat_id,
-        message=item.message,
+        message=fitting(key_hash=item.key_hash, chat_id=item.chat_id, message=item.message),
         attempt=1,
         lease=facts.lease,
         task_id=str(task_id),
