@@ -230,6 +230,13 @@ def test_the_webhook_is_called_before_the_sync_answer_also_where_that_says_nothi
     ]
 
 
+def test_a_post_that_is_refused_as_a_whole_is_taken_one_by_one(tmp_path):
+    with running(tmp_path, core={"max_notification": 2}) as gorush:
+        post = [make(name) for name in "abc"]
+        assert gorush.post(post).outcomes == [Failure.GORUSH_REFUSED] * 3
+        assert [gorush.post([each]).outcomes for each in post] == [[Failure.PLATFORM_UNREACHABLE]] * 3
+
+
 class Google(BaseHTTPRequestHandler):
     """Refuses the service account, and takes calls of the feedback webhook."""
 

@@ -4,6 +4,7 @@ import pytest
 from served import request, rewrapped
 
 from wakupush.devnet import messages
+from wakupush.devnet.processes import wait_until
 from wakupush.model.failures import Failure
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
@@ -81,6 +82,7 @@ def test_a_device_that_came_back_is_back_by_a_higher_version_alone(server, clien
 def test_a_token_that_is_doubted_three_times_is_dead_until_its_device_registers_again(server, client, platform):
     fields = {"device_token": "bad-phone", "token_type": platform, "apn_topic": "a" if platform is IOS else ""}
     content = server.register(client, **fields)
+    count(server, platform, good=1)
     assert [ask(server, client, content) for _ in range(3)] == ["INTERNAL_ERROR"] * 3
     assert server.events("token_died") == [("token_rejected", None)]
     assert ask(server, client, content) == "NOT_REGISTERED"
@@ -109,6 +111,7 @@ def test_a_success_clears_suspicions(server, client):
 
 def test_suspicions_are_forgotten_after_a_day(server, client):
     content = server.register(client, device_token="bad")
+    count(server, IOS, good=1)
     for _ in range(2):
         ask(server, client, content)
     server.rows(
@@ -123,6 +126,7 @@ def test_suspicions_are_forgotten_after_a_day(server, client):
 
 def test_suspicions_are_those_of_a_version(server, client):
     content = server.register(client, device_token="bad")
+    count(server, IOS, good=1)
     for _ in range(2):
         ask(server, client, content)
     again = messages.registration(
@@ -154,7 +158,7 @@ def test_too_many_bad_tokens_stop_marking_until_the_share_falls(server, client):
 
 def test_nothing_is_suspected_while_marking_is_stopped(server, client):
     content = server.register(client, device_token="bad-phone")
-    count(server, IOS, bad=100)
+    count(server, IOS, good=1, bad=100)
     assert [ask(server, client, content) for _ in range(4)] == ["INTERNAL_ERROR"] * 4
     assert server.rows("SELECT suspected_at FROM registrations") == [(None,)]
 
@@ -224,10 +228,94 @@ def test_a_doubted_platform_is_believed_in_all_but_that_a_token_is_gone(failure)
 
 def test_unregistering_deletes_suspicions(server, client):
     content = server.register(client, device_token="bad")
+    count(server, IOS, good=1)
     ask(server, client, content)
+    assert server.rows("SELECT cardinality(suspected_at) FROM registrations") == [(1,)]
     gone = messages.PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
     server.handle(REGISTRATION, messages.register(client, server.key, gone))
     assert server.rows("SELECT suspected_at FROM registrations") == [(None,)]
+
+
+def proven(server):
+    return server.rows("SELECT proven FROM registrations ORDER BY device_token")
+
+
+def together(server, contents):
+    """Ask for pushes to several devices at once, and return how large the posts were that they went out in."""
+    server.rows("DELETE FROM delivery_events RETURNING 1")
+    server.handle(DISPATCH, *(request(one, server, content) for one, content in contents.items()))
+    sizes = "SELECT batch_size FROM delivery_events WHERE kind = 'attempt'"
+    wait_until(lambda: len(server.rows(sizes)) == len(contents), timeout=60, what="all are posted")
+    server.outcomes(*contents)
+    return {size for (size,) in server.rows(sizes)}
+
+
+def test_invented_tokens_die_for_themselves_and_stop_nothing(open_server, client):
+    server = open_server(tokens={"brake_minimum": 3})
+    content = server.register(client)
+    assert ask(server, client, content) == "success"
+    for number in range(8):
+        stranger = PrivateKey.generate()
+        invented = server.register(stranger, device_token=f"dead-{number}")
+        assert ask(server, stranger, invented) == "NOT_REGISTERED"
+    assert server.rows("SELECT count(*) FROM registrations WHERE token_died_at IS NOT NULL") == [(8,)]
+    assert watch_marking.watch_marking(server.context) == set()
+    server.rows("UPDATE registrations SET device_token = 'dead' WHERE token_died_at IS NULL RETURNING 1")
+    assert ask(server, client, content) == "NOT_REGISTERED"
+
+
+def test_tokens_that_were_once_delivered_to_stop_marking(open_server):
+    server = open_server(tokens={"brake_minimum": 3, "brake_share": 0.4})
+    contents = {client: server.register(client) for client in (PrivateKey.generate() for _ in range(4))}
+    assert [ask(server, *each) for each in contents.items()] == ["success"] * 4
+    change_token(server, "dead")
+    told = [ask(server, *each) for each in contents.items()]
+    assert told == ["NOT_REGISTERED"] * 3 + ["INTERNAL_ERROR"], "from 3 of 7 on it holds"
+    assert watch_marking.watch_marking(server.context) == {IOS}
+
+
+def test_an_invented_token_does_not_keep_posts_single_and_one_that_was_delivered_to_does(server):
+    contents = {client: server.register(client) for client in (PrivateKey.generate() for _ in range(3))}
+    stranger = PrivateKey.generate()
+    assert ask(server, stranger, server.register(stranger, device_token="dead")) == "NOT_REGISTERED"
+    assert together(server, contents) == {3}
+    change_token(server, "throttled")
+    assert together(server, contents) == {3}
+    assert together(server, contents) == {1}
+
+
+def test_a_push_proves_a_version_if_nothing_failed_beside_it(server, client):
+    content = server.register(client, device_token="a-phone")
+    stranger = PrivateKey.generate()
+    invented = server.register(stranger, device_token="dead")
+    assert proven(server) == [(False,)] * 2
+    # Of two failures gorush may lose one.
+    assert together(server, {client: content, stranger: invented}) == {2}
+    assert proven(server) == [(False,)] * 2
+    with server.context.pool.connection() as connection:
+        assert token_trials.shares(connection) == []
+    assert ask(server, client, content) == "success"
+    assert proven(server) == [(True,), (False,)]
+    again = messages.registration(client, server.key, installation_id=content.installation_id, version=2)
+    server.handle(REGISTRATION, messages.register(client, server.key, again))
+    assert proven(server) == [(False,)] * 2
+
+
+def test_a_device_is_marked_proven_once_and_not_at_each_push(server, client):
+    content = server.register(client)
+    rows = []
+    for _ in range(3):
+        assert ask(server, client, content) == "success"
+        rows += server.rows("SELECT ctid, xmin FROM registrations")
+    assert len(set(rows)) == 1
+
+
+def test_a_token_that_was_never_delivered_to_is_doubted_only_while_the_platform_takes_others(server, client):
+    content = server.register(client, device_token="bad")
+    assert [ask(server, client, content) for _ in range(4)] == ["INTERNAL_ERROR"] * 4
+    assert server.rows("SELECT suspected_at FROM registrations") == [(None,)], "it may be the server's setup"
+    count(server, IOS, good=1)
+    assert [ask(server, client, content) for _ in range(4)] == ["INTERNAL_ERROR"] * 3 + ["NOT_REGISTERED"]
 
 
 def test_many_workers_count_what_they_tried(open_server):

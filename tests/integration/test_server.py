@@ -430,6 +430,34 @@ def test_a_dead_firebase_does_not_stop_ios(open_server, gorush):
     assert len([push for push in server.pushes() if push.notification["platform"] == 2]) == 1
 
 
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_one_bad_notification_never_takes_its_neighbours_along(server, gorush, status):
+    contents = {client: server.register(client) for client in (PrivateKey.generate() for _ in range(4))}
+    fault(gorush, kind="status", status=status, times=2)  # the post of all, and the first of those by itself
+    server.handle(DISPATCH, *(request(client, server, content) for client, content in contents.items()))
+    assert sorted(server.outcomes(*contents)) == [["INTERNAL_ERROR"]] + [["success"]] * 3
+    assert sorted(server.rows("SELECT state, failure, attempt FROM deliveries")) == [
+        *[("delivered", None, 1)] * 3,
+        ("failed", "gorush_refused", 1),
+    ]
+    assert len(server.pushes()) == 3, "nothing of the post of all was taken"
+
+
+def test_what_is_posted_one_by_one_after_a_refusal_keeps_to_its_lease(open_server, gorush):
+    server = open_server(delivery={"lease": 30, "max_attempts": 2}, gorush={"url": gorush, "concurrency": 2})
+    contents = {client: server.register(client) for client in (PrivateKey.generate() for _ in range(3))}
+    fault(gorush, kind="status", status=413, times=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attempt, "STORE_SECONDS", 30.0)  # no time is left for a second post
+        server.handle(DISPATCH, *(request(client, server, content) for client, content in contents.items()))
+    assert server.outcomes(*contents) == [["success"]] * 3
+    assert server.rows("SELECT state, attempt FROM deliveries") == [("pending", 0)] * 3, "without an attempt"
+    fault(gorush, kind="status", status=413, times=1)
+    next_attempts.make(server.context, {key: 0 for (key,) in server.rows("SELECT delivery_key FROM deliveries")}, "")
+    wait_until(lambda: not server.rows("SELECT FROM deliveries WHERE state = 'posting'"), timeout=60, what="posts end")
+    assert server.rows("SELECT count(*) FROM deliveries WHERE state = 'failed'") == [(1,)], "then they go one by one"
+
+
 def test_slots_that_all_hang_open_the_breaker(open_server, client, monkeypatch):
     monkeypatch.setattr(lanes, "HANG_SECONDS", 0.1)
     server = open_server(worker={"answer_within": 0.1})

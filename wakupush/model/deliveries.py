@@ -122,8 +122,9 @@ class Settlement:
     counted: bool = True
     #: Of the registration that was tried.
     version: int | None = None
-    #: Whether its device token was doubted lately.
+    #: Whether its device token was doubted lately, and whether a push to it was ever taken by the platform.
     suspected: bool = False
+    proven: bool = False
 
 
 def attempt_argument(attempt: int, most: int, count: int, platform: Platform, failure: Failure | None) -> str:

@@ -124,6 +124,8 @@ class Target:
     apn_topic: str
     #: Whether the platform doubted the device token lately.
     suspected: bool = False
+    #: Whether a push to it was ever taken by the platform: strangers make up what was not.
+    proven: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,10 +144,11 @@ def apply_feedback(connection: Connection, delivery_keys: Collection[bytes]) -> 
             state=DeliveryState.FAILED,
             failure=BY_LABEL.get(failure, Failure.PLATFORM_UNCLEAR),
             version=None if version is None else int(version),
+            proven=proven,
         )
         for (
             delivery_key, key_hash, installation_hash, platform, notification_type, attempt, task_id, trace_id, seen,
-            failure, version,
+            failure, version, proven,
         ) in rows
     ]  # fmt: skip
 
@@ -184,7 +185,7 @@ def _delivery(at_rest: AtRest, *row: Any) -> Delivery:
 
 def _receiver(at_rest: AtRest, installation: Installation, *row: Any) -> Receiver | None:
     (
-        version, _, platform, device, suspected, block_mentions, contacts_only, token_changed, author_blocked,
+        version, _, platform, device, suspected, proven, block_mentions, contacts_only, token_changed, author_blocked,
         chat_blocked, chat_muted, mention_allowed,
     ) = row  # fmt: skip
     if version is None:
@@ -200,16 +201,16 @@ def _receiver(at_rest: AtRest, installation: Installation, *row: Any) -> Receive
         chat_muted=bool(chat_muted),
         mention_allowed=bool(mention_allowed),
     )
-    target = at_rest.target(installation, int(version), device, platform, suspected=suspected)
+    target = at_rest.target(installation, int(version), device, platform, suspected=suspected, proven=proven)
     return Receiver(preferences, target, contacts_only)
 
 
 def _clear_receiver(at_rest: AtRest, delivery: Delivery, registration: Registration, *row: Any) -> Receiver:
     preferences = unsealed.preferences(registration, delivery.address, at_rest)
     fits = preferences.token_fits or not registration.allow_from_contacts_only
-    suspected = row[4]
+    suspected, proven = row[4:6]
     return Receiver(
         replace(preferences, token_fits=fits),
-        unsealed.target(registration, suspected=suspected),
+        unsealed.target(registration, suspected=suspected, proven=proven),
         registration.allow_from_contacts_only,
     )

@@ -142,18 +142,21 @@ def token_died(connection: Connection, installation: Installation, version: int)
 
 
 def suspect(connection: Connection, installation: Installation, version: int, *, seconds: float) -> int:
-    """Remember that the device token of this version was doubted; return how often, within so many seconds."""
+    """Remember that the device token of this version was doubted; return how often, within so many seconds.
+
+    A token that no push ever reached is doubted only while its platform takes others.
+    """
     row = connection.execute(
         _SQL["suspect"], {**asdict(installation), "version": version, "seconds": seconds}
     ).fetchone()
     return row[0] if row else 0
 
 
-def clear_suspicions(connection: Connection, proven: Collection[tuple[Installation, int]]) -> None:
-    """Forget that the device tokens of these versions were doubted: a push got through."""
+def prove(connection: Connection, proven: Collection[tuple[Installation, int]]) -> None:
+    """Remember that a push to the device tokens of these versions got through: what was doubted is forgotten."""
     rows = [{**asdict(installation), "version": version} for installation, version in proven]
     if rows:
-        connection.execute(_SQL["clear_suspicions"], columns(rows))
+        connection.execute(_SQL["prove"], columns(rows))
 
 
 def _pairs(installations: Iterable[Installation]) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def receivers(
 def _receiver(at_rest: AtRest, address: Address, *row: Any) -> Receiver:
     (
         token_died, token_fits, enabled, block_mentions, author_blocked, chat_blocked, chat_muted, mention_allowed,
-        contacts_only, is_of_old, version, platform, device, suspected,
+        contacts_only, is_of_old, version, platform, device, suspected, proven,
     ) = row  # fmt: skip
     preferences = Preferences(
         token_fits=token_fits,
@@ -110,14 +110,16 @@ def _receiver(at_rest: AtRest, address: Address, *row: Any) -> Receiver:
     )
     target = None
     if device is not None:
-        target = at_rest.target(address.installation, int(version), device, platform, suspected=suspected)
+        target = at_rest.target(
+            address.installation, int(version), device, platform, suspected=suspected, proven=proven
+        )
     return Receiver(preferences, target, contacts_only, token_fits and is_of_old)
 
 
 def _clear_receiver(at_rest: AtRest, address: Address, registration: Registration, *row: Any) -> Receiver:
-    token_died, *_, suspected = row
+    token_died, *_, suspected, proven = row
     preferences = replace(unsealed.preferences(registration, address, at_rest), token_died=token_died)
-    target = unsealed.target(registration, suspected=suspected) if preferences.token_fits else None
+    target = unsealed.target(registration, suspected=suspected, proven=proven) if preferences.token_fits else None
     return Receiver(preferences, target, registration.allow_from_contacts_only, preferences.token_fits)
 
 

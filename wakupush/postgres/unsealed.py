@@ -71,7 +71,7 @@ def preferences(registration: Registration, address: Address | None, at_rest: At
     )
 
 
-def target(registration: Registration, *, suspected: bool = False) -> Target:
+def target(registration: Registration, *, suspected: bool = False, proven: bool = False) -> Target:
     """Return where notifications of a row in the clear are sent to."""
     return Target(
         version=registration.version,
@@ -80,6 +80,7 @@ def target(registration: Registration, *, suspected: bool = False) -> Target:
         device_token=registration.device_token,
         apn_topic=registration.apn_topic,
         suspected=suspected,
+        proven=proven,
     )
 
 

@@ -82,7 +82,7 @@ class AtRest:
         return PushNotificationRegistration.FromString(plaintext)
 
     def target(
-        self, installation: Installation, version: int, sealed: bytes, platform: int, *, suspected: bool
+        self, installation: Installation, version: int, sealed: bytes, platform: int, *, suspected: bool, proven: bool
     ) -> Target:
         """Return where notifications of a device are sent to; see `open_device`."""
         device = self.open_device(installation, version, sealed)
@@ -93,6 +93,7 @@ class AtRest:
             device_token=device.device_token,
             apn_topic=device.apn_topic,
             suspected=suspected,
+            proven=proven,
         )
 
     def seal_allowed_key_list(self, installation: Installation, registration: Registration) -> bytes | None:

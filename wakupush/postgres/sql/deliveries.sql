@@ -17,7 +17,7 @@ SELECT taken.delivery_key, taken.key_hash, taken.installation_hash, taken.platfo
     extract(epoch FROM taken.seen_at)::float8, taken.failure, taken.expires_at <= now(),
     -- As the device is now. What was not kept of a notification keeps nothing back.
     device.version, device.sealed_version IS NOT DISTINCT FROM device.version, device.token_type, device.sealed_device,
-    device.suspected_at IS NOT NULL, device.block_mentions, device.allow_from_contacts_only,
+    device.suspected_at IS NOT NULL, device.proven IS TRUE, device.block_mentions, device.allow_from_contacts_only,
     coalesce(device.access_token_digest <> taken.access_token_digest, false),
     digests_have(device.blocked_chat_digests, taken.author_digest),
     digests_have(device.blocked_chat_digests, taken.chat_digest),
@@ -82,4 +82,9 @@ SELECT FROM deliveries WHERE delivery_key = %(delivery_key)s
 UPDATE deliveries SET state = 'failed', failure = feedback, feedback = NULL, feedback_due_at = NULL
 WHERE delivery_key = ANY (%(delivery_keys)b) AND state = 'delivered' AND feedback IS NOT NULL
 RETURNING delivery_key, key_hash, installation_hash, platform, notification_type, attempt, task_id, trace_id,
-    extract(epoch FROM seen_at)::float8, failure, version
+    extract(epoch FROM seen_at)::float8, failure, version,
+    EXISTS (
+        SELECT FROM registrations AS device
+        WHERE device.key_hash = deliveries.key_hash AND device.installation_hash = deliveries.installation_hash
+            AND device.version = deliveries.version AND device.proven
+    )

@@ -53,7 +53,8 @@ WITH newer AS (
         muted_chat_digests = excluded.muted_chat_digests,
         allowed_mentions_chat_digests = excluded.allowed_mentions_chat_digests,
         token_died_at = NULL,
-        suspected_at = NULL
+        suspected_at = NULL,
+        proven = CASE WHEN excluded.registered THEN false END
     WHERE stored.version < excluded.version
     RETURNING key_hash, installation_hash, registered
 ), forgotten_deliveries AS (

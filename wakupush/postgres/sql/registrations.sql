@@ -65,12 +65,13 @@ ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
     muted_chat_digests = excluded.muted_chat_digests,
     allowed_mentions_chat_digests = excluded.allowed_mentions_chat_digests,
     token_died_at = NULL,
-    suspected_at = NULL
+    suspected_at = NULL,
+    proven = false
 WHERE stored.version < excluded.version
 
 -- name: unregister
-INSERT INTO registrations AS stored (key_hash, installation_hash, version, request_digest, registered, sealed_version)
-SELECT key_hash, installation_hash, version, request_digest, false, version
+INSERT INTO registrations AS stored (key_hash, installation_hash, version, request_digest, registered, proven, sealed_version)
+SELECT key_hash, installation_hash, version, request_digest, false, NULL, version
 FROM unnest(
     %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[], %(request_digest)b::bytea[]
 ) AS new (key_hash, installation_hash, version, request_digest)
@@ -101,7 +102,8 @@ ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
     muted_chat_digests = NULL,
     allowed_mentions_chat_digests = NULL,
     token_died_at = NULL,
-    suspected_at = NULL
+    suspected_at = NULL,
+    proven = NULL
 WHERE stored.version < excluded.version
 
 -- name: unregister_dead
@@ -178,16 +180,18 @@ WHERE key_hash = %(key_hash)s AND installation_hash = %(installation_hash)s AND 
     AND registered AND token_died_at IS NULL
 
 -- name: suspect
+-- A token that no push ever reached is doubted only while the platform takes others: else it may be the server's setup.
 UPDATE registrations SET suspected_at = ARRAY(
     SELECT at FROM unnest(suspected_at || now()) AS at WHERE at > now() - %(seconds)s * interval '1 second'
 )
 WHERE key_hash = %(key_hash)s AND installation_hash = %(installation_hash)s AND version = %(version)s
     AND registered AND token_died_at IS NULL
+    AND (proven OR EXISTS (SELECT FROM token_trials WHERE platform = token_type AND tried > bad))
 RETURNING cardinality(suspected_at)
 
--- name: clear_suspicions
-UPDATE registrations SET suspected_at = NULL
+-- name: prove
+UPDATE registrations SET suspected_at = NULL, proven = true
 FROM unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[])
     AS proven (key, installation, tried)
 WHERE key_hash = proven.key AND installation_hash = proven.installation AND version = proven.tried
-    AND suspected_at IS NOT NULL
+    AND (suspected_at IS NOT NULL OR proven IS NOT TRUE)

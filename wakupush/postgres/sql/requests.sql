@@ -8,7 +8,7 @@ SELECT wanted.position, sealed_version IS NOT DISTINCT FROM version, token_died_
     digests_have(lists.blocked, wanted.author), digests_have(lists.blocked, wanted.chat),
     digests_have(lists.muted, wanted.chat), digests_have(lists.mentions, wanted.chat),
     allow_from_contacts_only, coalesce(access_token_since < now() - %(keep)s * interval '1 second', true), version,
-    token_type, lists.device, suspected_at IS NOT NULL
+    token_type, lists.device, suspected_at IS NOT NULL, proven IS TRUE
 FROM unnest(
     %(key_hashes)b::bytea[], %(installation_hashes)b::bytea[], %(access_tokens)b::bytea[], %(chats)b::bytea[],
     %(authors)b::bytea[]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from wakupush.model.deliveries import DeliveryState
-from wakupush.model.failures import Failure
+from wakupush.model.failures import Failure, Route
 from wakupush.model.notifications import Notification, notif_id
 from wakupush.model.platforms import Platform
 from wakupush.postgres import deliveries
@@ -22,6 +22,7 @@ from wakupush.server.delivery.posting import Attempted
 from wakupush.server.delivery.settlement import settle
 
 if TYPE_CHECKING:
+    from wakupush.gorush.outcomes import Outcome
     from wakupush.model.deliveries import Delivery, Settlement
     from wakupush.model.registrations import Target
     from wakupush.protocol.notification import Dialect
@@ -58,6 +59,8 @@ def start(resources: DeliveryResources, postings: list[Posting], *, scheduled: b
 def attempt(resources: DeliveryResources, post: list[Posting], probe: bool = False) -> Attempted:
     """Post deliveries that are under our lease, and store what comes of it.
 
+    A post of several that gorush refuses as a whole leaves all as it was: one of them may be to blame.
+
     Args:
         resources: of this process.
         post: all of one platform.
@@ -79,9 +82,12 @@ def attempt(resources: DeliveryResources, post: list[Posting], probe: bool = Fal
         attributes: tracing.Attributes = {"platform": platform.label, "attempt": posting.delivery.attempt}
         tracing.record("post", posting.delivery.trace_id, begun_at, resources.now(), attributes)
     metrics.POST_SECONDS.labels(platform.label).observe(time.monotonic() - begun)
+    if len(post) > 1 and all(outcome is Failure.GORUSH_REFUSED for outcome in answer.outcomes):
+        log.warning("post_refused", platform=platform.label, deliveries=len(post))
+        return Attempted(telling=[Failure.GORUSH_REFUSED], refused=post)
     settled = settle(resources, post, answer.outcomes, retry_after=answer.retry_after, probe=probe)
     outcomes = [settlement.failure for settlement in settled] or answer.outcomes
-    return Attempted(answer.outcomes, outcomes, _failed(settled))
+    return Attempted(_telling(post, answer.outcomes), outcomes, _failed(settled))
 
 
 def _put_back(resources: DeliveryResources, waiting: list[Posting]) -> None:
@@ -91,6 +97,16 @@ def _put_back(resources: DeliveryResources, waiting: list[Posting]) -> None:
         deliveries.put_back(connection, [posting.delivery for posting in waiting])
     shown = resources.task_events
     shown.send([shown.put_off(posting.delivery) for posting in waiting if posting.shown])
+
+
+def _telling(post: list[Posting], outcomes: list[Outcome]) -> list[Failure]:
+    """Return the failures that no stranger can bring about: with a device token that is made up, say."""
+    return [
+        outcome
+        for posting, outcome in zip(post, outcomes, strict=True)
+        if outcome is not None
+        and (outcome.route is Route.BROKEN or (posting.target is not None and posting.target.proven))
+    ]
 
 
 def _failed(settled: list[Settlement]) -> Failed:

@@ -6,7 +6,7 @@ Each platform has lanes of its own: a dead Firebase must not stop iOS. Who finds
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -205,25 +205,29 @@ class Lanes:
     def _work_through(self, platform: Platform, posts: list[list[Posting]], *, work: Work, probe: bool) -> Failed:
         """Make posts one after another, while the breaker lets them and their leases cover one more.
 
+        One that is refused as a whole is followed by a post for each of it, so that one bad notification fails alone.
+
         A fault of ours ends that, too, and is logged here, for nobody may be waiting. The post that it met comes back
         as unknown when its lease ends; those after it were not made.
         """
         failed: Failed = {}
-        for position, post in enumerate(posts):
-            if position and (time.monotonic() > work.until or not self.breaker.is_closed(platform)):
-                work.put_back(_flat(posts[position:]))
+        waiting, is_first = deque(posts), True
+        while waiting:
+            if not is_first and (time.monotonic() > work.until or not self.breaker.is_closed(platform)):
                 break
+            post, is_first = waiting.popleft(), False
             self.slots.begin(platform)
             try:
                 brought = work.attempt(post, probe)
             except Exception:
-                log.exception("post_failed", deliveries=len(post), put_back=len(posts) - position - 1)
-                if position + 1 < len(posts):
-                    work.put_back(_flat(posts[position + 1 :]))
+                log.exception("post_failed", deliveries=len(post), put_back=len(waiting))
                 break
-            self.caution.note(platform, brought.posted, time.monotonic())
+            self.caution.note(platform, brought.telling, time.monotonic())
+            waiting.extendleft([posting] for posting in reversed(brought.refused))
             self.breaker.note(platform, brought.outcomes, probe=probe)
             failed |= brought.failed
+        if waiting:
+            work.put_back(_flat(waiting))
         return failed
 
 
@@ -239,5 +243,5 @@ def wait_for(futures: Iterable[Future[Failed]], seconds: float) -> Failed:
     return failed
 
 
-def _flat(posts: list[list[Posting]]) -> list[Posting]:
+def _flat(posts: Iterable[list[Posting]]) -> list[Posting]:
     return [posting for post in posts for posting in post]

@@ -53,8 +53,10 @@ class Posting:
 class Attempted:
     """What an attempt brought."""
 
-    #: Of each posting, as gorush told them.
-    posted: list[Failure | None] = field(default_factory=list)
-    #: As they were stored: what gorush's webhook told counts, too.
+    #: Failures that speak of their platform, as gorush told them.
+    telling: list[Failure] = field(default_factory=list)
+    #: Of each posting, as they were stored: what gorush's webhook told counts, too.
     outcomes: list[Failure | None] = field(default_factory=list)
     failed: Failed = field(default_factory=dict)
+    #: What gorush refused together: nothing of it was taken or stored, and each is to be posted by itself.
+    refused: list[Posting] = field(default_factory=list)

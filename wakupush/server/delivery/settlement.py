@@ -100,15 +100,16 @@ def happened(
 def _settlement(
     resources: DeliveryResources, posting: Posting, failure: Failure | None, *, retry_after: float, probe: bool
 ) -> Settlement:
-    delivery = posting.delivery
-    version = posting.target.version if posting.target else None
+    delivery, target = posting.delivery, posting.target
+    tried = Settlement(delivery=delivery, state=DeliveryState.DELIVERED)
+    if target is not None:
+        tried = replace(tried, version=target.version, suspected=target.suspected, proven=target.proven)
     if failure is None:
-        suspected = posting.target is not None and posting.target.suspected
-        return Settlement(delivery=delivery, state=DeliveryState.DELIVERED, version=version, suspected=suspected)
+        return tried
     counted = not (probe and failure.route is Route.BROKEN and not failure.unknown)
     settings = resources.settings.delivery
     state, wait = state_after(delivery, failure, settings, counted=counted, retry_after=retry_after)
-    return Settlement(delivery=delivery, state=state, failure=failure, wait=wait, counted=counted, version=version)
+    return replace(tried, state=state, failure=failure, wait=wait, counted=counted)
 
 
 @retry(
@@ -135,7 +136,8 @@ def _store(resources: DeliveryResources, settlements: list[Settlement], batch_si
             for settlement in settled
             for kind in _kinds(settlement)
         ]
-        died = tokens.learn(connection, settled, doubted)
+        # Of several failures in a post gorush may lose some, never all: where one is seen, no success is certain.
+        died = tokens.learn(connection, settled, doubted, certain=not any(failures))
         news += [happened(resources, each.delivery, EventKind.TOKEN_DIED, each.failure) for each in died]
         events.add(connection, news)
     count_events(news)

@@ -52,17 +52,24 @@ def believed(failure: Failure | None, platform: Platform, doubted: Collection[Pl
 
 
 def learn(
-    connection: Connection, settled: Iterable[Settlement], doubted: Collection[Platform], *, tried: bool = True
+    connection: Connection,
+    settled: Iterable[Settlement],
+    doubted: Collection[Platform],
+    *,
+    tried: bool = True,
+    certain: bool = False,
 ) -> list[Settlement]:
-    """Mark tokens dead or suspected, clear the suspicions of those that work, and count them all.
+    """Mark tokens dead or suspected, and proven those that work; count those that ever did.
 
-    Only the version that was tried is marked.
+    Only the version that was tried is marked. A token that no push ever reached may be made up: it dies for itself, and
+    says nothing about its platform.
 
     Args:
         connection: in the transaction of the settlements; this is its last work but for the events.
         settled: what attempts came to.
         doubted: platforms on which nothing is marked.
         tried: False if the attempts were counted before, as successes.
+        certain: whether a success is one for certain.
 
     Returns:
         Those whose token died of it.
@@ -74,11 +81,17 @@ def learn(
     died = [
         each for each in verdicts if _is_bad(each) and each.delivery.platform not in doubted and _dies(connection, each)
     ]
-    proven = [each for each in verdicts if each.failure is None and each.suspected]
-    registrations.clear_suspicions(
-        connection, [(each.delivery.installation, each.version) for each in proven if each.version is not None]
+    reached = [each for each in verdicts if certain and each.failure is None]
+    registrations.prove(
+        connection,
+        [
+            (each.delivery.installation, each.version)
+            for each in reached
+            if each.version is not None and (each.suspected or not each.proven)
+        ],
     )
-    token_trials.count(connection, [(each.delivery.platform, tried, _is_bad(each)) for each in verdicts])
+    telling = [each for each in verdicts if each.proven or each in reached]
+    token_trials.count(connection, [(each.delivery.platform, tried, _is_bad(each)) for each in telling])
     return died
 
 
