@@ -135,6 +135,23 @@ def test_what_is_told_of_a_delivered_one_makes_it_failed(server, client):
     assert (tried, bad) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("error", "kind", "failure"),
+    [
+        ("Unregistered", "failed", "token_unregistered"),
+        ('Post "https://api.push.apple.com/3/device/": context deadline exceeded', "unknown", "platform_timed_out"),
+    ],
+)
+def test_what_the_webhook_leaves_unknown_is_told_as_unknown(server, client, error, kind, failure):
+    content = server.register(client)
+    server.handle(DISPATCH, request(client, server, content))
+    [(key,)] = server.rows("SELECT delivery_key FROM deliveries WHERE state = 'delivered'")
+    assert feedback.take(server.context.pool, body(key, error)) is Result.NOTED
+    feedback.apply(server.context, [key])
+    told = server.rows("SELECT kind, failure FROM delivery_events WHERE kind IN ('failed', 'unknown')")
+    assert told == [(kind, failure)]
+
+
 def test_a_new_life_of_a_delivery_forgets_what_was_told_of_the_old_one(server, client):
     content = server.register(client, device_token="bad")
     sent = request(client, server, content)

@@ -38,9 +38,9 @@ def add(connection: Connection, answers: Sequence[SealedAnswer], hold: float) ->
     return sorted(row[0] for row in rows)
 
 
-def remove(connection: Connection, ids: Collection[int]) -> None:
-    """Delete answers that a node has taken."""
-    connection.execute(_SQL["remove"], {"ids": list(ids)})
+def remove(connection: Connection, ids: Collection[int]) -> set[int]:
+    """Delete answers that a node has taken, or that others replace; return the ids of those that were there."""
+    return {answer_id for (answer_id,) in connection.execute(_SQL["remove"], {"ids": list(ids)})}
 
 
 def postpone(connection: Connection, ids: Collection[int], seconds: float) -> None:

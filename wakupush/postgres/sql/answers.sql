@@ -7,7 +7,7 @@ ORDER BY position
 RETURNING id
 
 -- name: remove
-DELETE FROM answers WHERE id = ANY (%(ids)s)
+DELETE FROM answers WHERE id = ANY (%(ids)s) RETURNING id
 
 -- name: postpone
 UPDATE answers SET publish_at = now() + %(seconds)s * interval '1 second' WHERE id = ANY (%(ids)s)

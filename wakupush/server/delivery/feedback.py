@@ -14,7 +14,7 @@ from wakupush.model.notifications import read_notif_id
 from wakupush.postgres import deliveries, events
 from wakupush.server.counting import count_events
 from wakupush.server.delivery import tokens
-from wakupush.server.delivery.settlement import happened
+from wakupush.server.delivery.settlement import failed, happened
 
 if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
@@ -70,7 +70,11 @@ def apply(resources: DeliveryResources, delivery_keys: list[bytes]) -> None:
     """Make deliveries that read as delivered failed, as gorush's webhook told of them; a repeat does nothing."""
     with resources.pool.connection() as connection:
         settled = deliveries.apply_feedback(connection, delivery_keys)
-        news = [happened(resources, each.delivery, EventKind.FAILED, each.failure) for each in settled]
+        news = [
+            happened(resources, each.delivery, failed(each.failure), each.failure)
+            for each in settled
+            if each.failure is not None
+        ]
         doubted = tokens.doubted(connection, resources.settings.tokens, [each.failure for each in settled])
         died = tokens.learn(connection, settled, doubted, tried=False)
         news += [happened(resources, each.delivery, EventKind.TOKEN_DIED, each.failure) for each in died]

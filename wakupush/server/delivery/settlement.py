@@ -97,6 +97,11 @@ def happened(
     )
 
 
+def failed(failure: Failure) -> EventKind:
+    """Return what an attempt that failed so is told as."""
+    return EventKind.UNKNOWN if failure.unknown else EventKind.FAILED
+
+
 def _settlement(
     resources: DeliveryResources, posting: Posting, failure: Failure | None, *, retry_after: float, probe: bool
 ) -> Settlement:
@@ -161,6 +166,6 @@ def _revised(resources: DeliveryResources, settlement: Settlement, failure: Fail
 def _kinds(settlement: Settlement) -> list[EventKind]:
     if settlement.failure is None:
         return [EventKind.ATTEMPT, EventKind.DELIVERED]
-    result = EventKind.UNKNOWN if settlement.failure.unknown else EventKind.FAILED
+    result = failed(settlement.failure)
     end = [EventKind.DEAD_LETTER] if settlement.state is DeliveryState.DEAD_LETTER else []
     return [EventKind.ATTEMPT, result, *end]

@@ -10,20 +10,23 @@ from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import structlog
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
 from wakupush.model.queues import REGISTRATION
 from wakupush.runtime import metrics
+from wakupush.runtime.settings import STORE_SECONDS
 from wakupush.server import outbox
 from wakupush.server.counting import count_events
 from wakupush.server.delivery.attempt import start
 from wakupush.server.delivery.lanes import wait_for
+from wakupush.server.faults import INFRASTRUCTURE
 from wakupush.server.inbox.decide import request
 from wakupush.server.inbox.seal import seal
 from wakupush.server.inbox.silence import delays
 from wakupush.server.inbox.write import correct
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from concurrent.futures import Future
 
     from wakupush.model.answers import SealedAnswer
@@ -35,8 +38,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-#: Answers of each outcome, with their ids.
-Outbox = list[list[tuple[int, "SealedAnswer"]]]
+#: Answers with their ids, and those of each outcome.
+Answers = list[tuple[int, "SealedAnswer"]]
+Outbox = list[Answers]
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -52,58 +56,63 @@ def follow_up(resources: InboxResources, task: Task, outcomes: Sequence[Outcome]
     """
     metrics.BATCH_SIZE.labels(task.queue.name).observe(task.size)
     count_events(written.events)
-    answers = written.outbox
     begun = time.monotonic()
     within = resources.settings.worker.answer_within
     held = delays(outcomes, written.postings, resources.latencies, within=within, now=resources.now())
-    if written.postings:
-        posts = _without_fail(start, resources, written.postings)
-        if posts:
-            answers = _without_fail(_correct, resources, task, outcomes, answers, posts) or answers
+    posts = _without_fail(start, resources, written.postings) if written.postings else None
+    corrections = (_without_fail(_corrections, resources, task, outcomes, posts) if posts else None) or {}
     waited = time.monotonic() - begun
     resources.latencies.note({posting.delivery.platform for posting in written.postings}, waited)
     # Registrations are answered to keys that stay, and are sent again where the answer was lost.
     is_ephemeral = task.queue is not REGISTRATION
-    publish = partial(
-        outbox.publish,
-        resources,
-        again_after=resources.settings.worker.repeat_answers_after if is_ephemeral else 0.0,
-    )
-    pairs = list(zip(held, answers, strict=True))
-    _without_fail(publish, [part for seconds, parts in pairs if seconds <= waited for part in parts])
-    for seconds, parts in pairs:
-        if seconds > waited and parts:
+    again_after = resources.settings.worker.repeat_answers_after if is_ephemeral else 0.0
+    publish = partial(_without_fail, outbox.publish, resources, again_after=again_after)
+    true = {position: parts for position, parts in enumerate(written.outbox) if parts and position not in corrections}
+    publish(_flat(parts for position, parts in true.items() if held[position] <= waited))
+    for position, parts in true.items():
+        if held[position] > waited:
             # The schedule publishes them if this process dies before.
-            resources.later.do(seconds - waited, partial(publish, parts))
+            resources.later.do(held[position] - waited, partial(publish, parts))
+    if corrections:
+        # What is not true any more leaves as what is committed in its place. Without that the schedule publishes what
+        # is in the outbox.
+        publish(_without_fail(_correct, resources, corrections, written.outbox) or [])
 
 
-def _correct(
-    resources: InboxResources,
-    task: Task,
-    outcomes: Sequence[Outcome],
-    answers: Outbox,
-    posts: list[Future[Failed]],
-) -> Outbox:
-    """Wait for the posts as long as the answers can wait; return the answers that are true then, as they are stored."""
+def _corrections(
+    resources: InboxResources, task: Task, outcomes: Sequence[Outcome], posts: list[Future[Failed]]
+) -> dict[int, Outcome]:
+    """Wait for the posts as long as the answers can wait; return what replaces outcomes then, by their positions."""
     oldest = min(outcome.entry.seen for outcome in outcomes if outcome.request)
     within = resources.settings.worker.answer_within
     # ingest saw it by its own clock, which may be ahead of ours.
-    failed = wait_for(posts, min(within, oldest + within - resources.now()))
-    corrections = {
+    failed = _without_fail(wait_for, posts, min(within, oldest + within - resources.now()))
+    return {
         position: correction
         for position, outcome in enumerate(outcomes)
         if failed and (correction := request.corrected(task, outcome, failed, resources.now())) is not None
     }
-    if not corrections:
-        return answers
+
+
+@retry(
+    retry=retry_if_exception_type(INFRASTRUCTURE),
+    wait=wait_random_exponential(multiplier=0.2, max=3),
+    stop=stop_after_attempt(8) | stop_after_delay(STORE_SECONDS),
+    reraise=True,
+)
+def _correct(resources: InboxResources, corrections: Mapping[int, Outcome], answers: Outbox) -> Answers:
+    """Commit corrections, and return their answers."""
     most_bytes = resources.settings.waku.max_message_bytes
     sealed = seal(corrections.values(), resources.identity.private_key, most_bytes=most_bytes)
-    replaced = [answer_id for position in corrections for answer_id, _ in answers[position]]
+    replaced = [[answer_id for answer_id, _ in answers[position]] for position in corrections]
     with resources.pool.connection() as connection:
         written = correct(connection, list(corrections.values()), sealed, replaced)
     count_events(written.events)
-    now_true = dict(zip(corrections, written.outbox, strict=True))
-    return [now_true.get(position, parts) for position, parts in enumerate(answers)]
+    return _flat(written.outbox)
+
+
+def _flat(answers: Iterable[Answers]) -> Answers:
+    return [answer for parts in answers for answer in parts]
 
 
 def _without_fail(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, compress
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -24,7 +24,7 @@ from wakupush.redis import watched
 from wakupush.server.delivery.posting import Posting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from psycopg import Connection
 
@@ -116,20 +116,25 @@ def correct(
     connection: Connection,
     outcomes: Sequence[Outcome],
     sealed: Sequence[list[SealedAnswer]],
-    replaced: Iterable[int],
+    replaced: Sequence[Collection[int]],
 ) -> Written:
     """Write corrections of requests that were committed before, with other answers in the place of theirs.
+
+    A correction whose answer is not in the outbox any more is left out: that answer has left, or the correction was
+    committed before by a transaction whose end was not heard of.
 
     Args:
         connection: in a transaction of its own.
         outcomes: the corrections.
         sealed: the answer of each.
-        replaced: ids of the answers that have not left yet.
+        replaced: of each, the ids of the answer that has not left yet.
     """
-    answers.remove(connection, list(replaced))
-    outbox = _add_answers(connection, sealed)
-    requests.admit(connection, _succeeded(outcomes))
-    news = [event for outcome in outcomes for event in outcome.events]
+    held = answers.remove(connection, [answer_id for ids in replaced for answer_id in ids])
+    in_time = [not held.isdisjoint(ids) for ids in replaced]
+    outbox = _add_answers(connection, [parts if is_so else [] for parts, is_so in zip(sealed, in_time, strict=True)])
+    corrections = list(compress(outcomes, in_time))
+    requests.admit(connection, _succeeded(corrections))
+    news = [event for correction in corrections for event in correction.events]
     events.add(connection, news)
     return Written(outbox, [], news)
 
