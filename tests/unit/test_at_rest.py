@@ -40,8 +40,8 @@ def test_what_is_sealed_opens_in_its_place():
     assert (device.installation_id, device.device_token, device.access_token) == (PHONE, "device token", TOKEN)
     assert (device.grant, device.apn_topic) == (b"g" * 65, "app")
     assert AT_REST.open_allowed_key_list(HERE, 7, SEALED["sealed_allowed_key_list"]) == (b"key", b"")
-    target = AT_REST.target(HERE, 7, SEALED["sealed_device"], 1, suspected=True)
-    assert (target.version, target.platform, target.suspected) == (7, Platform.IOS, True)
+    target = AT_REST.target(HERE, 7, SEALED["sealed_device"], 1, suspected=True, proven=True)
+    assert (target.version, target.platform, target.suspected, target.proven) == (7, Platform.IOS, True, True)
 
 
 @pytest.mark.parametrize(

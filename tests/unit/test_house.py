@@ -19,7 +19,7 @@ ROOT = {"__init__.py", "__main__.py", "cli.py", "cli_client.py", "cli_dead_lette
 #: Statements that change rows.
 WRITES = re.compile(r"^\s*(INSERT|UPDATE|DELETE|COPY)\b|\(\s*(INSERT|UPDATE|DELETE)\b", re.MULTILINE)
 #: Who in the inbox writes, beside claim and write: what stands around the steps.
-AROUND = {"isolation.py": {"count_attempt", "refund_attempt", "quarantine", "add"}}
+AROUND = {"isolation.py": {"count_attempt", "touch_attempt", "refund_attempt", "quarantine", "add"}}
 
 
 def modules(folder):

@@ -52,6 +52,11 @@ def count_attempt(connection: Connection, entry: Entry) -> None:
     connection.execute(_SQL["count_attempt"], {"hash": entry.hash})
 
 
+def touch_attempt(connection: Connection, entry: Entry) -> None:
+    """Write to the attempts of a message, and change nothing: how long that takes tells how Postgres is."""
+    connection.execute(_SQL["touch_attempt"], {"hash": entry.hash})
+
+
 def refund_attempt(connection: Connection, entry: Entry) -> None:
     """Take back an attempt that failed through no fault of the message."""
     connection.execute(_SQL["refund_attempt"], {"hash": entry.hash})

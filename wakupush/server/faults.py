@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import psycopg
+from celery.exceptions import SoftTimeLimitExceeded
 from kombu.exceptions import OperationalError as BrokerError
 from psycopg import errors
 from redis import RedisError
@@ -23,6 +24,14 @@ INFRASTRUCTURE: tuple[type[Exception], ...] = (
 )
 #: Operational by psycopg's classes, but it is what a message holds that is too much.
 OF_THE_MESSAGE: tuple[type[Exception], ...] = (errors.ProgramLimitExceeded, errors.StatementTooComplex)
+#: Either a message costs too much, or Postgres is in trouble: whoever handles the message alone finds out.
+COSTLY: tuple[type[Exception], ...] = (
+    SoftTimeLimitExceeded,
+    errors.QueryCanceled,
+    errors.OutOfMemory,
+    errors.DiskFull,
+    errors.ConfigurationLimitExceeded,
+)
 #: Two transactions met; the batch is handled again at once.
 COLLISIONS: tuple[type[Exception], ...] = (
     errors.DeadlockDetected,
@@ -31,6 +40,19 @@ COLLISIONS: tuple[type[Exception], ...] = (
 )
 
 
-def is_outage(error: Exception) -> bool:
-    """Say whether an exception is no fault of the messages that were handled."""
-    return isinstance(error, INFRASTRUCTURE) and not isinstance(error, OF_THE_MESSAGE)
+def is_outage(error: BaseException) -> bool:
+    """Say whether an exception is no fault of the messages that were handled, as far as it alone can tell."""
+    return isinstance(error, (*INFRASTRUCTURE, SoftTimeLimitExceeded)) and not isinstance(error, OF_THE_MESSAGE)
+
+
+def is_costly(error: Exception) -> bool:
+    """Say whether an exception may come of what a message costs, although it looks like an outage."""
+    return isinstance(error, COSTLY) or is_cut(error)
+
+
+def is_cut(error: Exception) -> bool:
+    """Say whether a connection to Postgres ended without a word: its backend was killed, or crashed.
+
+    One that is shut down, or ended because of another backend's crash, is told so.
+    """
+    return type(error) is psycopg.OperationalError

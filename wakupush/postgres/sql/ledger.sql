@@ -17,6 +17,9 @@ SELECT message_hash, attempts FROM message_attempts WHERE message_hash = ANY (%(
 INSERT INTO message_attempts AS counted (message_hash, attempts) VALUES (%(hash)s, 1)
 ON CONFLICT (message_hash) DO UPDATE SET attempts = counted.attempts + 1, updated_at = now()
 
+-- name: touch_attempt
+UPDATE message_attempts SET updated_at = now() WHERE message_hash = %(hash)s
+
 -- name: refund_attempt
 UPDATE message_attempts SET attempts = attempts - 1 WHERE message_hash = %(hash)s AND attempts > 0
 

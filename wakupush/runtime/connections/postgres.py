@@ -77,13 +77,15 @@ def timeouts(dsn: str, *, connect: float, statement: float) -> dict[str, Any]:
     Args:
         dsn: whose ``options`` are kept, except for the statement's time-out.
         connect: seconds to wait for a connection; libpq takes 2 at least.
-        statement: seconds that a statement may take, and that sent bytes may stay unacknowledged.
+        statement: seconds that a statement may take, and that sent bytes may stay unacknowledged. For a lock it waits
+            half of them, and fails by another error: others hold it, and the statement itself may cost little.
     """
+    kept = conninfo_to_dict(dsn).get("options", "")
     return {
         "connect_timeout": max(2, int(connect)),
         "tcp_user_timeout": int(1000 * statement),
         **KEEPALIVES,
-        "options": f"{conninfo_to_dict(dsn).get('options', '')} -c statement_timeout={1000 * statement:.0f}".lstrip(),
+        "options": f"-c lock_timeout={500 * statement:.0f} {kept} -c statement_timeout={1000 * statement:.0f}",
     }
 
 

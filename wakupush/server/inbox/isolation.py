@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final
 
 import structlog
-from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
+from tenacity import retry, retry_if_exception, stop_after_attempt, stop_after_delay, wait_random_exponential
 
 from wakupush.model.entries import Task
 from wakupush.model.events import EventKind, message_event
@@ -15,13 +16,15 @@ from wakupush.postgres import events, ledger
 from wakupush.redis.sending import send_entries
 from wakupush.runtime import metrics
 from wakupush.server.counting import count_events
-from wakupush.server.faults import INFRASTRUCTURE, is_outage
+from wakupush.server.faults import is_costly, is_cut, is_outage
 from wakupush.server.inbox import steps
 from wakupush.server.inbox.content import OpenedRegistration
 from wakupush.server.inbox.open import Reader, open_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from psycopg import Connection
 
     from wakupush.model.entries import Entry
     from wakupush.model.queues import Queue
@@ -32,6 +35,9 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Reason in the quarantine of a message whose process never came back to say why.
 PROCESS_DIED: Final = "process died"
+#: Share of the time that a statement may take which a small write takes at most where Postgres is well. It takes a
+#: hundredth of that on any disk.
+WELL_SHARE: Final = 0.1
 
 
 def handle(resources: InboxResources, queue: Queue, entries: Sequence[Entry], *, alone: bool) -> None:
@@ -55,7 +61,7 @@ def handle(resources: InboxResources, queue: Queue, entries: Sequence[Entry], *,
         try:
             steps.run(resources, queue, entries)
         except Exception as error:
-            if is_outage(error):
+            if is_outage(error) and not is_costly(error):
                 raise
             log.warning("batch_failed", queue=queue.name, messages=len(entries), exc_info=error)
             metrics.TASKS_RETURNED.labels(queue.name, "message").inc()
@@ -72,16 +78,15 @@ def _handle_alone(resources: InboxResources, queue: Queue, entry: Entry) -> None
     most = resources.settings.worker.max_attempts
     with resources.pool.connection() as connection:
         attempts = ledger.attempts(connection, [entry]).get(entry.hash, 0)
-        if attempts < most:
-            ledger.count_attempt(connection, entry)
     if attempts >= most:
         # Nothing of it is looked at any more.
         _quarantine(resources, queue, entry, reason=PROCESS_DIED, attempts=attempts, owner=None)
         return
+    was_well = _writes_quickly(resources, ledger.count_attempt, entry)
     try:
         steps.run(resources, queue, [entry], alone=True)
     except Exception as error:
-        if is_outage(error):
+        if is_outage(error) and not (was_well and _is_its_own(resources, entry, error)):
             _refund(resources, entry)
             raise
         attempts += 1
@@ -91,6 +96,25 @@ def _handle_alone(resources: InboxResources, queue: Queue, entry: Entry) -> None
         else:
             owner = _owner(resources, entry)
             _quarantine(resources, queue, entry, reason=type(error).__name__, attempts=attempts, owner=owner)
+
+
+def _is_its_own(resources: InboxResources, entry: Entry, error: Exception) -> bool:
+    """Say whether an error that looks like an outage comes of what a message costs: Postgres is well without it."""
+    try:
+        return is_cut(error) or (is_costly(error) and _writes_quickly(resources, ledger.touch_attempt, entry))
+    except Exception as unwell:
+        if not is_outage(unwell):
+            raise
+        return False
+
+
+def _writes_quickly(resources: InboxResources, write: Callable[[Connection, Entry], None], entry: Entry) -> bool:
+    """Commit a small write, and say whether that took as little time as it does where Postgres is well."""
+    with resources.pool.connection() as connection:
+        begun = time.monotonic()
+        write(connection, entry)
+        connection.commit()
+        return time.monotonic() - begun < WELL_SHARE * resources.settings.postgres.statement_timeout
 
 
 def _owner(resources: InboxResources, entry: Entry) -> Installation | None:
@@ -124,7 +148,7 @@ def _quarantine(
 
 
 @retry(
-    retry=retry_if_exception_type(INFRASTRUCTURE),
+    retry=retry_if_exception(is_outage),
     wait=wait_random_exponential(multiplier=0.2, max=3),
     stop=stop_after_attempt(10) | stop_after_delay(20),
     reraise=True,
