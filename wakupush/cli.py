@@ -11,6 +11,7 @@ import typer
 from wakupush.cli_client import app as client_app
 from wakupush.cli_dead_letters import app as dead_letters_app
 from wakupush.cli_pipeline import app as pipeline_app
+from wakupush.cli_quarantine import app as quarantine_app
 from wakupush.runtime.usage import fail as _fail
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ app.add_typer(ingest_app, name="ingest")
 app.add_typer(client_app, name="client")
 app.add_typer(dead_letters_app, name="dead-letters")
 app.add_typer(pipeline_app, name="pipeline")
+app.add_typer(quarantine_app, name="quarantine")
 
 #: In a checkout.
 RECORDING = Path(__file__).parent.parent / "tests" / "vectors" / "scenario_client_flow.json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
+from base64 import b64decode
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -25,6 +26,7 @@ from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import watched
 from wakupush.redis.sending import decode_entry
+from wakupush.server.faults import is_outage
 from wakupush.server.inbox import isolation
 from wakupush.server.schedule.derive_keys import derive_keys
 
@@ -122,6 +124,23 @@ class Server:
         """Return failure and reason of each message or notification that something happened to."""
         counted = "SELECT failure, reason FROM delivery_events, generate_series(1, count) WHERE kind = %s"
         return self.rows(counted, kind)
+
+
+def work_off(server, queue):
+    """Do what workers do with the messages of a queue until it is empty; return how many tasks came back as outages."""
+    returned = 0
+    for _ in range(50):
+        if not (raw := server.context.redis.rpop(queue.name)):
+            return returned
+        (entries,), named, _ = json.loads(b64decode(json.loads(raw)["body"]))
+        try:
+            isolation.handle(server.context, queue, list(map(decode_entry, entries)), **{"alone": False, **named})
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            server.context.redis.lpush(queue.name, raw)
+            returned += 1
+    raise AssertionError("messages come back for ever")
 
 
 def request(client, server, registered, **fields):

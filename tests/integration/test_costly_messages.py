@@ -1,24 +1,21 @@
 """Whose fault a message is that takes too long: its own, or that of a Postgres in trouble. On a real Postgres."""
 
-import json
 import signal
 import time
-from base64 import b64decode
 from contextlib import contextmanager
 
 import psycopg
 import pytest
 from celery.exceptions import SoftTimeLimitExceeded
 from psycopg import errors
+from served import work_off
 
 from wakupush.devnet import messages
 from wakupush.devnet.postgres import temporary_postgres
 from wakupush.model.queues import REGISTRATION
 from wakupush.postgres.migrations import runner
 from wakupush.protocol.keys import PrivateKey
-from wakupush.redis.sending import decode_entry
-from wakupush.server.faults import is_outage
-from wakupush.server.inbox import isolation, steps
+from wakupush.server.inbox import steps
 
 ATTEMPTS = "SELECT attempts FROM message_attempts"
 QUARANTINE = "SELECT reason, attempts FROM quarantine"
@@ -51,25 +48,6 @@ def slow_disk(server):
         "CREATE TRIGGER slow BEFORE INSERT OR UPDATE ON message_attempts FOR EACH ROW EXECUTE FUNCTION slow('0.3')",
         "CREATE TRIGGER slow BEFORE INSERT ON registrations FOR EACH ROW EXECUTE FUNCTION slow('30')",
     )
-
-
-def work_off(server, queue=REGISTRATION):
-    """Do what workers do with a queue until it is empty, and return how many tasks came back as outages."""
-    returned = 0
-    for _ in range(30):
-        if not (raw := server.context.redis.rpop(queue.name)):
-            return returned
-        (entries,), named, _ = json.loads(b64decode(json.loads(raw)["body"]))
-        try:
-            isolation.handle(
-                server.context, queue, [decode_entry(entry) for entry in entries], **{"alone": False} | named
-            )
-        except Exception as error:
-            if not is_outage(error):
-                raise
-            server.context.redis.lpush(queue.name, raw)
-            returned += 1
-    pytest.fail("messages come back for ever")
 
 
 @pytest.fixture
@@ -108,7 +86,7 @@ def test_a_message_that_costs_too_much_ends_in_quarantine_and_its_neighbours_pas
     costs(server, clients[1], contents[1], work)
     sent = [messages.register(client, server.key, each) for client, each in zip(clients, contents, strict=True)]
     server.handle(REGISTRATION, *sent)
-    work_off(server)
+    work_off(server, REGISTRATION)
     assert server.outcomes(*clients) == ["success"] * 2
     assert server.rows(QUARANTINE) == [(reason, 3)]
     assert server.rows(ATTEMPTS) == []
@@ -148,7 +126,7 @@ def test_the_soft_time_limit_takes_a_batch_apart(server, client, monkeypatch):
         patch.setattr(steps, "run", lambda *_, **__: time.sleep(60))
         server.handle(REGISTRATION, *sent)
     assert server.context.redis.llen(REGISTRATION.name) == 2
-    assert work_off(server) == 0
+    assert work_off(server, REGISTRATION) == 0
     assert server.outcomes(client) == ["success"] * 2
 
 
@@ -182,7 +160,7 @@ def test_a_message_that_takes_postgres_down_ends_in_quarantine(open_server, clie
         content = messages.registration(client, server.key)
         costs(server, client, content, "EXECUTE 'COPY (SELECT) TO PROGRAM ''kill -9 $PPID'''")
         server.handle(REGISTRATION, messages.register(client, server.key, content))
-        work_off(server)
+        work_off(server, REGISTRATION)
         [(reason, attempts)] = server.rows(QUARANTINE)
         assert (reason, attempts) == ("OperationalError", 3)
         server.context.pool.close()

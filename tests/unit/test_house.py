@@ -15,7 +15,10 @@ SERVER, POSTGRES, REDIS, MODEL, RUNTIME = (
     WAKUPUSH / name for name in ("server", "postgres", "redis", "model", "runtime")
 )
 #: What stays in the root until the commands move.
-ROOT = {"__init__.py", "__main__.py", "cli.py", "cli_client.py", "cli_dead_letters.py", "cli_pipeline.py", "doctor.py"}
+ROOT = {
+    *("__init__.py", "__main__.py", "cli.py", "cli_client.py", "cli_dead_letters.py", "cli_kept.py", "cli_pipeline.py"),
+    *("cli_quarantine.py", "doctor.py"),
+}
 #: Statements that change rows.
 WRITES = re.compile(r"^\s*(INSERT|UPDATE|DELETE|COPY)\b|\(\s*(INSERT|UPDATE|DELETE)\b", re.MULTILINE)
 #: Who in the inbox writes, beside claim and write: what stands around the steps.

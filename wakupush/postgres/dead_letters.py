@@ -104,10 +104,10 @@ def device(connection: Connection, delivery_key: bytes) -> DeadLetterDevice | No
     return DeadLetterDevice(*row) if row else None
 
 
-def past(connection: Connection, letter: DeadLetter) -> list[PastEvent]:
-    """Return the events of the message that a dead letter came with, of all its notifications, the oldest first."""
-    since = letter.seen_at - timedelta(minutes=1)
-    values = {"trace_id": letter.trace_id, "since": since, "limit": _MOST_EVENTS}
+def past(connection: Connection, trace_id: str, seen_at: datetime) -> list[PastEvent]:
+    """Return the events of a message that was seen then, of all its notifications, the oldest first."""
+    since = seen_at - timedelta(minutes=1)
+    values = {"trace_id": trace_id, "since": since, "limit": _MOST_EVENTS}
     return [PastEvent(*row) for row in connection.execute(_SQL["events"], values)]
 
 

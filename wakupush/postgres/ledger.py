@@ -63,7 +63,7 @@ def refund_attempt(connection: Connection, entry: Entry) -> None:
 
 
 def forget_attempts(connection: Connection, entry: Entry) -> None:
-    """Forget the attempts of a message that is done."""
+    """Forget the attempts of a message that is done, and that it was in quarantine if an operator had it retried."""
     connection.execute(_SQL["forget_attempts"], {"hash": entry.hash})
 
 

@@ -24,14 +24,21 @@ UPDATE message_attempts SET updated_at = now() WHERE message_hash = %(hash)s
 UPDATE message_attempts SET attempts = attempts - 1 WHERE message_hash = %(hash)s AND attempts > 0
 
 -- name: forget_attempts
+WITH done AS (DELETE FROM quarantine WHERE message_hash = %(hash)s AND retried_at IS NOT NULL)
 DELETE FROM message_attempts WHERE message_hash = %(hash)s
 
 -- name: quarantine
-INSERT INTO quarantine (
+INSERT INTO quarantine AS known (
     message_hash, queue, pubsub_topic, content_topic, payload, message_timestamp, meta, seen_at, reason, attempts,
     key_hash, installation_hash
 ) VALUES (
     %(hash)s, %(queue)s, %(pubsub_topic)s, %(content_topic)s, %(payload)s, %(timestamp)s, %(meta)s,
     to_timestamp(%(seen)s), %(reason)s, %(attempts)s, %(key_hash)s, %(installation_hash)s
 )
-ON CONFLICT DO NOTHING
+ON CONFLICT (message_hash) DO UPDATE SET
+    reason = excluded.reason,
+    attempts = excluded.attempts,
+    quarantined_at = now(),
+    retried_at = NULL,
+    key_hash = coalesce(excluded.key_hash, known.key_hash),
+    installation_hash = coalesce(excluded.installation_hash, known.installation_hash)

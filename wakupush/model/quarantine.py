@@ -1,0 +1,50 @@
+"""The quarantine: messages that failed by themselves, as an operator sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineSelection:
+    """Which quarantined messages; what is None does not matter."""
+
+    #: Message hashes, 32 bytes each.
+    keys: list[bytes] | None = None
+    #: Name of a queue.
+    queue: str | None = None
+    reason: str | None = None
+    #: They were put there in this time, both included.
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantinedMessage:
+    """What may be shown of a quarantined message: neither its content nor whose it is."""
+
+    #: 32 bytes.
+    message_hash: bytes
+    #: The name of the queue that it came through.
+    queue: str
+    #: The name of the last exception, or that the process died.
+    reason: str
+    attempts: int
+    #: Of its ciphertext.
+    bytes: int
+    pubsub_topic: str
+    seen_at: datetime
+    quarantined_at: datetime
+    #: When it was put into its queue again and has not been handled since.
+    retried_at: datetime | None
+    #: Whether it is a registration of which it is known whose: then it goes when that installation unregisters.
+    is_owned: bool
+
+    @property
+    def trace_id(self) -> str:
+        """Its name in logs and events."""
+        return self.message_hash[:8].hex()

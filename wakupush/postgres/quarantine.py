@@ -1,0 +1,95 @@
+"""The quarantine: messages that failed by themselves, kept for an operator to look at and to have handled again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from wakupush.model.entries import Entry
+from wakupush.model.quarantine import QuarantinedMessage
+from wakupush.model.queues import QUEUES
+from wakupush.model.waku_message import WakuMessage
+from wakupush.postgres.named_sql import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from psycopg import Connection, Cursor
+
+    from wakupush.model.dead_letters import Position
+    from wakupush.model.quarantine import QuarantineSelection
+    from wakupush.model.queues import Queue
+
+_SQL = load("quarantine")
+#: Rows that are read or changed at once; each may hold a message of the largest size.
+CHUNK_ROWS: Final = 100
+#: Hex digits of a message hash.
+_DIGITS: Final = 64
+
+
+def every(connection: Connection, selection: QuarantineSelection, most: int) -> Iterator[list[QuarantinedMessage]]:
+    """Read the newest messages of a selection, `most` in all, in chunks with a statement each."""
+    last: Position | None = None
+    while most > 0:
+        limit = min(most, CHUNK_ROWS)
+        page = [QuarantinedMessage(*row) for row in _execute(connection, "page", selection, last, limit=limit)]
+        if page:
+            yield page
+        if len(page) < limit:
+            return
+        most -= len(page)
+        last = page[-1].quarantined_at, page[-1].message_hash
+
+
+def count(connection: Connection, selection: QuarantineSelection) -> int:
+    """Return how many messages a selection has."""
+    row = _execute(connection, "count", selection).fetchone()
+    return int(row[0]) if row else 0
+
+
+def retry(
+    connection: Connection, selection: QuarantineSelection, after: Position | None
+) -> list[tuple[Position, Queue, Entry]]:
+    """Take messages out of the ledger again, and their attempts back; return where they stood, and what to enqueue.
+
+    At most `CHUNK_ROWS`, the oldest first. Their rows stay until they are handled, so that none is lost with a queue.
+
+    Args:
+        connection: in a transaction, which is to be committed once they are enqueued: whoever takes one of them before
+            waits for that, and finds it processed if it never comes.
+        selection: which.
+        after: only those behind this position.
+    """
+    rows = _execute(connection, "retry", selection, after, limit=CHUNK_ROWS).fetchall()
+    return [
+        (
+            (quarantined, hash_),
+            QUEUES[queue],
+            Entry(
+                pubsub_topic=shard,
+                hash=hash_,
+                seen=seen,
+                # Neither is covered by the hash, nor kept: of another version nothing gets here.
+                message=WakuMessage(payload=payload, content_topic=topic, version=1, timestamp=timestamp, meta=meta),
+            ),
+        )
+        for quarantined, hash_, queue, shard, topic, payload, timestamp, meta, seen in sorted(rows)
+    ]
+
+
+def drop(connection: Connection, selection: QuarantineSelection, after: Position | None) -> list[Position]:
+    """Delete messages, of which the ledger still says that they are processed; in chunks, as `retry`."""
+    return sorted(_execute(connection, "drop", selection, after, limit=CHUNK_ROWS).fetchall())
+
+
+def find(connection: Connection, prefix: str) -> list[bytes]:
+    """Return the hashes of quarantined messages that begin so (hex digits, at least one), two at most."""
+    bounds = {"first": bytes.fromhex(prefix.ljust(_DIGITS, "0")), "last": bytes.fromhex(prefix.ljust(_DIGITS, "f"))}
+    return [hash_ for (hash_,) in connection.execute(_SQL["keys"], bounds)]
+
+
+def _execute(
+    connection: Connection, name: str, selection: QuarantineSelection, end: Position | None = None, **values: Any
+) -> Cursor[Any]:
+    time, key = end or (None, None)
+    return connection.execute(_SQL[name], asdict(selection) | {"end_time": time, "end_key": key} | values)
