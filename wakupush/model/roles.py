@@ -109,11 +109,19 @@ _SECRETS: Final[Columns] = (
 #: Whether older code may still run.
 _OLD_CODE: Final = Rights(select=("name",))
 
+#: What is told of a message that is put aside again.
+_QUARANTINED: Final[Columns] = ("reason", "attempts", "quarantined_at", "retried_at")
 #: What every pool of workers needs for messages of any kind.
 _POOL: Final[Mapping[str, Rights]] = {
     "ledger": Rights(select=("message_hash",), insert=ALL, delete=True),
     "message_attempts": Rights(select=("message_hash", "attempts"), insert=ALL, update=ALL, delete=True),
-    "quarantine": Rights(insert=ALL),
+    # All but the messages themselves.
+    "quarantine": Rights(
+        select=("message_hash", *_QUARANTINED, "key_hash", "installation_hash"),
+        insert=ALL,
+        update=(*_QUARANTINED, "key_hash", "installation_hash"),
+        delete=True,
+    ),
     "message_segments": Rights(select=ALL, insert=ALL, update=("received_at",), delete=True),
     "answers": Rights(select=("id",), insert=ALL, update=("publish_at",), delete=True),
     "delivery_events": Rights(insert=ALL),
@@ -131,7 +139,6 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
             update=("sealed_content", "chat_id", "message"),
             delete=True,
         ),
-        "quarantine": Rights(select=("key_hash", "installation_hash"), insert=ALL, delete=True),
         "schema_migrations": _OLD_CODE,
         # What packs ids of old requests.
         "admitted_requests": Rights(select=("message_id", "admitted_at"), delete=True),
@@ -154,6 +161,7 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
                     *_UNSEALED,
                     "token_died_at",
                     "suspected_at",
+                    "proven",
                     "sealed_version",
                     "sealed_device",
                     "access_token_digest",
@@ -161,7 +169,7 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
                 ),
                 *("blocked_chat_digests", "muted_chat_digests", "allowed_mentions_chat_digests"),
             ),
-            update=("token_died_at", "suspected_at"),
+            update=("token_died_at", "suspected_at", "proven"),
         ),
         "admitted_requests": Rights(select=("message_id", "succeeded", "expired"), insert=ALL, update=("succeeded",)),
         "packed_requests": Rights(select=ALL),
