@@ -17,7 +17,16 @@ from wakupush.postgres.migrations import runner
 EVERY = "*"
 #: Of each file in `wakupush/postgres/sql/`, the statements that a role's processes make.
 POOL = {
-    "ledger": {"add", "remove", "attempts", "count_attempt", "refund_attempt", "forget_attempts", "quarantine"},
+    "ledger": {
+        "add",
+        "remove",
+        "attempts",
+        "count_attempt",
+        "touch_attempt",
+        "refund_attempt",
+        "forget_attempts",
+        "quarantine",
+    },
     "message_segments": {"lock", "kept", "parts", "forget", "keep", "trim"},
     "answers": {"add", "remove", "postpone"},
 }
@@ -46,7 +55,7 @@ USES = {
         **POOL,
         "requests": EVERY,
         "deliveries": {"take", "lock", "settle", "put_back", "apply_feedback"},
-        "registrations": {"token_died", "suspect", "clear_suspicions"},
+        "registrations": {"token_died", "suspect", "prove"},
         "unsealed": {"registrations"},
         "packed_requests": {"months", "find"},
         "token_trials": EVERY,
@@ -68,7 +77,7 @@ USES = {
     Role.RECONCILE: {"reconciliation": EVERY},
     Role.EXPORTER: {"backlog": EVERY},
     Role.FEEDBACK: {"deliveries": {"note_feedback", "exists", "takes_feedback"}},
-    Role.OPERATOR: {"dead_letters": EVERY, "roles": EVERY},
+    Role.OPERATOR: {"dead_letters": EVERY, "quarantine": EVERY, "roles": EVERY},
     Role.PIPELINE: {"exporting": EVERY},
     Role.REBUILD: {
         "rebuilding": EVERY,
@@ -250,7 +259,7 @@ def test_only_who_acts_on_it_reads_what_is_private(connection):
         "deliveries.chat_id": {Role.DISPATCH, Role.REGISTRATION},
         # The schedule: only to see whether a row is to be sealed.
         "deliveries.message": {Role.DISPATCH, Role.REGISTRATION, Role.OPERATOR, Role.SCHEDULE},
-        "quarantine.payload": set(),
+        "quarantine.payload": {Role.OPERATOR},
         "answers.payload": {Role.SCHEDULE},
         # Sealed; the schedule adds up how long they are.
         "message_segments.payload": {Role.REGISTRATION, Role.QUERY, Role.DISPATCH, Role.SCHEDULE},

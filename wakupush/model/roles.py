@@ -46,6 +46,7 @@ ROLE_OF: Final[Mapping[tuple[str, ...], Role]] = {
     ("exporter",): Role.EXPORTER,
     ("feedback",): Role.FEEDBACK,
     ("dead-letters",): Role.OPERATOR,
+    ("quarantine",): Role.OPERATOR,
     ("doctor",): Role.OPERATOR,
     ("pipeline", "export"): Role.PIPELINE,
     ("pipeline", "rebuild"): Role.REBUILD,
@@ -110,7 +111,7 @@ _SECRETS: Final[Columns] = (
 _OLD_CODE: Final = Rights(select=("name",))
 
 #: What is told of a message that is put aside again.
-_QUARANTINED: Final[Columns] = ("reason", "attempts", "quarantined_at", "retried_at")
+_QUARANTINED: Final[Columns] = ("reason", "attempts", "retried_at")
 #: What every pool of workers needs for messages of any kind.
 _POOL: Final[Mapping[str, Rights]] = {
     "ledger": Rights(select=("message_hash",), insert=ALL, delete=True),
@@ -119,7 +120,7 @@ _POOL: Final[Mapping[str, Rights]] = {
     "quarantine": Rights(
         select=("message_hash", *_QUARANTINED, "key_hash", "installation_hash"),
         insert=ALL,
-        update=(*_QUARANTINED, "key_hash", "installation_hash"),
+        update=(*_QUARANTINED, "quarantined_at", "key_hash", "installation_hash"),
         delete=True,
     ),
     "message_segments": Rights(select=ALL, insert=ALL, update=("received_at",), delete=True),
@@ -228,6 +229,9 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         ),
     },
     Role.OPERATOR: {
+        "quarantine": Rights(select=ALL, update=("retried_at",), delete=True),
+        "ledger": Rights(select=("message_hash", "message_timestamp"), delete=True),
+        "message_attempts": Rights(select=("message_hash",), delete=True),
         "registrations": Rights(
             select=("key_hash", "installation_hash", "registered", "version", "token_died_at", "suspected_at")
         ),
