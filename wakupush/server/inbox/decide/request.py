@@ -187,7 +187,6 @@ def _delivery(
 ) -> Delivery:
     item, address = asked.request.items[position], asked.addresses[position]
     delivery_key = rules.delivery_key(asked.request.message_id, item)
-    task_id = UUID(bytes=blake2b(facts.seed + delivery_key, digest_size=16).digest(), version=4)
     fitting = partial(notification.fitting, facts.settings.gorush.dialect, installation_id=target.installation_id)
     return Delivery(
         delivery_key=delivery_key,
@@ -198,7 +197,7 @@ def _delivery(
         message=fitting(key_hash=item.key_hash, chat_id=item.chat_id, message=item.message),
         attempt=1,
         lease=facts.lease,
-        task_id=str(task_id),
+        task_id=str(UUID(bytes=blake2b(facts.seed + delivery_key, digest_size=16).digest(), version=4)),
         trace_id=entry.trace_id,
         seen=entry.seen,
         address=replace(address, access_token=b"") if receiver.contacts_only else address,
@@ -206,10 +205,9 @@ def _delivery(
 
 
 def _told(asked: OpenedRequest, items: Sequence[_Item]) -> DecidedRequest:
-    failures = tuple(item.failure for item in items)
-    delivery_keys = tuple(item.delivery_key for item in items)
+    failures, keys = tuple(item.failure for item in items), tuple(item.delivery_key for item in items)
     platforms = tuple(item.platform for item in items)
-    return DecidedRequest(asked.sender, asked.message_id, asked.request, failures, delivery_keys, platforms)
+    return DecidedRequest(asked.sender, asked.message_id, asked.request, failures, keys, platforms)
 
 
 def _answered(
@@ -248,4 +246,4 @@ def _reply(request: DecidedRequest) -> Reply:
 
 
 def _first(failures: Iterable[Failure | None]) -> Failure | None:
-    return next((failure for failure in failures if failure), None)
+    return next(filter(None, failures), None)
