@@ -1,14 +1,14 @@
 """Each process has a role in Postgres that can do what its statements need, and nothing else."""
 
+import subprocess
+import sys
 from contextlib import contextmanager
 
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 from test_upgrades import SQL, statements
-from typer.testing import CliRunner
 
-from wakupush.cli import app
 from wakupush.devnet.postgres import temporary_postgres
 from wakupush.model.roles import ALL, RIGHTS, ROLE_OF, Right, Role, declared
 from wakupush.postgres import events, maintenance, roles
@@ -285,7 +285,10 @@ def test_no_role_makes_or_owns_anything(connection, role):
 @pytest.mark.parametrize("role", [role for role in Role if role is not Role.SCHEDULE])
 def test_only_the_schedule_makes_and_drops_partitions(connection, role):
     with acting(connection, role):
-        for call in ("create_partition('ledger', '2020-01-01', 'attach if empty')", "drop_partition('ledger', '2020-01-01', 0)"):
+        for call in (
+            "create_partition('ledger', '2020-01-01', 'attach if empty')",
+            "drop_partition('ledger', '2020-01-01', 0)",
+        ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(f"SELECT {call}")
 
@@ -355,8 +358,10 @@ def test_an_owner_who_may_make_no_roles_migrates_and_is_told_what_an_administrat
     monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", dsn)
 
     def migrate():
-        result = CliRunner().invoke(app, ["migrate"])
-        assert result.exit_code == 0, result.output
+        # A process of its own: the command sets up logging for all.
+        command = [sys.executable, "-m", "wakupush", "migrate"]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
         return [line.strip() for line in result.stdout.splitlines()]
 
     told = [line for line in migrate() if line.startswith("CREATE ROLE")]

@@ -69,6 +69,7 @@ SILENT = {
     Failure.NOTHING_KNOWN,
     Failure.MESSAGE_ID_MISSING,
     Failure.REQUEST_EXPIRED,
+    Failure.REQUEST_OVER,
     Failure.REPEATED_TOO_OFTEN,
     Failure.QUARANTINED,
 }

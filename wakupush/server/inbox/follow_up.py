@@ -66,7 +66,7 @@ def follow_up(resources: InboxResources, task: Task, outcomes: Sequence[Outcome]
     # Registrations are answered to keys that stay, and are sent again where the answer was lost.
     is_ephemeral = task.queue is not REGISTRATION
     again_after = resources.settings.worker.repeat_answers_after if is_ephemeral else 0.0
-    publish = partial(_without_fail, outbox.publish, resources, again_after=again_after)
+    publish = partial(_publish, resources, again_after)
     true = {position: parts for position, parts in enumerate(written.outbox) if parts and position not in corrections}
     publish(_flat(parts for position, parts in true.items() if held[position] <= waited))
     for position, parts in true.items():
@@ -109,6 +109,10 @@ def _correct(resources: InboxResources, corrections: Mapping[int, Outcome], answ
         written = correct(connection, list(corrections.values()), sealed, replaced)
     count_events(written.events)
     return _flat(written.outbox)
+
+
+def _publish(resources: InboxResources, again_after: float, answers: Answers) -> None:
+    _without_fail(outbox.publish, resources, answers, again_after=again_after)
 
 
 def _flat(answers: Iterable[Answers]) -> Answers:
