@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from threading import Event, Thread
 
@@ -645,15 +646,27 @@ def test_once_says_what_it_found(bench):
     assert bench.connection.execute("SELECT count(*) FROM watermarks").fetchone() == (3,)
 
 
+def read_all(terminal, parts):
+    """Read until the other side is closed."""
+    with suppress(OSError):
+        while part := os.read(terminal, 65_536):
+            parts.append(part)
+
+
 def test_a_terminal_shows_how_it_goes(bench):
     bench.send(count=3)
     ours, theirs = pty.openpty()
+    parts = []
+    # A terminal that nobody reads holds up who writes to it.
+    reader = Thread(target=read_all, args=(ours, parts))
+    reader.start()
     try:
         assert run_once(bench, "--once", stderr=theirs, TERM="xterm", COLUMNS="160").returncode == 0
-        os.close(theirs)
-        shown = os.read(ours, 65_536).decode()
     finally:
+        os.close(theirs)
+        reader.join()
         os.close(ours)
+    shown = b"".join(parts).decode()
     assert "registration" in shown
     assert "3 examined, 3 missing, 3 enqueued" in shown
 
