@@ -40,7 +40,7 @@ def request(server: bytes, users: Sequence[User], items: int, size: int, number:
     message_id = token_bytes(32)
     inner = PushNotificationRequest(requests=asked, message_id=message_id).SerializeToString()
     message = messages.request(made.key(made.UNAWAITED), PublicKey(server), asked, message_id)
-    return (Made.of(message, delivery_key(message_id, parse_request(inner, most_items=1).items[0])),)
+    return (Made.of(message, delivery_key(message_id, parse_request(inner, most_items=items).items[0])),)
 
 
 def query(users: Sequence[User], asked: int, number: int) -> Message:

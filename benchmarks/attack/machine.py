@@ -48,7 +48,7 @@ class Peaks:
         """Return the bytes that the one which grew most has needed beyond what it had at the beginning."""
         most = 0
         for pid, before in self._before.items():
-            with suppress(FileNotFoundError):  # it has ended
+            with suppress(FileNotFoundError, KeyError):  # it has ended, or is about to
                 most = max(most, _highest(pid) - before)
         return most
 

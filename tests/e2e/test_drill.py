@@ -180,7 +180,7 @@ def test_the_clients_notice_nothing(stack, postgres, pushes, tmp_path):
             await registering
 
             after = rows(stack.postgres_dsn, stack.key)
-            assert [row for row in after if row in before] == before
+            assert {where: row for where, row in after.items() if where in before} == before
             assert len(after) == len(before) + 1
             assert await notify(bob, alice) == [Result.ACCEPTED]
             assert await notify(bob, eve) == [Result.ACCEPTED]

@@ -24,7 +24,8 @@ BATCH, SLOTS = 4, 8
 @pytest.fixture(scope="module")
 def stack(start_stack):
     # Small batches, so that there are many tasks to be stopped in.
-    return start_stack(settings={"WAKUPUSH_INGEST__BATCH_SIZE": str(BATCH)})
+    budget = {"WAKUPUSH_LIMITS__PUSHES_PER_DEVICE_PER_MINUTE": "1000000"}  # all is for one device
+    return start_stack(settings={"WAKUPUSH_INGEST__BATCH_SIZE": str(BATCH)} | budget)
 
 
 @pytest.fixture(scope="module")

@@ -112,7 +112,7 @@ def test_a_push_is_a_trace(collector, start_stack):
     }
     assert all(0 <= nanoseconds < 60e9 for *_, nanoseconds in spans)
     attributes = set().union(*(names for _, _, _, names, _ in spans))
-    assert attributes <= {f"wakupush.{name}" for name in ("queue", "platform", "failure", "reason", "attempt")}
+    assert attributes <= {f"wakupush.{name}" for name in ("queue", "platform", "failure", "reason", "attempt", "count")}
     everything = b"".join(collector.bodies)
     for secret in (registered.device_token, registered.access_token, stack.key.secret.hex()):
         assert secret.encode() not in everything

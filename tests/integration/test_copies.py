@@ -36,6 +36,7 @@ def test_a_copy_that_differs_in_what_the_hash_does_not_cover_is_the_message(serv
     server.handle(REGISTRATION, sent)
     assert server.outcomes(client) == ["success"]
     asked = messages.query(client, client.public_key.key_hash)
+    server.derive()
     server.handle(QUERY, replace(asked, **fields), asked)
     assert [reply.type_name for reply in server.answers(client)] == ["PUSH_NOTIFICATION_QUERY_RESPONSE"]
     item = messages.notification(client.public_key.key_hash, content)

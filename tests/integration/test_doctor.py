@@ -177,11 +177,11 @@ def test_a_login_that_lacks_a_right_is_a_fault(environment, dsn, members, connec
     members("people", "wakupush_operator")
     members("pool", "wakupush_query")
     members("stranger", "wakupush_exporter", "NOINHERIT")
-    connection.execute("REVOKE UPDATE (symmetric_key) ON query_topics FROM wakupush_query")
+    connection.execute("REVOKE DELETE ON answers FROM wakupush_query")
     code, findings = examine(environment, **as_user(dsn, "people"))
     assert code == 1
     faults = texts(findings, "fault")
-    assert "pool, of wakupush_query, lacks UPDATE on query_topics (symmetric_key): run `wakupush migrate`" in faults
+    assert "pool, of wakupush_query, lacks DELETE on answers: run `wakupush migrate`" in faults
     assert "stranger, of wakupush_exporter, lacks SELECT on deliveries (next_attempt_at, platform, state)" in faults
 
 

@@ -285,7 +285,7 @@ def test_the_retention_of_registrations_takes_what_is_dead_for_long_and_leaves_h
     assert taken == [3, 1, 0]
     rows = connection.execute("SELECT * FROM registrations WHERE NOT registered").fetchall()
     assert sorted([value for value in row if value is not None] for row in rows) == sorted(
-        [each.key_hash, each.installation_hash, 7, b"", False, 7] for each in (ALICE, *dead)
+        [each.key_hash, each.installation_hash, 7, b"", False, 7, False] for each in (ALICE, *dead)
     )
     assert registrations.count_installations(connection, [ALICE.key_hash]) == {ALICE.key_hash: 2}
     assert connection.execute("SELECT installation_hash FROM deliveries").fetchall() == [(alive.installation_hash,)]

@@ -121,13 +121,14 @@ def test_load_is_that_of_a_plain_count(spark, connection, dsn, make_settings):
 def test_an_hour_without_a_message_has_no_attempts(spark):
     """The hour 1 has what is not for us alone, the hour 2 nothing that arrived."""
     columns = (
-        "queue string, kind string, time timestamp, queue_wait_ms long, latency_ms long, batch_size int, attempt int"
+        "queue string, kind string, time timestamp, queue_wait_ms long, latency_ms long, batch_size int, attempt int,"
+        " count int"
     )
     happened = [
         (kind, datetime.fromtimestamp(3600 * hour, UTC))
         for kind, hour in [("received", 0), ("attempt", 0), ("foreign", 1), ("attempt", 1), ("attempt", 2)]
     ]
-    rows = [("dispatch", kind, time, 0, 0, 1, 1) for kind, time in happened]
+    rows = [("dispatch", kind, time, 0, 0, 1, 1, 1) for kind, time in happened]
     loaded = capacity.load(spark.createDataFrame(rows, columns), "dispatch").orderBy("second").collect()
     assert [(row.second, row.messages, row.foreign, row.attempts) for row in loaded] == [(0, 1, 0, 1), (3600, 0, 1, 0)]
 

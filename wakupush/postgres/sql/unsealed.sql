@@ -23,6 +23,7 @@ UPDATE registrations SET
     sealed_device = new.sealed_device,
     sealed_allowed_key_list = new.sealed_allowed_key_list,
     access_token_digest = new.access_token_digest,
+    access_token_since = CASE WHEN registered THEN access_token_since END,
     blocked_chat_digests = new.blocked_chat_digests,
     muted_chat_digests = new.muted_chat_digests,
     allowed_mentions_chat_digests = new.allowed_mentions_chat_digests,
