@@ -16,6 +16,7 @@ from redis import TimeoutError as TimedOut
 
 from wakupush.model.limits import MINUTE, TOPIC_MESSAGES, Limit
 from wakupush.model.queues import QUERY, QUEUES
+from wakupush.protocol import payload
 from wakupush.redis import claims, unopened, watched
 from wakupush.redis.limits import Limiter
 from wakupush.redis.sending import send_entries
@@ -73,16 +74,21 @@ class Enqueuer:
     _left_alone: float = -math.inf
 
     def ours(self, entries: Iterable[Entry]) -> list[tuple[Queue, Entry]]:
-        """Return the messages that are for us, each with its queue; not those whose time lies ahead too far.
+        """Return the messages that are for us, each with its queue.
+
+        Not those whose time lies ahead too far, nor those that are shorter than anything sealed: a row of the ledger
+        would be many times their size.
 
         Raises:
             RedisError: the watched topics could not be asked for.
         """
         routed = self.routes.route(entries, lambda topics: watched.among(self.redis, topics))
         latest = int((time.time() + AHEAD_SECONDS) * 10**9)
-        taken = [(queue, entry) for queue, entry in routed if entry.message.timestamp <= latest]
+        in_time = [(queue, entry) for queue, entry in routed if entry.message.timestamp <= latest]
+        taken = [(queue, entry) for queue, entry in in_time if len(entry.message.payload) >= _least_bytes(queue)]
         if len(taken) < len(routed):
-            metrics.MESSAGES_AHEAD.inc(len(routed) - len(taken))
+            metrics.MESSAGES_AHEAD.inc(len(routed) - len(in_time))
+            metrics.MESSAGES_SHORT.inc(len(in_time) - len(taken))
         return taken
 
     def enqueue(self, entries: list[Entry]) -> Enqueued:
@@ -190,6 +196,11 @@ class Enqueuer:
             claims.release(self.redis, [entry.hash for entry in entries])
         except RedisError as error:
             log.info("unclaim_failed", messages=len(entries), error=type(error).__name__)
+
+
+def _least_bytes(queue: Queue) -> int:
+    """Return the least payload of the topics whose messages go to a queue: those of queries have a shared key."""
+    return payload.LEAST_SYMMETRIC if queue is QUERY else payload.LEAST_ASYMMETRIC
 
 
 def _queue_name(pair: tuple[Queue, Entry]) -> str:

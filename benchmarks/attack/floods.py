@@ -57,11 +57,11 @@ def copies(kind: str, **fields: Callable[[], object]) -> Make:
 
 
 def without_a_key(world: World, count: int) -> list[Message]:
-    return world.bench.make(partial(strangers.junk_for, world.register(count), 300), list(range(count)))
+    return world.bench.make(partial(strangers.junk_for, world.register(count), 400), list(range(count)))
 
 
 def with_a_key(world: World, count: int) -> list[Message]:
-    return world.make(partial(strangers.junk_for, world.queried, 300), count)
+    return world.make(partial(strangers.junk_for, world.queried, 400), count)
 
 
 def replays(world: World, count: int) -> list[Message]:
@@ -89,13 +89,13 @@ _PUSH = {"power": Power.PUSH, "honest": "request"}
 
 FLOODS = (
     Flood(name="junk of 1 byte", make=junk(1), **_PUBLISH),
-    Flood(name="junk of 300 bytes", make=junk(300), **_PUBLISH),
+    Flood(name="junk of 400 bytes", make=junk(400), **_PUBLISH),
     Flood(name="junk of 2 kB", make=junk(2000), **_PUBLISH),
     Flood(name="junk of 100 kB", make=junk(100_000), most=200, **_PUBLISH),
-    Flood(name="junk on the personal topic", make=junk(300, topic=0), power=Power.PUBLISH, honest="registration"),
-    Flood(name="junk stamped 19 s ahead", make=junk(300, ahead=19), **_PUBLISH),
-    Flood(name="junk stamped 4 days ahead", make=junk(300, ahead=4 * DAY), **_PUBLISH),
-    Flood(name="junk stamped 25 h behind", make=junk(300, ahead=-25 / 24 * DAY), **_PUBLISH),
+    Flood(name="junk on the personal topic", make=junk(400, topic=0), power=Power.PUBLISH, honest="registration"),
+    Flood(name="junk stamped 19 s ahead", make=junk(400, ahead=19), **_PUBLISH),
+    Flood(name="junk stamped 4 days ahead", make=junk(400, ahead=4 * DAY), **_PUBLISH),
+    Flood(name="junk stamped 25 h behind", make=junk(400, ahead=-25 / 24 * DAY), **_PUBLISH),
     Flood(name="noise sealed to the server, 2 kB", make=sealed(strangers.sealed_noise, 2000), **_PUBLISH),
     Flood(
         name="noise sealed to the server, 100 kB", make=sealed(strangers.sealed_noise, 100_000), most=200, **_PUBLISH

@@ -397,6 +397,7 @@ NODE = Dashboard(
                         ("sum by (queue) (rate(wakupush_messages_repeated_total{$n}[5m]))", "repeated {{queue}}"),
                         ("sum(rate(wakupush_messages_known_total{$n}[5m]))", "old copies"),
                         ("sum(rate(wakupush_messages_ahead_total{$n}[5m]))", "a day ahead"),
+                        ("sum(rate(wakupush_messages_short_total{$n}[5m]))", "too short"),
                         ("sum(rate(wakupush_node_cache_full_total{$n}[5m]))", "cache full"),
                     ),
                 ),

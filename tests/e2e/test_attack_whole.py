@@ -36,10 +36,10 @@ def attacking(*options):
 
 def test_a_flood_is_measured_and_judged(tmp_path):
     figures = tmp_path / "figures.json"
-    with attacking("--kind", "junk of 300", "--seconds", "2", "--json", str(figures)) as process:
+    with attacking("--kind", "junk of 400", "--seconds", "2", "--json", str(figures)) as process:
         printed, _ = process.communicate()
     [told] = json.loads(figures.read_text())["floods"]
-    assert (told["flood"], told["stopped"]) == ("junk of 300 bytes", "")
+    assert (told["flood"], told["stopped"]) == ("junk of 400 bytes", "")
     [cost] = told["costs"]
     assert cost["messages"] == FEW
     assert 330 < cost["bytes"] / FEW < 350, "the payload, its topic and its time"
@@ -50,7 +50,7 @@ def test_a_flood_is_measured_and_judged(tmp_path):
     assert (alone["noise_rate"], beside["noise_rate"]) == (0, pytest.approx(2 * beside["rate"], rel=0.1))
     assert 0 < alone["p50"] <= alone["p99"]
     assert process.returncode == exit_code([Verdict(aim["verdict"]) for aim in told["aims"]])
-    assert "junk of 300 bytes" in printed
+    assert "junk of 400 bytes" in printed
 
 
 def is_of_the_server(process):
@@ -61,7 +61,7 @@ def is_of_the_server(process):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_ends_with_all_that_it_started(number):
-    with attacking("--kind", "junk of 300") as process:
+    with attacking("--kind", "junk of 400") as process:
         started = []
 
         def runs():

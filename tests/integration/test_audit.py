@@ -37,7 +37,7 @@ def nodes(tmp_path_factory):
 
 def send(urls, *, ago, **fields):
     message = WakuMessage(
-        payload=os.urandom(40), timestamp=time.time_ns() - int(ago * 10**9), **{"content_topic": OURS[0], **fields}
+        payload=os.urandom(400), timestamp=time.time_ns() - int(ago * 10**9), **{"content_topic": OURS[0], **fields}
     )
     for url in urls:
         with WakuNode(url) as node:

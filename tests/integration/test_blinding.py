@@ -47,7 +47,7 @@ def test_what_a_flood_with_stamps_ahead_hides_from_live_is_found_at_the_next_loo
 
     def publish(node, *, ahead):
         message = WakuMessage(
-            payload=os.urandom(40), content_topic=personal, timestamp=time.time_ns() + int(ahead * 10**9)
+            payload=os.urandom(400), content_topic=personal, timestamp=time.time_ns() + int(ahead * 10**9)
         )
         node.publish(SHARD, message)
         return message_hash(SHARD, message)

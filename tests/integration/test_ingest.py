@@ -22,7 +22,7 @@ from wakupush.model.entries import Entry
 from wakupush.model.queues import QUEUES, REGISTRATION
 from wakupush.model.waku_message import INT64_MAX, INT64_MIN, WakuMessage
 from wakupush.postgres import maintenance
-from wakupush.protocol import topics
+from wakupush.protocol import payload, topics
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import backlog, watched
@@ -44,9 +44,9 @@ def settings(redis_url, **ingest) -> Settings:
     return Settings(redis=RedisSettings(url=redis_url, timeout=1), ingest=IngestSettings(**ingest))
 
 
-def entry(content_topic=PERSONAL, **fields) -> Entry:
+def entry(content_topic=PERSONAL, size=400, **fields) -> Entry:
     message = WakuMessage(
-        payload=os.urandom(300), content_topic=content_topic, **{"timestamp": time.time_ns(), **fields}
+        payload=os.urandom(size), content_topic=content_topic, **{"timestamp": time.time_ns(), **fields}
     )
     return Entry(SHARD, message_hash(SHARD, message), time.time(), message)
 
@@ -96,6 +96,21 @@ def test_what_a_hash_does_not_cover_is_not_carried(enqueuer, redis, fields):
     assert copy.hash == message_hash(SHARD, copy.message)
     assert enqueuer.enqueue([copy]) == Enqueued(sent=1)
     assert queued(redis)["registration"] == [[one]]
+
+
+@pytest.mark.parametrize(("topic", "least"), [(PERSONAL, 369), (PARTITIONED, 369), (WATCHED, 284)])
+def test_what_is_shorter_than_anything_sealed_is_dropped(enqueuer, redis, topic, least):
+    """Its row in the ledger would be many times its size."""
+    watched.add(redis, [bytes.fromhex("00ff00ff")])
+    client = PrivateKey.generate()
+    sealed = {369: payload.seal_asymmetric(b"", client.public_key), 284: payload.seal_symmetric(b"", bytes(32))}
+    assert len(sealed[least]) == least
+    count = metrics.MESSAGES_SHORT._value.get
+    before = count()
+    taken = entry(topic, size=least)
+    assert enqueuer.enqueue([entry(topic, size=least - 1), entry(topic, size=0), taken]) == Enqueued(sent=1)
+    assert [one for tasks in queued(redis).values() for task in tasks for one in task] == [taken]
+    assert count() == before + 2
 
 
 def test_each_kind_becomes_one_task(enqueuer, redis):

@@ -95,7 +95,9 @@ class Bench:
         sent = []
         for number in range(count):
             stamp = last - int((count - 1 - number) * apart * 10**9)
-            message = WakuMessage(payload=os.urandom(40), content_topic=content_topic or self.personal, timestamp=stamp)
+            message = WakuMessage(
+                payload=os.urandom(400), content_topic=content_topic or self.personal, timestamp=stamp
+            )
             sent.append(Entry(SHARD, message_hash(SHARD, message), stamp / 1e9, message))
         for start in range(0, count, 1000):
             messages = [encode_message(entry.message) for entry in sent[start : start + 1000]]

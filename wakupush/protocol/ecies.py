@@ -15,6 +15,8 @@ from wakupush.protocol.errors import Refused
 from wakupush.protocol.keys import UNCOMPRESSED_BYTES, InvalidKeyError, PrivateKey, PublicKey
 
 _IV_BYTES, _TAG_BYTES = 16, 32
+#: What encryption adds: the ephemeral key, the IV and the tag.
+OVERHEAD_BYTES = UNCOMPRESSED_BYTES + _IV_BYTES + _TAG_BYTES
 
 
 def encrypt(plaintext: bytes, recipient: PublicKey) -> bytes:
@@ -33,7 +35,7 @@ def decrypt(ciphertext: bytes, private_key: PrivateKey) -> bytes:
         Refused: NOT_FOR_US: encrypted to another key, changed, or no ECIES at all; these cannot be told apart.
     """
     body, tag = ciphertext[UNCOMPRESSED_BYTES:-_TAG_BYTES], ciphertext[-_TAG_BYTES:]
-    if len(ciphertext) < UNCOMPRESSED_BYTES + _IV_BYTES + _TAG_BYTES or ciphertext[0] != 4:  # noqa: PLR2004 - uncompressed
+    if len(ciphertext) < OVERHEAD_BYTES or ciphertext[0] != 4:  # noqa: PLR2004 - uncompressed
         raise Refused(Failure.NOT_FOR_US)
     try:
         ephemeral = PublicKey(ciphertext[:UNCOMPRESSED_BYTES])

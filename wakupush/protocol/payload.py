@@ -13,12 +13,16 @@ from wakupush.protocol import ecies
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256
 from wakupush.protocol.keys import SIGNATURE_BYTES, PrivateKey, PublicKey, recover
-from wakupush.protocol.sealing import NONCE_BYTES
+from wakupush.protocol.sealing import NONCE_BYTES, SEAL_BYTES
 
 #: The WakuMessage version that says that its payload is encrypted in this way.
 VERSION = 1
 #: Encoded payloads, without encryption, have a multiple of this length.
 PADDED_TO = 256
+
+#: Bytes that a sealed payload has at least, as all implementations pad: encrypted to a key, and with a shared one.
+LEAST_ASYMMETRIC = ecies.OVERHEAD_BYTES + PADDED_TO
+LEAST_SYMMETRIC = SEAL_BYTES + PADDED_TO
 
 _SIZE_MASK, _SIGNED = 0b011, 0b100
 

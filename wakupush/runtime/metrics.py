@@ -25,6 +25,9 @@ MESSAGES_DROPPED: Final = Counter(
 MESSAGES_AHEAD: Final = Counter(
     "wakupush_messages_ahead", "Messages for this server that were dropped because their time lies ahead by a day."
 )
+MESSAGES_SHORT: Final = Counter(
+    "wakupush_messages_short", "Messages for this server that were dropped because nothing sealed is as short."
+)
 CACHE_FULL: Final = Counter(
     "wakupush_node_cache_full", "Polls that found the node's cache full, so that it may have dropped messages."
 )
