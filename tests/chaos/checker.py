@@ -190,7 +190,7 @@ def _wrong(sent: Sent, told: tuple[str, ...], about: tuple[str, ...], *, is_last
     """Return what is wrong with an answer, nothing if it is right."""
     match sent.kind:
         case "registration":
-            allowed = (SUCCESS,) if is_last else sent.told
+            allowed = (SUCCESS,) if is_last and not sent.mortal else sent.told
             return "" if told[0] in allowed else f"{told[0]}, not {' or '.join(allowed)}"
         case "query":
             registered = {f"{device} {token}" for device, token in sent.devices}

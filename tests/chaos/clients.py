@@ -201,6 +201,8 @@ class Fleet:
                 user,
                 message,
                 told=told,
+                # Once its token died, a repeat is told to come with a higher version.
+                mortal=(device.installation_id,) if GONE in device.manner.told else (),
                 content=content.SerializeToString().hex(),
             )
 

@@ -302,3 +302,10 @@ def test_unknown_outcomes_are_taken_in_the_order_of_their_times() -> None:
     evidence = again(103.2, 141.0, late, UNKNOWN)
     third = Pushed(delivery_key=KEY, outcome="delivered", at=150.0)
     assert judge(replace(evidence, pushes=(*evidence.pushes, third))) == []
+
+
+def test_a_repeat_for_a_token_that_may_have_died_may_be_told_to_come_with_a_higher_version() -> None:
+    told = with_answers(answered("VERSION_MISMATCH", id_=REGISTRATION.id, about=()))
+    mortal = replace(REGISTRATION, mortal=(CONTENT.installation_id,))
+    assert kinds(told) == [Kind.ANSWERED_WRONGLY]
+    assert kinds(replace(told, sent=tuple(mortal if each == REGISTRATION else each for each in told.sent))) == []
