@@ -98,7 +98,11 @@ def test_what_a_hash_does_not_cover_is_not_carried(enqueuer, redis, fields):
     assert queued(redis)["registration"] == [[one]]
 
 
-@pytest.mark.parametrize(("topic", "least"), [(PERSONAL, 369), (PARTITIONED, 369), (WATCHED, 284)])
+@pytest.mark.parametrize(
+    ("topic", "least"),
+    [(PERSONAL, 369), (PARTITIONED, 369), (WATCHED, 284)],
+    ids=["personal", "partitioned", "query"],
+)
 def test_what_is_shorter_than_anything_sealed_is_dropped(enqueuer, redis, topic, least):
     """Its row in the ledger would be many times its size."""
     watched.add(redis, [bytes.fromhex("00ff00ff")])
