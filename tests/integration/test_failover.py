@@ -126,7 +126,7 @@ def test_a_breaker_opens_on_the_new_primary(pair):
 
 def test_ingest_enqueues_at_the_new_primary(pair):
     def entries():
-        message = WakuMessage(payload=b"", content_topic=TOPIC, timestamp=1)
+        message = WakuMessage(payload=bytes(400), content_topic=TOPIC, timestamp=1)
         return [Entry("/waku/2/rs/16/32", os.urandom(32), time.time(), message)]
 
     with celery_app(pair.settings) as app, open_redis(pair.settings.redis) as redis:
