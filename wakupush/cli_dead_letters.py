@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wakupush import cli_kept
-from wakupush.cli_kept import NOTHING, All, AsJson, Kind, Limit, NewerThan, OlderThan, Yes
+from wakupush.cli_kept import All, AsJson, Kind, Limit, NewerThan, OlderThan, Yes
 from wakupush.runtime.usage import fail
 
 if TYPE_CHECKING:
@@ -58,21 +56,10 @@ def list_(
     """List dead letters, the newest first; as JSON it is one object a line."""
     from wakupush.postgres import dead_letters
 
-    shown = 0
     with cli_kept.database() as (_, connection):
         selection = _selection(connection, reason, older_than, newer_than, platform)
-        for page in dead_letters.every(connection, selection, limit):
-            shown += len(page)
-            if as_json:
-                for letter in page:
-                    typer.echo(json.dumps(_facts(letter)))
-            else:
-                cli_kept.print_tables(_table(page))
-        if not as_json and shown == limit:
-            typer.echo(f"{shown} shown; --limit shows more")
-        if not shown:
-            cli_kept.end(KIND, 0, "shown")
-    sys.exit(0 if shown else NOTHING)
+        pages = dead_letters.every(connection, selection, limit)
+        cli_kept.print_pages(KIND, pages, limit=limit, as_json=as_json, facts=_facts, table=_table)
 
 
 @app.command()

@@ -8,7 +8,7 @@ import sys
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 
@@ -16,7 +16,7 @@ from wakupush.runtime.durations import MOST_DAYS, parse_duration
 from wakupush.runtime.usage import fail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime
 
     from psycopg import Connection
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # Commands import what they need when they run, as in `wakupush.cli`.
 # ruff: noqa: PLC0415
+
+T = TypeVar("T")
 
 #: Exit code where nothing matched.
 NOTHING = 1
@@ -121,7 +123,7 @@ def change(
     ask: bool,
     verb: str,
     done: str,
-) -> None:
+) -> NoReturn:
     """Change what is selected in chunks that are committed each, and say how many there were."""
     from rich.console import Console
     from rich.progress import Progress
@@ -138,10 +140,35 @@ def change(
     end(kind, changed, done)
 
 
-def end(kind: Kind, count: int, done: str) -> None:
+def end(kind: Kind, count: int, done: str) -> NoReturn:
     """Say how many rows there were, and end the command."""
     typer.echo(f"{count} {kind.several} {done}" if count else f"no {kind.one} matched", err=not count)
     sys.exit(0 if count else NOTHING)
+
+
+def print_pages(
+    kind: Kind,
+    pages: Iterable[list[T]],
+    *,
+    limit: int,
+    as_json: bool,
+    facts: Callable[[T], dict[str, Any]],
+    table: Callable[[list[T]], Table],
+) -> NoReturn:
+    """Print rows, page after page, and end the command; as JSON it is one object a line."""
+    shown = 0
+    for page in pages:
+        shown += len(page)
+        if as_json:
+            for row in page:
+                typer.echo(json.dumps(facts(row)))
+        else:
+            print_tables(table(page))
+    if not as_json and shown == limit:
+        typer.echo(f"{shown} shown; --limit shows more")
+    if not shown:
+        end(kind, 0, "shown")
+    sys.exit(0)
 
 
 def print_one(facts: dict[str, Any], events: list[PastEvent], *, as_json: bool) -> None:

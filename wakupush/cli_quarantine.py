@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from dataclasses import replace
 from enum import StrEnum
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wakupush import cli_kept
-from wakupush.cli_kept import NOTHING, All, AsJson, Kind, Limit, NewerThan, OlderThan, Yes
+from wakupush.cli_kept import All, AsJson, Kind, Limit, NewerThan, OlderThan, Yes
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.runtime.usage import fail
 
@@ -62,21 +60,10 @@ def list_(
     """List quarantined messages, the newest first; as JSON it is one object a line."""
     from wakupush.postgres import quarantine
 
-    shown = 0
     with cli_kept.database() as (_, connection):
         selection = _selection(connection, queue, reason, older_than, newer_than)
-        for page in quarantine.every(connection, selection, limit):
-            shown += len(page)
-            if as_json:
-                for message in page:
-                    typer.echo(json.dumps(_facts(message)))
-            else:
-                cli_kept.print_tables(_table(page))
-        if not as_json and shown == limit:
-            typer.echo(f"{shown} shown; --limit shows more")
-        if not shown:
-            cli_kept.end(KIND, 0, "shown")
-    sys.exit(0 if shown else NOTHING)
+        pages = quarantine.every(connection, selection, limit)
+        cli_kept.print_pages(KIND, pages, limit=limit, as_json=as_json, facts=_facts, table=_table)
 
 
 @app.command()

@@ -25,8 +25,7 @@ from wakupush.server.delivery.flower import AttemptFailed
 from wakupush.server.faults import is_outage
 from wakupush.server.inbox import isolation
 from wakupush.server.inbox.resources import InboxResources
-from wakupush.server.packing import pack_requests
-from wakupush.server.sealing import seal_rows
+from wakupush.server.upkeep import pack_requests, seal_rows
 from workers import transport
 from workers.pulse import Noting
 

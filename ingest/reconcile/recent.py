@@ -40,7 +40,7 @@ class Recent:
         walker, pause = self.walker, self.settings.pause
         while not walker.stop.is_set():
             walker.turned = time.monotonic()
-            # A shard that fails holds up no other.
+            # A list, so that a shard that fails holds up no other.
             if all([walker.tried(shard, partial(self.turn, shard)) for shard in self.shards]):  # noqa: C419
                 self.finished = time.monotonic()
                 walker.stop.wait(pause)

@@ -20,8 +20,8 @@ from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server.inbox import isolation
-from wakupush.server.packing import pack_requests
 from wakupush.server.schedule.prune import prune
+from wakupush.server.upkeep import pack_requests
 
 AT_REST = Identity.of(PrivateKey(b"\1" * 32)).at_rest
 PHONE = "3f4a7c02-11a9-496c-a63a-54582dca8cef"

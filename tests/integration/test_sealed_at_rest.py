@@ -20,7 +20,7 @@ from wakupush.protocol.grants import grant
 from wakupush.protocol.hashing import shake256_64
 from wakupush.server.delivery import next_attempts
 from wakupush.server.schedule.claim_due import claim_due
-from wakupush.server.sealing import seal_rows
+from wakupush.server.upkeep import seal_rows
 
 PHONE = "3f4a7c02-11a9-496c-a63a-54582dca8cef"
 OLD = Path(__file__).parent / "frozen" / "0005"

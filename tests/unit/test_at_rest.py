@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from wakupush.model.platforms import Platform, TokenType
 from wakupush.model.registrations import Installation, Registration
+from wakupush.protocol.at_rest import KEYED_COLUMNS
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.sealing import UnsealableError
@@ -107,3 +108,7 @@ def test_an_address_has_the_digests_of_the_row():
     address = AT_REST.address(HERE, access_token=TOKEN, chat_id=b"a", author=b"b")
     assert address.access_token == SEALED["access_token_digest"]
     assert SEALED["blocked_chat_digests"] in {address.chat + address.author, address.author + address.chat}
+
+
+def test_the_columns_are_those_of_the_table():
+    assert tuple(SEALED) == KEYED_COLUMNS

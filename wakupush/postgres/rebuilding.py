@@ -9,6 +9,7 @@ from wakupush.model.registrations import Registration
 from wakupush.postgres import query_topics, registrations
 from wakupush.postgres.named_sql import load
 from wakupush.postgres.old_code import OldCode
+from wakupush.protocol.at_rest import KEYED_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,12 +34,7 @@ COLUMNS: Final = (
     "allow_from_contacts_only",
     "block_mentions",
     "sealed_version",
-    "sealed_device",
-    "sealed_allowed_key_list",
-    "access_token_digest",
-    "blocked_chat_digests",
-    "muted_chat_digests",
-    "allowed_mentions_chat_digests",
+    *KEYED_COLUMNS,
     *registrations.SECRETS,
 )
 

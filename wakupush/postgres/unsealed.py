@@ -9,6 +9,7 @@ from psycopg.rows import dict_row
 from wakupush.model.platforms import Platform, TokenType
 from wakupush.model.registrations import Device, Installation, Preferences, Registration, Target
 from wakupush.postgres.named_sql import columns, load
+from wakupush.protocol.at_rest import KEYED_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -19,14 +20,6 @@ if TYPE_CHECKING:
     from wakupush.protocol.at_rest import AtRest
 
 _SQL = load("unsealed")
-_SEALED = (
-    "sealed_device",
-    "sealed_allowed_key_list",
-    "access_token_digest",
-    "blocked_chat_digests",
-    "muted_chat_digests",
-    "allowed_mentions_chat_digests",
-)
 _LISTS = ("allowed_key_list", "blocked_chat_list", "muted_chat_list", "allowed_mentions_chat_list")
 
 
@@ -130,7 +123,7 @@ def _sealed(installation: Installation, registration: Registration | None, at_re
     """Return the columns of a row; of an unregistered one nothing is left."""
     key = {"key_hash": installation.key_hash, "installation_hash": installation.installation_hash}
     if registration is None:
-        return key | dict.fromkeys(_SEALED)
+        return key | dict.fromkeys(KEYED_COLUMNS)
     return key | at_rest.columns(installation, registration)
 
 

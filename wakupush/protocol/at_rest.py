@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 
 #: Bytes of a digest.
 DIGEST_BYTES: Final = 16
+#: The columns of a registration's row that `AtRest.columns` makes.
+KEYED_COLUMNS: Final = (
+    "sealed_device",
+    "sealed_allowed_key_list",
+    "access_token_digest",
+    "blocked_chat_digests",
+    "muted_chat_digests",
+    "allowed_mentions_chat_digests",
+)
 #: How much of an application message id is kept.
 REQUEST_ID_BYTES: Final = 16
 

@@ -6,6 +6,7 @@ import base64
 from typing import TYPE_CHECKING, Any
 
 from wakupush.model.entries import Entry
+from wakupush.model.queues import REGISTRATION
 from wakupush.model.waku_message import WakuMessage
 
 if TYPE_CHECKING:
@@ -81,4 +82,24 @@ def send_entries(
         argsrepr=f"({len(entries)} messages)",
         kwargsrepr="alone" if alone else "",
         **options,
+    )
+
+
+def send_upkeep(app: Celery, task: str, *, now: float, expires: float, shown: str) -> None:
+    """Enqueue work that is not a message's, for a worker of registrations: it has the server's key.
+
+    Args:
+        app: see `celery_app`.
+        task: its name, of `wakupush.model.queues`.
+        now: seconds since the epoch.
+        expires: seconds after which it is not needed any more if nobody began it: another one was enqueued.
+        shown: what Flower shows as its argument.
+    """
+    app.send_task(
+        task,
+        queue=REGISTRATION.name,
+        headers={"messages": 1, "seen": now},
+        expires=expires,
+        argsrepr=shown,
+        kwargsrepr="",
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from wakupush.model.queues import PACK, REGISTRATION
+from wakupush.model.queues import PACK
 from wakupush.postgres import packed_requests
+from wakupush.redis.sending import send_upkeep
 
 if TYPE_CHECKING:
     from wakupush.server.resources import Resources
 
-#: Seconds after which a task that nobody began is not needed any more: another one was enqueued.
+#: Seconds after which a task that nobody began is given up.
 EXPIRES: Final = 300.0
 
 
@@ -19,12 +20,5 @@ def enqueue_packing(resources: Resources) -> bool:
     with resources.pool.connection() as connection:
         if not packed_requests.are_due(connection, resources.settings.retention.admitted_requests):
             return False
-    resources.app.send_task(
-        PACK,
-        queue=REGISTRATION.name,
-        headers={"messages": 1, "seen": resources.now()},
-        expires=EXPIRES,
-        argsrepr="(ids of old requests)",
-        kwargsrepr="",
-    )
+    send_upkeep(resources.app, PACK, now=resources.now(), expires=EXPIRES, shown="(ids of old requests)")
     return True

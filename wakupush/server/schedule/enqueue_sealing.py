@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from wakupush.model.queues import REGISTRATION, SEAL
+from wakupush.model.queues import SEAL
 from wakupush.postgres import unsealed
 from wakupush.postgres.old_code import OldCode
+from wakupush.redis.sending import send_upkeep
 
 if TYPE_CHECKING:
     from wakupush.server.resources import Resources
 
-#: Seconds after which a task that nobody began is not needed any more: another one was enqueued.
+#: Seconds after which a task that nobody began is given up.
 EXPIRES: Final = 30.0
 
 
@@ -20,12 +21,5 @@ def enqueue_sealing(resources: Resources) -> bool:
     with resources.pool.connection() as connection:
         if OldCode().may_run(connection) or not unsealed.are_left(connection):
             return False
-    resources.app.send_task(
-        SEAL,
-        queue=REGISTRATION.name,
-        headers={"messages": 1, "seen": resources.now()},
-        expires=EXPIRES,
-        argsrepr="(rows in the clear)",
-        kwargsrepr="",
-    )
+    send_upkeep(resources.app, SEAL, now=resources.now(), expires=EXPIRES, shown="(rows in the clear)")
     return True
