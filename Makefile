@@ -3,7 +3,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo test test-long chaos check unit fuzz bench attack autoscaling lock proto clean
+.PHONY: help setup setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo test test-long chaos check unit fuzz bench bench-against attack autoscaling lock proto clean
 
 help: ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -93,6 +93,10 @@ fuzz: setup ## Throw 20,000 examples of strange bytes at each parser, for hours;
 
 bench: setup ## Measure the budgets: a second, latencies, what grows (about half an hour)
 	$(RUN) benchmarks.bench
+
+bench-against: setup ## Compare what messages cost with another revision, alternating (REV=c607958, PAIRS=, LOAD=, CONCURRENCY=, JSON=; an hour)
+	$(RUN) benchmarks.against $(if $(REV),--rev $(REV)) $(if $(PAIRS),--pairs $(PAIRS)) $(if $(LOAD),--load "$(LOAD)") \
+		$(if $(CONCURRENCY),--concurrency $(CONCURRENCY)) $(if $(JSON),--json $(JSON))
 
 attack: setup ## Flood the server with all that strangers can send, beside honest traffic, and judge it (KIND=, MESSAGES=, SECONDS=, RUNS=, JSON=)
 	$(RUN) benchmarks.attack $(if $(KIND),--kind "$(KIND)") $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(SECONDS),--seconds $(SECONDS)) \

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from benchmarks import made
 from benchmarks.latency import FLOODS, QUIET_RATE, latencies, percentiles
-from benchmarks.running import Bench, Run, running
+from benchmarks.running import Bench, Run, end_on_signals, running
 from benchmarks.scale import show_keys, show_pending
 from wakupush.postgres import query_topics
 
@@ -169,4 +169,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    end_on_signals()
     main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -76,7 +77,7 @@ class Bench:
             )
             [(first, last_event)] = connection.execute(
                 "SELECT extract(epoch FROM min(time))::float8, extract(epoch FROM max(time))::float8"
-                " FROM delivery_events WHERE time >= to_timestamp(%s)",
+                " FROM delivery_history WHERE time >= to_timestamp(%s)",
                 [since],
             ).fetchall()
         after = cpu(stack)
@@ -111,6 +112,16 @@ def running(concurrency: int, **settings: str) -> Iterator[Bench]:
             yield Bench(stack, pool)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def end_on_signals() -> None:
+    """End as an error does where SIGTERM or Ctrl-C asks for it, so that what was started is stopped."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end)
+
+
+def _end(number: int, _frame: object) -> None:
+    sys.exit(128 + number)
 
 
 def relay(url: str, sent: list[Made]) -> None:
@@ -157,7 +168,7 @@ def _last(url: str, after: int, name: str) -> float:
 
 def _handled(connection, since: float) -> int:
     return connection.execute(
-        "SELECT coalesce(sum(count), 0) FROM delivery_events WHERE kind = 'received' AND time >= to_timestamp(%s)",
+        "SELECT coalesce(sum(count), 0) FROM delivery_history WHERE kind = 'received' AND time >= to_timestamp(%s)",
         [since],
     ).fetchone()[0]
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -30,7 +29,7 @@ from benchmarks.attack.measure import SETTINGS, Cost, cost, felt, warm_up
 from benchmarks.attack.report import Result, as_json, honest_table, line, not_kept, table, verdicts
 from benchmarks.attack.traffic import Flood, Traffic
 from benchmarks.attack.world import World
-from benchmarks.running import running
+from benchmarks.running import end_on_signals, running
 from wakupush.devnet.processes import WaitTimeoutError
 
 #: Worker processes of each pool.
@@ -119,11 +118,6 @@ def main() -> int:
     return exit_code(verdicts(results, lines))
 
 
-def _end(number: int, _frame: object) -> None:
-    sys.exit(128 + number)
-
-
 if __name__ == "__main__":
-    for _signal in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(_signal, _end)
+    end_on_signals()
     sys.exit(main())

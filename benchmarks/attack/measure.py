@@ -20,6 +20,7 @@ from benchmarks.attack.world import World
 from benchmarks.latency import waits
 from benchmarks.running import cpu, family, relay
 from wakupush.devnet.processes import Process
+from wakupush.devnet.stack import Stack
 
 #: Not the server: the network, and the platforms.
 OUTSIDE = frozenset({"waku", "gorush"})
@@ -110,7 +111,7 @@ def cost(world: World, traffic: Traffic, count: int) -> Cost:
     world.rest()
     before = Stored.now(world.connection, world.redis)
     world.connection.execute("CHECKPOINT")
-    idle = _idle(world)
+    idle = idle_cpu(stack)
     with suspended(stack.reconcile):
         with suspended(stack.ingest):
             relay(stack.node_url, flat(messages))
@@ -132,11 +133,11 @@ def cost(world: World, traffic: Traffic, count: int) -> Cost:
     )
 
 
-def _idle(world: World) -> dict[str, float]:
-    """Return the CPU seconds a second of each process of the server that has nothing to do."""
-    before, begun = cpu(world.stack), time.monotonic()
+def idle_cpu(stack: Stack) -> dict[str, float]:
+    """Return the CPU seconds a second of each process of a server that has nothing to do."""
+    before, begun = cpu(stack), time.monotonic()
     time.sleep(IDLE)
-    after, seconds = cpu(world.stack), time.monotonic() - begun
+    after, seconds = cpu(stack), time.monotonic() - begun
     return {name: (after[name] - before[name]) / seconds for name in after if name not in OUTSIDE}
 
 

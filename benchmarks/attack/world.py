@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 
@@ -14,20 +13,14 @@ from benchmarks import made
 from benchmarks.attack import victims
 from benchmarks.attack.traffic import Message, flat
 from benchmarks.made import User
+from benchmarks.rest import rest
 from benchmarks.running import Bench, relay
-from wakupush.devnet.processes import wait_until
-from wakupush.model.queues import QUEUES
 from wakupush.redis import claims
-from wakupush.redis.backlog import UNACKED
 
 #: Of so many users one is asked for by others: the topic has a key already.
 QUERIED = 10
 #: Autovacuum comes when it comes, and not by the cause of what is measured then.
 QUIET = ("ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()")
-#: Seconds until everything that was sent is done.
-PATIENCE = 300.0
-#: Seconds between two looks that both find nothing to do: what ingest has read may not be in a queue yet.
-PAUSE = 0.1
 
 
 class World:
@@ -72,23 +65,7 @@ class World:
 
     def rest(self) -> None:
         """Wait until there is nothing to do."""
-        wait_until(self._rests, timeout=PATIENCE, what="the server has nothing to do", interval=PAUSE)
-
-    def _rests(self) -> bool:
-        if self._waiting():
-            return False
-        time.sleep(PAUSE)
-        return not self._waiting()
-
-    def _waiting(self) -> int:
-        """Return how much is not done that was begun. What is tried again later is done for now."""
-        counters = httpx2.get(f"{self.stack.node_url}/dev/counters", trust_env=False).json()
-        unread = counters["published"] - counters["dropped_from_cache"] - counters["read"]
-        queued = sum(map(self.redis.llen, QUEUES)) + self.redis.hlen(UNACKED)
-        [(stored,)] = self.connection.execute(
-            "SELECT (SELECT count(*) FROM answers) + (SELECT count(*) FROM deliveries WHERE state = 'posting')"
-        ).fetchall()
-        return int(unread + queued + stored)
+        rest(self.stack.node_url, self.redis, self.connection)
 
     def register(self, count: int, work: Callable | None = None) -> list[User]:
         """Register users by a function of the server's key and a number; ordinary ones by default."""

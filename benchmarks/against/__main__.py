@@ -1,0 +1,174 @@
+"""`make bench-against REV=…`: what messages cost this server, against another revision of it.
+
+Both get the same load on the same node and gorush, in turn, each time with servers started anew and with the defaults
+of their revision. What counts is the CPU time of every process but node, gorush and generator, without what a server
+uses that has nothing to do, until answers, leases and follow-ups are done and a CHECKPOINT has ended.
+
+Exits with 1 if an aim is missed that is told against c607958, with 2 if the machine was too noisy to tell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from benchmarks.against.loads import AT_ONCE, IN_50_MS, LOADS, Load, Measured, measure, warm_up
+from benchmarks.against.pairs import NOISY, Ratios, spread
+from benchmarks.against.revisions import ROOT, checkout, commit_of, serving
+from benchmarks.running import end_on_signals
+
+#: The revision that the aims are told against.
+BASE = "c607958"
+#: Messages a second with a gorush of 50 ms, of those with one that answers at once, at least.
+LEAST_IN_50_MS = 0.95
+#: Seconds from the node to gorush, p99, at an even rate.
+MOST_P99 = 0.150
+MILLISECONDS = 1000
+#: Columns of the tables: they are not cut where nobody looks at a terminal.
+WIDTH = 180
+
+#: Of a load, the pairs of figures: the base's and ours.
+Pairs = list[tuple[Measured, Measured]]
+
+
+def measured(root: Path, loads: Sequence[Load], concurrency: int) -> dict[str, Measured]:
+    """Start a server, and measure all loads."""
+    with serving(root, concurrency) as subject:
+        warm_up(subject)
+        return {load.name: measure(subject, load) for load in loads}
+
+
+def ratios_of_cpu(pairs: Pairs) -> Ratios:
+    return Ratios([ours.total / base.total for base, ours in pairs])
+
+
+def ratios_of_rates(pairs: Pairs) -> Ratios | None:
+    rates = [(base.per_second, ours.per_second) for base, ours in pairs]
+    return Ratios([ours / base for base, ours in rates if base and ours]) if all(map(all, rates)) else None
+
+
+def is_noisy(pairs: Pairs) -> bool:
+    return spread([base.total for base, _ in pairs]) > NOISY
+
+
+def missed(loads: Sequence[Load], results: dict[str, Pairs]) -> list[str]:
+    """Return the aims that are not met, each as a sentence."""
+    found = []
+    for load in loads:
+        cpu, rates = ratios_of_cpu(results[load.name]), ratios_of_rates(results[load.name])
+        if load.most_cpu is not None and cpu.upper > load.most_cpu:
+            found.append(f"{load.name}: CPU time is {cpu.median:.2f} (at most {cpu.upper:.2f}), not {load.most_cpu}")
+        if load.least_rate is not None and rates is not None and rates.lower < load.least_rate:
+            found.append(f"{load.name}: {rates.median:.2f} (at least {rates.lower:.2f}) as many, not {load.least_rate}")
+        late = [ours.p99 for _, ours in results[load.name] if ours.p99 is not None]
+        if late and not load.garbage and median(late) > MOST_P99:
+            found.append(f"{load.name}: p99 is {MILLISECONDS * median(late):.0f} ms, not {MILLISECONDS * MOST_P99:.0f}")
+    if {AT_ONCE, IN_50_MS} <= results.keys():
+        pairs = zip(results[AT_ONCE], results[IN_50_MS], strict=True)
+        slow = Ratios([late.per_second / soon.per_second for (_, soon), (_, late) in pairs])
+        if slow.median < LEAST_IN_50_MS:
+            found.append(f"{IN_50_MS}: {slow.median:.2f} of what there are at once, not {LEAST_IN_50_MS}")
+    return found
+
+
+def summary(loads: Sequence[Load], results: dict[str, Pairs], base: str) -> Table:
+    columns = ("", f"{base}, µs", "now, µs", "ratio", "least-most", "upper", "a second", "ratio", "lower", "p99, ms")
+    table = Table(*columns, box=None)
+    for load in loads:
+        pairs = results[load.name]
+        cpu, rates = ratios_of_cpu(pairs), ratios_of_rates(pairs)
+        late = [each for each in zip(*((base.p99, ours.p99) for base, ours in pairs), strict=True) if None not in each]
+        table.add_row(
+            load.name + (" (noisy)" if is_noisy(pairs) else ""),
+            *(f"{median(each.total for each in side):.0f}" for side in zip(*pairs, strict=True)),
+            f"{cpu.median:.3f}",
+            f"{min(cpu.values):.2f}-{max(cpu.values):.2f}",
+            f"{cpu.upper:.3f}",
+            f"{median(ours.per_second for _, ours in pairs):.0f}" if rates else "",
+            f"{rates.median:.2f}" if rates else "",
+            f"{rates.lower:.2f}" if rates else "",
+            ", ".join(f"{MILLISECONDS * median(side):.0f}" for side in late),
+        )
+    return table
+
+
+def by_process(loads: Sequence[Load], results: dict[str, Pairs], base: str) -> Table:
+    names = list(next(iter(results.values()))[0][1].cpu)
+    table = Table(f"µs of {base} → now", *names, box=None)
+    for load in loads:
+        cells = []
+        for name in names:
+            old, new = (
+                median(each.cpu.get(name, 0.0) for each in side) for side in zip(*results[load.name], strict=True)
+            )
+            cells.append(f"{old:.0f} → {new:.0f}" if max(old, new) >= 1 else "")
+        table.add_row(load.name, *cells)
+    return table
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="make bench-against", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rev", default=BASE, help="the other revision")
+    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--load", default="", help="only loads whose name contains this")
+    parser.add_argument("--concurrency", type=int, default=1, help="worker processes of each pool")
+    parser.add_argument("--json", type=Path, help="write the figures there too")
+    options = parser.parse_args()
+    loads = [load for load in LOADS if options.load in load.name]
+    if not loads:
+        parser.error(f"no load is named so; there are: {'; '.join(load.name for load in LOADS)}")
+    try:
+        other = checkout(options.rev)
+    except subprocess.CalledProcessError as error:
+        parser.error(f"{options.rev} cannot be set up: {error}")
+    console = Console(highlight=False, soft_wrap=True)
+    results: dict[str, Pairs] = {load.name: [] for load in loads}
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("pairs", total=options.pairs)
+        for number in range(options.pairs):
+            # In turn: what changes on the machine meanwhile is nobody's advantage.
+            roots = [other, ROOT] if number % 2 == 0 else [ROOT, other]
+            figures = {root: measured(root, loads, options.concurrency) for root in roots}
+            for load in loads:
+                results[load.name].append((figures[other][load.name], figures[ROOT][load.name]))
+            found = ", ".join(f"{load.name} {ratios_of_cpu(results[load.name][-1:]).mean:.2f}" for load in loads)
+            console.print(f"pair {number + 1}: {found}")
+            progress.update(task, advance=1)
+            if options.json:
+                options.json.write_text(as_json(results))
+    console.width = max(console.width, WIDTH)
+    console.print(summary(loads, results, options.rev))
+    console.print(by_process(loads, results, options.rev))
+    if commit_of(options.rev) != commit_of(BASE):
+        return 0
+    failures = missed(loads, results)
+    for failure in failures:
+        console.print(f"missed: {failure}")
+    noisy = [load.name for load in loads if is_noisy(results[load.name])]
+    for name in noisy:
+        console.print(f"too noisy to tell: {name}: the base's figures lie more than {NOISY:.0%} apart")
+    return 1 if failures and not noisy else 2 if noisy else 0
+
+
+def as_json(results: dict[str, Pairs]) -> str:
+    def facts(each: Measured) -> dict:
+        return {"cpu": each.cpu, "per_second": each.per_second, "p99": each.p99}
+
+    pairs = {name: [[facts(base), facts(ours)] for base, ours in found] for name, found in results.items()}
+    return json.dumps(pairs, indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    end_on_signals()
+    sys.exit(main())

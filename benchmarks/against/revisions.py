@@ -1,0 +1,148 @@
+"""Servers of this revision and of another one, each run by an interpreter of its own."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from redis import Redis
+
+from benchmarks.rest import rest
+from benchmarks.running import Bench
+from wakupush.devnet.stack import Stack
+from wakupush.protocol.keys import PrivateKey
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Where checkouts of other revisions stay, each with its `.venv`.
+CHECKOUTS = ROOT / ".tools" / "against"
+
+
+def checkout(revision: str) -> Path:
+    """Return a folder with a revision that is set up; this takes minutes for the first time.
+
+    Raises:
+        subprocess.CalledProcessError: there is no such revision, or it cannot be set up.
+    """
+    commit = commit_of(revision)
+    folder = CHECKOUTS / commit[:12]
+    if not folder.exists():
+        _run(["git", "worktree", "prune"], ROOT)
+        _run(["git", "worktree", "add", "--detach", str(folder), commit], ROOT)
+    _run(["make", "--silent", "setup"], folder)
+    return folder
+
+
+def commit_of(revision: str) -> str:
+    """Return the hash of a revision's commit.
+
+    Raises:
+        subprocess.CalledProcessError: there is none.
+    """
+    done = subprocess.run(
+        ["git", "rev-parse", "--verify", f"{revision}^{{commit}}"], cwd=ROOT, check=True, stdout=subprocess.PIPE
+    )
+    return done.stdout.decode().strip()
+
+
+def _run(command: list[str], folder: Path) -> None:
+    subprocess.run(command, cwd=folder, check=True, stdout=sys.stderr)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A process of a server."""
+
+    name: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running server, as far as benchmarks need a `Stack`."""
+
+    key: PrivateKey
+    node_url: str
+    gorush_url: str
+    postgres_dsn: str
+    redis_url: str
+    processes: list[Part]
+
+    def part(self, name: str) -> Part:
+        """Return the process of this name."""
+        return next(part for part in self.processes if part.name == name)
+
+    def connect(self) -> psycopg.Connection:
+        """Return a connection to Postgres, in autocommit mode."""
+        return psycopg.connect(self.postgres_dsn, autocommit=True)
+
+
+class Subject(Bench):
+    """A server of some revision that is measured, with connections of its own to what it stores in."""
+
+    def __init__(self, served: Served, pool: ProcessPoolExecutor, connection: psycopg.Connection, redis: Redis) -> None:
+        super().__init__(served, pool)
+        self.connection = connection
+        self.redis = redis
+
+    def rest(self) -> None:
+        """Wait until there is nothing to do."""
+        rest(self.stack.node_url, self.redis, self.connection)
+
+
+@contextmanager
+def serving(root: Path, concurrency: int) -> Iterator[Subject]:
+    """Run the server of a checkout beside a node and a gorush of this one, with its defaults.
+
+    Args:
+        root: of the checkout.
+        concurrency: processes of each pool.
+    """
+    context = multiprocessing.get_context("spawn")
+    workers = ProcessPoolExecutor(2, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+    with tempfile.TemporaryDirectory(prefix="wakupush-against-") as name, workers as pool:
+        parts = Stack(Path(name))
+        with (
+            parts.node,
+            parts.gorush,
+            _child(root, parts, concurrency) as served,
+            served.connect() as connection,
+            closing(Redis.from_url(served.redis_url)) as redis,
+        ):
+            yield Subject(served, pool, connection, redis)
+
+
+@contextmanager
+def _child(root: Path, parts: Stack, concurrency: int) -> Iterator[Served]:
+    options = {
+        "key": parts.key.secret.hex(),
+        "waku_url": parts.node_url,
+        "gorush_url": parts.gorush_url,
+        "concurrency": concurrency,
+        "settings": {},
+    }
+    # -P: the folder of the script is not one to import from.
+    command = [root / ".venv" / "bin" / "python", "-P", Path(__file__).with_name("served.py")]
+    with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            child.stdin.write(json.dumps(options) + "\n")
+            child.stdin.flush()
+            line = child.stdout.readline()
+            if not line:
+                raise RuntimeError(f"the server of {root} did not start")
+            facts = json.loads(line)
+            processes = [Part(name, pid) for name, pid in facts["pids"].items()]
+            yield Served(
+                parts.key, parts.node_url, parts.gorush_url, facts["postgres_dsn"], facts["redis_url"], processes
+            )
+        finally:
+            child.stdin.close()
