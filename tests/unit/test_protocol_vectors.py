@@ -163,7 +163,7 @@ def test_payload(message):
     layer, content = message["payload_v1"], vectors.opened(message)
     data, padding, signature = (unhex(layer[name]) for name in ("data", "padding", "signature"))
     signer = PublicKey.from_hex(layer["signer_public_key"]) if signature else None
-    assert content == payload.Payload(data, signer, padding)
+    assert (content.data, content.signer, content.padding) == (data, signer, padding)
 
     # The same again by us: as long, with the same flags and size in front.
     again = payload.encode(data, PrivateKey.generate() if signature else None)

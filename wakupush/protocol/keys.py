@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
 from functools import cached_property
-from typing import Any
-
-import coincurve
-from coincurve._libsecp256k1 import ffi, lib
-from coincurve.context import GLOBAL_CONTEXT
 
 from wakupush.model.failures import Failure
+from wakupush.protocol import secp256k1
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import shake256_64
 
 #: Number of the partitions of 71/STATUS-PUSH-NOTIFICATION-SERVER's partitioned topic.
 PARTITIONS = 5000
 
-COMPRESSED_BYTES, UNCOMPRESSED_BYTES, PRIVATE_BYTES, SIGNATURE_BYTES = 33, 65, 32, 65
+#: Length and first byte of a public key.
+_FORMS = {(33, b"\x02"), (33, b"\x03"), (65, b"\x04")}
 
 
 class InvalidKeyError(ValueError):
@@ -32,12 +30,19 @@ class PublicKey:
         Raises:
             InvalidKeyError: not a point of the curve in one of these two forms.
         """
-        if (len(data), data[:1]) not in {(33, b"\x02"), (33, b"\x03"), (65, b"\x04")}:
+        if (len(data), data[:1]) not in _FORMS:
             raise InvalidKeyError("a public key has 33 bytes (02…, 03…) or 65 bytes (04…)")
-        try:
-            self.point = coincurve.PublicKey(data)
-        except ValueError:
-            raise InvalidKeyError("the public key is no point of secp256k1") from None
+        point = secp256k1.parse(data)
+        if point is None:
+            raise InvalidKeyError("the public key is no point of secp256k1")
+        self.point = point
+
+    @classmethod
+    def of(cls, point: secp256k1.Point) -> PublicKey:
+        """Return the key that a point is."""
+        key = cls.__new__(cls)
+        key.point = point
+        return key
 
     @classmethod
     def from_hex(cls, text: str) -> PublicKey:
@@ -51,12 +56,12 @@ class PublicKey:
     @cached_property
     def uncompressed(self) -> bytes:
         """65 bytes, ``04`` first."""
-        return bytes(self.point.format(compressed=False))
+        return secp256k1.uncompressed(self.point)
 
     @cached_property
     def compressed(self) -> bytes:
         """33 bytes."""
-        return bytes(self.point.format(compressed=True))
+        return secp256k1.compressed(self.point)
 
     @cached_property
     def key_hash(self) -> bytes:
@@ -96,17 +101,18 @@ class PrivateKey:
         Raises:
             InvalidKeyError: not 32 bytes, zero, or not below the order of the curve.
         """
-        if len(secret) != PRIVATE_BYTES:
+        if len(secret) != secp256k1.PRIVATE_BYTES:
             raise InvalidKeyError("a private key has 32 bytes")
-        try:
-            self._key = coincurve.PrivateKey(secret)
-        except ValueError:
-            raise InvalidKeyError("the private key is out of range") from None
+        if not secp256k1.is_secret(secret):
+            raise InvalidKeyError("the private key is out of range")
+        self.secret = bytes(secret)
 
     @classmethod
     def generate(cls) -> PrivateKey:
         """Return a new random key."""
-        return cls(coincurve.PrivateKey().secret)
+        while not secp256k1.is_secret(secret := secrets.token_bytes(secp256k1.PRIVATE_BYTES)):
+            pass
+        return cls(secret)
 
     @classmethod
     def from_hex(cls, text: str) -> PrivateKey:
@@ -117,15 +123,10 @@ class PrivateKey:
         """
         return cls(_from_hex(text.strip()))
 
-    @property
-    def secret(self) -> bytes:
-        """The 32 bytes of the key."""
-        return bytes(self._key.secret)
-
     @cached_property
     def public_key(self) -> PublicKey:
         """The public key that belongs to it."""
-        return PublicKey(self._key.public_key.format(compressed=False))
+        return PublicKey.of(secp256k1.point_of(self.secret))
 
     def shared_key(self, other: PublicKey) -> bytes:
         """Return the ECDH X coordinate, 32 bytes with its leading zeros, in constant time.
@@ -133,16 +134,14 @@ class PrivateKey:
         Raises:
             InvalidKeyError: libsecp256k1 finds none, which no valid keys bring about.
         """
-        shared = ffi.new("unsigned char[32]")
-        if not lib.secp256k1_ecdh(
-            GLOBAL_CONTEXT.ctx, shared, other.point.public_key, self._key.secret, _copy_x, ffi.NULL
-        ):
+        shared = secp256k1.shared_x(other.point, self.secret)
+        if shared is None:
             raise InvalidKeyError("the two keys share no secret")
-        return bytes(ffi.buffer(shared, 32))
+        return shared
 
     def sign(self, digest: bytes) -> bytes:
         """Return the recoverable signature r | s | v (65 bytes, v 0 or 1, low s, RFC 6979) of a 32 byte digest."""
-        return bytes(self._key.sign_recoverable(digest, hasher=None))
+        return secp256k1.sign(digest, self.secret)
 
     def __repr__(self) -> str:
         return "PrivateKey(**)"
@@ -158,21 +157,10 @@ def recover(digest: bytes, signature: bytes) -> PublicKey:
     Raises:
         Refused: SIGNATURE_INVALID.
     """
-    if len(signature) != SIGNATURE_BYTES:
+    point = secp256k1.recover(digest, signature)
+    if point is None:
         raise Refused(Failure.SIGNATURE_INVALID)
-    try:
-        point = coincurve.PublicKey.from_signature_and_message(signature, digest, hasher=None)
-    except Exception:  # noqa: BLE001 - coincurve raises bare Exception where no key can be recovered
-        raise Refused(Failure.SIGNATURE_INVALID) from None
-    return PublicKey(point.format(compressed=False))
-
-
-# coincurve offers ECDH only with SHA-256 over it, and a multiplication in variable time, which a server's long-lived
-# key must not use: so libsecp256k1's own ECDH, with a hash function that hands out the X coordinate.
-@ffi.callback("int(unsigned char *, const unsigned char *, const unsigned char *, void *)")  # type: ignore[untyped-decorator]  # cffi has no types
-def _copy_x(output: Any, x: Any, _y: Any, _data: Any) -> int:
-    ffi.memmove(output, x, 32)
-    return 1
+    return PublicKey.of(point)
 
 
 def _from_hex(text: str) -> bytes:

@@ -12,8 +12,9 @@ from wakupush.model.failures import Failure
 from wakupush.protocol import ecies
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256
-from wakupush.protocol.keys import SIGNATURE_BYTES, PrivateKey, PublicKey, recover
+from wakupush.protocol.keys import PrivateKey, PublicKey, recover
 from wakupush.protocol.sealing import NONCE_BYTES, SEAL_BYTES
+from wakupush.protocol.secp256k1 import SIGNATURE_BYTES, is_recoverable
 
 #: The WakuMessage version that says that its payload is encrypted in this way.
 VERSION = 1
@@ -28,13 +29,38 @@ _SIZE_MASK, _SIGNED = 0b011, 0b100
 
 
 @dataclass(frozen=True, slots=True)
+class Signature:
+    """A signature by which a key can be found, as far as that is known without finding it."""
+
+    signed: bytes = field(repr=False)
+    #: r | s | v, 65 bytes.
+    value: bytes = field(repr=False)
+
+    def signer(self) -> PublicKey:
+        """Return who made it; that costs as much as opening a payload does.
+
+        Raises:
+            Refused: SIGNATURE_INVALID: made so that there is none.
+        """
+        return recover(keccak256(self.signed), self.value)
+
+
+@dataclass(frozen=True, slots=True)
 class Payload:
     """The content of a decrypted payload."""
 
     data: bytes = field(repr=False)
-    #: Who signed this layer; None if it is unsigned.
-    signer: PublicKey | None
+    #: Of this layer; a key where it is known, None if the layer is unsigned.
+    signature: Signature | PublicKey | None
     padding: bytes = field(repr=False, default=b"")
+
+    @property
+    def signer(self) -> PublicKey | None:
+        """Who signed this layer, None if nobody did; see `Signature.signer`.
+
+        The server asks for it where nothing else names the sender: messages are signed once more inside.
+        """
+        return self.signature.signer() if isinstance(self.signature, Signature) else self.signature
 
 
 def encode(data: bytes, sign_with: PrivateKey | None = None) -> bytes:
@@ -59,19 +85,21 @@ def decode(encoded: bytes) -> Payload:
     Raises:
         Refused: PAYLOAD_MALFORMED, or SIGNATURE_INVALID where the layer says that it is signed.
     """
-    end, signer = len(encoded), None
+    end, signature = len(encoded), None
     if end < 1:
         raise Refused(Failure.PAYLOAD_MALFORMED)
     if encoded[0] & _SIGNED:
         end -= SIGNATURE_BYTES
         if end <= 1:
             raise Refused(Failure.PAYLOAD_MALFORMED)
-        signer = recover(keccak256(encoded[:end]), encoded[end:])
+        signature = Signature(encoded[:end], encoded[end:])
+        if not is_recoverable(signature.value):
+            raise Refused(Failure.SIGNATURE_INVALID)
     start = 1 + (encoded[0] & _SIZE_MASK)
     stop = start + int.from_bytes(encoded[1:start], "little")
     if stop > end:
         raise Refused(Failure.PAYLOAD_MALFORMED)
-    return Payload(encoded[start:stop], signer, encoded[stop:end])
+    return Payload(encoded[start:stop], signature, encoded[stop:end])
 
 
 def seal_asymmetric(data: bytes, recipient: PublicKey, sign_with: PrivateKey | None = None) -> bytes:

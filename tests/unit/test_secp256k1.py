@@ -1,0 +1,128 @@
+"""The raw calls of libsecp256k1 do what coincurve's own objects do."""
+
+import os
+
+import coincurve
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wakupush.model.failures import Failure
+from wakupush.protocol import application, payload, secp256k1
+from wakupush.protocol.application import Type
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.hashing import keccak256
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.payload import Payload, Signature
+
+secrets = st.integers(1, secp256k1.ORDER - 1).map(lambda number: number.to_bytes(32, "big"))
+digests = st.binary(min_size=32, max_size=32)
+#: Numbers at the edges of the group and of the field, and any others.
+numbers = st.one_of(
+    st.sampled_from(
+        [0, 1, 2, 5, *(edge + by for edge in (secp256k1.ORDER, secp256k1.PRIME) for by in (-2, -1, 0, 1)), 2**256 - 1]
+    ),
+    st.integers(0, 2**256 - 1),
+    st.integers(0, secp256k1.PRIME - secp256k1.ORDER),
+)
+SECRET = bytes(range(1, 33))
+
+
+def coincurve_recovers(digest, signature):
+    try:
+        return coincurve.PublicKey.from_signature_and_message(signature, digest, hasher=None).format()
+    except Exception:  # noqa: BLE001 - it raises bare ones
+        return None
+
+
+@given(secrets)
+def test_keys(secret):
+    known, point = coincurve.PrivateKey(secret).public_key, secp256k1.point_of(secret)
+    assert secp256k1.is_secret(secret)
+    for compressed, written in ((True, secp256k1.compressed(point)), (False, secp256k1.uncompressed(point))):
+        assert written == known.format(compressed=compressed)
+        assert secp256k1.uncompressed(secp256k1.parse(written)) == known.format(compressed=False)
+
+
+@pytest.mark.parametrize("number", [0, secp256k1.ORDER, secp256k1.ORDER + 1, 2**256 - 1])
+def test_what_is_no_secret(number):
+    assert not secp256k1.is_secret(number.to_bytes(32, "big"))
+    assert not secp256k1.is_secret(SECRET[:31])
+    assert not secp256k1.is_secret(SECRET + b"\0")
+
+
+@given(st.sampled_from([b"\2", b"\3", b"\4", b"\5"]), st.binary(max_size=70))
+def test_what_is_no_point(first, rest):
+    data = first + rest
+    try:
+        known = coincurve.PublicKey(data).format()
+    except ValueError:
+        known = None
+    point = secp256k1.parse(data)
+    assert known == (point and secp256k1.compressed(point))
+
+
+@given(secrets, secrets)
+def test_shared_keys(ours, theirs):
+    point = coincurve.PrivateKey(theirs).public_key.multiply(ours).format(compressed=False)
+    assert secp256k1.shared_x(secp256k1.point_of(theirs), ours) == point[1:33]
+
+
+@given(secrets, digests)
+def test_signatures(secret, digest):
+    signature = secp256k1.sign(digest, secret)
+    assert signature == coincurve.PrivateKey(secret).sign_recoverable(digest, hasher=None)
+    assert secp256k1.compressed(secp256k1.recover(digest, signature)) == coincurve_recovers(digest, signature)
+    assert secp256k1.is_recoverable(signature)
+
+
+@given(numbers, numbers, st.integers(0, 255), digests)
+def test_signatures_of_strangers(r, s, v, digest):
+    signature = r.to_bytes(32, "big") + s.to_bytes(32, "big") + bytes([v])
+    point = secp256k1.recover(digest, signature)
+    assert coincurve_recovers(digest, signature) == (point and secp256k1.compressed(point))
+    assert secp256k1.is_recoverable(signature) == (point is not None)
+
+
+@given(st.binary(max_size=70), digests)
+def test_signatures_of_any_length(signature, digest):
+    if len(signature) != secp256k1.SIGNATURE_BYTES:
+        assert not secp256k1.is_recoverable(signature)
+        assert secp256k1.recover(digest, signature) is None
+
+
+def without_signer(digest):
+    """Return a signature whose key would be the point at infinity, as one can make who chooses its nonce."""
+    nonce = 7
+    point = secp256k1.uncompressed(secp256k1.point_of(nonce.to_bytes(32, "big")))
+    x, y = int.from_bytes(point[1:33], "big"), int.from_bytes(point[33:], "big")
+    s = int.from_bytes(digest, "big") * pow(nonce, -1, secp256k1.ORDER) % secp256k1.ORDER
+    return (x % secp256k1.ORDER).to_bytes(32, "big") + s.to_bytes(32, "big") + bytes([y & 1])
+
+
+def test_a_layer_whose_signer_is_nobody_counts_where_its_signer_is_asked_for():
+    signature = without_signer(keccak256(b"signed"))
+    assert secp256k1.is_recoverable(signature)
+    assert secp256k1.recover(keccak256(b"signed"), signature) is None
+    sender = PrivateKey(SECRET)
+    signed = application.wrap(Type.PUSH_NOTIFICATION_REQUEST, b"inner", sender)
+    opened = application.read(Payload(signed, Signature(b"signed", signature)))
+    assert opened.signer == sender.public_key
+    with pytest.raises(Refused) as refused:
+        application.read(Payload(b"\x12\x05inner", Signature(b"signed", signature)))
+    assert refused.value.failure is Failure.SIGNATURE_INVALID
+
+
+@pytest.mark.parametrize("size", [0, 1, 500])
+def test_the_signer_of_a_layer_is_found_where_it_is_asked_for(size):
+    data, signer = os.urandom(size), PrivateKey(SECRET)
+    assert payload.decode(payload.encode(data, signer)).signer == signer.public_key
+    assert payload.decode(payload.encode(data)).signer is None
+
+
+def test_a_layer_that_nobody_can_have_signed_is_refused():
+    encoded = payload.encode(b"data", PrivateKey(SECRET))
+    for r in (0, 5, secp256k1.ORDER):  # 5 is no X coordinate
+        with pytest.raises(Refused) as refused:
+            payload.decode(encoded[:-65] + r.to_bytes(32, "big") + encoded[-33:])
+        assert refused.value.failure is Failure.SIGNATURE_INVALID

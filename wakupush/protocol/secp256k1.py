@@ -1,0 +1,115 @@
+"""The operations of secp256k1, by raw calls of libsecp256k1 through coincurve's bindings.
+
+coincurve's own objects make each value several times over: a new key costs them four multiplications, where one is
+needed. The tests hold these calls to those objects.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NewType
+
+from coincurve._libsecp256k1 import ffi, lib
+from coincurve.context import GLOBAL_CONTEXT
+
+#: A parsed public key, as libsecp256k1 has it.
+Point = NewType("Point", object)
+
+COMPRESSED_BYTES, UNCOMPRESSED_BYTES, PRIVATE_BYTES, SIGNATURE_BYTES = 33, 65, 32, 65
+#: Order of the group, and prime of the field.
+ORDER: Final = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
+PRIME: Final = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEFFFFFC2F
+
+_CTX: Final = GLOBAL_CONTEXT.ctx
+_RECOVERY_IDS: Final = range(4)
+# Names of C types are parsed once.
+_POINT, _SIGNATURE, _INT, _SIZE, _X, _RS, _SHORT, _LONG = map(
+    ffi.typeof,
+    (
+        "secp256k1_pubkey *",
+        "secp256k1_ecdsa_recoverable_signature *",
+        "int *",
+        "size_t *",
+        "unsigned char[32]",
+        "unsigned char[64]",
+        "unsigned char[33]",
+        "unsigned char[65]",
+    ),
+)
+
+
+def is_secret(secret: bytes) -> bool:
+    """Say whether bytes are a private key: 32 of them, above zero and below the order of the group."""
+    return len(secret) == PRIVATE_BYTES and bool(lib.secp256k1_ec_seckey_verify(_CTX, secret))
+
+
+def point_of(secret: bytes) -> Point:
+    """Return the public key of a private key (32 bytes)."""
+    point = ffi.new(_POINT)
+    lib.secp256k1_ec_pubkey_create(_CTX, point, secret)
+    return Point(point)
+
+
+def parse(data: bytes) -> Point | None:
+    """Return the point that is written so (33 or 65 bytes), None if there is none."""
+    point = ffi.new(_POINT)
+    return Point(point) if lib.secp256k1_ec_pubkey_parse(_CTX, point, data, len(data)) else None
+
+
+def compressed(point: Point) -> bytes:
+    """Return the 33 bytes of a point."""
+    return _serialised(point, _SHORT, COMPRESSED_BYTES, lib.SECP256K1_EC_COMPRESSED)
+
+
+def uncompressed(point: Point) -> bytes:
+    """Return the 65 bytes of a point, ``04`` first."""
+    return _serialised(point, _LONG, UNCOMPRESSED_BYTES, lib.SECP256K1_EC_UNCOMPRESSED)
+
+
+def shared_x(point: Point, secret: bytes) -> bytes | None:
+    """Return the ECDH X coordinate, 32 bytes with its leading zeros, in constant time; None for no valid key."""
+    shared = ffi.new(_X)
+    # The plain multiplication runs in variable time, which a server's long-lived key must not use.
+    found = lib.secp256k1_ecdh(_CTX, shared, point, secret, _copy_x, ffi.NULL)
+    return bytes(ffi.buffer(shared)) if found else None
+
+
+def sign(digest: bytes, secret: bytes) -> bytes:
+    """Return the recoverable signature r | s | v (65 bytes, v 0 or 1, low s, RFC 6979) of a digest (32 bytes)."""
+    signature, compact, recovery_id = ffi.new(_SIGNATURE), ffi.new(_RS), ffi.new(_INT)
+    lib.secp256k1_ecdsa_sign_recoverable(_CTX, signature, digest, secret, ffi.NULL, ffi.NULL)
+    lib.secp256k1_ecdsa_recoverable_signature_serialize_compact(_CTX, compact, recovery_id, signature)
+    return bytes(ffi.buffer(compact)) + bytes((recovery_id[0],))
+
+
+def recover(digest: bytes, signature: bytes) -> Point | None:
+    """Return the key that signed a digest (32 bytes) by r | s | v (65 bytes, v 0 to 3); None if there is none."""
+    if len(signature) != SIGNATURE_BYTES or signature[64] not in _RECOVERY_IDS:
+        return None
+    parsed, point = ffi.new(_SIGNATURE), ffi.new(_POINT)
+    if not lib.secp256k1_ecdsa_recoverable_signature_parse_compact(_CTX, parsed, signature, signature[64]):
+        return None
+    return Point(point) if lib.secp256k1_ecdsa_recover(_CTX, point, parsed, digest) else None
+
+
+def is_recoverable(signature: bytes) -> bool:
+    """Say whether `recover` finds a key by this signature (65 bytes), at a tenth of its cost.
+
+    It does not by one whose signer made it so that the key would be the point at infinity: nobody else can.
+    """
+    if len(signature) != SIGNATURE_BYTES or signature[64] not in _RECOVERY_IDS:
+        return False
+    r, s = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:64], "big")
+    x = r if signature[64] < 2 else r + ORDER  # noqa: PLR2004 - bit 1: X was beyond the order
+    return 0 < r < ORDER and 0 < s < ORDER and x < PRIME and parse(b"\2" + x.to_bytes(32, "big")) is not None
+
+
+def _serialised(point: Point, kind: Any, length: int, flags: int) -> bytes:
+    out = ffi.new(kind)
+    lib.secp256k1_ec_pubkey_serialize(_CTX, out, ffi.new(_SIZE, length), point, flags)
+    return bytes(ffi.buffer(out))
+
+
+@ffi.callback("int(unsigned char *, const unsigned char *, const unsigned char *, void *)")  # type: ignore[untyped-decorator]  # cffi has no types
+def _copy_x(output: Any, x: Any, _y: Any, _data: Any) -> int:
+    ffi.memmove(output, x, 32)
+    return 1
