@@ -1,29 +1,40 @@
 """Publishing many messages at once.
 
-aiohttp, in one thread, costs a third of the CPU time of a synchronous client in several: see docs/performance.md.
+libcurl, which drives many small requests side by side at a sixth of the CPU time of any client in Python: see
+docs/adr/0034-libcurl-publishes-answers.md.
 """
 
 from __future__ import annotations
 
-import asyncio
+import json
 import random
-from threading import Thread
-from typing import TYPE_CHECKING
+import ssl
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
-from wakupush.waku.async_relay import AsyncRelay
-from wakupush.waku.async_rest import AsyncRest
-from wakupush.waku.errors import NodeError, NodeUnreachable
+import pycurl
+
+from wakupush.waku.codec import encode_message
+from wakupush.waku.errors import NodeError, NodeUnreachable, NodeUnreadable
+from wakupush.waku.rest import check_published, messages_path
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
-    from typing import Any, TypeVar
+    from collections.abc import Iterable, Sequence
 
     from wakupush.model.waku_message import WakuMessage
 
-    T = TypeVar("T")
-
-#: Largest wait in seconds before a message is published once more.
-MOST_WAIT = 0.3
+#: Largest wait in seconds before messages are published once more.
+MOST_WAIT: Final = 0.3
+#: Bytes of an answer at most: it says "OK", or in some words why not.
+ANSWER_LIMIT: Final = 64 * 1024
+#: Times that what the node was unreachable for is tried: most often it closed a connection that was idle.
+_TRIES: Final = 2
+#: Seconds until it is looked whether a request has timed out.
+_LOOK_SECONDS: Final = 1.0
+_MILLISECONDS: Final = 1000
+#: "Expect" would make libcurl wait for a leave to send what is large.
+_HEADERS: Final = ["Content-Type: application/json", "Expect:"]
 
 
 class Publisher:
@@ -32,64 +43,143 @@ class Publisher:
     Args:
         url: of the REST API. Proxies of the environment are not used.
         timeout: seconds for one request.
-        connections: requests at the same time at most.
+        connections: requests at the same time at most, of each thread.
     """
 
     def __init__(self, url: str, *, timeout: float, connections: int) -> None:
+        self._url = url.rstrip("/")
+        self._timeout = timeout
         self._connections = connections
-        self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever, name="publisher", daemon=True)
-        self._thread.start()
-        self._rest = self._run(self._open(url, timeout))
-        self._relay = AsyncRelay(self._rest)
+        # Of threads that publish at the same time each has its own.
+        self._idle: list[_Requests] = []
 
     def publish(self, messages: Sequence[tuple[str, WakuMessage]]) -> list[NodeError | None]:
         """Publish messages side by side, and return for each what went wrong.
 
-        The first for which the node is unreachable ends it: the others are not tried, so that a node that hangs holds
-        nobody up for longer than one message does.
+        Where the node is unreachable no more is begun, so that a node that hangs holds nobody up for longer than two
+        messages do.
 
         Args:
             messages: each with its shard.
         """
-        return self._run(self._publish_all(messages))
+        results: list[NodeError | None] = [None] * len(messages)
+        left: list[int] = list(range(len(messages)))
+        for number in range(_TRIES):
+            if number:
+                time.sleep(random.uniform(0, MOST_WAIT))
+            answers = self._post((messages[position] for position in left), len(left))
+            for position, answer in zip(left, answers, strict=True):
+                results[position] = answer
+            left = [position for position in left if isinstance(results[position], NodeUnreachable)]
+            if not left:
+                break
+        return results
 
     def close(self) -> None:
-        """Close all connections and end the thread."""
-        self._run(self._rest.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        """Close all connections."""
+        while self._idle:
+            self._idle.pop().close()
 
-    async def _open(self, url: str, seconds: float) -> AsyncRest:
-        return AsyncRest(url, timeout=seconds, connections=self._connections)
-
-    async def _publish_all(self, messages: Sequence[tuple[str, WakuMessage]]) -> list[NodeError | None]:
-        gate = asyncio.Semaphore(self._connections)
-        unreachable: list[NodeUnreachable] = []
-
-        async def publish(pubsub_topic: str, message: WakuMessage) -> NodeError | None:
-            async with gate:
-                if unreachable:
-                    return unreachable[0]
-                try:
-                    await self._publish_again(pubsub_topic, message)
-                except NodeUnreachable as error:
-                    unreachable.append(error)
-                    return error
-                except NodeError as error:
-                    return error
-                return None
-
-        return list(await asyncio.gather(*(publish(topic, message) for topic, message in messages)))
-
-    async def _publish_again(self, pubsub_topic: str, message: WakuMessage) -> None:
+    def _post(self, messages: Iterable[tuple[str, WakuMessage]], count: int) -> list[NodeError | None]:
+        requests = self._requests()
         try:
-            await self._relay.publish(pubsub_topic, message)
-        except NodeUnreachable:
-            # Most often the node closed a connection that was idle.
-            await asyncio.sleep(random.uniform(0, MOST_WAIT))
-            await self._relay.publish(pubsub_topic, message)
+            answers = requests.post(messages, count)
+        except BaseException:
+            requests.close()  # what is under way belongs to nobody any more
+            raise
+        self._idle.append(requests)
+        return answers
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+    def _requests(self) -> _Requests:
+        with suppress(IndexError):
+            return self._idle.pop()
+        return _Requests(self._url, self._timeout, self._connections)
+
+
+class _Requests:
+    """Requests side by side, of one thread at a time; connections are kept."""
+
+    def __init__(self, url: str, timeout: float, connections: int) -> None:
+        self._url = url
+        self._multi = pycurl.CurlMulti()
+        self._handles = [_handle(timeout) for _ in range(connections)]
+
+    def post(self, messages: Iterable[tuple[str, WakuMessage]], count: int) -> list[NodeError | None]:
+        """Post each of so many messages, and return what went wrong; those that are not begun are unreachable."""
+        not_begun = NodeUnreachable("it was not reached before")
+        answers: list[NodeError | None] = [not_begun] * count
+        waiting = enumerate(messages)
+        free = list(self._handles)
+        under_way: dict[pycurl.Curl, tuple[int, bytearray]] = {}
+        is_reached = True
+        while True:
+            while free and is_reached and (following := next(waiting, None)) is not None:
+                position, (pubsub_topic, message) = following
+                handle, body = free.pop(), bytearray()
+                self._begin(handle, pubsub_topic, message, body)
+                under_way[handle] = position, body
+            if not under_way:
+                return answers
+            self._multi.perform()
+            _, done, failed = self._multi.info_read()
+            for handle, error in [*((handle, None) for handle in done), *((each[0], each[1:]) for each in failed)]:
+                self._multi.remove_handle(handle)
+                position, body = under_way.pop(handle)
+                answers[position] = _outcome(handle, body, error)
+                is_reached = is_reached and not isinstance(answers[position], NodeUnreachable)
+                free.append(handle)
+            if not done and not failed:
+                self._multi.select(_LOOK_SECONDS)
+
+    def close(self) -> None:
+        """Close all connections, and give up what is under way."""
+        for handle in self._handles:
+            with suppress(pycurl.error):
+                self._multi.remove_handle(handle)
+            handle.close()
+        self._multi.close()
+
+    def _begin(self, handle: pycurl.Curl, pubsub_topic: str, message: WakuMessage, body: bytearray) -> None:
+        handle.setopt(pycurl.URL, self._url + messages_path(pubsub_topic))
+        handle.setopt(pycurl.POSTFIELDS, json.dumps(encode_message(message)))
+        handle.setopt(pycurl.WRITEFUNCTION, lambda chunk: _take(body, chunk))
+        self._multi.add_handle(handle)
+
+
+def _handle(timeout: float) -> pycurl.Curl:
+    handle = pycurl.Curl()
+    handle.setopt(pycurl.HTTPHEADER, _HEADERS)
+    handle.setopt(pycurl.TIMEOUT_MS, int(_MILLISECONDS * timeout))
+    handle.setopt(pycurl.NOSIGNAL, 1)  # there are other threads
+    handle.setopt(pycurl.PROXY, "")
+    handle.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
+    # A redirect is an answer of no Waku node: followed, it would turn a publish into a read. libcurl follows none.
+    trusted = ssl.get_default_verify_paths()
+    if trusted.cafile:
+        handle.setopt(pycurl.CAINFO, trusted.cafile)
+    if trusted.capath:
+        handle.setopt(pycurl.CAPATH, trusted.capath)
+    return handle
+
+
+def _take(body: bytearray, chunk: bytes) -> int:
+    """Keep a part of an answer; saying that none of it was taken ends the request."""
+    if len(body) + len(chunk) > ANSWER_LIMIT:
+        return 0
+    body += chunk
+    return len(chunk)
+
+
+def _outcome(handle: pycurl.Curl, body: bytearray, error: tuple[int, str] | None) -> NodeError | None:
+    """Return what went wrong, None if the node took the message."""
+    if error is not None:
+        code, _ = error
+        if code == pycurl.E_WRITE_ERROR:
+            return NodeUnreadable("the answer does not end")
+        # Its text may name who is asked, with a password.
+        return NodeUnreachable(f"libcurl's error {code}")
+    try:
+        check_published(handle.getinfo(pycurl.RESPONSE_CODE), bytes(body))
+    except NodeError as refused:
+        return refused
+    return None
