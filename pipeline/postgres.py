@@ -80,7 +80,7 @@ def read_slices(spark: SparkSession, options: dict[str, str], slices: Sequence[t
         .options(**options)
         .option(
             "query",
-            f"SELECT {_COLUMNS} FROM delivery_events"  # noqa: S608 - numbers of our own
+            f"SELECT {_COLUMNS} FROM delivery_history"  # noqa: S608 - numbers of our own
             f" WHERE transaction_id >= '{start:d}'::xid8 AND transaction_id < '{end:d}'::xid8",
         )
         .load()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: What is written now.
 VERSION: Final = 4
 #: The schema version of the events in Postgres that `pipeline.export` understands.
-EVENT_VERSION: Final = 2
+EVENT_VERSION: Final = 3
 
 #: Columns that are folders, outermost first.
 PARTITIONS: Final = StructType(

@@ -99,7 +99,7 @@ def events(connection: Connection) -> tuple[Happened, ...]:
     """Return the delivery events."""
     rows = connection.execute(
         "SELECT kind, trace_id, extract(epoch FROM time)::float8, failure, attempt,"
-        " encode(installation_pseudonym, 'hex') FROM delivery_events"
+        " encode(installation_pseudonym, 'hex') FROM delivery_history"
     )
     names = ("kind", "trace_id", "at", "failure", "attempt", "installation")
     return tuple(Happened(**dict(zip(names, row, strict=True))) for row in rows)

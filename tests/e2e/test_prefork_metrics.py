@@ -63,7 +63,9 @@ class Pool:
 def test_all_processes_count_as_one_and_the_dead_ones_too(pool):
     with pool.stack.connect() as connection:
         pool.register(30)
-        workers = connection.execute("SELECT DISTINCT worker FROM delivery_events WHERE kind = 'registered'").fetchall()
+        workers = connection.execute(
+            "SELECT DISTINCT worker FROM delivery_history WHERE kind = 'registered'"
+        ).fetchall()
         assert len(workers) > 1  # one process alone would be counted right by accident
         before = pool.children()
         assert len(before) == PROCESSES

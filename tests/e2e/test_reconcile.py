@@ -66,7 +66,7 @@ class Client:
 
     def kinds(self):
         """Return how often each event was recorded for what was sent."""
-        query = "SELECT kind, count(*) FROM delivery_events WHERE trace_id = ANY (%s) GROUP BY kind"
+        query = "SELECT kind, count(*) FROM delivery_history WHERE trace_id = ANY (%s) GROUP BY kind"
         return dict(self.connection.execute(query, [[each[:8].hex() for each in self.sent]]).fetchall())
 
     def pushes(self):

@@ -126,7 +126,7 @@ def counted(stack, flower):
     """Check that what happens meanwhile leaves as many events `task-retried` as rows that went back to pending."""
     query = """
     SELECT count(*) FILTER (WHERE kind IN ('failed', 'unknown')) - count(*) FILTER (WHERE kind = 'dead_letter')
-    FROM delivery_events WHERE failure NOT IN ('token_unregistered')
+    FROM delivery_history WHERE failure NOT IN ('token_unregistered')
     """
     with stack.connect() as connection:
         [before] = connection.execute(query).fetchone()

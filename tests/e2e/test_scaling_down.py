@@ -111,7 +111,7 @@ def test_busy_workers_are_stopped(stack, answer_within, workers, stopped):
         assert (len(pushed), set(pushed.values())) == (REQUESTS, {1})
         rows = connection.execute("SELECT state, attempt, count(*) FROM deliveries GROUP BY 1, 2").fetchall()
         assert rows == [("delivered", 1, REQUESTS)]
-        kinds = dict(connection.execute("SELECT kind, count(*) FROM delivery_events GROUP BY kind").fetchall())
+        kinds = dict(connection.execute("SELECT kind, count(*) FROM delivery_history GROUP BY kind").fetchall())
         assert kinds["admitted"] == kinds["attempt"] == kinds["delivered"] == REQUESTS
         assert not {"unknown", "failed", "expired", "dead_letter"} & set(kinds)
     assert '"level": "error"' not in pools[0].log.read_text(), pools[0].log_tail()

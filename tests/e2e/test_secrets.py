@@ -195,7 +195,7 @@ def _run_into_trouble(*, stack, connection, node, observer, planted, client, reg
     item = _planted_item(planted, "outage", client, registered)
     node.publish(SHARDS[0], messages.request(client, server, [item]))
     _wait_for_answers(observer, [client], 1)
-    _wait_for_rows(connection, "delivery_events WHERE kind = 'unknown' AND failure LIKE 'gorush%'", 1)
+    _wait_for_rows(connection, "delivery_history WHERE kind = 'unknown' AND failure LIKE 'gorush%'", 1)
     _wait_for_rows(connection, "deliveries WHERE state IN ('pending', 'posting')", 0)
     return kept
 

@@ -154,17 +154,17 @@ def test_old_and_new_workers_share_the_work(stack, old_processes):
         assert connection.execute("SELECT count(*) FROM quarantine").fetchone() == (0,)
         assert connection.execute("SELECT count(*) FROM message_attempts").fetchone() == (0,)
         attempts = connection.execute(
-            "SELECT failure, attempt, count(*) FROM delivery_events WHERE kind = 'failed' GROUP BY failure, attempt"
+            "SELECT failure, attempt, count(*) FROM delivery_history WHERE kind = 'failed' GROUP BY failure, attempt"
         ).fetchall()
         assert {number: count for _, number, count in attempts} == dict.fromkeys(range(1, ATTEMPTS + 1), UNREACHABLE)
         worked = {
             (queue, pid_of(worker))
-            for queue, worker in connection.execute("SELECT DISTINCT queue, worker FROM delivery_events")
+            for queue, worker in connection.execute("SELECT DISTINCT queue, worker FROM delivery_history")
         }
         retried = {
             pid_of(worker)
             for (worker,) in connection.execute(
-                "SELECT DISTINCT worker FROM delivery_events WHERE kind = 'attempt' AND attempt > 1"
+                "SELECT DISTINCT worker FROM delivery_history WHERE kind = 'attempt' AND attempt > 1"
             )
         }
     pushed = Counter(push.notification["tokens"][0] for push in observer.pushes())

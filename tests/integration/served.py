@@ -122,7 +122,7 @@ class Server:
 
     def events(self, kind):
         """Return failure and reason of each message or notification that something happened to."""
-        counted = "SELECT failure, reason FROM delivery_events, generate_series(1, count) WHERE kind = %s"
+        counted = "SELECT failure, reason FROM delivery_history, generate_series(1, count) WHERE kind = %s"
         return self.rows(counted, kind)
 
 

@@ -47,7 +47,7 @@ TABLES = {
 }
 POSTING = "SELECT FROM deliveries WHERE state = 'posting'"
 EVENTS = """SELECT trace_id, kind, failure, reason, platform, queue, key_pseudonym, installation_pseudonym
-    FROM delivery_events, generate_series(1, count)"""
+    FROM delivery_history, generate_series(1, count)"""
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def test_an_answer_that_leaves_is_what_was_committed(server, dead_and_well, monk
     assert overdue(server) == 1
     assert server.outcomes(client, other) == [["success"]], "what is in the outbox"
     assert (
-        server.rows("SELECT failure FROM delivery_events WHERE kind = 'answered' AND queue = 'dispatch'")
+        server.rows("SELECT failure FROM delivery_history WHERE kind = 'answered' AND queue = 'dispatch'")
         == [(None,)] * 2
     )
 
@@ -83,4 +83,4 @@ def test_a_correction_whose_commit_was_not_heard_of_leaves_once(server, dead_and
     assert server.outcomes(client, other) == [["success"]]
     assert overdue(server) == 1
     assert server.outcomes(client, other) == [["NOT_REGISTERED"]]
-    assert len(server.rows("SELECT FROM delivery_events WHERE kind = 'answered' AND failure IS NOT NULL")) == 1
+    assert len(server.rows("SELECT FROM delivery_history WHERE kind = 'answered' AND failure IS NOT NULL")) == 1

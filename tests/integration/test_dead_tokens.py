@@ -244,7 +244,7 @@ def together(server, contents):
     """Ask for pushes to several devices at once, and return how large the posts were that they went out in."""
     server.rows("DELETE FROM delivery_events RETURNING 1")
     server.handle(DISPATCH, *(request(one, server, content) for one, content in contents.items()))
-    sizes = "SELECT batch_size FROM delivery_events WHERE kind = 'attempt'"
+    sizes = "SELECT batch_size FROM delivery_history WHERE kind = 'attempt'"
     wait_until(lambda: len(server.rows(sizes)) == len(contents), timeout=60, what="all are posted")
     server.outcomes(*contents)
     return {size for (size,) in server.rows(sizes)}

@@ -148,7 +148,7 @@ def test_what_the_webhook_leaves_unknown_is_told_as_unknown(server, client, erro
     [(key,)] = server.rows("SELECT delivery_key FROM deliveries WHERE state = 'delivered'")
     assert feedback.take(server.context.pool, body(key, error)) is Result.NOTED
     feedback.apply(server.context, [key])
-    told = server.rows("SELECT kind, failure FROM delivery_events WHERE kind IN ('failed', 'unknown')")
+    told = server.rows("SELECT kind, failure FROM delivery_history WHERE kind IN ('failed', 'unknown')")
     assert told == [(kind, failure)]
 
 

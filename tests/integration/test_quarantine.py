@@ -236,5 +236,5 @@ def test_a_push_request_that_is_too_old_is_recorded_as_expired(server, client, r
         ledger.quarantine(connection, DISPATCH, entry, reason="KeyError", attempts=3, owner=None)
     run("retry", "--all", "--yes")
     work_off(server, DISPATCH)
-    assert server.rows("SELECT failure FROM delivery_events WHERE kind = 'expired'") == [("request_expired",)]
+    assert server.rows("SELECT failure FROM delivery_history WHERE kind = 'expired'") == [("request_expired",)]
     assert server.rows(ROWS) == []

@@ -13,7 +13,7 @@ from wakupush.devnet.processes import wait_until
 from wakupush.model.answers import SealedAnswer
 from wakupush.model.deliveries import TRANSITIONS, Delivery, DeliveryState, Settlement
 from wakupush.model.entries import Entry
-from wakupush.model.events import FIELDS, Event, EventKind
+from wakupush.model.events import FIELDS, OUTCOMES, Event, EventKind, history
 from wakupush.model.failures import Failure
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import Platform, TokenType
@@ -518,6 +518,34 @@ def test_events_come_back_as_they_were_written(connection):
     rows = connection.execute(f"SELECT {', '.join(FIELDS)} FROM delivery_events ORDER BY id").fetchall()
     assert rows[0] == tuple(NOW if name == "time" else getattr(full, name) for name in FIELDS)
     assert rows[1][4:] == (1, *[None] * (len(FIELDS) - 5))
+
+
+def test_the_history_has_a_row_for_all_that_an_event_tells_of(connection):
+    """Older events stand there as they are."""
+    of_message, of_attempt = {"queue_wait": 0.5, "batch_size": 3}, {"batch_size": 3}
+    whom = {"platform": "ios", "failure": "rate_limited", "reason": "disabled", "key_pseudonym": b"k" * 16}
+    told = [
+        Event(kind=kind, time=NOW.timestamp(), worker="w", trace_id="t", count=2, **whom, **each)
+        for kind in set(EventKind) - {EventKind.OPENED}
+        for each in ({}, of_attempt if kind in OUTCOMES else of_message)
+    ]
+    events.add(connection, told)
+    history_of = "SELECT kind, queue_wait, count, num_nonnulls({}) FROM delivery_history ORDER BY id, step".format(
+        ", ".join(whom)
+    )
+    rows = connection.execute(history_of).fetchall()
+    assert rows == [
+        (
+            kind,
+            event.queue_wait if kind is EventKind.RECEIVED else None,
+            2,
+            4 if kind in {event.kind, EventKind.ATTEMPT} else 0,
+        )
+        for event in told
+        for kind in history(event)
+    ]
+    connection.execute("UPDATE delivery_events SET schema_version = 2")
+    assert connection.execute(history_of).fetchall() == [(event.kind, event.queue_wait, 2, 4) for event in told]
 
 
 def test_todays_rows_have_partitions(connection):

@@ -99,7 +99,7 @@ def test_messages_that_are_not_for_us_are_counted_by_the_task(server, client):
     content = server.register(client)
     server.handle(DISPATCH, *[junk(server) for _ in range(20)], request(client, server, content))
     found = server.rows(
-        "SELECT kind, count, trace_id IS NULL FROM delivery_events WHERE queue = 'dispatch'"
+        "SELECT kind, count, trace_id IS NULL FROM delivery_history WHERE queue = 'dispatch'"
         " AND kind IN ('received', 'foreign') ORDER BY kind, count"
     )
     assert found == [("foreign", 20, True), ("received", 1, False), ("received", 20, True)]

@@ -160,7 +160,7 @@ def test_two_runs_at_once_are_refused(spark, dsn, make_settings):
 
 def test_events_of_a_newer_schema_are_not_taken_over(spark, connection, dsn, make_settings):
     happenings.write(connection, make(3))
-    connection.execute("UPDATE delivery_events SET schema_version = 3")
+    connection.execute("UPDATE delivery_events SET schema_version = 4")
     settings = make_settings(dsn)
     with pytest.raises(PipelineError, match="schema version 3"):
         export.run(spark, settings, ignore)
@@ -210,7 +210,7 @@ def test_what_keeps_it_from_working_is_told(spark, connection, dsn, make_setting
     connection.execute("DROP ROLE IF EXISTS nobody")
     connection.execute("CREATE ROLE nobody LOGIN")
     happenings.write(connection, make(3))
-    with pytest.raises(PipelineError, match="permission denied for table delivery_events"):
+    with pytest.raises(PipelineError, match="permission denied for view delivery_history"):
         export.run(spark, make_settings(dsn.replace("postgres@", "nobody@")), ignore)
     with pytest.raises(PipelineError, match="must not lie in the lake"):
         export.run(spark, make_settings(dsn, keys=tmp_path / "lake" / "keys"), ignore)

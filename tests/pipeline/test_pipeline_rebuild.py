@@ -106,7 +106,7 @@ def test_the_same_as_the_workers_made_in_any_order(server, spark):
     refused = dict(
         rows(
             live,
-            "SELECT failure, sum(count)::int FROM delivery_events WHERE kind IN ('refused', 'foreign') GROUP BY 1",
+            "SELECT failure, sum(count)::int FROM delivery_history WHERE kind IN ('refused', 'foreign') GROUP BY 1",
         )
     )
     for order in (sent, random.Random(3).sample(sent, k=len(sent))):

@@ -36,7 +36,7 @@ def test_a_real_run(stack, spark, make_settings):
     with WakuNode(stack.node_url) as node, stack.connect() as connection:
 
         def happened(kind):
-            row = connection.execute("SELECT count(*) FROM delivery_events WHERE kind = %s", [kind]).fetchone()
+            row = connection.execute("SELECT count(*) FROM delivery_history WHERE kind = %s", [kind]).fetchone()
             connection.commit()
             return row[0]
 
@@ -49,7 +49,7 @@ def test_a_real_run(stack, spark, make_settings):
         wait_until(lambda: happened("delivered") == CLIENTS, timeout=300, what="all is delivered")
         settings = make_settings(stack.dsn_of("pipeline", "export"), smallest_cell=2)
         export.run(spark, settings, lambda *_: None)
-        counted = dict(connection.execute("SELECT kind, count(*) FROM delivery_events GROUP BY kind").fetchall())
+        counted = dict(connection.execute("SELECT kind, count(*) FROM delivery_history GROUP BY kind").fetchall())
     lake = Lake(settings.pipeline.lake)
     frame = lake.read(spark, lake.latest().files)
     assert {row.kind: row["count"] for row in frame.groupBy("kind").count().collect()} == counted
@@ -59,7 +59,7 @@ def test_a_real_run(stack, spark, make_settings):
     told = {row["stage"]: row["people"] for row in written.rows["funnel_daily"] if not row["suppressed"]}
     assert told["admitted"] == CLIENTS
     # No pseudonym of the events is in the lake.
-    query = "SELECT DISTINCT key_pseudonym FROM delivery_events WHERE key_pseudonym IS NOT NULL"
+    query = "SELECT DISTINCT key_pseudonym FROM delivery_history WHERE key_pseudonym IS NOT NULL"
     with stack.connect() as connection:
         theirs = {bytes(pseudonym) for (pseudonym,) in connection.execute(query)}
     ours = {bytes(row.user) for row in frame.select("user").where("user IS NOT NULL").distinct().collect()}

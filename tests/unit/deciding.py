@@ -4,6 +4,7 @@ from functools import lru_cache
 from uuid import UUID
 
 from wakupush.model.entries import Entry, Task
+from wakupush.model.events import EventKind, history
 from wakupush.model.limits import Verdicts
 from wakupush.model.platforms import TokenType
 from wakupush.model.waku_message import WakuMessage
@@ -82,4 +83,12 @@ def unregistering(version, **fields):
 
 def told(outcome):
     """Return what happened, in its order, with the failures."""
-    return [f"{event.kind}: {event.failure}" if event.failure else str(event.kind) for event in outcome.events]
+    found = [
+        (kind, event.failure if kind is event.kind else None) for event in outcome.events for kind in history(event)
+    ]
+    found.sort(key=lambda each: _PLACES.get(each[0], 2))
+    return [f"{kind}: {failure}" if failure else str(kind) for kind, failure in found]
+
+
+#: What of a message is first and last.
+_PLACES = {EventKind.RECEIVED: 0, EventKind.OPENED: 1, EventKind.ANSWERED: 3}

@@ -242,17 +242,15 @@ def test_events_tell_when_where_and_of_whom():
     user, device = IDENTITY.pseudonyms(installation(BOB))
     common = {"time": NOW, "worker": WORKER, "trace_id": entry(2).trace_id, "queue": "registration", "latency": 3.0}
     assert outcome.events == (
-        Event(kind=EventKind.RECEIVED, queue_wait=2.0, batch_size=2, **common),
-        Event(kind=EventKind.OPENED, batch_size=2, **common),
         Event(
             kind=EventKind.REGISTERED,
             platform="ios",
+            queue_wait=2.0,
             batch_size=2,
             key_pseudonym=user,
             installation_pseudonym=device,
             **common,
         ),
-        Event(kind=EventKind.ANSWERED, batch_size=2, **common),
     )
 
 
@@ -261,7 +259,7 @@ def test_events_tell_when_where_and_of_whom():
     [(registering(3), "ios"), (registering(3, token_type=TokenType.FIREBASE), "android"), (unregistering(3), None)],
 )
 def test_the_platform_is_told_where_there_is_one(asked, platform):
-    assert [event.platform for event in decide_one(asked, after(V2)).events] == [None, None, platform, None]
+    assert [event.platform for event in decide_one(asked, after(V2)).events] == [platform]
 
 
 def test_a_message_of_the_future_has_waited_for_no_time():
@@ -304,7 +302,7 @@ def test_the_changes_of_a_batch_come_in_its_order():
     outcomes = decide(messages(unregistering(3), registering(4), unregistering(5), registering(6)), after(V2), ALLOW)
     assert [outcome.change.registration.version for outcome in outcomes] == [3, 4, 5, 6]
     assert [outcome.listening is None for outcome in outcomes] == [True, False, True, False]
-    assert [outcome.events[2].kind for outcome in outcomes] == [EventKind.UNREGISTERED, EventKind.REGISTERED] * 2
+    assert [outcome.events[0].kind for outcome in outcomes] == [EventKind.UNREGISTERED, EventKind.REGISTERED] * 2
     assert {outcome.limits for outcome in outcomes} == {()}
 
 

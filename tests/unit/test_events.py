@@ -1,11 +1,12 @@
-"""Events that are alike are put together."""
+"""Events that are alike are put together, and one tells of what must have happened before it."""
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakupush.model.events import FIELDS, Event, EventKind, together
+from wakupush.model.events import FIELDS, Event, EventKind, history, together
 
 REFUSED = Event(kind=EventKind.REFUSED, time=1.0, worker="w", trace_id="t", failure="wrong_token", latency=2.0)
 OTHERS = {
@@ -52,3 +53,28 @@ def test_nothing_is_lost_or_told_twice(found):
     for kind in EventKind:
         assert sum(e.count for e in made if e.kind is kind) == sum(e.count for e in found if e.kind is kind)
     assert len({(event.kind, event.trace_id) for event in made}) == len(made)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "told"),
+    [
+        (EventKind.ANSWERED, {"queue_wait": 0.0}, ["received", "opened", "answered"]),
+        (EventKind.ANSWERED, {}, ["answered"]),  # a correction
+        (EventKind.REFUSED, {"queue_wait": 1.0}, ["received", "opened", "refused"]),
+        (EventKind.REFUSED, {}, ["refused"]),  # a notification
+        (EventKind.EXPIRED, {"queue_wait": 1.0}, ["received", "opened", "expired"]),
+        (EventKind.EXPIRED, {}, ["expired"]),  # a delivery
+        (EventKind.REGISTERED, {"queue_wait": 1.0}, ["received", "opened", "registered", "answered"]),
+        (EventKind.UNREGISTERED, {"queue_wait": 1.0}, ["received", "opened", "unregistered", "answered"]),
+        (EventKind.RECEIVED, {"queue_wait": 1.0}, ["received"]),
+        (EventKind.FOREIGN, {"batch_size": 7}, ["foreign"]),
+        (EventKind.DELIVERED, {"batch_size": 7}, ["attempt", "delivered"]),
+        (EventKind.UNKNOWN, {"batch_size": 1}, ["attempt", "unknown"]),
+        (EventKind.FAILED, {"batch_size": 1}, ["attempt", "failed"]),
+        (EventKind.FAILED, {}, ["failed"]),  # told by gorush's webhook, later
+        (EventKind.DEAD_LETTER, {"batch_size": 1}, ["dead_letter"]),
+    ],
+)
+def test_an_event_tells_of_what_must_have_happened_before(kind, fields, told):
+    event = Event(kind=kind, time=1.0, worker="w", trace_id="t", **fields)
+    assert [str(each) for each in history(event)] == told

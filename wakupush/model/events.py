@@ -2,7 +2,8 @@
 
 They are written in the transaction of their effect. The fields are versioned: a field is never renamed or given another
 meaning under the same `SCHEMA_VERSION`. Events that are alike are one with a count, so that no message leaves more of
-them than there are outcomes: what strangers send costs rows in proportion to its bytes.
+them than there are outcomes: what strangers send costs rows in proportion to its bytes. An event tells of what must
+have happened before it, too: `history` says what.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ if TYPE_CHECKING:
     from wakupush.model.entries import Entry, Task
     from wakupush.model.failures import Failure
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 class EventKind(StrEnum):
     """What happened."""
 
-    #: A worker took a message out of its queue.
+    #: A worker took a message out of its queue. Told with what became of it, if it was opened.
     RECEIVED = "received"
     #: It is not for us: nobody's key of ours opens it.
     FOREIGN = "foreign"
     #: It is a segment that waits for the others.
     SEGMENT = "segment"
-    #: It was opened and its sender is known.
+    #: It was opened and its sender is known. Told with what became of it.
     OPENED = "opened"
     #: It, or notifications that it asks for, were refused; `failure` says why.
     REFUSED = "refused"
@@ -40,7 +41,7 @@ class EventKind(StrEnum):
     ADMITTED = "admitted"
     #: Notifications are kept back as their receivers wish; `reason` says which wish.
     FILTERED = "filtered"
-    #: gorush was asked to push; `attempt` counts from 1.
+    #: gorush was asked to push; `attempt` counts from 1. Told with its outcome.
     ATTEMPT = "attempt"
     #: gorush took it.
     DELIVERED = "delivered"
@@ -54,9 +55,9 @@ class EventKind(StrEnum):
     DEAD_LETTER = "dead_letter"
     #: The platform says that the device token is gone.
     TOKEN_DIED = "token_died"  # noqa: S105 - a name, not a password
-    #: A registration was stored.
+    #: A registration was stored, and answered.
     REGISTERED = "registered"
-    #: An installation was unregistered.
+    #: An installation was unregistered, and that answered.
     UNREGISTERED = "unregistered"
     #: A query was answered.
     QUERIED = "queried"
@@ -77,7 +78,8 @@ class Event:
     count: int = 1
     #: The queue that the message came through.
     queue: str | None = None
-    #: Seconds between ingest seeing the message and a worker taking it; of several, the longest.
+    #: Seconds between ingest seeing the message and a worker taking it; of several, the longest. Only of the event that
+    #: tells of its taking.
     queue_wait: float | None = None
     #: Seconds between ingest seeing the message and this event; of several, the longest.
     latency: float | None = None
@@ -89,7 +91,7 @@ class Event:
     reason: str | None = None
     #: Which attempt of a delivery, from 1.
     attempt: int | None = None
-    #: Messages in the task, or notifications in the post.
+    #: Messages in the task, or notifications in the post; of an attempt's outcome, None where it is not told with it.
     batch_size: int | None = None
     #: Keyed pseudonym of the user, 16 bytes; None where it stands for several.
     key_pseudonym: bytes | None = None
@@ -172,8 +174,13 @@ def message_opened(
     task: Task, entry: Entry, now: float, kind: EventKind = EventKind.OPENED, failure: Failure | None = None
 ) -> tuple[Event, Event]:
     """Return the events of a message that was taken out of its queue and looked into; `kind` is what was found."""
-    received = message_event(task, entry, EventKind.RECEIVED, now, queue_wait=max(0.0, task.taken - entry.seen))
+    received = message_event(task, entry, EventKind.RECEIVED, now, queue_wait=queue_wait(task, entry))
     return received, message_event(task, entry, kind, now, failure=failure)
+
+
+def queue_wait(task: Task, entry: Entry) -> float:
+    """Return the seconds for which a message waited."""
+    return max(0.0, task.taken - entry.seen)
 
 
 def queried(task: Task, now: float, pseudonym: bytes) -> Event:
@@ -191,3 +198,25 @@ def queried(task: Task, now: float, pseudonym: bytes) -> Event:
         queue=task.queue.name,
         key_pseudonym=pseudonym,
     )
+
+
+#: What becomes of a notification by an attempt.
+OUTCOMES = frozenset({EventKind.DELIVERED, EventKind.UNKNOWN, EventKind.FAILED})
+#: What becomes of a registration that is answered with success.
+_STORED = frozenset({EventKind.REGISTERED, EventKind.UNREGISTERED})
+
+
+def history(event: Event) -> tuple[EventKind, ...]:
+    """Return all that an event tells of, in its order.
+
+    Of a message that was opened, its one event has the wait in its queue. Of an attempt, its outcome has the size of
+    its post. The view ``delivery_history`` has a row for each of these.
+    """
+    kinds: tuple[EventKind, ...] = (event.kind,)
+    if event.queue_wait is not None and event.kind is not EventKind.RECEIVED:
+        kinds = (EventKind.RECEIVED, EventKind.OPENED, *kinds)
+        if event.kind in _STORED:
+            kinds = (*kinds, EventKind.ANSWERED)
+    elif event.kind in OUTCOMES and event.batch_size is not None:
+        kinds = (EventKind.ATTEMPT, *kinds)
+    return kinds

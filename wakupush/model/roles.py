@@ -252,13 +252,13 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
             update=("state", "attempt", "failure", "next_attempt_at", "expires_at", "finished_at"),
             delete=True,
         ),
-        "delivery_events": Rights(select=ALL),
+        "delivery_history": Rights(select=ALL),
         # Forgetting a fault of the platforms: docs/dead-letters.md.
         "token_trials": Rights(select=("platform",), delete=True),
         "schema_migrations": Rights(select=("name", "checksum")),
     },
     Role.PIPELINE: {
-        "delivery_events": Rights(select=ALL),
+        "delivery_history": Rights(select=ALL),
     },
     Role.REBUILD: {
         "registrations": Rights(select=ALL, insert=ALL, update=ALL),

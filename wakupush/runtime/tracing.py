@@ -68,6 +68,11 @@ def stop() -> None:
         _Process.provider = None
 
 
+def is_on() -> bool:
+    """Say whether spans are sent."""
+    return _Process.provider is not None
+
+
 def record(name: str, trace_id: str, begun: float, ended: float, attributes: Attributes) -> None:
     """Record a span that is over, if spans are sent.
 

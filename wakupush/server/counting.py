@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 import structlog
 
+from wakupush.model.events import EventKind, history
 from wakupush.runtime import metrics, tracing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from wakupush.model.events import Event
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 
-def count_events(committed: Iterable[Event]) -> None:
-    """Count events that were committed, log each at DEBUG, and record it as a span since ingest saw its message.
+def count_events(committed: Collection[Event]) -> None:
+    """Count all that events tell of that were committed, each as often as it stands for several.
 
-    An event that stands for several counts as so many.
+    Each is logged at DEBUG, and recorded as a span since ingest saw its message, where somebody listens.
     """
     numbers: Counter[tuple[str, str, str, str]] = Counter()
     waits: defaultdict[str, list[float]] = defaultdict(list)
     for event in committed:
-        facts: tracing.Attributes = {
-            "queue": event.queue,
-            "platform": event.platform,
-            "failure": event.failure,
-            "reason": event.reason,
-            "attempt": event.attempt,
-            "count": event.count,
-        }
-        log.debug("event", trace_id=event.trace_id, kind=event.kind.value, **facts)
-        if event.trace_id is not None:
-            tracing.record(event.kind.value, event.trace_id, event.time - (event.latency or 0.0), event.time, facts)
-        numbers[event.kind, event.queue or "", event.platform or "", event.failure or ""] += event.count
+        for kind in history(event):
+            numbers[_labels(event, kind)] += event.count
         if event.queue_wait is not None:
             waits[event.queue or ""].extend([event.queue_wait] * event.count)
     for queue, seconds in waits.items():
@@ -45,3 +37,29 @@ def count_events(committed: Iterable[Event]) -> None:
             histogram.observe(each)
     for labels, number in numbers.items():
         metrics.EVENTS.labels(*labels).inc(number)
+    if tracing.is_on() or log.is_enabled_for(logging.DEBUG):
+        for event in committed:
+            _show(event)
+
+
+def _labels(event: Event, kind: EventKind) -> tuple[str, str, str, str]:
+    """Return the labels of something that an event tells of: kind, queue, platform and failure."""
+    if kind is event.kind or kind is EventKind.ATTEMPT:
+        return kind, event.queue or "", event.platform or "", event.failure or ""
+    return kind, event.queue or "", "", ""
+
+
+def _show(event: Event) -> None:
+    for kind in history(event):
+        _, queue, platform, failure = _labels(event, kind)
+        facts: tracing.Attributes = {
+            "queue": queue or None,
+            "platform": platform or None,
+            "failure": failure or None,
+            "reason": event.reason,
+            "attempt": event.attempt,
+            "count": event.count,
+        }
+        log.debug("event", trace_id=event.trace_id, kind=kind.value, **facts)
+        if event.trace_id is not None:
+            tracing.record(kind.value, event.trace_id, event.time - (event.latency or 0.0), event.time, facts)

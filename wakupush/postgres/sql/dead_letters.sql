@@ -69,9 +69,9 @@ WHERE delivery_key = %(key)s
 
 -- name: events
 SELECT time, kind, worker, platform, failure, reason, attempt, count, key_pseudonym, installation_pseudonym
-FROM delivery_events
+FROM delivery_history
 WHERE trace_id = %(trace_id)s AND time >= %(since)s
-ORDER BY id
+ORDER BY id, step
 LIMIT %(limit)s
 
 -- name: counts

@@ -11,11 +11,11 @@ SELECT role FROM unnest(%(roles)s::text[]) AS role WHERE NOT has_schema_privileg
 SELECT rolname, kind, privilege_type, part
 FROM (
     SELECT relname AS kind, '' AS part, granted.* FROM pg_class, aclexplode(relacl) AS granted
-    WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p')
+    WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'v')
     UNION ALL
     SELECT relname, attname, granted.* FROM pg_class
     JOIN pg_attribute ON attrelid = pg_class.oid AND NOT attisdropped, aclexplode(attacl) AS granted
-    WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p')
+    WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'v')
     UNION ALL
     SELECT format('%%s(%%s)', proname, oidvectortypes(proargtypes)), '', granted.* FROM pg_proc, aclexplode(proacl) AS granted
     WHERE pronamespace = current_schema()::regnamespace
@@ -40,18 +40,18 @@ ORDER BY login.rolname, role.rolname
 -- name: columns
 SELECT relname, array_agg(attname::text) FROM pg_class
 JOIN pg_attribute ON attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped
-WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p')
+WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'v')
 GROUP BY relname
 
 -- name: held
 SELECT relname, privilege, attname FROM pg_class
 JOIN pg_attribute ON attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped,
     unnest(ARRAY['SELECT', 'INSERT', 'UPDATE']) AS privilege
-WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p')
+WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'v')
     AND has_column_privilege(%(login)s, pg_class.oid, attnum, privilege)
 UNION ALL
 SELECT relname, privilege, '' FROM pg_class, unnest(ARRAY['DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER']) AS privilege
-WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p')
+WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'v')
     AND has_table_privilege(%(login)s, pg_class.oid, privilege)
 UNION ALL
 SELECT format('%%s(%%s)', proname, oidvectortypes(proargtypes)), 'EXECUTE', '' FROM pg_proc

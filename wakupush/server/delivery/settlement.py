@@ -165,7 +165,7 @@ def _revised(resources: DeliveryResources, settlement: Settlement, failure: Fail
 
 def _kinds(settlement: Settlement) -> list[EventKind]:
     if settlement.failure is None:
-        return [EventKind.ATTEMPT, EventKind.DELIVERED]
+        return [EventKind.DELIVERED]
     result = failed(settlement.failure)
     end = [EventKind.DEAD_LETTER] if settlement.state is DeliveryState.DEAD_LETTER else []
-    return [EventKind.ATTEMPT, result, *end]
+    return [result, *end]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from wakupush.model.events import EventKind, message_event, message_opened
+from wakupush.model.events import EventKind, message_event, queue_wait
 from wakupush.model.failures import Answer, Failure
 from wakupush.model.limits import FIRST_REGISTRATIONS, HOUR, INSTALLATIONS, MINUTE, REPEATS, Limit, Verdicts
 from wakupush.model.platforms import Platform
@@ -114,16 +114,17 @@ def _decide(message: Message, asked: OpenedRegistration, known: Known, facts: Fa
         if not all(map(verdicts.allow, limits)):
             return refuse(failure, limits=limits)
     task, entry, now = facts.task, message.entry, facts.now
-    events = [*message_opened(task, entry, now)]
-    is_registered = known.is_registered(asked.installation)
-    if change is not None:
+    tell = partial(message_event, task, entry, now=now, queue_wait=queue_wait(task, entry))
+    if change is None:
+        is_registered = known.is_registered(asked.installation)
+        event = tell(EventKind.ANSWERED)
+    else:
         is_registered = isinstance(change.registration, Registration)
         kind = EventKind.REGISTERED if is_registered else EventKind.UNREGISTERED
-        events.append(message_event(task, entry, kind, now, platform=_platform(change), pseudonyms=pseudonyms))
-    events.append(message_event(task, entry, EventKind.ANSWERED, now))
+        event = tell(kind, platform=_platform(change), pseudonyms=pseudonyms)
     return Outcome(
         entry=entry,
-        events=tuple(events),
+        events=(event,),
         limits=limits,
         reply=_reply(asked.client, asked.request_id, None),
         change=change,
@@ -159,10 +160,11 @@ def _refused(
     limits: tuple[Limit, ...] = (),
 ) -> Outcome:
     task, entry, now = facts.task, message.entry, facts.now
-    events = [
-        *message_opened(task, entry, now),
-        message_event(task, entry, EventKind.REFUSED, now, failure=failure, pseudonyms=pseudonyms),
-    ]
+    wait = queue_wait(task, entry)
+    refused = message_event(
+        task, entry, EventKind.REFUSED, now, failure=failure, queue_wait=wait, pseudonyms=pseudonyms
+    )
+    events = [refused]
     reply = None
     if failure.answer is not Answer.SILENCE:
         reply = _reply(client, request_id, failure)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from wakupush.model.deliveries import Delivery
-from wakupush.model.events import EventKind, message_event, message_opened
+from wakupush.model.events import EventKind, message_event, queue_wait
 from wakupush.model.failures import Failure
 from wakupush.model.limits import DEVICE_PUSHES, MINUTE, REPEATS, Limit, Verdicts
 from wakupush.model.notifications import NotificationType
@@ -220,10 +220,11 @@ def _answered(
     admissions: tuple[Admission, ...] = (),
 ) -> Outcome:
     task, entry, now = facts.task, message.entry, facts.now
-    answered = message_event(task, entry, EventKind.ANSWERED, now, failure=_first(request.failures))
+    failure, wait = _first(request.failures), queue_wait(task, entry)
+    answered = message_event(task, entry, EventKind.ANSWERED, now, failure=failure, queue_wait=wait)
     return Outcome(
         entry=entry,
-        events=(*message_opened(task, entry, now), *events, answered),
+        events=(*events, answered),
         limits=limits,
         reply=_reply(request),
         request=request,
@@ -236,8 +237,8 @@ def _silent(
     message: Message, facts: Facts, kind: EventKind, failure: Failure, limits: tuple[Limit, ...] = ()
 ) -> Outcome:
     task, entry, now = facts.task, message.entry, facts.now
-    events = (*message_opened(task, entry, now), message_event(task, entry, kind, now, failure=failure))
-    return Outcome(entry=entry, events=events, limits=limits, forget=message.last_part)
+    event = message_event(task, entry, kind, now, failure=failure, queue_wait=queue_wait(task, entry))
+    return Outcome(entry=entry, events=(event,), limits=limits, forget=message.last_part)
 
 
 def _reply(request: DecidedRequest) -> Reply:
