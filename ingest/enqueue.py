@@ -54,8 +54,6 @@ class Enqueued:
     sent: int = 0
     #: Not enqueued: Redis failed, or a queue is full.
     dropped: int = 0
-    #: Whether tasks waited in one of their queues already.
-    behind: bool = False
 
 
 @dataclass(slots=True)
@@ -111,7 +109,7 @@ class Enqueuer:
         if dropped := len(routed) - len(admitted):
             metrics.MESSAGES_DROPPED.labels("queue_full").inc(dropped)
         unsent = self._send(claimed)
-        return Enqueued(len(claimed) - unsent, dropped + unsent, behind=any(lengths.values()))
+        return Enqueued(len(claimed) - unsent, dropped + unsent)
 
     def _shares(self, routed: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
         """Return the messages without those, drawn by chance, that are too many on topics where few are for us."""

@@ -124,9 +124,9 @@ class Poller:
             ]
         )
         self._note_gap(enqueued.dropped, now)
-        # A task costs as much as several messages: while the workers are behind, the next one had better be full.
-        fill = enqueued.behind and len(found.messages) < self.enqueuer.settings.batch_size
-        return self.poll_interval if fill and not self._is_full else 0.0
+        # A task costs as much as several messages: what comes within one interval shares one.
+        is_filled = len(found.messages) >= self.enqueuer.settings.batch_size
+        return 0.0 if is_filled or self._is_full else self.poll_interval
 
     def _subscribe(self, not_subscribed: NotSubscribed) -> float:
         """Subscribe at a node that is new or was restarted; what it had meanwhile is left to reconcile."""

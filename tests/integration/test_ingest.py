@@ -153,7 +153,7 @@ def test_large_polls_become_several_tasks(enqueuer, redis):
 def test_a_claimed_message_is_enqueued_once(enqueuer, redis):
     one, two = entry(), entry()
     assert enqueuer.enqueue([one]) == Enqueued(sent=1)
-    assert enqueuer.enqueue([one, two, one]) == Enqueued(sent=1, behind=True)
+    assert enqueuer.enqueue([one, two, one]) == Enqueued(sent=1)
     assert queued(redis)["registration"] == [[one], [two]]
     assert 0 < redis.ttl(b"wakupush:claim:" + one.hash) <= 120
 
@@ -174,7 +174,7 @@ def test_a_full_queue_is_left_to_reconcile_and_the_others_are_not(enqueuer, redi
     for _ in range(3):
         enqueuer.enqueue([entry()])
     late = entry()
-    assert enqueuer.enqueue([late, entry(PARTITIONED)]) == Enqueued(sent=1, dropped=1, behind=True)
+    assert enqueuer.enqueue([late, entry(PARTITIONED)]) == Enqueued(sent=1, dropped=1)
     assert len(queued(redis)["registration"]) == 3
     assert len(queued(redis)["dispatch"]) == 1
     assert not redis.exists(b"wakupush:claim:" + late.hash)
@@ -256,17 +256,14 @@ class Relay:
         return Read([entry().message for _ in range(next(self.counts))], 0)
 
 
-def test_polls_bring_more_at_a_time_while_tasks_wait(enqueuer, redis):
-    poller = Poller(Relay(iter([0, 3, 3, 10, 3])), enqueuer, SHARD, 0.05, None, Cache(5000))
-    # Nothing new; new; new and behind; as much as a task takes.
-    assert [poller._turn() for _ in range(4)] == [0.05, 0.0, 0.05, 0.0]
-    redis.flushall()
-    assert poller._turn() == 0.0
+def test_what_comes_within_an_interval_shares_a_task(enqueuer):
+    poller = Poller(Relay(iter([0, 3, 10, 3])), enqueuer, SHARD, 0.05, None, Cache(5000))
+    # Nothing new; some; as much as a task takes; some.
+    assert [poller._turn() for _ in range(4)] == [0.05, 0.05, 0.0, 0.05]
 
 
 def test_a_full_cache_is_noticed_and_read_again_at_once(enqueuer):
     """One cache may be for all shards; so it is full when together they had as many."""
-    enqueuer.enqueue([entry()])  # the workers are behind
     cache, count = Cache(6), metrics.CACHE_FULL._value.get
     one = Poller(Relay(iter([3, 3, 2])), enqueuer, SHARD, 0.05, None, cache)
     other = Poller(Relay(iter([3, 3])), enqueuer, "/waku/2/rs/16/64", 0.05, None, cache)

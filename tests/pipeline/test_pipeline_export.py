@@ -162,7 +162,7 @@ def test_events_of_a_newer_schema_are_not_taken_over(spark, connection, dsn, mak
     happenings.write(connection, make(3))
     connection.execute("UPDATE delivery_events SET schema_version = 4")
     settings = make_settings(dsn)
-    with pytest.raises(PipelineError, match="schema version 3"):
+    with pytest.raises(PipelineError, match="schema version 4"):
         export.run(spark, settings, ignore)
     assert Lake(settings.pipeline.lake).latest().number == 0
 

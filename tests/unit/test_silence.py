@@ -62,7 +62,7 @@ def test_what_is_refused_or_succeeded_before_waits_for_nothing(latencies):
 
 def test_an_answer_leaves_in_time_all_the_same(latencies):
     outcomes = decided(item(), enabled=False)
-    assert [each.events[2].reason for each in outcomes] == [Filtered.DISABLED.value]
+    assert [each.events[0].reason for each in outcomes] == [Filtered.DISABLED.value]
     assert held(outcomes, latencies, within=0.25) == [0.25]
     assert held(outcomes, latencies, within=0.75, now=NOW + 0.5) == [0.25]
     late = [replace(outcomes[0], entry=replace(outcomes[0].entry, seen=NOW - 9))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -76,10 +76,7 @@ class Identity:
 
     def pseudonyms(self, installation: Installation) -> tuple[bytes, bytes]:
         """Return the pseudonyms (16 bytes each) of a user and an installation in events."""
-        return (
-            self.pseudonym(installation.key_hash),
-            _digest(self._pseudonym_key, installation.key_hash, installation.installation_hash),
-        )
+        return _pseudonyms(self._pseudonym_key, installation)
 
     def pseudonym(self, key_hash: bytes) -> bytes:
         """Return the pseudonym (16 bytes) of a user in events."""
@@ -93,6 +90,13 @@ class Identity:
 def _derive(private_key: PrivateKey, name: str) -> bytes:
     info = b"wakupush/1 " + name.encode()
     return HKDF(SHA256(), length=32, salt=None, info=info).derive(private_key.secret)
+
+
+@lru_cache(maxsize=4096)
+def _pseudonyms(key: bytes, installation: Installation) -> tuple[bytes, bytes]:
+    """Return them; each event of a delivery asks anew."""
+    key_hash = installation.key_hash
+    return _digest(key, key_hash), _digest(key, key_hash, installation.installation_hash)
 
 
 def _digest(key: bytes, *parts: bytes) -> bytes:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.pbkdf2 import PBKDF2HMAC
 
 from wakupush.protocol.hashing import keccak256
+from wakupush.protocol.keys import PARTITIONS
 
 if TYPE_CHECKING:
     from wakupush.protocol.keys import PublicKey
@@ -55,8 +57,9 @@ def topic(name: str) -> bytes:
     return keccak256(name.encode())[:TOPIC_BYTES]
 
 
+@lru_cache(maxsize=PARTITIONS)
 def content_topic(name: str) -> str:
-    """Return the content topic of a name, ``/waku/1/0x<8 hex>/rfc26``."""
+    """Return the content topic of a name, ``/waku/1/0x<8 hex>/rfc26``. Most are those of the partitions."""
     return f"/waku/1/0x{topic(name).hex()}/rfc26"
 
 

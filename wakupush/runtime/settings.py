@@ -160,7 +160,7 @@ class IngestSettings(Group):
     """`wakupush ingest live`, and how `ingest reconcile` enqueues."""
 
     poll_interval: Seconds = 0.05
-    """Seconds between polls of a shard that had nothing new, or little while tasks wait."""
+    """Seconds between polls of a shard, but where the last one brought a full task: what comes meanwhile shares one."""
     batch_size: Annotated[int, Field(ge=1, le=1000)] = 64
     """Messages in one task at most."""
     queue_limit: Count = 20_000

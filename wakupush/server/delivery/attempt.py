@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from concurrent.futures import Future
 from functools import partial
@@ -71,16 +72,18 @@ def attempt(resources: DeliveryResources, post: list[Posting], probe: bool = Fal
         for posting in post
         if posting.target is not None
     ]
-    for posting, notification in zip(post, notifications, strict=True):
-        # gorush's own log knows the notification by its notif_id.
-        facts = {"trace_id": posting.delivery.trace_id, "attempt": posting.delivery.attempt}
-        log.debug("posting", notif_id=notification.notif_id, **facts)
+    if log.is_enabled_for(logging.DEBUG):
+        for posting, notification in zip(post, notifications, strict=True):
+            # gorush's own log knows the notification by its notif_id.
+            facts = {"trace_id": posting.delivery.trace_id, "attempt": posting.delivery.attempt}
+            log.debug("posting", notif_id=notification.notif_id, **facts)
     begun, begun_at = time.monotonic(), resources.now()
     answer = resources.gorush.post(notifications)
     platform = notifications[0].platform
-    for posting in post:
-        attributes: tracing.Attributes = {"platform": platform.label, "attempt": posting.delivery.attempt}
-        tracing.record("post", posting.delivery.trace_id, begun_at, resources.now(), attributes)
+    if tracing.is_on():
+        for posting in post:
+            attributes: tracing.Attributes = {"platform": platform.label, "attempt": posting.delivery.attempt}
+            tracing.record("post", posting.delivery.trace_id, begun_at, resources.now(), attributes)
     metrics.POST_SECONDS.labels(platform.label).observe(time.monotonic() - begun)
     if len(post) > 1 and all(outcome is Failure.GORUSH_REFUSED for outcome in answer.outcomes):
         log.warning("post_refused", platform=platform.label, deliveries=len(post))
