@@ -38,8 +38,7 @@ def rest(node_url: str, redis: Redis, connection: Connection) -> None:
 
 def _waiting(node_url: str, redis: Redis, connection: Connection) -> int:
     """Return how much is not done that was begun."""
-    counters = httpx2.get(f"{node_url}/dev/counters", trust_env=False).json()
-    unread = counters["published"] - counters["dropped_from_cache"] - counters["read"]
+    unread = httpx2.get(f"{node_url}/dev/counters", trust_env=False).json()["unread"]
     queued = sum(map(redis.llen, QUEUES)) + redis.hlen(UNACKED)
     [(stored,)] = connection.execute(STORED).fetchall()
     return int(unread + queued + stored)

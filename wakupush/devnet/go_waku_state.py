@@ -6,6 +6,7 @@ import hashlib
 import random
 from collections import deque
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, ClassVar
 
 from wakupush.devnet.filter_state import GO_WAKU, FilterSettings
@@ -89,6 +90,11 @@ class RelayQueues:
             messages.append(queue.popleft())
             self._dispatch()
         return messages
+
+    def __len__(self) -> int:
+        """Return how many messages nobody has read yet, those that wait for the dispatcher too."""
+        queues = chain.from_iterable(self._queues.values())
+        return sum(map(len, queues)) + sum(map(len, self._inboxes.values())) + len(self._line)
 
     def _dispatch(self) -> None:
         self._advance()

@@ -127,7 +127,7 @@ def node_app(
         routes=[
             *routes,
             *Peers(node).routes(),
-            *control_routes(faults, node.log, lambda: node.counters),
+            *control_routes(faults, node.log, node.numbers),
             Route("/dev/restart", restart, methods=["POST"]),
             Route("/dev/messages", relay, methods=["POST"]),
         ],

@@ -115,6 +115,9 @@ class Relay(Protocol):
     def read(self, topic: str) -> list[WakuMessage] | None:
         """Take unread messages of a topic; None if it is not subscribed."""
 
+    def __len__(self) -> int:
+        """Return how many messages nobody has read yet."""
+
 
 class RelayCache:
     """The unread messages of all subscribed topics; when full, the one with the oldest sender timestamp goes."""
@@ -152,6 +155,10 @@ class RelayCache:
         self._unread[topic] = {}
         self._by_age = [entry for entry in self._by_age if entry[2] != topic]
         return list(unread.values())
+
+    def __len__(self) -> int:
+        """Return how many messages nobody has read yet."""
+        return sum(map(len, self._unread.values()))
 
 
 class ArchiveFile:
@@ -304,6 +311,10 @@ class WakuNode:
         for shard in self.settings.shards:
             cache.subscribe(shard)
         return cache
+
+    def numbers(self) -> dict[str, int]:
+        """Return the counters, and how many messages nobody has read yet."""
+        return {**self.counters, "unread": len(self._relay)}
 
     def restart(self) -> None:
         """Forget what a node has in memory: REST subscriptions, unread messages and which messages it has seen."""

@@ -137,6 +137,7 @@ def message_event(
     failure: Failure | None = None,
     reason: str | None = None,
     platform: str | None = None,
+    count: int = 1,
     queue_wait: float | None = None,
     pseudonyms: tuple[bytes | None, bytes | None] = (None, None),
 ) -> Event:
@@ -150,6 +151,7 @@ def message_event(
         failure: why, where something failed.
         reason: why, where a notification is kept back.
         platform: label of a platform.
+        count: how many notifications of the message it stands for.
         queue_wait: seconds that the message waited in its queue.
         pseudonyms: of the user and of the installation, 16 bytes each.
     """
@@ -158,6 +160,7 @@ def message_event(
         time=now,
         worker=task.worker,
         trace_id=entry.trace_id,
+        count=count,
         queue=task.queue.name,
         queue_wait=queue_wait,
         latency=max(0.0, now - entry.seen),

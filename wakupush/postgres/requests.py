@@ -26,13 +26,13 @@ _SQL = load("requests")
 
 
 def look_up(
-    connection: Connection, requests: Mapping[bytes, Collection[Address]], at_rest: AtRest, *, keep: float
+    connection: Connection, requests: Mapping[bytes, Collection[Address | None]], at_rest: AtRest, *, keep: float
 ) -> tuple[dict[bytes, list[bool]], set[bytes], dict[Address, Receiver]]:
     """Return which requests came before, and who is to be notified.
 
     Args:
         connection: to the database.
-        requests: what their notifications name, by their application message ids, 32 bytes each.
+        requests: what their notifications name, by their application message ids, 32 bytes each; None names nobody.
         at_rest: opens what is sealed of a device.
         keep: seconds for which ids of requests have rows of their own. Older ones are looked for only where a device
             has its access token for longer: a repeat has that of its time.
@@ -42,11 +42,13 @@ def look_up(
         any more; and the devices that are registered.
     """
     before, over = admitted(connection, requests)
-    found = receivers(connection, {address for named in requests.values() for address in named}, at_rest, keep=keep)
+    wanted = {address for named in requests.values() for address in named if address is not None}
+    found = receivers(connection, wanted, at_rest, keep=keep) if wanted else {}
+    of_old = {address for address, receiver in found.items() if receiver.is_of_old}
     old = {
         message_id
         for message_id, named in requests.items()
-        if message_id not in before and any((known := found.get(each)) and known.is_of_old for each in named)
+        if message_id not in before and not of_old.isdisjoint(named)
     }
     return before, over | (packed_requests.find(connection, old, at_rest) if old else set()), found
 

@@ -93,8 +93,8 @@ class OpenedRequest:
     #: Of the application message, 32 bytes.
     message_id: bytes
     request: Request
-    #: For each of its items.
-    addresses: tuple[Address, ...]
+    #: For each of its items; None where it can name nobody.
+    addresses: tuple[Address | None, ...]
 
 
 Opened = OpenedRegistration | OpenedQuery | OpenedRequest

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from wakupush.model.entries import Entry
     from wakupush.model.queues import Queue
+    from wakupush.model.registrations import Address
     from wakupush.protocol.identity import Identity
     from wakupush.protocol.keys import PrivateKey, PublicKey
     from wakupush.runtime.settings import LimitSettings
@@ -166,16 +167,21 @@ def _request(opened: application.Opened, identity: Identity, limits: LimitSettin
         asked = request.parse_request(opened.inner, most_items=limits.request_items)
     except Refused as refused:
         return RefusedContent(opened.signer, refused.failure)
-    addresses = tuple(
-        identity.at_rest.address(
-            identity.installation(item.key_hash, item.installation_id),
-            access_token=item.access_token,
-            chat_id=item.chat_id,
-            author=item.author,
-        )
-        for item in asked.items
+    return OpenedRequest(
+        opened.signer, opened.message_id, asked, tuple(_address(item, identity) for item in asked.items)
     )
-    return OpenedRequest(opened.signer, opened.message_id, asked, addresses)
+
+
+def _address(item: request.Item, identity: Identity) -> Address | None:
+    """Return what an item names; None where that can be nobody, which is to cost nothing."""
+    if len(item.key_hash) != query.KEY_HASH_BYTES:
+        return None
+    return identity.at_rest.address(
+        identity.installation(item.key_hash, item.installation_id),
+        access_token=item.access_token,
+        chat_id=item.chat_id,
+        author=item.author,
+    )
 
 
 #: By the name of the queue that handles them.

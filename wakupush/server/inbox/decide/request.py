@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from wakupush.model.entries import Entry, Task
     from wakupush.model.events import Event
     from wakupush.model.platforms import Platform
-    from wakupush.model.registrations import Receiver, Target
+    from wakupush.model.registrations import Address, Target
     from wakupush.server.inbox.content import Content, Message
     from wakupush.server.inbox.facts import Facts
 
@@ -104,7 +105,7 @@ def _decide(
         facts,
         _told(content, items),
         limits + tuple(item.limit for item in items if item.limit is not None),
-        events=tuple(item.event for item in items if item.event is not None),
+        events=_told_of(message, items, facts),
         admissions=tuple(admissions.values()),
     )
 
@@ -132,7 +133,7 @@ def _expired(message: Message, facts: Facts) -> OpenedRequest | None:
     content = message.content
     if not message.entry.live or not isinstance(content, OpenedRequest):
         return None
-    known = (facts.receivers.get(address) for address in content.addresses)
+    known = (facts.receivers.get(address) for address in content.addresses if address is not None)
     return content if any(receiver and receiver.preferences.token_fits for receiver in known) else None
 
 
@@ -142,7 +143,8 @@ class _Item:
 
     #: What its sender is told, None for success.
     failure: Failure | None
-    event: Event | None = None
+    #: Why it is kept back all the same.
+    filtered: Filtered | None = None
     limit: Limit | None = None
     delivery_key: bytes | None = None
     admission: Admission | None = None
@@ -159,33 +161,39 @@ def _decide_item(message: Message, asked: OpenedRequest, position: int, facts: F
     if before is not None and before[position]:
         return _Item(None)
     item, address = asked.request.items[position], asked.addresses[position]
-    installation, receiver = address.installation, facts.receivers.get(address)
+    receiver = facts.receivers.get(address) if address is not None else None
     most_bytes = facts.settings.limits.list_item_bytes
     decision = rules.decide(item, receiver.preferences if receiver else None, most_bytes=most_bytes)
-    # What is not taken on names nobody: it is counted by what became of it, however many items say the same.
-    tell = partial(message_event, facts.task, message.entry, now=facts.now)
     if isinstance(decision, Failure):
-        return _Item(decision, tell(EventKind.REFUSED, failure=decision))
-    if receiver is None or (target := receiver.target) is None:
+        return _Item(decision)
+    if address is None or receiver is None or (target := receiver.target) is None:
         raise AssertionError("nobody is notified who is not registered, or of whom the access token is not known")
     # By whatever key: anyone may register another's token under a thousand of them.
     device = facts.identity.device_digest(target)
     most = facts.settings.limits.pushes_per_device_per_minute
     limit = Limit(DEVICE_PUSHES, most, MINUTE, message.entry.hash, position, device.hex())
     if isinstance(decision, Filtered):
-        return _Item(None, tell(EventKind.FILTERED, reason=decision.value), limit, platform=target.platform)
-    delivery = _delivery(message.entry, asked, position, receiver, target, facts=facts)
+        return _Item(None, decision, limit, platform=target.platform)
+    address = replace(address, access_token=b"") if receiver.contacts_only else address
+    delivery = _delivery(message.entry, asked, position, address, target, facts=facts)
     if not verdicts.allow(limit):
         delivery = budget.shrunk(delivery, limit, facts.now)
-    pseudonyms = facts.identity.pseudonyms(installation)
-    admitted = tell(EventKind.ADMITTED, platform=target.platform.label, pseudonyms=pseudonyms)
+    pseudonyms = facts.identity.pseudonyms(address.installation)
+    admitted = message_event(
+        facts.task,
+        message.entry,
+        EventKind.ADMITTED,
+        facts.now,
+        platform=target.platform.label,
+        pseudonyms=pseudonyms,
+    )
     return _Item(None, None, limit, delivery.delivery_key, Admission(delivery, target, admitted), target.platform)
 
 
 def _delivery(
-    entry: Entry, asked: OpenedRequest, position: int, receiver: Receiver, target: Target, *, facts: Facts
+    entry: Entry, asked: OpenedRequest, position: int, address: Address, target: Target, *, facts: Facts
 ) -> Delivery:
-    item, address = asked.request.items[position], asked.addresses[position]
+    item = asked.request.items[position]
     delivery_key = rules.delivery_key(asked.request.message_id, item)
     fitting = partial(notification.fitting, facts.settings.gorush.dialect, installation_id=target.installation_id)
     return Delivery(
@@ -200,7 +208,19 @@ def _delivery(
         task_id=str(UUID(bytes=blake2b(facts.seed + delivery_key, digest_size=16).digest(), version=4)),
         trace_id=entry.trace_id,
         seen=entry.seen,
-        address=replace(address, access_token=b"") if receiver.contacts_only else address,
+        address=address,
+    )
+
+
+def _told_of(message: Message, items: Iterable[_Item], facts: Facts) -> tuple[Event, ...]:
+    """Return an event for each reason for which items are not taken on, with their count: they name nobody."""
+    reasons = Counter(reason for item in items if (reason := item.failure or item.filtered) is not None)
+    tell = partial(message_event, facts.task, message.entry, now=facts.now)
+    return tuple(
+        tell(EventKind.REFUSED, failure=reason, count=count)
+        if isinstance(reason, Failure)
+        else tell(EventKind.FILTERED, reason=reason.value, count=count)
+        for reason, count in reasons.items()
     )
 
 
