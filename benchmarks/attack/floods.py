@@ -137,6 +137,7 @@ FLOODS = (
         name="junk on query topics without a key",
         make=without_a_key,
         most=200,
+        derives=True,
         power=Power.QUERY,
         honest="first query",
     ),

@@ -81,7 +81,7 @@ KINDS = {
         Traffic(name="query", make=queries(1)),
         Traffic(name="query, 100 users", make=queries(QUERIED), most=100),
     ),
-    "first query": (Traffic(name="first query of a user", make=first_queries, most=200),),
+    "first query": (Traffic(name="first query of a user", make=first_queries, most=200, derives=True),),
     "registration": (
         Traffic(name="registration", make=registrations(0)),
         Traffic(name="registration, 1,000 chats", make=registrations(LISTED), most=100),

@@ -16,6 +16,17 @@ from wakupush.devnet.processes import Process
 BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
 
 
+class Busy:
+    """Watches how much of the cores is used."""
+
+    def __init__(self) -> None:
+        self._at, self._used = time.monotonic(), _used()
+
+    def share(self) -> float:
+        """Return the share of all cores that was used since the beginning."""
+        return (_used() - self._used) / ((time.monotonic() - self._at) * (psutil.cpu_count() or 1))
+
+
 class Others:
     """Watches the CPU time that neither this process nor what it started uses."""
 
@@ -28,10 +39,14 @@ class Others:
         return max(0.0, (_used_by_others() - self._used) / seconds)
 
 
+def _used() -> float:
+    times = psutil.cpu_times()
+    return sum(getattr(times, name, 0.0) for name in BUSY)
+
+
 def _used_by_others() -> float:
-    times, this = psutil.cpu_times(), psutil.Process()
-    ours = sum(map(cpu_of, [this, *this.children(recursive=True)]))
-    return sum(getattr(times, name, 0.0) for name in BUSY) - ours
+    this = psutil.Process()
+    return _used() - sum(map(cpu_of, [this, *this.children(recursive=True)]))
 
 
 class Peaks:

@@ -13,7 +13,7 @@ import psutil
 
 from benchmarks.attack import honest
 from benchmarks.attack.aims import percentile, rate_beside
-from benchmarks.attack.machine import Others, Peaks
+from benchmarks.attack.machine import Busy, Others, Peaks
 from benchmarks.attack.stored import Stored
 from benchmarks.attack.traffic import Message, Traffic, flat, size
 from benchmarks.attack.world import World
@@ -90,6 +90,8 @@ class Felt:
     p50: float
     p99: float
     lost: int
+    #: Share of the cores that was used, by the generator and the node too: near 1 the machine is at its end.
+    busy: float
     others: float
 
 
@@ -107,11 +109,16 @@ def warm_up(world: World, traffic: Traffic) -> None:
 def cost(world: World, traffic: Traffic, count: int) -> Cost:
     """Let messages wait in the node, let the server work them off, and say what that cost."""
     stack = world.stack
-    messages = traffic.make(world, min(count, bounds(world, traffic)[1]))
+    world.derive_nothing()
+    most = bounds(world, traffic)[1]
+    world.rest()
+    idle = idle_cpu(stack)
+    messages = traffic.make(world, min(count, most))
+    if not traffic.derives:
+        world.derive_nothing()
     world.rest()
     before = Stored.now(world.connection, world.redis)
     world.connection.execute("CHECKPOINT")
-    idle = idle_cpu(stack)
     with suspended(stack.reconcile):
         with suspended(stack.ingest):
             relay(stack.node_url, flat(messages))
@@ -165,9 +172,11 @@ def felt(world: World, rate: float, seconds: float, flood: Traffic | None = None
     seconds = count / rate
     noise = _noise(world, rate, seconds, flood) if flood else []
     sent = honest.mixed(world, count)
-    others = Others()
+    if flood is None or not flood.derives:
+        world.derive_nothing()
+    others, busy = Others(), Busy()
     found = waits(world.bench, sent, rate, flat(noise), len(flat(noise)) / seconds, patience=PATIENCE)
-    share = others.share()
+    share, used = others.share(), busy.share()
     world.rest()
     return Felt(
         rate=rate,
@@ -175,6 +184,7 @@ def felt(world: World, rate: float, seconds: float, flood: Traffic | None = None
         p50=percentile(found, 0.5),
         p99=percentile(found, 0.99),
         lost=found.count(math.inf),
+        busy=used,
         others=share,
     )
 

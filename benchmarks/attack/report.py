@@ -89,7 +89,7 @@ def honest_table(costs: dict[str, list[list[Cost]]]) -> Table:
 def table(results: Sequence[Result], lines: dict[str, list[Line]]) -> Table:
     """Return a row for each flood: medians of its runs, and whether it keeps the aims."""
     found = Table("power", "flood", box=None)
-    for column in (*COST_COLUMNS, "of honest", "p50 ms", "p99 ms", "grows", ""):
+    for column in (*COST_COLUMNS, "of honest", "p50 ms", "p99 ms", "grows", "busy %", ""):
         found.add_column(column, justify="right")
     power = None
     for result in results:
@@ -98,7 +98,7 @@ def table(results: Sequence[Result], lines: dict[str, list[Line]]) -> Table:
             flood.power.value if flood.power is not power else "",
             flood.name,
             *([*_cost_cells(costs), f"{median(judged[0].figures):.2f}"] if costs else [""] * 7),
-            *(_felt_cells(result.felt) if result.felt else [""] * 3),
+            *(_felt_cells(result.felt) if result.felt else [""] * 4),
             _worst([each.verdict for each in judged]).value,
         )
         power = flood.power
@@ -123,7 +123,8 @@ def _felt_cells(felt: Sequence[tuple[Felt, Felt]]) -> list[str]:
         f" → {1000 * median(getattr(each, name) for each in beside):.0f}"
         for name in ("p50", "p99")
     )
-    return [p50, p99, f"{median(ratio(after.p99, before.p99) for before, after in felt):.2f}"]
+    busy = " → ".join(f"{100 * median(each.busy for each in side):.0f}" for side in (alone, beside))
+    return [p50, p99, f"{median(ratio(after.p99, before.p99) for before, after in felt):.2f}", busy]
 
 
 def _worst(verdicts: Sequence[Verdict]) -> Verdict:

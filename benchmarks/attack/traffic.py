@@ -36,6 +36,8 @@ class Traffic:
     make: Callable[[World, int], list[Message]]
     #: Messages at once.
     most: int = 10_000
+    #: Whether deriving keys of query topics is of their cost.
+    derives: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

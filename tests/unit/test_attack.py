@@ -99,7 +99,7 @@ def cost(*, messages=10, cpu=0.02, stored=3000, others=0.0):
 
 
 def felt(p99, others=0.0):
-    return Felt(rate=10, noise_rate=20, p50=0.1, p99=p99, lost=0, others=others)
+    return Felt(rate=10, noise_rate=20, p50=0.1, p99=p99, lost=0, busy=0.5, others=others)
 
 
 FLOOD = Flood(name="flood", make=lambda _world, _count: [], power=Power.PUBLISH, honest="request")
