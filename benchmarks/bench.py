@@ -22,6 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import made
+from benchmarks.attack.measure import OUTSIDE
+from benchmarks.floor import floors
 from benchmarks.latency import FLOODS, QUIET_RATE, latencies, percentiles
 from benchmarks.running import Bench, Run, end_on_signals, running
 from benchmarks.scale import show_keys, show_pending
@@ -77,15 +79,17 @@ class Row:
     #: What the reference server does, one process, per second, and what we aim at.
     reference: int
     aim: int
+    #: The kind of message, of `floor.KINDS`.
+    kind: str
 
 
-REQUESTS = Row("push requests, gorush at once", requests, 2000, 418, 1200)
+REQUESTS = Row("push requests, gorush at once", requests, 2000, 418, 1200, "push requests")
 ROWS = (
-    Row("first registrations", first_registrations, 2000, 58, 1000),
-    Row("queries", queries, 2000, 558, 1500),
+    Row("first registrations", first_registrations, 2000, 58, 1000, "first registrations"),
+    Row("queries", queries, 2000, 558, 1500, "queries of one key"),
     REQUESTS,
-    Row("push requests, gorush in 50 ms", requests_50_ms, 2000, 20, 1000),
-    Row("foreign messages", garbage, 5000, 8700, 5000),
+    Row("push requests, gorush in 50 ms", requests_50_ms, 2000, 20, 1000, "push requests"),
+    Row("foreign messages", garbage, 5000, 8700, 5000, "foreign messages"),
 )
 
 
@@ -110,17 +114,33 @@ def show_rows(console: Console, options: argparse.Namespace) -> dict[str, list[R
 
 
 def show_table(console: Console, results: dict[str, list[Run]], concurrency: list[int]) -> None:
+    """Show how many there were a second, and their CPU time as a multiple of the least that they can cost."""
     table = Table("a second", "reference", "aim", *(f"{each} a pool" for each in concurrency), box=None)
     for row in ROWS:
         cells = [results.get(f"{row.name}, {each}") for each in concurrency]
         if any(cells):
             table.add_row(row.name, str(row.reference), str(row.aim), *(spread(runs) if runs else "" for runs in cells))
     console.print(table)
+    if any(row.name in name for row in ROWS for name in results):
+        _show_multiples(console, results)
     for name, runs in results.items():
         total = {part: sum(run.cpu.get(part, 0) for run in runs) for part in runs[0].cpu}
         count = sum(run.count for run in runs)
         shares = ", ".join(f"{part} {1e6 * used / count:.0f}" for part, used in total.items() if used > 0.01)
         console.print(f"CPU µs a message: {name}: {shares}")
+
+
+def _show_multiples(console: Console, results: dict[str, list[Run]]) -> None:
+    least, _ = floors()
+    for row in ROWS:
+        for name, runs in results.items():
+            if name.startswith(f"{row.name}, "):
+                used = sum(sum(each for part, each in run.cpu.items() if part not in OUTSIDE) for run in runs)
+                each = used / sum(run.count for run in runs)
+                console.print(
+                    f"{1e6 * each:.0f} µs a message, {each / least[row.kind]:.1f} times the floor of"
+                    f" {1e6 * least[row.kind]:.0f}: {name}"
+                )
 
 
 def spread(runs: list[Run]) -> str:

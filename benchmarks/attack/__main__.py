@@ -25,9 +25,9 @@ from rich.progress import Progress
 from benchmarks.attack import honest
 from benchmarks.attack.aims import OTHERS, exit_code
 from benchmarks.attack.floods import FLOODS
-from benchmarks.attack.measure import SETTINGS, Cost, cost, felt, warm_up
+from benchmarks.attack.measure import SETTINGS, Cost, capacity, cost, felt, warm_up
 from benchmarks.attack.report import Result, as_json, honest_table, line, not_kept, table, verdicts
-from benchmarks.attack.traffic import Flood, Traffic
+from benchmarks.attack.traffic import Flood
 from benchmarks.attack.world import World
 from benchmarks.running import end_on_signals, running
 from wakupush.devnet.processes import WaitTimeoutError
@@ -59,9 +59,7 @@ def references(kinds: Sequence[str], messages: int, runs: int) -> tuple[dict[str
         costs = {
             kind: [[cost(opened, each, messages) for each in honest.KINDS[kind]] for _ in range(runs)] for kind in kinds
         }
-        mix = Traffic(name="all kinds", make=lambda world, count: [(it,) for it in honest.mixed(world, count)])
-        burst = cost(opened, mix, BURST * messages)
-    return costs, burst.messages / burst.seconds
+        return costs, capacity(opened, BURST * messages)
 
 
 def attack(flood: Flood, options: argparse.Namespace, rate: float) -> Result:

@@ -166,6 +166,17 @@ def _resume(member: psutil.Process) -> None:
         member.resume()
 
 
+def capacity(world: World, count: int) -> float:
+    """Return how many honest messages a second come through while they arrive: generator and node have their share."""
+    sent = honest.mixed(world, count)
+    world.derive_nothing()
+    world.rest()
+    begun = time.monotonic()
+    relay(world.stack.node_url, sent)
+    world.rest()
+    return count / (time.monotonic() - begun)
+
+
 def felt(world: World, rate: float, seconds: float, flood: Traffic | None = None) -> Felt:
     """Let honest traffic come at a rate, with twice as much of a flood beside it if there is one."""
     count = min(int(rate * seconds), honest.MOST_MIXED)
