@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
@@ -20,6 +19,7 @@ from wakupush.protocol.application import Type
 from wakupush.protocol.request import Filtered
 from wakupush.server.inbox import budget
 from wakupush.server.inbox.content import OpenedRequest, RefusedContent
+from wakupush.server.inbox.decide import kept_back
 from wakupush.server.inbox.outcome import Admission, DecidedRequest, Outcome, Reply
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from wakupush.model.events import Event
     from wakupush.model.platforms import Platform
     from wakupush.model.registrations import Address, Target
-    from wakupush.server.inbox.content import Content, Message
+    from wakupush.server.inbox.content import Message
     from wakupush.server.inbox.facts import Facts
 
 
@@ -81,7 +81,8 @@ def _decide(
     content = message.content
     ended = _ended(message, facts)
     if ended is not None or not isinstance(content, OpenedRequest):
-        return ended or _silent(message, facts, EventKind.REFUSED, _refusal(content))
+        refusal = content.failure if isinstance(content, RefusedContent) else Failure.TYPE_UNSUPPORTED
+        return ended or _silent(message, facts, EventKind.REFUSED, refusal)
     limits: tuple[Limit, ...] = ()
     twin = decided.get(content.message_id)
     if twin is not None or content.message_id in facts.admitted:
@@ -105,7 +106,7 @@ def _decide(
         facts,
         _told(content, items),
         limits + tuple(item.limit for item in items if item.limit is not None),
-        events=_told_of(message, items, facts),
+        events=kept_back.events_of(message.entry, (each.failure or each.filtered for each in items), facts),
         admissions=tuple(admissions.values()),
     )
 
@@ -119,10 +120,6 @@ def _ended(message: Message, facts: Facts) -> Outcome | None:
     if isinstance(content, OpenedRequest) and content.message_id in facts.over:
         return _silent(message, facts, EventKind.REFUSED, Failure.REQUEST_OVER)
     return None
-
-
-def _refusal(content: Content) -> Failure:
-    return content.failure if isinstance(content, RefusedContent) else Failure.TYPE_UNSUPPORTED
 
 
 def _expired(message: Message, facts: Facts) -> OpenedRequest | None:
@@ -178,15 +175,8 @@ def _decide_item(message: Message, asked: OpenedRequest, position: int, facts: F
     delivery = _delivery(message.entry, asked, position, address, target, facts=facts)
     if not verdicts.allow(limit):
         delivery = budget.shrunk(delivery, limit, facts.now)
-    pseudonyms = facts.identity.pseudonyms(address.installation)
-    admitted = message_event(
-        facts.task,
-        message.entry,
-        EventKind.ADMITTED,
-        facts.now,
-        platform=target.platform.label,
-        pseudonyms=pseudonyms,
-    )
+    tell = partial(message_event, facts.task, message.entry, EventKind.ADMITTED, facts.now)
+    admitted = tell(platform=target.platform.label, pseudonyms=facts.identity.pseudonyms(address.installation))
     return _Item(None, None, limit, delivery.delivery_key, Admission(delivery, target, admitted), target.platform)
 
 
@@ -209,18 +199,6 @@ def _delivery(
         trace_id=entry.trace_id,
         seen=entry.seen,
         address=address,
-    )
-
-
-def _told_of(message: Message, items: Iterable[_Item], facts: Facts) -> tuple[Event, ...]:
-    """Return an event for each reason for which items are not taken on, with their count: they name nobody."""
-    reasons = Counter(reason for item in items if (reason := item.failure or item.filtered) is not None)
-    tell = partial(message_event, facts.task, message.entry, now=facts.now)
-    return tuple(
-        tell(EventKind.REFUSED, failure=reason, count=count)
-        if isinstance(reason, Failure)
-        else tell(EventKind.FILTERED, reason=reason.value, count=count)
-        for reason, count in reasons.items()
     )
 
 

@@ -1,0 +1,31 @@
+"""What is told of notifications that are not taken on: how many for which reason, and of nobody."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from wakupush.model.events import EventKind, message_event
+from wakupush.model.failures import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from wakupush.model.entries import Entry
+    from wakupush.model.events import Event
+    from wakupush.protocol.request import Filtered
+    from wakupush.server.inbox.facts import Facts
+
+
+def events_of(entry: Entry, reasons: Iterable[Failure | Filtered | None], facts: Facts) -> tuple[Event, ...]:
+    """Return an event for each reason, with its count; None is no reason.
+
+    What strangers ask for costs rows by what becomes of it, not by how many items say the same.
+    """
+    return tuple(
+        message_event(facts.task, entry, EventKind.REFUSED, facts.now, failure=reason, count=count)
+        if isinstance(reason, Failure)
+        else message_event(facts.task, entry, EventKind.FILTERED, facts.now, reason=reason.value, count=count)
+        for reason, count in Counter(reasons).items()
+        if reason is not None
+    )
