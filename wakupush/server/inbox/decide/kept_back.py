@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from wakupush.server.inbox.facts import Facts
 
 
-def events_of(entry: Entry, reasons: Iterable[Failure | Filtered | None], facts: Facts) -> tuple[Event, ...]:
-    """Return an event for each reason, with its count; None is no reason.
+def events_of(entry: Entry, reasons: Iterable[Failure | Filtered], facts: Facts) -> tuple[Event, ...]:
+    """Return an event for each reason, with its count.
 
     What strangers ask for costs rows by what becomes of it, not by how many items say the same.
     """
@@ -27,5 +27,4 @@ def events_of(entry: Entry, reasons: Iterable[Failure | Filtered | None], facts:
         if isinstance(reason, Failure)
         else message_event(facts.task, entry, EventKind.FILTERED, facts.now, reason=reason.value, count=count)
         for reason, count in Counter(reasons).items()
-        if reason is not None
     )

@@ -101,12 +101,13 @@ def _decide(
     for item in items:
         if item.admission is not None and item.delivery_key is not None and item.delivery_key not in taken:
             admissions.setdefault(item.delivery_key, item.admission)
+    reasons = [reason for item in items if (reason := item.failure or item.filtered) is not None]
     return _answered(
         message,
         facts,
         _told(content, items),
         limits + tuple(item.limit for item in items if item.limit is not None),
-        events=kept_back.events_of(message.entry, (each.failure or each.filtered for each in items), facts),
+        events=kept_back.events_of(message.entry, reasons, facts) if reasons else (),
         admissions=tuple(admissions.values()),
     )
 
