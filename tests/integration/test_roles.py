@@ -43,6 +43,7 @@ USES = {
         },
         "query_topics": {"lock_shared", "add"},
         "packed_requests": {"lock", "until", "ids", "remove", "months", "begin_month", "read", "write"},
+        "old_code": EVERY,
     },
     Role.QUERY: {
         **POOL,
@@ -59,6 +60,7 @@ USES = {
         "unsealed": {"registrations"},
         "packed_requests": {"months", "find"},
         "token_trials": EVERY,
+        "old_code": EVERY,
     },
     Role.SCHEDULE: {
         "maintenance": EVERY,
@@ -73,6 +75,7 @@ USES = {
         "unsealed": {"any"},
         "registrations": {"unregister_dead"},
         "packed_requests": {"due", "forget_months", "forget_digests"},
+        "old_code": EVERY,
     },
     Role.RECONCILE: {"reconciliation": EVERY},
     Role.EXPORTER: {"backlog": EVERY},
@@ -81,18 +84,16 @@ USES = {
     Role.PIPELINE: {"exporting": EVERY},
     Role.REBUILD: {
         "rebuilding": EVERY,
+        "old_code": EVERY,
         "query_topics": {"lock_shared", "add", "count_without_key", "without_key", "set_keys", "all"},
     },
 }
 #: That stand elsewhere than in the files.
 _EVENTS = {"events": events._COPY.as_string()}
-_OLD_CODE = {"old code": "SELECT FROM schema_migrations WHERE name = ''"}
 OTHERS = {
-    Role.REGISTRATION: _EVENTS | _OLD_CODE,
+    Role.REGISTRATION: _EVENTS,
     Role.QUERY: _EVENTS,
-    Role.DISPATCH: _EVENTS | _OLD_CODE,
-    Role.SCHEDULE: _OLD_CODE,
-    Role.REBUILD: _OLD_CODE,
+    Role.DISPATCH: _EVENTS,
     Role.OPERATOR: {
         "pending": "SELECT name, checksum FROM schema_migrations",
         "forget a fault": "DELETE FROM token_trials WHERE platform = 1",

@@ -29,6 +29,7 @@ from wakupush.postgres import (
     events,
     ledger,
     maintenance,
+    old_code,
     query_topics,
     rebuilding,
     registrations,
@@ -36,7 +37,6 @@ from wakupush.postgres import (
     token_trials,
 )
 from wakupush.postgres.migrations import runner
-from wakupush.postgres.old_code import OldCode
 from wakupush.postgres.registrations import OutdatedError
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
@@ -110,7 +110,7 @@ def reached(connection):
 
 
 def store(connection, changes):
-    registrations.store(connection, changes, AT_REST, OldCode())
+    registrations.store(connection, changes, AT_REST, clear=old_code.may_run(connection))
 
 
 def devices(connection, key_hashes):
@@ -127,7 +127,7 @@ def receiver(connection, *, chat_id=b"", author=b""):
 
 
 def take_on(connection, added, succeeded, lease=60):
-    options = {"lease": lease, "time_to_live": TIME_TO_LIVE, "at_rest": AT_REST, "old_code": OldCode()}
+    options = {"lease": lease, "time_to_live": TIME_TO_LIVE, "at_rest": AT_REST, "clear": old_code.may_run(connection)}
     return requests.take_on(connection, added, succeeded, **options)
 
 

@@ -6,9 +6,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from wakupush.model.registrations import Registration
-from wakupush.postgres import query_topics, registrations
+from wakupush.postgres import old_code, query_topics, registrations
 from wakupush.postgres.named_sql import load
-from wakupush.postgres.old_code import OldCode
 from wakupush.protocol.at_rest import KEYED_COLUMNS
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def merge(connection: Connection, changes: Sequence[Change], at_rest: AtRest) ->
         changes: one for each installation.
         at_rest: seals what is secret of them.
     """
-    clear = OldCode().may_run(connection)
+    clear = old_code.may_run(connection)
     connection.execute(_SQL["stage"])
     with connection.cursor() as cursor:
         with cursor.copy(_SQL["copy"]) as copy:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from psycopg import Connection
 
-    from wakupush.postgres.old_code import OldCode
     from wakupush.protocol.at_rest import AtRest
 
 _SQL = load("registrations")
@@ -59,7 +58,7 @@ def count_installations(connection: Connection, key_hashes: Collection[bytes]) -
     return dict(connection.execute(_SQL["installations"], {"key_hashes": list(key_hashes)}).fetchall())
 
 
-def store(connection: Connection, changes: Iterable[Change], at_rest: AtRest, old_code: OldCode) -> None:
+def store(connection: Connection, changes: Iterable[Change], at_rest: AtRest, *, clear: bool) -> None:
     """Store the last of the registrations and unregistrations of each installation.
 
     Unregistering deletes the installation's deliveries, dead letters and quarantined messages too, whatever comes after
@@ -69,13 +68,12 @@ def store(connection: Connection, changes: Iterable[Change], at_rest: AtRest, ol
         connection: in a transaction.
         changes: in the order in which they were decided.
         at_rest: seals what is secret of them.
-        old_code: whether that is to be readable without.
+        clear: whether that is to be readable without, too.
 
     Raises:
         OutdatedError: one of them is not newer than what is stored by now.
     """
     changes = list(changes)
-    clear = old_code.may_run(connection)
     last = {change.installation: change for change in changes}.values()
     puts = [
         row(change, change.registration, at_rest, clear=clear)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from wakupush.model.deliveries import Delivery
     from wakupush.model.notifications import NotificationType
     from wakupush.model.registrations import Address, Registration
-    from wakupush.postgres.old_code import OldCode
     from wakupush.protocol.at_rest import AtRest
 
 _SQL = load("requests")
@@ -133,7 +132,7 @@ def take_on(
     lease: float,
     time_to_live: Mapping[NotificationType, float],
     at_rest: AtRest,
-    old_code: OldCode,
+    clear: bool,
 ) -> set[bytes]:
     """Add deliveries under a lease, and remember the requests they came with.
 
@@ -144,14 +143,13 @@ def take_on(
         lease: seconds for which the deliveries are the caller's.
         time_to_live: seconds after which they expire, by the type of notification.
         at_rest: seals what they say.
-        old_code: whether that is to be readable without.
+        clear: whether that is to be readable without, too.
 
     Returns:
         The keys of the deliveries that are new, or had failed before.
     """
     if not deliveries and not succeeded:
         return set()
-    clear = not old_code.gone and old_code.may_run(connection)
     addresses = [delivery.address for delivery in deliveries]
     added = connection.execute(
         _SQL["take_on"],

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
-from wakupush.postgres.old_code import OldCode
 from wakupush.redis.limits import Limiter
 from wakupush.server.delivery.resources import DeliveryResources, delivery_connected
 from wakupush.server.delivery.retry import times_to_live
 from wakupush.server.inbox.later import Later
+from wakupush.server.inbox.old_code import OldCode
 from wakupush.server.inbox.silence import Latencies
 
 if TYPE_CHECKING:

@@ -75,15 +75,18 @@ def write(
         OutdatedError: somebody stored a newer registration since the facts were read.
         RedisError: the query topics of who registered cannot be watched, so nothing of it may be committed.
     """
-    if changes := [outcome.change for outcome in outcomes if outcome.change]:
-        registrations.store(connection, changes, resources.identity.at_rest, resources.old_code)
+    changes = [outcome.change for outcome in outcomes if outcome.change]
+    admissions = [admission for outcome in outcomes for admission in outcome.admissions]
+    old_code = resources.old_code
+    clear = bool(changes or admissions) and not old_code.gone and old_code.may_run(connection)
+    if changes:
+        registrations.store(connection, changes, resources.identity.at_rest, clear=clear)
     listening = {outcome.listening for outcome in outcomes if outcome.listening}
     topics = query_topics.add(connection, listening) if listening else set()
     if any(outcome.keep or outcome.forget for outcome in outcomes):
         _write_parts(connection, resources, outcomes)
     if any(outcome.postponed for outcome in outcomes):
         waiting_queries.add(connection, list(_waiting(outcomes)))
-    admissions = [admission for outcome in outcomes for admission in outcome.admissions]
     added = requests.take_on(
         connection,
         [admission.delivery for admission in admissions],
@@ -91,7 +94,7 @@ def write(
         lease=resources.settings.delivery.lease,
         time_to_live=resources.times_to_live,
         at_rest=resources.identity.at_rest,
-        old_code=resources.old_code,
+        clear=clear,
     )
     new = [admission for admission in admissions if admission.delivery.delivery_key in added]
     if expired := [outcome.expired for outcome in outcomes if outcome.expired]:

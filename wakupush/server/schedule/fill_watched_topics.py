@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from wakupush.postgres import query_topics
-from wakupush.postgres.old_code import OldCode
+from wakupush.postgres import old_code, query_topics
 from wakupush.redis import watched
 
 if TYPE_CHECKING:
@@ -46,4 +45,4 @@ def _fill(resources: Resources) -> None:
 
 def _is_former_read(resources: Resources) -> bool:
     with resources.pool.connection() as connection:
-        return OldCode().may_run(connection)
+        return old_code.may_run(connection)

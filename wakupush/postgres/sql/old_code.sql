@@ -1,0 +1,2 @@
+-- name: gone
+SELECT FROM schema_migrations WHERE name = %(migration)s

@@ -1,0 +1,22 @@
+"""What a worker process knows of older code that runs beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wakupush.postgres import old_code
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+
+class OldCode:
+    """To be asked until it is gone for good."""
+
+    def __init__(self) -> None:
+        self.gone = False
+
+    def may_run(self, connection: Connection) -> bool:
+        """Say whether it may run: then secrets are written in the clear, too."""
+        self.gone = not old_code.may_run(connection)
+        return not self.gone
