@@ -39,7 +39,7 @@ def test_what_is_not_read_is_told_of_and_met_by_silence(queue, content, kind):
     known = facts(queue)
     failure = content if isinstance(content, Failure) else None
     events = (
-        message_event(known.task, entry(1), EventKind.RECEIVED, NOW, queue_wait=2.0),
+        replace(message_event(known.task, entry(1), EventKind.RECEIVED, NOW), queue_wait=2.0),
         message_event(known.task, entry(1), kind, NOW, failure=failure),
     )
     if kind is EventKind.FOREIGN:

@@ -138,7 +138,7 @@ def message_event(
     reason: str | None = None,
     platform: str | None = None,
     count: int = 1,
-    queue_wait: float | None = None,
+    taken: bool = False,
     pseudonyms: tuple[bytes | None, bytes | None] = (None, None),
 ) -> Event:
     """Return an event of a message.
@@ -152,7 +152,7 @@ def message_event(
         reason: why, where a notification is kept back.
         platform: label of a platform.
         count: how many notifications of the message it stands for.
-        queue_wait: seconds that the message waited in its queue.
+        taken: whether this tells that a worker took it, too, and so how long it waited in its queue.
         pseudonyms: of the user and of the installation, 16 bytes each.
     """
     return Event(
@@ -162,7 +162,7 @@ def message_event(
         trace_id=entry.trace_id,
         count=count,
         queue=task.queue.name,
-        queue_wait=queue_wait,
+        queue_wait=max(0.0, task.taken - entry.seen) if taken else None,
         latency=max(0.0, now - entry.seen),
         platform=platform,
         failure=failure and failure.label,
@@ -177,13 +177,8 @@ def message_opened(
     task: Task, entry: Entry, now: float, kind: EventKind = EventKind.OPENED, failure: Failure | None = None
 ) -> tuple[Event, Event]:
     """Return the events of a message that was taken out of its queue and looked into; `kind` is what was found."""
-    received = message_event(task, entry, EventKind.RECEIVED, now, queue_wait=queue_wait(task, entry))
+    received = message_event(task, entry, EventKind.RECEIVED, now, taken=True)
     return received, message_event(task, entry, kind, now, failure=failure)
-
-
-def queue_wait(task: Task, entry: Entry) -> float:
-    """Return the seconds for which a message waited."""
-    return max(0.0, task.taken - entry.seen)
 
 
 def queried(task: Task, now: float, pseudonym: bytes) -> Event:

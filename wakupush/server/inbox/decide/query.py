@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wakupush.model.events import EventKind, message_event, queried, queue_wait
+from wakupush.model.events import EventKind, message_event, queried
 from wakupush.protocol import query as rules
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
@@ -43,13 +43,12 @@ def _decide(message: Message, asked: OpenedQuery, facts: Facts) -> Outcome:
         answered = queried(task, now, facts.identity.queried_pseudonym(asked.key_hashes[0]))
     else:
         answered = message_event(task, entry, EventKind.QUERIED, now)
-    events = (answered, message_event(task, entry, EventKind.ANSWERED, now, queue_wait=queue_wait(task, entry)))
+    events = (answered, message_event(task, entry, EventKind.ANSWERED, now, taken=True))
     reply = Reply(asked.asker, Type.PUSH_NOTIFICATION_QUERY_RESPONSE, inner)
     return Outcome(entry=entry, events=events, reply=reply, forget=message.last_part)
 
 
 def _refused(message: Message, failure: Failure, facts: Facts) -> Outcome:
     task, entry, now = facts.task, message.entry, facts.now
-    wait = queue_wait(task, entry)
-    refused = message_event(task, entry, EventKind.REFUSED, now, failure=failure, queue_wait=wait)
+    refused = message_event(task, entry, EventKind.REFUSED, now, failure=failure, taken=True)
     return Outcome(entry=entry, events=(refused,), forget=message.last_part)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from wakupush.model.events import EventKind, message_event, queue_wait
+from wakupush.model.events import EventKind, message_event
 from wakupush.model.failures import Answer, Failure
 from wakupush.model.limits import FIRST_REGISTRATIONS, HOUR, INSTALLATIONS, MINUTE, REPEATS, Limit, Verdicts
 from wakupush.model.platforms import Platform
@@ -114,7 +114,7 @@ def _decide(message: Message, asked: OpenedRegistration, known: Known, facts: Fa
         if not all(map(verdicts.allow, limits)):
             return refuse(failure, limits=limits)
     task, entry, now = facts.task, message.entry, facts.now
-    tell = partial(message_event, task, entry, now=now, queue_wait=queue_wait(task, entry))
+    tell = partial(message_event, task, entry, now=now, taken=True)
     if change is None:
         is_registered = known.is_registered(asked.installation)
         event = tell(EventKind.ANSWERED)
@@ -160,10 +160,7 @@ def _refused(
     limits: tuple[Limit, ...] = (),
 ) -> Outcome:
     task, entry, now = facts.task, message.entry, facts.now
-    wait = queue_wait(task, entry)
-    refused = message_event(
-        task, entry, EventKind.REFUSED, now, failure=failure, queue_wait=wait, pseudonyms=pseudonyms
-    )
+    refused = message_event(task, entry, EventKind.REFUSED, now, failure=failure, taken=True, pseudonyms=pseudonyms)
     events = [refused]
     reply = None
     if failure.answer is not Answer.SILENCE:

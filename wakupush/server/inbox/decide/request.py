@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from wakupush.model.deliveries import Delivery
-from wakupush.model.events import EventKind, message_event, queue_wait
+from wakupush.model.events import EventKind, message_event
 from wakupush.model.failures import Failure
 from wakupush.model.limits import DEVICE_PUSHES, MINUTE, REPEATS, Limit, Verdicts
 from wakupush.model.notifications import NotificationType
@@ -219,8 +219,8 @@ def _answered(
     admissions: tuple[Admission, ...] = (),
 ) -> Outcome:
     task, entry, now = facts.task, message.entry, facts.now
-    failure, wait = _first(request.failures), queue_wait(task, entry)
-    answered = message_event(task, entry, EventKind.ANSWERED, now, failure=failure, queue_wait=wait)
+    failure = _first(request.failures)
+    answered = message_event(task, entry, EventKind.ANSWERED, now, failure=failure, taken=True)
     return Outcome(
         entry=entry,
         events=(*events, answered),
@@ -236,7 +236,7 @@ def _silent(
     message: Message, facts: Facts, kind: EventKind, failure: Failure, limits: tuple[Limit, ...] = ()
 ) -> Outcome:
     task, entry, now = facts.task, message.entry, facts.now
-    event = message_event(task, entry, kind, now, failure=failure, queue_wait=queue_wait(task, entry))
+    event = message_event(task, entry, kind, now, failure=failure, taken=True)
     return Outcome(entry=entry, events=(event,), limits=limits, forget=message.last_part)
 
 
