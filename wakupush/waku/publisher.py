@@ -32,6 +32,8 @@ ANSWER_LIMIT: Final = 64 * 1024
 _TRIES: Final = 2
 #: Seconds until it is looked whether a request has timed out.
 _LOOK_SECONDS: Final = 1.0
+#: Seconds in which more answers may come after one, to be read together: each look at all requests costs as much as one.
+_GATHER_SECONDS: Final = 0.001
 _MILLISECONDS: Final = 1000
 #: "Expect" would make libcurl wait for a leave to send what is large.
 _HEADERS: Final = ["Content-Type: application/json", "Expect:"]
@@ -130,6 +132,8 @@ class _Requests:
                 free.append(handle)
             if not done and not failed:
                 self._multi.select(_LOOK_SECONDS)
+                if len(under_way) > 1:
+                    time.sleep(_GATHER_SECONDS)
 
     def close(self) -> None:
         """Close all connections, and give up what is under way."""
