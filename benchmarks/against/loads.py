@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks import made
+from benchmarks import made, topic_keys
 from benchmarks.against.revisions import Subject
 from benchmarks.attack.aims import percentile
 from benchmarks.attack.measure import OUTSIDE, idle_cpu, suspended
@@ -20,8 +20,7 @@ from wakupush.devnet.processes import wait_until
 
 #: Users for whom others ask: their topics' keys are there before anything is measured.
 ASKED = 20
-#: Seconds of messages at an even rate, and until one of them counts as lost.
-SECONDS = 15.0
+#: Seconds until messages count as lost.
 PATIENCE = 120.0
 
 
@@ -102,9 +101,7 @@ def warm_up(subject: Subject) -> None:
     """Let everything be done once that is done once, and make users."""
     relay(subject.stack.node_url, registrations(subject, 500))
     subject.rest()
-    keys = subject.make(made.topic_key, subject.users[:ASKED])
-    for key_hash, key in keys:
-        subject.connection.execute("UPDATE query_topics SET symmetric_key = %s WHERE key_hash = %s", [key, key_hash])
+    topic_keys.set_for(subject.users[:ASKED], subject, subject.connection)
     for make in (queries, requests, garbage):
         relay(subject.stack.node_url, make(subject, 200))
         subject.rest()
@@ -115,8 +112,7 @@ def measure(subject: Subject, load: Load) -> Measured:
     stack, messages = subject.stack, load.make(subject, load.count)
     noise = garbage(subject, int(load.garbage * load.count))
     subject.rest()
-    # Nobody asks for the others: deriving their keys, when there is nothing else to do, is not what is measured.
-    subject.connection.execute("UPDATE query_topics SET symmetric_key = sha256(key_hash) WHERE symmetric_key IS NULL")
+    topic_keys.set_others(subject.connection)
     subject.connection.execute("CHECKPOINT")
     per_second = p99 = None
     # What it would find is in the node's cache still.

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 import httpx2
 from redis import Redis
 
-from benchmarks import made
+from benchmarks import made, topic_keys
 from benchmarks.attack import victims
 from benchmarks.attack.traffic import Message, flat
 from benchmarks.made import User
@@ -19,8 +19,6 @@ from wakupush.redis import claims
 
 #: Of so many users one is asked for by others: the topic has a key already.
 QUERIED = 10
-SET_KEY = "UPDATE query_topics SET symmetric_key = %s WHERE key_hash = %s"
-SET_OTHER_KEYS = "UPDATE query_topics SET symmetric_key = sha256(key_hash) WHERE symmetric_key IS NULL"
 #: Autovacuum comes when it comes, and not by the cause of what is measured then.
 QUIET = ("ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()")
 
@@ -70,11 +68,8 @@ class World:
         rest(self.stack.node_url, self.redis, self.connection)
 
     def derive_nothing(self) -> None:
-        """Let no key of a query topic be left to derive, which the schedule does when there is nothing else to do.
-
-        Nobody asks for these users.
-        """
-        self.connection.execute(SET_OTHER_KEYS)
+        """Let no key of a query topic be left to derive."""
+        topic_keys.set_others(self.connection)
 
     def register(self, count: int, work: Callable | None = None) -> list[User]:
         """Register users by a function of the server's key and a number; ordinary ones by default."""
@@ -106,8 +101,7 @@ class World:
     def queried(self) -> list[User]:
         """Those of the users for whom others ask."""
         some = self.users[::QUERIED]
-        for key_hash, key in self.bench.make(made.topic_key, some):
-            self.connection.execute(SET_KEY, [key, key_hash])
+        topic_keys.set_for(some, self.bench, self.connection)
         self.send([(each,) for each in self.bench.make(made.query, some)])
         return some
 
