@@ -22,10 +22,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import made
-from benchmarks.attack.measure import OUTSIDE
 from benchmarks.floor import floors
 from benchmarks.latency import FLOODS, QUIET_RATE, latencies, percentiles
-from benchmarks.running import Bench, Run, end_on_signals, running
+from benchmarks.running import OUTSIDE, Bench, Run, end_on_signals, running
 from benchmarks.scale import show_keys, show_pending
 from wakupush.postgres import query_topics
 

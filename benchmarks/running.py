@@ -23,6 +23,10 @@ from wakupush.devnet.stack import Stack
 
 #: Messages in one request to the node.
 RELAYED_AT_ONCE = 100
+#: Not the server: the network, and the platforms.
+OUTSIDE = frozenset({"waku", "gorush"})
+#: Seconds for which a server that has nothing to do is watched: what it uses then is not the messages' cost.
+IDLE = 3.0
 
 
 @dataclass
@@ -171,6 +175,32 @@ def _handled(connection, since: float) -> int:
         "SELECT coalesce(sum(count), 0) FROM delivery_history WHERE kind = 'received' AND time >= to_timestamp(%s)",
         [since],
     ).fetchone()[0]
+
+
+@contextmanager
+def suspended(process: Process) -> Iterator[None]:
+    """Keep a process from running: what it would read waits, and it need not be started again."""
+    members = family(process)
+    for member in members:
+        member.suspend()
+    try:
+        yield
+    finally:
+        for member in members:
+            _resume(member)
+
+
+def _resume(member: psutil.Process) -> None:
+    if member.is_running():
+        member.resume()
+
+
+def idle_cpu(stack: Stack) -> dict[str, float]:
+    """Return the CPU seconds a second of each process of a server that has nothing to do."""
+    before, begun = cpu(stack), time.monotonic()
+    time.sleep(IDLE)
+    after, seconds = cpu(stack), time.monotonic() - begun
+    return {name: (after[name] - before[name]) / seconds for name in after if name not in OUTSIDE}
 
 
 def cpu(stack: Stack) -> dict[str, float]:

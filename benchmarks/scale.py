@@ -17,7 +17,7 @@ from rich.table import Table
 
 from benchmarks import made
 from benchmarks.latency import latencies, percentiles
-from benchmarks.running import Bench, Run, memory, running
+from benchmarks.running import OUTSIDE, Bench, Run, memory, running
 from wakupush.devnet.processes import Process, wait_until
 from wakupush.model.platforms import TokenType
 from wakupush.model.registrations import Change, Registration
@@ -146,9 +146,7 @@ def show_keys(console: Console, measures: dict[str, Callable[[Bench, int], Run]]
 
 def _cost(run: Run) -> float:
     """Return the CPU µs of a message but for the node, gorush, and ingest, which was started for the run."""
-    return (
-        1e6 * sum(used for part, used in run.cpu.items() if part not in {"waku", "gorush", "ingest live"}) / run.count
-    )
+    return 1e6 * sum(used for part, used in run.cpu.items() if part not in OUTSIDE | {"ingest live"}) / run.count
 
 
 def show_pending(console: Console, count: int, milliseconds: int, throttled: int, rate: int) -> None:

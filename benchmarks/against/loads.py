@@ -11,11 +11,10 @@ from functools import partial
 from benchmarks import made, topic_keys
 from benchmarks.against.revisions import Subject
 from benchmarks.attack.aims import percentile
-from benchmarks.attack.measure import OUTSIDE, idle_cpu, suspended
 from benchmarks.bench import gorush_fault
 from benchmarks.latency import waits
 from benchmarks.made import Made
-from benchmarks.running import cpu, log_after, position, relay
+from benchmarks.running import cpu, idle_cpu, log_after, position, relay, suspended
 from wakupush.devnet.processes import wait_until
 
 #: Users for whom others ask: their topics' keys are there before anything is measured.
@@ -127,7 +126,7 @@ def measure(subject: Subject, load: Load) -> Measured:
             subject.rest()
         subject.connection.execute("CHECKPOINT")
         seconds, after = time.monotonic() - begun, cpu(stack)
-    used = {name: after[name] - before[name] - idle[name] * seconds for name in idle if name not in OUTSIDE}
+    used = {name: after[name] - before[name] - idle[name] * seconds for name in idle}
     return Measured(
         cpu={name: 1e6 * each / len(messages) for name, each in used.items()}, per_second=per_second, p99=p99
     )

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import fmean
-
-import psutil
 
 from benchmarks.attack import honest
 from benchmarks.attack.aims import percentile, rate_beside
@@ -18,14 +14,8 @@ from benchmarks.attack.stored import Stored
 from benchmarks.attack.traffic import Message, Traffic, flat, size
 from benchmarks.attack.world import World
 from benchmarks.latency import waits
-from benchmarks.running import cpu, family, relay
-from wakupush.devnet.processes import Process
-from wakupush.devnet.stack import Stack
+from benchmarks.running import cpu, idle_cpu, relay, suspended
 
-#: Not the server: the network, and the platforms.
-OUTSIDE = frozenset({"waku", "gorush"})
-#: Seconds for which a server that has nothing to do is watched: what it uses then is not the messages' cost.
-IDLE = 3.0
 #: Seconds that reconcile has to walk over the messages, and looks back. It walks once a second here, so each message is
 #: met as often as with its defaults: every 30 s, two minutes back.
 WALKS = 4.0
@@ -138,32 +128,6 @@ def cost(world: World, traffic: Traffic, count: int) -> Cost:
         others=others.share(),
         stored=Stored.now(world.connection, world.redis).since(before),
     )
-
-
-def idle_cpu(stack: Stack) -> dict[str, float]:
-    """Return the CPU seconds a second of each process of a server that has nothing to do."""
-    before, begun = cpu(stack), time.monotonic()
-    time.sleep(IDLE)
-    after, seconds = cpu(stack), time.monotonic() - begun
-    return {name: (after[name] - before[name]) / seconds for name in after if name not in OUTSIDE}
-
-
-@contextmanager
-def suspended(process: Process) -> Iterator[None]:
-    """Keep a process from running: what it would read waits, and it need not be started again."""
-    members = family(process)
-    for member in members:
-        member.suspend()
-    try:
-        yield
-    finally:
-        for member in members:
-            _resume(member)
-
-
-def _resume(member: psutil.Process) -> None:
-    if member.is_running():
-        member.resume()
 
 
 def capacity(world: World, count: int) -> float:
