@@ -24,6 +24,7 @@ from rich.table import Table
 from benchmarks.against.loads import AT_ONCE, IN_50_MS, LOADS, Load, Measured, measure, warm_up
 from benchmarks.against.pairs import NOISY, Ratios, spread
 from benchmarks.against.revisions import ROOT, checkout, commit_of, serving
+from benchmarks.choice import named
 from benchmarks.running import end_on_signals
 
 #: The revision that the aims are told against.
@@ -125,9 +126,7 @@ def main() -> int:
     parser.add_argument("--concurrency", type=int, default=1, help="worker processes of each pool")
     parser.add_argument("--json", type=Path, help="write the figures there too")
     options = parser.parse_args()
-    loads = [load for load in LOADS if options.load in load.name]
-    if not loads:
-        parser.error(f"no load is named so; there are: {'; '.join(load.name for load in LOADS)}")
+    loads = named(options.load, LOADS, "load", parser)
     try:
         other = checkout(options.rev)
     except subprocess.CalledProcessError as error:

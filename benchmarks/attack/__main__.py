@@ -29,6 +29,7 @@ from benchmarks.attack.measure import SETTINGS, Cost, capacity, cost, felt, warm
 from benchmarks.attack.report import Result, as_json, honest_table, line, not_kept, table, verdicts
 from benchmarks.attack.traffic import Flood
 from benchmarks.attack.world import World
+from benchmarks.choice import named
 from benchmarks.running import end_on_signals, running
 from wakupush.devnet.processes import WaitTimeoutError
 
@@ -87,9 +88,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=3, help="of everything; what they do not agree on is too noisy")
     parser.add_argument("--json", type=Path, help="write the figures there too")
     options = parser.parse_args()
-    floods = [flood for flood in FLOODS if options.kind in flood.name]
-    if not floods:
-        parser.error(f"no flood is named so; there are: {'; '.join(flood.name for flood in FLOODS)}")
+    floods = named(options.kind, FLOODS, "flood", parser)
     console = Console(highlight=False, soft_wrap=True)
     results: list[Result] = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
