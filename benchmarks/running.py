@@ -108,14 +108,19 @@ UNLIMITED = dict.fromkeys(
 def running(concurrency: int, **settings: str) -> Iterator[Bench]:
     directory = Path(tempfile.mkdtemp(prefix="wakupush-bench-"))
     directory.chmod(0o755)
-    # Spawned, so that they hold no pipe of the stack's processes; the stack ends first, and what they send it fails.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(2, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
     try:
-        with pool, Stack(directory, concurrency=concurrency, defaults=settings or UNLIMITED) as stack:
+        # The stack ends first, and what the makers send it fails.
+        with makers() as pool, Stack(directory, concurrency=concurrency, defaults=settings or UNLIMITED) as stack:
             yield Bench(stack, pool)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def makers() -> ProcessPoolExecutor:
+    """Return a pool of processes that make messages and send them; Ctrl-C ends this process, which ends them."""
+    # Spawned, so that they hold no pipe of the stack's processes.
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(2, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
 
 
 def end_on_signals() -> None:

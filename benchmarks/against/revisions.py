@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import signal
 import subprocess
 import sys
 import tempfile
@@ -18,7 +16,7 @@ import psycopg
 from redis import Redis
 
 from benchmarks.rest import rest
-from benchmarks.running import Bench
+from benchmarks.running import Bench, makers
 from wakupush.devnet.stack import Stack
 from wakupush.protocol.keys import PrivateKey
 
@@ -107,9 +105,7 @@ def serving(root: Path, concurrency: int) -> Iterator[Subject]:
         root: of the checkout.
         concurrency: processes of each pool.
     """
-    context = multiprocessing.get_context("spawn")
-    workers = ProcessPoolExecutor(2, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
-    with tempfile.TemporaryDirectory(prefix="wakupush-against-") as name, workers as pool:
+    with tempfile.TemporaryDirectory(prefix="wakupush-against-") as name, makers() as pool:
         parts = Stack(Path(name))
         with (
             parts.node,
