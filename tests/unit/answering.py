@@ -4,17 +4,18 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-HANG = object()
-
 
 class Server(ThreadingHTTPServer):
-    """Gives its answers one after the other, the last one for ever: (status, body), raw bytes, or HANG."""
+    """Gives its answers one after the other, the last one for ever.
+
+    An answer is (status, body), raw bytes, or a function that gets the handler; the last two end the connection.
+    """
 
     daemon_threads = True
 
-    def __init__(self):
+    def __init__(self, answer):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.answers = [(200, b"true")]
+        self.answers = [answer]
         self.requests = []
         self.stopped = threading.Event()
 
@@ -35,9 +36,9 @@ class Handler(BaseHTTPRequestHandler):
         self.server.requests.append((self.command, self.path, self.headers.get("Content-Type"), body))
         answers = self.server.answers
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
-        if answer is HANG:
-            self.server.stopped.wait(60)
+        if callable(answer):
             self.close_connection = True
+            answer(self)
         elif isinstance(answer, bytes):
             self.wfile.write(answer)
             self.close_connection = True
@@ -53,9 +54,27 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+def hang(handler):
+    handler.server.stopped.wait(60)
+
+
+def drip(handler):
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    while not handler.server.stopped.wait(0.02):
+        handler.wfile.write(b" ")
+        handler.wfile.flush()
+
+
+def late_half(handler):
+    handler.server.stopped.wait(3.2)
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{")
+    handler.wfile.flush()
+    handler.server.stopped.wait(60)
+
+
 @contextmanager
-def serving():
-    with Server() as server:
+def serving(answer=(200, b"true")):
+    with Server(answer) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

@@ -5,11 +5,10 @@ import logging
 import socket
 import threading
 import time
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from answering import drip, hang, late_half, serving
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,87 +18,12 @@ from wakupush.model.failures import Failure
 from wakupush.model.notifications import Notification
 from wakupush.model.platforms import Platform
 
-HANG = object()
-DRIP = object()
-LATE_HALF = object()
 ACCEPTED = (200, b'{"success":"ok","counts":1,"logs":[]}')
-
-
-class Server(ThreadingHTTPServer):
-    """Gives one answer: (status, body), raw bytes, HANG, DRIP or LATE_HALF."""
-
-    daemon_threads = True
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.answer = ACCEPTED
-        self.requests = []
-        self.stopped = threading.Event()
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_port}"
-
-    def handle_error(self, request, client_address):
-        """A client that hung up is what these tests are about."""
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1  # head and body in one packet: no waiting for an acknowledgement
-
-    def handle_request(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.server.requests.append((self.command, self.path, self.headers.get("Content-Type"), body))
-        answer = self.server.answer
-        if answer is HANG:
-            self.server.stopped.wait(60)
-            self.close_connection = True
-        elif answer is DRIP:
-            self.drip()
-        elif answer is LATE_HALF:
-            self.server.stopped.wait(3.2)
-            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{")
-            self.wfile.flush()
-            self.server.stopped.wait(60)
-        elif isinstance(answer, bytes):
-            self.wfile.write(answer)
-            self.close_connection = True
-        else:
-            self.send_response(answer[0])
-            self.send_header("Content-Length", str(len(answer[1])))
-            self.end_headers()
-            self.wfile.write(answer[1])
-
-    def drip(self):
-        self.close_connection = True
-        self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        while not self.server.stopped.wait(0.02):
-            self.wfile.write(b" ")
-            self.wfile.flush()
-
-    do_GET = do_POST = handle_request  # noqa: N815 - the names that http.server looks for
-
-    def log_message(self, *args):
-        pass
-
-
-@contextmanager
-def serving():
-    with Server() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.stopped.set()
-            server.shutdown()
-            thread.join()
 
 
 @pytest.fixture
 def server():
-    with serving() as running:
+    with serving(ACCEPTED) as running:
         yield running
 
 
@@ -128,7 +52,7 @@ def test_a_path_before_the_api(server):
 
 def test_outcomes_keep_the_order(server, gorush):
     entry = {"notif_id": "b", "platform": "android", "error": "Requested entity was not found."}
-    server.answer = (200, json.dumps({"counts": 3, "logs": [entry]}).encode())
+    server.answers = [(200, json.dumps({"counts": 3, "logs": [entry]}).encode())]
     assert gorush.post([make("a"), make("b"), make("c")]).outcomes == [None, Failure.TOKEN_UNREGISTERED, None]
 
 
@@ -146,7 +70,7 @@ def test_outcomes_keep_the_order(server, gorush):
     ],
 )
 def test_nothing_that_gorush_does_raises(server, gorush, answer, expected):
-    server.answer = answer
+    server.answers = [answer]
     assert gorush.post([make("a"), make("b")]).outcomes == [expected] * 2
 
 
@@ -176,14 +100,14 @@ def test_no_retry_after_raises(header):
 
 
 def test_gorush_asks_to_be_left_alone(server, gorush):
-    server.answer = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n"
+    server.answers = [b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n"]
     posted = gorush.post([make("a"), make("b")])
     assert (posted.outcomes, posted.retry_after) == ([Failure.GORUSH_THROTTLED] * 2, 7.0)
 
 
-@pytest.mark.parametrize(("answer", "expected"), [(HANG, Failure.GORUSH_TIMED_OUT), (DRIP, Failure.GORUSH_UNREADABLE)])
+@pytest.mark.parametrize(("answer", "expected"), [(hang, Failure.GORUSH_TIMED_OUT), (drip, Failure.GORUSH_UNREADABLE)])
 def test_no_answer_in_time(server, answer, expected):
-    server.answer = answer
+    server.answers = [answer]
     begun = time.monotonic()
     with Gorush(server.url, timeout=0.2) as hasty:
         assert hasty.post([make()]).outcomes == [expected]
@@ -191,7 +115,7 @@ def test_no_answer_in_time(server, answer, expected):
 
 
 def test_the_time_of_a_post_runs_from_its_beginning(server):
-    server.answer = LATE_HALF
+    server.answers = [late_half]
     begun = time.monotonic()
     with Gorush(server.url, timeout=4) as client:
         assert client.post([make()]).outcomes == [Failure.GORUSH_TIMED_OUT]
@@ -207,7 +131,7 @@ def test_nothing_listens():
 
 
 def test_no_connection_is_free(server):
-    server.answer = HANG
+    server.answers = [hang]
     with Gorush(server.url, connect_timeout=0.05, timeout=0.3, connections=1) as client:
         outcomes = []
         threads = [threading.Thread(target=lambda: outcomes.extend(client.post([make()]).outcomes)) for _ in range(2)]
@@ -220,7 +144,7 @@ def test_no_connection_is_free(server):
 
 def test_an_answer_that_is_too_long_is_unreadable(server, gorush, monkeypatch):
     monkeypatch.setattr(client_module, "ANSWER_LIMIT", 1000)
-    server.answer = (200, b" " * 100_000 + ACCEPTED[1])
+    server.answers = [(200, b" " * 100_000 + ACCEPTED[1])]
     assert gorush.post([make()]).outcomes == [Failure.GORUSH_UNREADABLE]
 
 
@@ -233,21 +157,21 @@ def test_a_post_that_the_caller_must_not_make(server, gorush, notifications):
 
 
 def test_a_full_post(server, gorush):
-    server.answer = (200, b'{"counts":100,"logs":[]}')
+    server.answers = [(200, b'{"counts":100,"logs":[]}')]
     assert gorush.post([make(str(number)) for number in range(100)]).outcomes == [None] * 100
 
 
 def test_health(server, gorush):
-    server.answer = (200, b"")
+    server.answers = [(200, b"")]
     assert gorush.healthy()
     assert server.requests[0][:2] == ("GET", "/healthz")
-    server.answer = (503, b"")
+    server.answers = [(503, b"")]
     assert not gorush.healthy()
 
 
 def test_health_does_not_wait_long(server, gorush, monkeypatch):
     monkeypatch.setattr(client_module, "HEALTH_TIMEOUT", 0.05)
-    server.answer = HANG
+    server.answers = [hang]
     assert not gorush.healthy()
 
 
@@ -260,6 +184,6 @@ def test_tokens_are_not_logged(gorush, caplog):
 @given(status=st.integers(200, 599), body=st.binary(max_size=100))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
 def test_any_answer_is_one_outcome_each(server, gorush, status, body):
-    server.answer = (status, b"" if status in (204, 304) else body)
+    server.answers = [(status, b"" if status in (204, 304) else body)]
     assert len(gorush.post([make("a"), make("b")]).outcomes) == 2
     assert gorush.healthy() == (status == 200)

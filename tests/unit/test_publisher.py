@@ -6,7 +6,7 @@ import time
 from base64 import b64decode
 
 import pytest
-from answering import HANG, serving
+from answering import hang, serving
 
 from wakupush.model.waku_message import WakuMessage
 from wakupush.waku import publisher as module
@@ -92,7 +92,7 @@ def test_a_node_that_is_gone_ends_it(server, publisher):
 
 
 def test_a_node_that_hangs_holds_up_for_as_long_as_two_requests(server):
-    server.answers = [HANG]
+    server.answers = [hang]
     hasty = Publisher(server.url, timeout=0.2, connections=4)
     begun = time.monotonic()
     errors = hasty.publish(messages(100))
@@ -156,7 +156,7 @@ def test_threads_share_a_publisher(server, publisher):
 
 def test_what_cuts_publishing_off_leaves_nothing_under_way(server, publisher, monkeypatch):
     """A soft time limit raises wherever the process is."""
-    server.answers = [HANG]
+    server.answers = [hang]
 
     class Limit(Exception):
         pass

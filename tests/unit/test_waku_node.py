@@ -8,7 +8,7 @@ from base64 import b64encode
 from contextlib import suppress
 
 import pytest
-from answering import HANG, serving
+from answering import hang, serving
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -149,7 +149,7 @@ def test_every_trouble_has_a_name(server, node, answer, error):
 
 
 def test_no_answer_in_time(server, hasty):
-    server.answers = [HANG]
+    server.answers = [hang]
     with pytest.raises(NodeUnreachable):
         hasty.read(SHARD)
 
