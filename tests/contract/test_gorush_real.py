@@ -149,12 +149,12 @@ def test_a_platform_that_is_switched_off(gorush):
     ],
 )
 def test_bad_requests(gorush, body):
-    answer = httpx2.post(f"{gorush._http.base_url}/api/push", content=body, trust_env=False)
+    answer = httpx2.post(f"{gorush.url}/api/push", content=body, trust_env=False)
     assert read_answer([make("a")], answer.status_code, answer.content) == [Failure.GORUSH_REFUSED]
 
 
 def test_a_wrong_path(gorush):
-    with Gorush(f"{gorush._http.base_url}/elsewhere") as lost:
+    with Gorush(f"{gorush.url}/elsewhere") as lost:
         assert lost.post([make("a")]).outcomes == [Failure.GORUSH_UNREACHABLE]
         assert not lost.healthy()
 
@@ -172,7 +172,7 @@ def test_a_token_or_topic_with_which_no_request_can_be_made(gorush, changes):
 def test_gorush_is_gone(tmp_path):
     with running(tmp_path) as gorush:
         assert gorush.healthy()
-        url = str(gorush._http.base_url)
+        url = gorush.url
     with Gorush(url) as gone:
         assert gone.post([make("a")]).outcomes == [Failure.GORUSH_UNREACHABLE]
 

@@ -3,8 +3,9 @@
 import json
 import logging
 import socket
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import UTC, datetime
 
 import pytest
@@ -12,6 +13,7 @@ from answering import drip, hang, late_half, serving
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from wakupush.devnet.processes import wait_until
 from wakupush.gorush import client as client_module
 from wakupush.gorush.client import Gorush
 from wakupush.model.failures import Failure
@@ -31,6 +33,11 @@ def server():
 def gorush(server):
     with Gorush(server.url) as client:
         yield client
+
+
+def closing(handler):
+    """Answer, and close the connection without a word that it is not kept."""
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(ACCEPTED[1]), ACCEPTED[1]))
 
 
 def make(notif_id="n1", platform=Platform.ANDROID):
@@ -105,7 +112,7 @@ def test_gorush_asks_to_be_left_alone(server, gorush):
     assert (posted.outcomes, posted.retry_after) == ([Failure.GORUSH_THROTTLED] * 2, 7.0)
 
 
-@pytest.mark.parametrize(("answer", "expected"), [(hang, Failure.GORUSH_TIMED_OUT), (drip, Failure.GORUSH_UNREADABLE)])
+@pytest.mark.parametrize(("answer", "expected"), [(hang, Failure.GORUSH_TIMED_OUT), (drip, Failure.GORUSH_TIMED_OUT)])
 def test_no_answer_in_time(server, answer, expected):
     server.answers = [answer]
     begun = time.monotonic()
@@ -130,16 +137,46 @@ def test_nothing_listens():
             assert not client.healthy()
 
 
-def test_no_connection_is_free(server):
-    server.answers = [hang]
-    with Gorush(server.url, connect_timeout=0.05, timeout=0.3, connections=1) as client:
-        outcomes = []
-        threads = [threading.Thread(target=lambda: outcomes.extend(client.post([make()]).outcomes)) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert set(outcomes) == {Failure.GORUSH_TIMED_OUT, Failure.GORUSH_UNREACHABLE}
+def test_posts_at_the_same_time(server):
+    server.answers = [hang, ACCEPTED]
+    with Gorush(server.url, timeout=5) as client, ThreadPoolExecutor() as pool:
+        hung = pool.submit(client.post, [make("a")])
+        wait_until(lambda: server.requests, timeout=30, what="the first post came")
+        assert client.post([make("b")]).outcomes == [None]
+        assert not hung.done()
+        server.stopped.set()
+        assert hung.result().outcomes == [Failure.GORUSH_TIMED_OUT]
+
+
+@pytest.mark.parametrize("size", [1, 100])
+@pytest.mark.parametrize("ending", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"])
+def test_a_post_is_never_repeated_that_a_kept_connection_lost(server, gorush, size, ending):
+    server.answers = [ACCEPTED, ending, ACCEPTED]
+    assert gorush.post([make("before")]).outcomes == [None]
+    lost = [make(str(number)) for number in range(size)]
+    assert gorush.post(lost).outcomes == [Failure.GORUSH_TIMED_OUT] * size
+    assert len(server.requests) == 2
+    assert gorush.post([make("after")]).outcomes == [None]
+
+
+def test_a_kept_connection_that_gorush_closed_meanwhile_costs_no_attempt(server, gorush):
+    for number in range(3):
+        server.answers = [closing]
+        assert gorush.post([make(str(number))]).outcomes == [None]
+        time.sleep(0.05)
+    assert len(server.requests) == 3
+
+
+def test_a_connection_that_is_not_taken():
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as others:
+        for _ in range(4):
+            waiting = others.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        with Gorush(f"http://127.0.0.1:{full.getsockname()[1]}", connect_timeout=0.2, timeout=30) as client:
+            begun = time.monotonic()
+            assert client.post([make()]).outcomes == [Failure.GORUSH_UNREACHABLE]
+    assert time.monotonic() - begun < 15
 
 
 def test_an_answer_that_is_too_long_is_unreadable(server, gorush, monkeypatch):

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import json
 import re
+import select
 import time
-from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from io import BytesIO
 from typing import TYPE_CHECKING, Self
 
-import httpx2
+import pycurl
 
 from wakupush.gorush.outcomes import Outcome, read_answer
 from wakupush.model.failures import Failure
+from wakupush.runtime.connections.curl import curl_handle, set_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,11 +34,6 @@ POST_LIMIT = 100
 ANSWER_LIMIT = 8 * 1024 * 1024
 #: Seconds for the health check.
 HEALTH_TIMEOUT = 2.0
-#: Seconds of a time-out at least; 0 would be none for a socket.
-LEAST_TIMEOUT = 0.001
-
-#: With these nothing of the post has left us.
-_NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 _DIGITS = re.compile(r"[0-9]{1,9}")
 
 
@@ -54,28 +52,24 @@ class Gorush:
 
     Args:
         url: for example ``http://127.0.0.1:8088``. Proxies of the environment are not used: posts hold device tokens.
-        connect_timeout: seconds to wait for a connection, for a free one of the pool, and for each write.
-        timeout: seconds that a post takes from its beginning to the end of its answer, all of that included; the
-            answer's head and its body are each waited for as long as was left when they began. gorush needs up to 60
-            to fail an iOS push.
-        connections: posts that are open at the same time at most.
+        connect_timeout: seconds to wait for a connection.
+        timeout: seconds that a post takes from its beginning to the end of its answer, connecting included. gorush
+            needs up to 60 to fail an iOS push.
     """
 
-    def __init__(self, url: str, *, connect_timeout: float = 5.0, timeout: float = 75.0, connections: int = 16) -> None:
+    def __init__(self, url: str, *, connect_timeout: float = 5.0, timeout: float = 75.0) -> None:
+        self.url = url.rstrip("/")
+        self._connect_timeout = connect_timeout
         self._timeout = timeout
-        self._timeouts = dict.fromkeys(("pool", "connect", "write"), connect_timeout) | {"read": timeout}
-        self._http = httpx2.Client(
-            base_url=url,
-            limits=httpx2.Limits(max_connections=connections, max_keepalive_connections=connections),
-            trust_env=False,
-        )
+        # Of threads that post at the same time each has its own, with a connection that is kept.
+        self._idle: list[pycurl.Curl] = []
 
     def post(self, notifications: Sequence[Notification]) -> Posted:
         """Post notifications and return the outcome of each, in their order.
 
         Nothing that gorush or the network does raises: no connection is `GORUSH_UNREACHABLE` (nothing was sent), no
-        answer, or half of one, is `GORUSH_TIMED_OUT` (gorush goes on, unknown). An answer that never ends is
-        `GORUSH_UNREADABLE`.
+        answer in time, or half of one, is `GORUSH_TIMED_OUT` (gorush goes on, unknown), one that is too long is
+        `GORUSH_UNREADABLE`. What may have been sent is never sent again.
 
         Args:
             notifications: 1 to 100, each with its own ``notif_id``.
@@ -87,33 +81,22 @@ class Gorush:
             raise ValueError(f"a post has 1 to {POST_LIMIT} notifications, not {len(notifications)}")
         if len({each.notif_id for each in notifications}) < len(notifications):
             raise ValueError("two notifications of a post have the same notif_id")
-        content = json.dumps({"notifications": [each.to_json() for each in notifications]})
-        headers = {"Content-Type": "application/json"}
-        timeouts = _Countdown(self._timeouts, self._timeout)
-        try:
-            with self._http.stream(
-                "POST", "/api/push", content=content, headers=headers, extensions={"timeout": timeouts}
-            ) as response:
-                outcomes = read_answer(notifications, response.status_code, _read(response, timeouts))
-                return Posted(outcomes, read_retry_after(response.headers.get("Retry-After", ""), time.time()))
-        except _NOT_SENT:
-            failure = Failure.GORUSH_UNREACHABLE
-        except httpx2.DecodingError:
-            failure = Failure.GORUSH_UNREADABLE
-        except httpx2.RequestError:
-            failure = Failure.GORUSH_TIMED_OUT
-        return Posted([failure] * len(notifications))
+        content = json.dumps({"notifications": [each.to_json() for each in notifications]}).encode()
+        answer = self._request("/api/push", self._timeout, content)
+        if isinstance(answer, Failure):
+            return Posted([answer] * len(notifications))
+        retry_after = read_retry_after(answer.retry_after, time.time())
+        return Posted(read_answer(notifications, answer.status, bytes(answer.body)), retry_after)
 
     def healthy(self) -> bool:
         """Return whether gorush listens; it looks neither at its queue nor at the platforms."""
-        try:
-            return self._http.get("/healthz", timeout=HEALTH_TIMEOUT).status_code == HTTPStatus.OK
-        except httpx2.RequestError:
-            return False
+        answer = self._request("/healthz", HEALTH_TIMEOUT)
+        return not isinstance(answer, Failure) and answer.status == HTTPStatus.OK
 
     def close(self) -> None:
         """Close all connections."""
-        self._http.close()
+        while self._idle:
+            self._idle.pop().close()
 
     def __enter__(self) -> Self:
         return self
@@ -121,35 +104,82 @@ class Gorush:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def _request(self, path: str, timeout: float, content: bytes | None = None) -> _Answer | Failure:
+        handle = self._handle()
+        try:
+            answer = _perform(handle, self.url + path, timeout, content)
+        except BaseException:
+            handle.close()
+            raise
+        self._idle.append(handle)
+        return answer
 
-class _Countdown(Mapping[str, float]):
-    """The time-outs of a request's phases, which httpcore asks for as each begins, within those of the whole."""
-
-    def __init__(self, phases: Mapping[str, float], seconds: float) -> None:
-        self._phases = phases
-        self._deadline = time.monotonic() + seconds
-
-    @property
-    def is_over(self) -> bool:
-        return time.monotonic() > self._deadline
-
-    def __getitem__(self, phase: str) -> float:
-        return max(LEAST_TIMEOUT, min(self._phases[phase], self._deadline - time.monotonic()))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._phases)
-
-    def __len__(self) -> int:
-        return len(self._phases)
+    def _handle(self) -> pycurl.Curl:
+        with suppress(IndexError):
+            while True:
+                handle = self._idle.pop()
+                if not _is_closed(handle):
+                    return handle
+                handle.close()
+        handle = curl_handle(self._timeout)
+        handle.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(1000 * self._connect_timeout)))
+        return handle
 
 
-def _read(response: httpx2.Response, timeouts: _Countdown) -> bytes:
-    body = bytearray()
-    for chunk in response.iter_bytes():
-        body += chunk
-        if len(body) > ANSWER_LIMIT or timeouts.is_over:
-            break
-    return bytes(body)
+class _Answer:
+    """What gorush answers, as it comes."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.retry_after = ""
+        self.body = bytearray()
+
+    def take_header(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        if name.lower() == b"retry-after":
+            self.retry_after = value.strip().decode("latin-1")
+
+    def take(self, chunk: bytes) -> int:
+        """Keep a part of the body; saying that none of it was taken ends the request."""
+        if len(self.body) + len(chunk) > ANSWER_LIMIT:
+            return 0
+        self.body += chunk
+        return len(chunk)
+
+
+def _is_closed(handle: pycurl.Curl) -> bool:
+    """Say whether gorush closed the connection that a handle kept: unasked it says nothing else."""
+    descriptor = handle.getinfo(pycurl.ACTIVESOCKET)
+    if descriptor < 0:
+        return False
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+def _perform(handle: pycurl.Curl, url: str, timeout: float, content: bytes | None) -> _Answer | Failure:
+    """Make a request, a POST if there is content."""
+    answer = _Answer()
+    handle.setopt(pycurl.URL, url)
+    set_timeout(handle, timeout)
+    handle.setopt(pycurl.HEADERFUNCTION, answer.take_header)
+    handle.setopt(pycurl.WRITEFUNCTION, answer.take)
+    if content is None:
+        handle.setopt(pycurl.HTTPGET, 1)
+    else:
+        handle.setopt(pycurl.POST, 1)
+        # libcurl repeats what a kept connection lost before any answer, unless that cannot be read anew: of a function
+        # it cannot, and then it fails.
+        handle.setopt(pycurl.READFUNCTION, BytesIO(content).read)
+        handle.setopt(pycurl.POSTFIELDSIZE_LARGE, len(content))
+    try:
+        handle.perform()
+    except pycurl.error as error:
+        if error.args[0] == pycurl.E_WRITE_ERROR:
+            return Failure.GORUSH_UNREADABLE
+        return Failure.GORUSH_TIMED_OUT if handle.getinfo(pycurl.REQUEST_SIZE) else Failure.GORUSH_UNREACHABLE
+    answer.status = handle.getinfo(pycurl.RESPONSE_CODE)
+    return answer
 
 
 def read_retry_after(value: str, now: float) -> float:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import random
-import ssl
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import pycurl
 
+from wakupush.runtime.connections.curl import curl_handle
 from wakupush.waku.codec import encode_message
 from wakupush.waku.errors import NodeError, NodeUnreachable, NodeUnreadable
 from wakupush.waku.rest import check_published, messages_path
@@ -32,11 +32,8 @@ ANSWER_LIMIT: Final = 64 * 1024
 _TRIES: Final = 2
 #: Seconds until it is looked whether a request has timed out.
 _LOOK_SECONDS: Final = 1.0
-#: Seconds in which more answers may come after one, to be read together: each look at all requests costs as much as one.
+#: Seconds in which more answers may come after one, to be read together: each look at all requests has its price.
 _GATHER_SECONDS: Final = 0.001
-_MILLISECONDS: Final = 1000
-#: "Expect" would make libcurl wait for a leave to send what is large.
-_HEADERS: Final = ["Content-Type: application/json", "Expect:"]
 
 
 class Publisher:
@@ -104,7 +101,7 @@ class _Requests:
     def __init__(self, url: str, timeout: float, connections: int) -> None:
         self._url = url
         self._multi = pycurl.CurlMulti()
-        self._handles = [_handle(timeout) for _ in range(connections)]
+        self._handles = [curl_handle(timeout) for _ in range(connections)]
 
     def post(self, messages: Iterable[tuple[str, WakuMessage]], count: int) -> list[NodeError | None]:
         """Post each of so many messages, and return what went wrong; those that are not begun are unreachable."""
@@ -148,22 +145,6 @@ class _Requests:
         handle.setopt(pycurl.POSTFIELDS, json.dumps(encode_message(message)))
         handle.setopt(pycurl.WRITEFUNCTION, lambda chunk: _take(body, chunk))
         self._multi.add_handle(handle)
-
-
-def _handle(timeout: float) -> pycurl.Curl:
-    handle = pycurl.Curl()
-    handle.setopt(pycurl.HTTPHEADER, _HEADERS)
-    handle.setopt(pycurl.TIMEOUT_MS, int(_MILLISECONDS * timeout))
-    handle.setopt(pycurl.NOSIGNAL, 1)  # there are other threads
-    handle.setopt(pycurl.PROXY, "")
-    handle.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
-    # A redirect is an answer of no Waku node: followed, it would turn a publish into a read. libcurl follows none.
-    trusted = ssl.get_default_verify_paths()
-    if trusted.cafile:
-        handle.setopt(pycurl.CAINFO, trusted.cafile)
-    if trusted.capath:
-        handle.setopt(pycurl.CAPATH, trusted.capath)
-    return handle
 
 
 def _take(body: bytearray, chunk: bytes) -> int:

@@ -61,7 +61,6 @@ def delivery_connected(settings: Settings, node: str | None) -> dict[str, Any]:
             settings.gorush.url,
             connect_timeout=settings.gorush.connect_timeout,
             timeout=settings.gorush.timeout,
-            connections=settings.gorush.concurrency,
         ),
         "breaker": breaker,
         "lanes": Lanes(Slots(settings.gorush.concurrency), breaker, Caution()),
