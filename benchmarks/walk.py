@@ -99,9 +99,9 @@ def settles(frame: FrameType, walk: Walk) -> bool:
 class _Inline:
     """An executor that does at once what it is given."""
 
-    def submit(self, work: Callable[[], object]) -> Future[object]:
+    def submit(self, work: Callable[..., object], *args: object) -> Future[object]:
         done: Future[object] = Future()
-        done.set_result(work())
+        done.set_result(work(*args))
         return done
 
     def shutdown(self) -> None:
@@ -112,6 +112,7 @@ def walks(resources: InboxResources) -> dict[str, Walk]:
     """Walk with a server's resources on an empty database; its gorush takes any post."""
     server = resources.identity.public_key
     resources.lanes.slots._threads = _Inline()  # noqa: SLF001 - so that there is one line to follow
+    resources.followers._threads = _Inline()  # noqa: SLF001 - likewise
     client = PrivateKey.generate()
     content = messages.registration(client, server)
     _handle(resources, REGISTRATION, messages.register(client, server, content))

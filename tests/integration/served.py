@@ -59,16 +59,19 @@ class Server:
 
     def handle(self, queue, *sent, seen=None, alone=False):
         entries = [Entry(SHARD, message_hash(SHARD, message), seen or time.time(), message) for message in sent]
+        self.run(queue, entries, alone=alone)
+
+    def run(self, queue, entries, *, alone=False):
+        """Do what a worker does with a task, to the end of what follows."""
         isolation.handle(self.context, queue, entries, alone=alone)
+        self.context.followers.wait()
 
     def handle_enqueued(self, queue):
         """Handle the tasks that wait in a queue."""
         redis = self.context.redis
         while body := redis.rpop(queue.name):
             args, named, _ = json.loads(base64.b64decode(json.loads(body)["body"]))
-            isolation.handle(
-                self.context, queue, [decode_entry(entry) for entry in args[0]], **{"alone": False} | named
-            )
+            self.run(queue, [decode_entry(entry) for entry in args[0]], **named)
 
     def answers(self, *clients):
         """Return the opened answers since the last call."""
@@ -134,7 +137,7 @@ def work_off(server, queue):
             return returned
         (entries,), named, _ = json.loads(b64decode(json.loads(raw)["body"]))
         try:
-            isolation.handle(server.context, queue, list(map(decode_entry, entries)), **{"alone": False, **named})
+            server.run(queue, list(map(decode_entry, entries)), **named)
         except Exception as error:
             if not is_outage(error):
                 raise

@@ -27,7 +27,6 @@ from wakupush.protocol.hashing import keccak256, message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.sealing import unseal
 from wakupush.redis.limits import Limiter
-from wakupush.server.inbox import isolation
 
 #: Low enough to be reached by some of the batches.
 LIMITS = {"request_items": 100, "pushes_per_device_per_minute": 4, "answer_bytes_per_user_per_minute": 2000}
@@ -198,7 +197,7 @@ def entries(sent):
 
 def handle(server, queue, batch):
     """Handle messages, and wait for the posts that outlast them."""
-    isolation.handle(server.context, queue, batch, alone=False)
+    server.run(queue, batch)
     wait_until(lambda: not server.rows(POSTING), timeout=10, what="posts end")
 
 
@@ -248,7 +247,7 @@ def test_messages_at_once_leave_what_they_leave_one_after_the_other(two_servers,
         server.answers(*world.clients)
         for queue_before, sent in earlier:
             for each in sent:
-                isolation.handle(server.context, queue_before, [each], alone=False)
+                server.run(queue_before, [each])
         server.derive()
         assert len(server.answers(*world.clients)) == len(world.before) + len(world.requests)
         server.pushes()

@@ -19,7 +19,6 @@ from wakupush.protocol.grants import grant
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
-from wakupush.server.inbox import isolation
 from wakupush.server.schedule.prune import prune
 from wakupush.server.upkeep import pack_requests
 
@@ -134,7 +133,7 @@ def test_only_who_has_an_old_token_is_asked_for(server, client, monkeypatch):
 def late(server, sent, *, live, by=700):
     seen = server.context.now() - by
     entry = Entry(SHARD, message_hash(SHARD, sent), seen, sent, live=live)
-    isolation.handle(server.context, DISPATCH, [entry], alone=False)
+    server.run(DISPATCH, [entry])
 
 
 def test_what_our_own_queues_let_expire_is_never_pushed(server, client):

@@ -100,6 +100,9 @@ RECONCILE_RESTS: Final = Counter("wakupush_reconcile_rests", "Times that walks b
 PROCESSES: Final = Gauge(
     "wakupush_pool_processes", "Processes of a worker, which take one task each.", ["queue"], multiprocess_mode="max"
 )
+FOLLOW_UPS: Final = Gauge(
+    "wakupush_follow_ups", "Batches whose posts and answers are under way.", multiprocess_mode="livesum"
+)
 EVENTS: Final = Counter("wakupush_events", "Delivery events.", ["kind", "queue", "platform", "failure"])
 QUEUE_WAIT: Final = Histogram(
     "wakupush_queue_wait_seconds",

@@ -46,7 +46,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 def follow_up(resources: InboxResources, task: Task, outcomes: Sequence[Outcome], written: Written) -> None:
-    """Post what a task brought, and publish its answers.
+    """Post what a task brought, and publish its answers, beside the tasks that come after it.
 
     Args:
         resources: of this process.
@@ -54,6 +54,12 @@ def follow_up(resources: InboxResources, task: Task, outcomes: Sequence[Outcome]
         outcomes: what was decided on them.
         written: what was committed.
     """
+    answers = sum(len(answer.payload) for _, answer in _flat(written.outbox))
+    notifications = sum(len(posting.delivery.message) for posting in written.postings)
+    resources.followers.do(answers + notifications, partial(_follow_up, resources, task, outcomes, written))
+
+
+def _follow_up(resources: InboxResources, task: Task, outcomes: Sequence[Outcome], written: Written) -> None:
     metrics.BATCH_SIZE.labels(task.queue.name).observe(task.size)
     count_events(written.events)
     begun = time.monotonic()

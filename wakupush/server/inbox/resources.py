@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from wakupush.redis.limits import Limiter
 from wakupush.server.delivery.resources import DeliveryResources, delivery_connected
 from wakupush.server.delivery.retry import times_to_live
+from wakupush.server.inbox.followers import Followers
 from wakupush.server.inbox.later import Later
 from wakupush.server.inbox.old_code import OldCode
 from wakupush.server.inbox.silence import Latencies
@@ -27,6 +28,7 @@ class InboxResources(DeliveryResources):
     #: Of answers, and what holds back those that were not waiting for a post.
     latencies: Latencies
     later: Later
+    followers: Followers
     #: Seconds after which deliveries expire.
     times_to_live: Mapping[NotificationType, float]
     old_code: OldCode = field(default_factory=OldCode)
@@ -40,10 +42,12 @@ class InboxResources(DeliveryResources):
             limiter=Limiter(resources["redis"]),
             latencies=Latencies(),
             later=Later(),
+            followers=Followers(),
             times_to_live=times_to_live(settings.delivery),
         )
 
     def close(self) -> None:
-        """Publish the answers that are held back, each at its time; then as `DeliveryResources.close`."""
+        """Follow up what is committed, publish answers that are held back, each at its time; then close all."""
+        self.followers.close()
         self.later.close()
         DeliveryResources.close(self)

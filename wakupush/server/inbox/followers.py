@@ -1,0 +1,67 @@
+"""Following up batches beside those that come after them."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Condition
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from wakupush.runtime import metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Batches of a process that are followed up at the same time, at most. A slow gorush holds up each for as long as its
+#: answers can wait.
+BATCHES: Final = 8
+#: Bytes of their answers and notifications together, at most; one that is larger is followed up alone.
+BYTES: Final = 16 * 1024 * 1024
+
+
+class Followers:
+    """Threads of a process that follow up batches; made after a fork."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(BATCHES, "follow-up")
+        self._changed = Condition()
+        self._sizes: list[int] = []
+
+    def do(self, size: int, work: Callable[[], object]) -> None:
+        """Follow up a batch; a failure is logged, and that is all. This waits for room: who is full takes in no more.
+
+        Args:
+            size: bytes that the batch holds meanwhile.
+            work: what is to be done.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: not self._sizes or self._has_room(size))
+            self._sizes.append(size)
+            metrics.FOLLOW_UPS.inc()
+        self._threads.submit(self._do, size, work)
+
+    def wait(self) -> None:
+        """Wait until nothing is left to do."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._sizes)
+
+    def close(self) -> None:
+        """Do what is left, and end."""
+        self._threads.shutdown()
+
+    def _has_room(self, size: int) -> bool:
+        return len(self._sizes) < BATCHES and sum(self._sizes) + size <= BYTES
+
+    def _do(self, size: int, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception:
+            log.exception("unfinished")
+        finally:
+            with self._changed:
+                self._sizes.remove(size)
+                metrics.FOLLOW_UPS.dec()
+                self._changed.notify_all()
