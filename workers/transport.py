@@ -1,4 +1,4 @@
-"""kombu's transport over Redis, whose worker outlives a Redis that is killed."""
+"""kombu's transport over Redis, whose worker outlives a Redis that is killed, and makes clients once."""
 
 from __future__ import annotations
 
@@ -16,12 +16,26 @@ class Channel(redis.Channel):
     error as what it is. The task comes back by the visibility time-out; what it did is in the ledger, or under a lease.
     """
 
+    #: The client of the pool that the channel has.
+    _plain: Any = None
+
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
         connection: Any = self.connection
         if connection is None or connection.client is None:
             raise LostConnection("the connection was given up")
         parameters: dict[str, Any] = super()._connparams(asynchronous=asynchronous)  # type: ignore[misc]  # not in its stubs
         return parameters
+
+    def _create_client(self, asynchronous: bool = False) -> Any:
+        """Return a client of the channel's pool of connections.
+
+        kombu makes one for each command, which takes a sixth of the time of a worker's parent process.
+        """
+        if asynchronous:
+            return super()._create_client(asynchronous=True)  # type: ignore[misc]  # not in its stubs
+        if self._plain is None or self._plain.connection_pool is not self.pool:
+            self._plain = super()._create_client()  # type: ignore[misc]  # likewise
+        return self._plain
 
 
 class Transport(redis.Transport):

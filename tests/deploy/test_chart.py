@@ -318,7 +318,7 @@ REFUSED = {
     ),
     "more posts than gorush holds": (
         ["--set", "components.dispatch.replicas=10"],
-        "x 2 processes x 16 posts x 50 notifications are 17600, above gorush.queueNum (16384)",
+        "x 2 processes x 16 posts x 64 notifications are 22528, above gorush.queueNum (16384)",
     ),
     "more posts than a gorush of one's own holds": (
         ["--set", "gorush.queueNum=8192,components.dispatch.replicas=5"],

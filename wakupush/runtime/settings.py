@@ -136,8 +136,8 @@ class GorushSettings(Group):
     """URL of gorush."""
     dialect: Literal["spec", "status", "both"] = "spec"
     """Keys of the notification's `data`: those of the specification, those that Status clients read, or both."""
-    batch_size: Annotated[int, Field(ge=1, le=100)] = 50
-    """Notifications in one post at most (gorush refuses more than its max_notification, 100)."""
+    batch_size: Annotated[int, Field(ge=1, le=100)] = 64
+    """Notifications in one post at most: those of a task (gorush refuses more than its max_notification, 100)."""
     connect_timeout: Seconds = 5.0
     """Seconds to wait for a connection."""
     timeout: Seconds = 75.0

@@ -255,7 +255,7 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- $dispatch := .Values.components.dispatch -}}
 {{- $pods := include "wakupush.mostPods" (dict "root" . "own" $dispatch) | int -}}
 {{- $posts := include "wakupush.settingOr" (dict "root" . "group" "gorush" "field" "concurrency" "default" 16) | int -}}
-{{- $batch := include "wakupush.settingOr" (dict "root" . "group" "gorush" "field" "batch_size" "default" 50) | int -}}
+{{- $batch := include "wakupush.settingOr" (dict "root" . "group" "gorush" "field" "batch_size" "default" 64) | int -}}
 {{- $atOnce := mul $pods $dispatch.concurrency $posts $batch -}}
 {{- if and $dispatch.enabled (gt $atOnce (int64 .Values.gorush.queueNum)) -}}
 {{- $problems = append $problems (printf "components.dispatch: %d pods (with those that come and go) x %v processes x %d posts x %d notifications are %d, above gorush.queueNum (%v); gorush would never answer. Lower one of them, or raise gorush.queueNum, and core.queue_num of a gorush of your own with it" $pods $dispatch.concurrency $posts $batch $atOnce .Values.gorush.queueNum) -}}
