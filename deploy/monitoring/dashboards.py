@@ -211,6 +211,12 @@ QUEUES = Dashboard(
                     "A process takes one task at a time.",
                 ),
                 Panel(
+                    "Batches whose posts and answers are under way",
+                    "short",
+                    (("sum by (pod) (wakupush_follow_ups{$n})", "{{pod}}"),),
+                    "A process has 8 at most; then it takes in no more.",
+                ),
+                Panel(
                     "In flight",
                     "short",
                     (
