@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from wakupush.model.entries import Entry, Task
     from wakupush.model.failures import Failure
@@ -107,25 +107,23 @@ _likeness = attrgetter(*(name for name in FIELDS if name not in {"count", "queue
 
 def together(events: Iterable[Event]) -> list[Event]:
     """Return one event for each that is not like another one before it, with the count of all that are like it."""
-    found: dict[object, Event] = {}
+    alike: dict[object, list[Event]] = {}
     for event in events:
-        likeness = _likeness(event)
-        before = found.get(likeness)
-        found[likeness] = event if before is None else _both(before, event)
-    return list(found.values())
+        alike.setdefault(_likeness(event), []).append(event)
+    return [_as_one(same) if len(same) > 1 else same[0] for same in alike.values()]
 
 
-def _both(one: Event, other: Event) -> Event:
+def _as_one(same: Sequence[Event]) -> Event:
     return replace(
-        one,
-        count=one.count + other.count,
-        queue_wait=_longer(one.queue_wait, other.queue_wait),
-        latency=_longer(one.latency, other.latency),
+        same[0],
+        count=sum(event.count for event in same),
+        queue_wait=_longest(event.queue_wait for event in same),
+        latency=_longest(event.latency for event in same),
     )
 
 
-def _longer(one: float | None, other: float | None) -> float | None:
-    return max((wait for wait in (one, other) if wait is not None), default=None)
+def _longest(seconds: Iterable[float | None]) -> float | None:
+    return max((each for each in seconds if each is not None), default=None)
 
 
 def message_event(
@@ -139,6 +137,7 @@ def message_event(
     platform: str | None = None,
     count: int = 1,
     taken: bool = False,
+    named: bool = True,
     pseudonyms: tuple[bytes | None, bytes | None] = (None, None),
 ) -> Event:
     """Return an event of a message.
@@ -153,13 +152,14 @@ def message_event(
         platform: label of a platform.
         count: how many notifications of the message it stands for.
         taken: whether this tells that a worker took it, too, and so how long it waited in its queue.
+        named: whether it has the message's trace id.
         pseudonyms: of the user and of the installation, 16 bytes each.
     """
     return Event(
         kind=kind,
         time=now,
         worker=task.worker,
-        trace_id=entry.trace_id,
+        trace_id=entry.trace_id if named else None,
         count=count,
         queue=task.queue.name,
         queue_wait=max(0.0, task.taken - entry.seen) if taken else None,
@@ -174,11 +174,11 @@ def message_event(
 
 
 def message_opened(
-    task: Task, entry: Entry, now: float, kind: EventKind = EventKind.OPENED, failure: Failure | None = None
+    task: Task, entry: Entry, now: float, kind: EventKind, failure: Failure | None = None, *, named: bool = True
 ) -> tuple[Event, Event]:
     """Return the events of a message that was taken out of its queue and looked into; `kind` is what was found."""
-    received = message_event(task, entry, EventKind.RECEIVED, now, taken=True)
-    return received, message_event(task, entry, kind, now, failure=failure)
+    received = message_event(task, entry, EventKind.RECEIVED, now, taken=True, named=named)
+    return received, message_event(task, entry, kind, now, failure=failure, named=named)
 
 
 def queried(task: Task, now: float, pseudonym: bytes) -> Event:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from wakupush.model.events import EventKind, message_opened
@@ -24,8 +23,7 @@ def decide(message: Message, content: Failure | Part | Postponed, facts: Facts) 
         return Outcome(entry=entry, events=message_opened(task, entry, now, EventKind.SEGMENT), keep=content)
     if content is Failure.NOT_FOR_US:
         # Nobody asks what became of one: without their names, those of a task are counted together.
-        named = message_opened(task, entry, now, EventKind.FOREIGN, content)
-        nameless = tuple(replace(event, trace_id=None) for event in named)
-        return Outcome(entry=entry, events=nameless, forget=message.last_part)
+        events = message_opened(task, entry, now, EventKind.FOREIGN, content, named=False)
+        return Outcome(entry=entry, events=events, forget=message.last_part)
     events = message_opened(task, entry, now, EventKind.REFUSED, content)
     return Outcome(entry=entry, events=events, forget=message.last_part)
