@@ -12,7 +12,7 @@ need("helm")
 from pipeline import capacity  # noqa: E402 - needs pyspark
 from wakupush.model.queues import QUEUES  # noqa: E402 - with it
 
-QUESTION = capacity.Question(wait=0.25, users=1, gorush=0.05, costs=capacity.COSTS, connections=8, notifications=50)
+QUESTION = capacity.Question(wait=0.25, users=1, gorush=0.05, costs=capacity.COSTS, connections=8, notifications=64)
 
 
 def plan(busiest: int) -> capacity.Plan:

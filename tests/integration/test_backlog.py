@@ -14,6 +14,8 @@ from wakupush.server.schedule.claim_due import claim_due
 from wakupush.server.schedule.resources import ScheduleResources
 
 BACKLOG = 1_000_000
+#: Notifications in a task of the schedule.
+BATCH = Settings().gorush.batch_size
 #: All of Firebase, and due before what there is of APNs: a scan by time alone would read past them.
 FILL = """
 INSERT INTO deliveries (
@@ -91,26 +93,26 @@ def test_a_backlog_is_read_by_index_and_does_not_come_before_new_requests(resour
             assert (read["deliveries_first"], read["deliveries_due"]) == (200, 0)
 
     claimed = [claim_due(resources) for _ in range(20)]
-    assert claimed == [200, *[0] * 19]
+    assert claimed == [4 * BATCH, *[0] * 19]
     assert redis.llen(DISPATCH.name) == 4
     # A worker takes a task, and one more is added; what it is doing is all that a new request has to wait for besides.
     redis.rpop(DISPATCH.name)
-    assert [claim_due(resources) for _ in range(3)] == [50, 0, 0]
+    assert [claim_due(resources) for _ in range(3)] == [BATCH, 0, 0]
     sizes = [json.loads(raw)["headers"]["messages"] for raw in redis.lrange(DISPATCH.name, 0, -1)]
-    assert sizes == [50] * 4
+    assert sizes == [BATCH] * 4
 
 
 def test_nothing_is_claimed_for_a_platform_whose_breaker_is_open(resources, dsn, redis):
     fill(dsn, BACKLOG // 5)
     resources.breaker.open(Platform.ANDROID)
-    assert claim_due(resources) == 200
+    assert claim_due(resources) == 4 * BATCH
     with psycopg.connect(dsn) as connection:
         rows = connection.execute(
             "SELECT platform, count(*) FROM deliveries WHERE next_attempt_at > now() GROUP BY 1"
         ).fetchall()
-    assert rows == [(Platform.IOS, 200)]
+    assert rows == [(Platform.IOS, 4 * BATCH)]
     tasks = [json.loads(raw)["headers"]["argsrepr"] for raw in redis.lrange(DISPATCH.name, 0, -1)]
-    assert tasks == ["(attempt 2 of 10, 50 ios, after platform_unreachable)"] * 4
+    assert tasks == [f"(attempt 2 of 10, {BATCH} ios, after platform_unreachable)"] * 4
 
 
 def test_the_backlog_of_one_platform_does_not_keep_out_the_other(resources, dsn, redis):
