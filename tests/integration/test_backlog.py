@@ -103,7 +103,7 @@ def test_a_backlog_is_read_by_index_and_does_not_come_before_new_requests(resour
 
 
 def test_nothing_is_claimed_for_a_platform_whose_breaker_is_open(resources, dsn, redis):
-    fill(dsn, BACKLOG // 5)
+    fill(dsn, 1000 * 4 * BATCH)  # of which each thousandth is for iOS
     resources.breaker.open(Platform.ANDROID)
     assert claim_due(resources) == 4 * BATCH
     with psycopg.connect(dsn) as connection:
