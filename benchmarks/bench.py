@@ -23,6 +23,7 @@ from rich.table import Table
 
 from benchmarks import made
 from benchmarks.floor import floors
+from benchmarks.growth import show_growth
 from benchmarks.latency import FLOODS, QUIET_RATE, latencies, percentiles
 from benchmarks.running import OUTSIDE, Bench, Run, end_on_signals, running
 from benchmarks.scale import show_keys, show_pending
@@ -147,7 +148,7 @@ def spread(runs: list[Run]) -> str:
     return f"{statistics.median(rates):.0f} ({rates[0]:.0f}-{rates[-1]:.0f})"
 
 
-SECTIONS = ("rows", "latency", "keys", "pending")
+SECTIONS = ("rows", "latency", "keys", "pending", "growth")
 
 
 def main() -> None:
@@ -157,6 +158,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--rows", default="", help="only rows whose name contains this")
     parser.add_argument("--keys", type=int, default=1_000_000, help="registered keys, beside a server with 1,000")
+    parser.add_argument("--messages", type=int, default=100_000, help="over which the memory of a worker is watched")
     parser.add_argument("--pending", type=int, default=1_000_000, help="deliveries that are due at once")
     parser.add_argument("--pending-milliseconds", type=int, default=0, help="that a push takes then")
     parser.add_argument(
@@ -185,6 +187,8 @@ def main() -> None:
             options.pending_throttled,
             options.pending_rate,
         )
+    if "growth" in options.sections:
+        show_growth(console, first_registrations, requests, options.messages)
 
 
 if __name__ == "__main__":
