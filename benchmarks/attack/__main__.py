@@ -103,6 +103,9 @@ def main() -> int:
             progress.update(task, advance=1, description=flood.name)
             results.append(attack(flood, options, SHARE * capacity))
             console.print(flood.name, *not_kept(results[-1:], lines), sep="\n  ", markup=False)
+            if options.json:
+                # What was measured for half an hour is not to be lost.
+                options.json.write_text(json.dumps(as_json(results, costs, lines), indent=1) + "\n")
     console.width = max(console.width, WIDTH)
     console.print(honest_table(costs))
     console.print(table(results, lines))
@@ -110,8 +113,6 @@ def main() -> int:
     console.print(f"others used up to {100 * others:.0f} % of the cores" + (", which is too much" * (others > OTHERS)))
     for text in not_kept(results, lines):
         console.print(text, markup=False)
-    if options.json:
-        options.json.write_text(json.dumps(as_json(results, costs, lines), indent=1) + "\n")
     return exit_code(verdicts(results, lines))
 
 

@@ -15,8 +15,11 @@ from benchmarks.attack.traffic import Message, flat
 from benchmarks.made import User
 from benchmarks.rest import rest
 from benchmarks.running import Bench, relay
+from wakupush.devnet.processes import WaitTimeoutError, wait_until
 from wakupush.redis import claims
 
+#: Seconds until all who registered are stored.
+PATIENCE = 30.0
 #: Of so many users one is asked for by others: the topic has a key already.
 QUERIED = 10
 #: Autovacuum comes when it comes, and not by the cause of what is measured then.
@@ -76,8 +79,15 @@ class World:
         pairs = self.bench.make(partial(work or victims.ordinary, self.server), list(range(count)))
         before = self._registered()
         self.send([message for message, _ in pairs])
-        if (registered := self._registered() - before) < count:
-            raise RuntimeError(f"{registered} of {count} users could register: raise the limits by WAKUPUSH_LIMITS__…")
+        try:
+            # What is large may be on its way from the node to a queue, where nobody sees it.
+            wait_until(lambda: self._registered() - before >= count, timeout=PATIENCE, what="all are registered")
+        except WaitTimeoutError:
+            registered = self._registered() - before
+            raise RuntimeError(
+                f"{registered} of {count} users could register: raise the limits by WAKUPUSH_LIMITS__…"
+            ) from None
+        self.rest()
         return [user for _, user in pairs]
 
     def _registered(self) -> int:
