@@ -443,6 +443,16 @@ def test_one_bad_notification_never_takes_its_neighbours_along(server, gorush, s
     assert len(server.pushes()) == 3, "nothing of the post of all was taken"
 
 
+def test_a_device_whose_notification_spoils_a_post_does_so_once(server):
+    tokens = ("malformed-1", "works-2", "works-3", "works-4")
+    clients = {PrivateKey.generate(): device_token for device_token in tokens}
+    contents = {client: server.register(client, device_token=token) for client, token in clients.items()}
+    for _ in range(2):
+        server.handle(DISPATCH, *(request(client, server, content) for client, content in contents.items()))
+    sizes = dict(server.rows("SELECT batch_size, count(*) FROM delivery_history WHERE kind = 'attempt' GROUP BY 1"))
+    assert sizes == {1: 4 + 1, 3: 3}
+
+
 def test_what_is_posted_one_by_one_after_a_refusal_keeps_to_its_lease(open_server, gorush):
     server = open_server(delivery={"lease": 30, "max_attempts": 2}, gorush={"url": gorush, "concurrency": 2})
     contents = {client: server.register(client) for client in (PrivateKey.generate() for _ in range(3))}

@@ -10,7 +10,8 @@ from wakupush.model.failures import Failure
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import Platform
 from wakupush.model.registrations import Installation, Target
-from wakupush.server.delivery.lanes import Caution
+from wakupush.server.delivery import caution as module
+from wakupush.server.delivery.caution import Caution
 from wakupush.server.delivery.posting import Posting
 
 IOS, ANDROID = Platform.IOS, Platform.ANDROID
@@ -19,7 +20,7 @@ IOS, ANDROID = Platform.IOS, Platform.ANDROID
 def make(number, platform):
     delivery = Delivery(
         delivery_key=number.to_bytes(32, "big"),
-        installation=Installation(b"k", b"i"),
+        installation=Installation(b"k", number.to_bytes(16, "big")),
         platform=IOS,
         notification_type=NotificationType.MESSAGE,
         chat_id=b"",
@@ -82,3 +83,21 @@ def test_a_post_that_was_not_taken_at_all_is_no_reason():
     caution = Caution()
     caution.note(IOS, [Failure.GORUSH_UNREACHABLE, Failure.GORUSH_THROTTLED], 0.0)
     assert not alone(caution, IOS, 0.0)
+
+
+def test_a_device_for_which_gorush_refused_a_post_spoils_no_other_for_a_while():
+    caution = Caution()
+    spoiling, other, third = (make(number, IOS) for number in range(3))
+    caution.note_refused(spoiling, 0.0)
+    assert caution.split([spoiling, other, third], 50, 1.0) == {IOS: [[other, third], [spoiling]]}
+    assert caution.split([spoiling], 50, 1.0) == {IOS: [[spoiling]]}
+    assert caution.split([spoiling, other], 50, module.REFUSED_SECONDS) == {IOS: [[spoiling, other]]}
+
+
+def test_devices_that_are_remembered_are_bounded_and_the_latest_stay(monkeypatch):
+    monkeypatch.setattr(module, "MOST_REFUSED", 2)
+    caution = Caution()
+    first, second, third = (make(number, IOS) for number in range(3))
+    for refused in (first, second, first, third):
+        caution.note_refused(refused, 0.0)
+    assert caution.split([first, second, third], 50, 1.0) == {IOS: [[second], [first], [third]]}

@@ -87,7 +87,7 @@ def attempt(resources: DeliveryResources, post: list[Posting], probe: bool = Fal
     metrics.POST_SECONDS.labels(platform.label).observe(time.monotonic() - begun)
     if len(post) > 1 and all(outcome is Failure.GORUSH_REFUSED for outcome in answer.outcomes):
         log.warning("post_refused", platform=platform.label, deliveries=len(post))
-        return Attempted(telling=[Failure.GORUSH_REFUSED], refused=post)
+        return Attempted(refused=post)
     settled = settle(resources, post, answer.outcomes, retry_after=answer.retry_after, probe=probe)
     outcomes = [settlement.failure for settlement in settled] or answer.outcomes
     return Attempted(_telling(post, answer.outcomes), outcomes, _failed(settled))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from wakupush.server.delivery.breaker import Breaker
+    from wakupush.server.delivery.caution import Caution
     from wakupush.server.delivery.posting import Attempted, Failed, Posting
 
 T = TypeVar("T")
@@ -31,8 +32,6 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 #: Posts that hold all slots of a platform longer than this open its breaker. All being taken is no fault by itself:
 #: posted one by one, a burst fills them while every post is quick.
 HANG_SECONDS: Final = 5.0
-#: These concern a post as a whole and nothing of it was taken: posting one by one would tell no more.
-_WHOLE_POST: Final = {Failure.GORUSH_UNREACHABLE, Failure.GORUSH_THROTTLED}
 
 
 class Slots:
@@ -94,49 +93,6 @@ class Slots:
 
     def _limit(self, *, scheduled: bool) -> int:
         return max(1, self._each // 2) if scheduled else self._each
-
-
-class Caution:
-    """Remembers for which platforms notifications are posted one by one, because failures were seen.
-
-    Of many failures in one post gorush may lose some, which then read as successes (docs/contracts/gorush.md, 3).
-
-    Args:
-        seconds: for how long after a failure.
-    """
-
-    def __init__(self, seconds: float = 60.0) -> None:
-        self._seconds = seconds
-        self._until: dict[Platform, float] = {}
-
-    def note(self, platform: Platform, outcomes: Iterable[Failure | None], now: float) -> None:
-        """Take note of what a post brought.
-
-        Args:
-            platform: of all its notifications.
-            outcomes: of each.
-            now: monotonic time in seconds.
-        """
-        if any(outcome is not None and outcome not in _WHOLE_POST for outcome in outcomes):
-            self._until[platform] = now + self._seconds
-
-    def split(self, postings: Iterable[Posting], batch_size: int, now: float) -> dict[Platform, list[list[Posting]]]:
-        """Return what has a target grouped into posts, by platform; in a platform the order stays.
-
-        Args:
-            postings: in the order in which they are due.
-            batch_size: of them in a post at most.
-            now: monotonic time in seconds.
-        """
-        platforms: dict[Platform, list[Posting]] = {}
-        for posting in postings:
-            if posting.target is not None:
-                platforms.setdefault(posting.target.platform, []).append(posting)
-        posts = {}
-        for platform, members in platforms.items():
-            size = 1 if now < self._until.get(platform, now) else batch_size
-            posts[platform] = [members[start : start + size] for start in range(0, len(members), size)]
-        return posts
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +167,7 @@ class Lanes:
         as unknown when its lease ends; those after it were not made.
         """
         failed: Failed = {}
-        waiting, is_first = deque(posts), True
+        waiting, is_first, was_refused = deque(posts), True, False
         while waiting:
             if not is_first and (time.monotonic() > work.until or not self.breaker.is_closed(platform)):
                 break
@@ -223,10 +179,16 @@ class Lanes:
                 log.exception("post_failed", deliveries=len(post), put_back=len(waiting))
                 break
             self.caution.note(platform, brought.telling, time.monotonic())
+            if len(post) == 1 and Failure.GORUSH_REFUSED in brought.outcomes:
+                self.caution.note_refused(post[0], time.monotonic())
+            was_refused = was_refused or bool(brought.refused)
             waiting.extendleft([posting] for posting in reversed(brought.refused))
             self.breaker.note(platform, brought.outcomes, probe=probe)
             failed |= brought.failed
         if waiting:
+            if was_refused:
+                # Together they would be refused again, and leave no time again.
+                self.caution.note(platform, [Failure.GORUSH_REFUSED], time.monotonic())
             work.put_back(_flat(waiting))
         return failed
 
