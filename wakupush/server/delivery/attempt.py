@@ -18,11 +18,12 @@ from wakupush.postgres import deliveries
 from wakupush.protocol import notification as texts
 from wakupush.runtime import metrics, tracing
 from wakupush.runtime.settings import STORE_SECONDS
-from wakupush.server.delivery.lanes import Work
-from wakupush.server.delivery.posting import Attempted
+from wakupush.server.delivery.posting import Attempted, Work
 from wakupush.server.delivery.settlement import settle
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from wakupush.gorush.outcomes import Outcome
     from wakupush.model.deliveries import Delivery, Settlement
     from wakupush.model.registrations import Target
@@ -55,6 +56,18 @@ def start(resources: DeliveryResources, postings: list[Posting], *, scheduled: b
         settled.set_result(_failed(settle(resources, gone, [Failure.DEVICE_GONE] * len(gone))))
         futures.append(settled)
     return futures
+
+
+def wait_for(futures: Iterable[Future[Failed]], seconds: float) -> Failed:
+    """Return the failures of those posts that end within `seconds`; the others go on."""
+    deadline = time.monotonic() + seconds
+    failed: Failed = {}
+    for future in futures:
+        try:
+            failed |= future.result(timeout=max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            continue
+    return failed
 
 
 def attempt(resources: DeliveryResources, post: list[Posting], probe: bool = False) -> Attempted:

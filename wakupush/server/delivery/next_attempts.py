@@ -12,8 +12,7 @@ from wakupush.postgres import deliveries, events
 from wakupush.protocol.request import filtered
 from wakupush.server.counting import count_events
 from wakupush.server.delivery import flower
-from wakupush.server.delivery.attempt import start
-from wakupush.server.delivery.lanes import wait_for
+from wakupush.server.delivery.attempt import start, wait_for
 from wakupush.server.delivery.posting import Lead, Posting
 from wakupush.server.delivery.settlement import happened
 

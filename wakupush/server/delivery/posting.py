@@ -1,4 +1,4 @@
-"""A delivery under a lease of ours, and what its attempt brought."""
+"""A delivery under a lease of ours, what is done with it, and what its attempt brought."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from wakupush.model.deliveries import Delivery, Settlement
     from wakupush.model.failures import Failure
     from wakupush.model.registrations import Target
@@ -60,3 +62,17 @@ class Attempted:
     failed: Failed = field(default_factory=dict)
     #: What gorush refused together: nothing of it was taken or stored, and each is to be posted by itself.
     refused: list[Posting] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is done with postings in the lanes."""
+
+    #: Makes a post, which may be a probe.
+    attempt: Callable[[list[Posting], bool], Attempted]
+    #: Leaves some to the schedule, without an attempt.
+    put_back: Callable[[list[Posting]], None]
+    #: Postings in one post at most.
+    batch_size: int
+    #: Monotonic seconds after which no post is begun but the first of a lane, which every lease covers.
+    until: float

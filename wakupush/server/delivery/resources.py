@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from wakupush.gorush.client import Gorush
 from wakupush.server.delivery.breaker import Breaker
-from wakupush.server.delivery.caution import Caution
 from wakupush.server.delivery.flower import TaskEvents
-from wakupush.server.delivery.lanes import Lanes, Slots
+from wakupush.server.delivery.lanes import Caution, Lanes, Slots
 from wakupush.server.identity import load_identity
 from wakupush.server.resources import Resources, connected
 

@@ -17,8 +17,7 @@ from wakupush.runtime import metrics
 from wakupush.runtime.settings import STORE_SECONDS
 from wakupush.server import outbox
 from wakupush.server.counting import count_events
-from wakupush.server.delivery.attempt import start
-from wakupush.server.delivery.lanes import wait_for
+from wakupush.server.delivery.attempt import start, wait_for
 from wakupush.server.faults import INFRASTRUCTURE
 from wakupush.server.inbox.decide import request
 from wakupush.server.inbox.seal import seal
