@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import select
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +20,8 @@ import pycurl
 
 from wakupush.gorush.outcomes import Outcome, read_answer
 from wakupush.model.failures import Failure
-from wakupush.runtime.connections.curl import curl_handle, set_timeout
+from wakupush.runtime.connections.curl import curl_handle, keep_within, set_timeout
+from wakupush.runtime.connections.sockets import has_input
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,9 +121,7 @@ class Gorush:
                 if not _is_closed(handle):
                     return handle
                 handle.close()
-        handle = curl_handle(self._timeout)
-        handle.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(1000 * self._connect_timeout)))
-        return handle
+        return curl_handle(timeout=self._timeout, connect_timeout=self._connect_timeout)
 
 
 class _Answer:
@@ -139,22 +137,11 @@ class _Answer:
         if name.lower() == b"retry-after":
             self.retry_after = value.strip().decode("latin-1")
 
-    def take(self, chunk: bytes) -> int:
-        """Keep a part of the body; saying that none of it was taken ends the request."""
-        if len(self.body) + len(chunk) > ANSWER_LIMIT:
-            return 0
-        self.body += chunk
-        return len(chunk)
-
 
 def _is_closed(handle: pycurl.Curl) -> bool:
     """Say whether gorush closed the connection that a handle kept: unasked it says nothing else."""
     descriptor = handle.getinfo(pycurl.ACTIVESOCKET)
-    if descriptor < 0:
-        return False
-    poller = select.poll()
-    poller.register(descriptor, select.POLLIN)
-    return bool(poller.poll(0))
+    return descriptor >= 0 and has_input(descriptor)
 
 
 def _perform(handle: pycurl.Curl, url: str, timeout: float, content: bytes | None) -> _Answer | Failure:
@@ -163,7 +150,7 @@ def _perform(handle: pycurl.Curl, url: str, timeout: float, content: bytes | Non
     handle.setopt(pycurl.URL, url)
     set_timeout(handle, timeout)
     handle.setopt(pycurl.HEADERFUNCTION, answer.take_header)
-    handle.setopt(pycurl.WRITEFUNCTION, answer.take)
+    handle.setopt(pycurl.WRITEFUNCTION, keep_within(answer.body, ANSWER_LIMIT))
     if content is None:
         handle.setopt(pycurl.HTTPGET, 1)
     else:

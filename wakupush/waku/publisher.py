@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import pycurl
 
-from wakupush.runtime.connections.curl import curl_handle
+from wakupush.runtime.connections.curl import curl_handle, keep_within
 from wakupush.waku.codec import encode_message
 from wakupush.waku.errors import NodeError, NodeUnreachable, NodeUnreadable
 from wakupush.waku.rest import check_published, messages_path
@@ -101,7 +101,7 @@ class _Requests:
     def __init__(self, url: str, timeout: float, connections: int) -> None:
         self._url = url
         self._multi = pycurl.CurlMulti()
-        self._handles = [curl_handle(timeout) for _ in range(connections)]
+        self._handles = [curl_handle(timeout=timeout) for _ in range(connections)]
 
     def post(self, messages: Iterable[tuple[str, WakuMessage]], count: int) -> list[NodeError | None]:
         """Post each of so many messages, and return what went wrong; those that are not begun are unreachable."""
@@ -143,16 +143,8 @@ class _Requests:
     def _begin(self, handle: pycurl.Curl, pubsub_topic: str, message: WakuMessage, body: bytearray) -> None:
         handle.setopt(pycurl.URL, self._url + messages_path(pubsub_topic))
         handle.setopt(pycurl.POSTFIELDS, json.dumps(encode_message(message)))
-        handle.setopt(pycurl.WRITEFUNCTION, lambda chunk: _take(body, chunk))
+        handle.setopt(pycurl.WRITEFUNCTION, keep_within(body, ANSWER_LIMIT))
         self._multi.add_handle(handle)
-
-
-def _take(body: bytearray, chunk: bytes) -> int:
-    """Keep a part of an answer; saying that none of it was taken ends the request."""
-    if len(body) + len(chunk) > ANSWER_LIMIT:
-        return 0
-    body += chunk
-    return len(chunk)
 
 
 def _outcome(handle: pycurl.Curl, body: bytearray, error: tuple[int, str] | None) -> NodeError | None:

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import ssl
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pycurl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: "Expect" would make libcurl wait for a leave to send what is large.
 _HEADERS: Final = ["Content-Type: application/json", "Expect:"]
 _MILLISECONDS: Final = 1000
 
 
-def curl_handle(timeout: float) -> pycurl.Curl:
+def curl_handle(*, timeout: float, connect_timeout: float | None = None) -> pycurl.Curl:
     """Return a handle whose requests send JSON by HTTP/1.1, follow no redirect and use no proxy of the environment.
 
     A redirect is no answer of a Waku node or of gorush: followed, it would turn a POST into a GET.
 
     Args:
         timeout: seconds from the beginning of a request to the end of its answer.
+        connect_timeout: seconds to wait for a connection, within those; all of them unless given.
     """
     handle = pycurl.Curl()
     handle.setopt(pycurl.HTTPHEADER, _HEADERS)
     set_timeout(handle, timeout)
+    if connect_timeout is not None:
+        handle.setopt(pycurl.CONNECTTIMEOUT_MS, _milliseconds(connect_timeout))
     handle.setopt(pycurl.NOSIGNAL, 1)  # there are other threads
     handle.setopt(pycurl.PROXY, "")
     handle.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
@@ -36,4 +42,20 @@ def curl_handle(timeout: float) -> pycurl.Curl:
 
 def set_timeout(handle: pycurl.Curl, seconds: float) -> None:
     """Give the next requests of a handle so many seconds each."""
-    handle.setopt(pycurl.TIMEOUT_MS, max(1, int(_MILLISECONDS * seconds)))
+    handle.setopt(pycurl.TIMEOUT_MS, _milliseconds(seconds))
+
+
+def keep_within(body: bytearray, most: int) -> Callable[[bytes], int]:
+    """Return what keeps an answer of so many bytes at most; a longer one ends the request with ``E_WRITE_ERROR``."""
+
+    def take(chunk: bytes) -> int:
+        if len(body) + len(chunk) > most:
+            return 0  # none of it was taken
+        body.extend(chunk)
+        return len(chunk)
+
+    return take
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, int(_MILLISECONDS * seconds))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import select
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +10,7 @@ from psycopg import OperationalError, ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool
 
+from wakupush.runtime.connections.sockets import has_input
 from wakupush.runtime.settings import SettingsError
 
 if TYPE_CHECKING:
@@ -62,9 +62,7 @@ def _check(connection: Connection) -> None:
     Raises:
         OperationalError: the connection is closed.
     """
-    poller = select.poll()
-    poller.register(connection.fileno(), select.POLLIN)
-    if poller.poll(0):
+    if has_input(connection.fileno()):
         ConnectionPool.check_connection(connection)
     if "on" in map(connection.info.parameter_status, _READ_ONLY):
         connection.close()
