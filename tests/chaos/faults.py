@@ -236,6 +236,8 @@ FAULTS: tuple[Fault, ...] = (
 _PARTS_OF_ROLLOUT = (*QUEUES, "beat", "feedback", "ingest", "reconcile", "rollout")
 #: Seconds that a part has to itself after a fault, before the next one.
 REST = 2.0
+#: Seconds without any fault before several happen at once: what the server does when nothing ails it.
+CALM = 25.0
 
 
 def schedule(random: Random, faults: tuple[Fault, ...], seconds: float, *, pause: float, alone: bool) -> list[Planned]:
@@ -246,8 +248,8 @@ def schedule(random: Random, faults: tuple[Fault, ...], seconds: float, *, pause
         faults: to choose from.
         seconds: when the last one is over at the latest, as far as we decide.
         pause: mean time in seconds between the beginnings of two that are mixed.
-        alone: whether each happens alone first, as far as half of the time lets it. Long ones begin together with the
-            mixed ones.
+        alone: whether each happens alone first, as far as half of the time lets it, and none for a while after that.
+            Long ones begin together with the mixed ones.
     """
     planned: list[Planned] = []
     now = REST
@@ -258,6 +260,7 @@ def schedule(random: Random, faults: tuple[Fault, ...], seconds: float, *, pause
             continue
         planned.append(Planned(now, fault, lasts, random.getrandbits(32)))
         now += lasts + REST
+    now += CALM if alone else 0.0
     free: dict[str, float] = {}
     for fault in faults:
         if fault not in short and now + fault.seconds[1] <= seconds:

@@ -13,7 +13,14 @@ from rich.table import Table
 from chaos.checker import Case
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from chaos.run import Outcome
+
+#: Seconds after the end of a fault for which it is still felt.
+AFTERMATH = 5.0
+#: Seconds within which an answer comes where no fault is felt.
+PROMPT = 2.0
 
 
 def of(outcome: Outcome) -> dict[str, object]:
@@ -23,7 +30,8 @@ def of(outcome: Outcome) -> dict[str, object]:
     killed = {fault.name: 0 for fault in sorted(evidence.faults, key=lambda fault: fault.name)}
     for fault in evidence.faults:
         killed[fault.name] += 1
-    waits = _waits(case)
+    waits = _waits(case, case.messages)
+    undisturbed = _waits(case, _undisturbed(case))
     return {
         "seed": outcome.options.seed,
         "seconds under faults": round(outcome.ran),
@@ -50,6 +58,8 @@ def of(outcome: Outcome) -> dict[str, object]:
         "seconds to an answer, median": round(median(waits), 2) if waits else None,
         "seconds to an answer, p99": round(quantiles(waits, n=100)[98], 1) if len(waits) > 1 else None,
         "seconds to an answer, longest": round(max(waits), 1) if waits else None,
+        "answers where no fault was felt": len(undisturbed),
+        "their seconds, p99": round(quantiles(undisturbed, n=100)[98], 2) if len(undisturbed) > 1 else None,
         "MB of memory, first and last minute": _memory(case),
         "violations": dict(Counter(violation.kind.name for violation in outcome.violations)),
     }
@@ -87,13 +97,23 @@ def _doubled(case: Case) -> Counter[str]:
     )
 
 
-def _waits(case: Case) -> list[float]:
-    """Return the seconds from each message to its first answer."""
+def _waits(case: Case, ids: Iterable[str]) -> list[float]:
+    """Return the seconds from each of these messages to its first answer."""
     return [
-        max(0.0, min(answer.at for answer in case.answers[id_]) - min(sent.at for sent in envelopes))
-        for id_, envelopes in case.messages.items()
+        max(0.0, min(answer.at for answer in case.answers[id_]) - _sent_at(case, id_))
+        for id_ in ids
         if id_ in case.answers
     ]
+
+
+def _sent_at(case: Case, id_: str) -> float:
+    return min(sent.at for sent in case.messages[id_])
+
+
+def _undisturbed(case: Case) -> list[str]:
+    """Return the messages whose prompt answer no fault could hold up."""
+    felt = [(fault.began - PROMPT, fault.ended + AFTERMATH) for fault in case.evidence.faults]
+    return [id_ for id_ in case.messages if not any(first <= _sent_at(case, id_) <= last for first, last in felt)]
 
 
 def _memory(case: Case) -> dict[str, str]:

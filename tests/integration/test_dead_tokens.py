@@ -99,6 +99,19 @@ def test_a_token_that_is_doubted_three_times_is_dead_until_its_device_registers_
     assert len(server.answers(client)) == 1
 
 
+def test_doubts_of_one_task_count_one_by_one(server, client):
+    """And take one statement, whatever their number: a stranger chooses it."""
+    content = server.register(client, device_token="bad-phone")
+    other = PrivateKey.generate()
+    server.register(other, device_token="bad-other")
+    count(server, IOS, good=1)
+    server.handle(DISPATCH, *(request(client, server, content) for _ in range(2)))
+    assert server.rows("SELECT cardinality(suspected_at) FROM registrations ORDER BY 1") == [(2,), (None,)]
+    server.handle(DISPATCH, *(request(client, server, content) for _ in range(2)))
+    assert server.events("token_died") == [("token_rejected", None)]
+    assert server.rows("SELECT token_died_at IS NULL FROM registrations ORDER BY 1") == [(False,), (True,)]
+
+
 def test_a_success_clears_suspicions(server, client):
     content = server.register(client)
     for token in ("bad", "bad", "good", "bad", "bad"):

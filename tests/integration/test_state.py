@@ -241,9 +241,9 @@ def test_an_answer_is_never_larger_than_was_told_before(connection, contacts_onl
 def test_a_token_dies_only_for_the_version_that_was_tried(connection):
     store(connection, [change(1)])
     store(connection, [change(2)])
-    assert not registrations.token_died(connection, ALICE, 1)
-    assert registrations.token_died(connection, ALICE, 2)
-    assert not registrations.token_died(connection, ALICE, 2)
+    assert registrations.token_died(connection, [(ALICE, 1)]) == set()
+    assert registrations.token_died(connection, [(ALICE, 2)]) == {ALICE}
+    assert registrations.token_died(connection, [(ALICE, 2)]) == set()
     assert reached(connection) is None
     assert receiver(connection).preferences.token_died
     store(connection, [change(3)])
@@ -257,7 +257,7 @@ def rebuild(dsn, changed):
 
 def test_an_archived_copy_does_not_revive_a_dead_token(connection, dsn):
     store(connection, [change(2)])
-    assert registrations.token_died(connection, ALICE, 2)
+    assert registrations.token_died(connection, [(ALICE, 2)]) == {ALICE}
     assert registrations.stored(connection, [ALICE])[ALICE].token_died
     assert [rebuild(dsn, change(version)) for version in (1, 2)] == [0, 0]
     assert registrations.stored(connection, [ALICE])[ALICE].token_died

@@ -17,7 +17,7 @@ from wakupush.postgres import unsealed
 from wakupush.postgres.named_sql import bytea_array, columns, load
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from psycopg import Connection
 
@@ -134,20 +134,27 @@ def devices(connection: Connection, key_hashes: Collection[bytes], at_rest: AtRe
     return by_key
 
 
-def token_died(connection: Connection, installation: Installation, version: int) -> bool:
-    """Remember that the device token of this version is gone; say whether that is news."""
-    return bool(connection.execute(_SQL["token_died"], {**asdict(installation), "version": version}).rowcount)
+def token_died(connection: Connection, dead: Collection[tuple[Installation, int]]) -> set[Installation]:
+    """Remember that the device tokens of these versions are gone; return the installations of which that is news."""
+    rows = [{**asdict(installation), "version": version} for installation, version in dead]
+    return {Installation(*row) for row in connection.execute(_SQL["token_died"], columns(rows))} if rows else set()
 
 
-def suspect(connection: Connection, installation: Installation, version: int, *, seconds: float) -> int:
-    """Remember that the device token of this version was doubted; return how often, within so many seconds.
+def suspect(
+    connection: Connection, doubts: Mapping[tuple[Installation, int], int], *, seconds: float
+) -> dict[Installation, int]:
+    """Remember how often the device tokens of these versions were doubted; return how often, within so many seconds.
 
     A token that no push ever reached is doubted only while its platform takes others.
     """
-    row = connection.execute(
-        _SQL["suspect"], {**asdict(installation), "version": version, "seconds": seconds}
-    ).fetchone()
-    return row[0] if row else 0
+    rows = [
+        {**asdict(installation), "version": version, "times": times}
+        for (installation, version), times in doubts.items()
+    ]
+    if not rows:
+        return {}
+    found = connection.execute(_SQL["suspect"], {**columns(rows), "seconds": seconds})
+    return {Installation(*installation): count for *installation, count in found}
 
 
 def prove(connection: Connection, proven: Collection[tuple[Installation, int]]) -> None:

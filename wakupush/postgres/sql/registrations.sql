@@ -176,18 +176,24 @@ WHERE key_hash = ANY (%(key_hashes)b) AND registered AND token_died_at IS NULL
 
 -- name: token_died
 UPDATE registrations SET token_died_at = now(), suspected_at = NULL
-WHERE key_hash = %(key_hash)s AND installation_hash = %(installation_hash)s AND version = %(version)s
+FROM unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[])
+    AS dead (key, installation, tried)
+WHERE key_hash = dead.key AND installation_hash = dead.installation AND version = dead.tried
     AND registered AND token_died_at IS NULL
+RETURNING key_hash, installation_hash
 
 -- name: suspect
 -- A token that no push ever reached is doubted only while the platform takes others: else it may be the server's setup.
 UPDATE registrations SET suspected_at = ARRAY(
-    SELECT at FROM unnest(suspected_at || now()) AS at WHERE at > now() - %(seconds)s * interval '1 second'
+    SELECT at FROM unnest(suspected_at || array_fill(now(), ARRAY[doubted.times])) AS at
+    WHERE at > now() - %(seconds)s * interval '1 second'
 )
-WHERE key_hash = %(key_hash)s AND installation_hash = %(installation_hash)s AND version = %(version)s
+FROM unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[], %(times)b::int[])
+    AS doubted (key, installation, of_version, times)
+WHERE key_hash = doubted.key AND installation_hash = doubted.installation AND version = doubted.of_version
     AND registered AND token_died_at IS NULL
     AND (proven OR EXISTS (SELECT FROM token_trials WHERE platform = token_type AND tried > bad))
-RETURNING cardinality(suspected_at)
+RETURNING key_hash, installation_hash, cardinality(suspected_at)
 
 -- name: prove
 UPDATE registrations SET suspected_at = NULL, proven = true

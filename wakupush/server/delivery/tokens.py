@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from wakupush.model.deliveries import Settlement
     from wakupush.model.platforms import Platform
+    from wakupush.model.registrations import Installation
     from wakupush.runtime.settings import TokenSettings
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
@@ -78,9 +79,7 @@ def learn(
         (each for each in settled if each.version is not None and (each.failure is None or _is_bad(each))),
         key=_by_installation,
     )
-    died = [
-        each for each in verdicts if _is_bad(each) and each.delivery.platform not in doubted and _dies(connection, each)
-    ]
+    died = _died(connection, [each for each in verdicts if _is_bad(each) and each.delivery.platform not in doubted])
     reached = [each for each in verdicts if certain and each.failure is None]
     registrations.prove(
         connection,
@@ -100,13 +99,19 @@ def _is_bad(settlement: Settlement) -> bool:
     return failure is Failure.TOKEN_DOUBTED or (failure is not None and failure.token is not Token.UNTOUCHED)
 
 
-def _dies(connection: Connection, settlement: Settlement) -> bool:
-    """Mark the token, or suspect it; say whether it died of it."""
-    installation, version, failure = settlement.delivery.installation, settlement.version, settlement.failure
-    if version is None or failure is None:
-        return False
-    if failure.token is Token.SUSPECT:
-        count = registrations.suspect(connection, installation, version, seconds=SUSPICION_SECONDS)
-        if count < SUSPICIONS:
-            return False
-    return registrations.token_died(connection, installation, version)
+def _died(connection: Connection, bad: Iterable[Settlement]) -> list[Settlement]:
+    """Mark tokens dead or suspected; return one settlement of each that died of it."""
+    by_token: dict[tuple[Installation, int], list[Settlement]] = {}
+    for each in bad:
+        if each.version is not None:
+            by_token.setdefault((each.delivery.installation, each.version), []).append(each)
+    dead = {token for token, found in by_token.items() if not all(map(_is_doubt, found))}
+    doubts = {token: len(found) for token, found in by_token.items() if token not in dead}
+    counts = registrations.suspect(connection, doubts, seconds=SUSPICION_SECONDS)
+    dead |= {token for token in doubts if counts.get(token[0], 0) >= SUSPICIONS}
+    died = registrations.token_died(connection, [token for token in by_token if token in dead])
+    return [found[0] for token, found in by_token.items() if token in dead and token[0] in died]
+
+
+def _is_doubt(settlement: Settlement) -> bool:
+    return settlement.failure is not None and settlement.failure.token is Token.SUSPECT
