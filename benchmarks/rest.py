@@ -39,6 +39,11 @@ def rest(node_url: str, redis: Redis, connection: Connection) -> None:
 def _waiting(node_url: str, redis: Redis, connection: Connection) -> int:
     """Return how much is not done that was begun."""
     unread = httpx2.get(f"{node_url}/dev/counters", trust_env=False).json()["unread"]
+    return int(unread) + queued_and_stored(redis, connection)
+
+
+def queued_and_stored(redis: Redis, connection: Connection) -> int:
+    """Return how much of what ingest has read is not done."""
     queued = sum(map(redis.llen, QUEUES)) + redis.hlen(UNACKED)
     [(stored,)] = connection.execute(STORED).fetchall()
-    return int(unread + queued + stored)
+    return int(queued + stored)

@@ -46,10 +46,7 @@ LEAST_REPLICAS: Final = 2
 #: The share of the time that a process may work: the rest is for what the model does not know.
 USE: Final = 0.7
 #: Notifications that gorush holds, as the chart has it.
-GORUSH_QUEUE: Final = 16384
-#: Pods of dispatch that may post besides the most replicas, as the chart counts them: one that an upgrade starts first,
-#: and two that were scaled down and end their posts.
-COMING_AND_GOING: Final = 3
+GORUSH_QUEUE: Final = 32768
 _MOST_PROCESSES: Final = 4096
 _HOUR: Final = 3600
 _P99: Final = 0.99
@@ -342,13 +339,14 @@ def describe(plan: Plan) -> str:
 def values(plan: Plan) -> dict[str, Any]:
     """Return what the chart wants to know, as its values.yaml has it.
 
-    Gorush has to hold what all dispatch processes post at the same time, or it never answers.
+    Gorush has to hold what all dispatch processes post at the same time, or it never answers. An upgrade starts one pod
+    more, and all the old ones may still end their posts.
     """
     components = {pool.queue: _component(pool, plan.question) for pool in plan.pools}
     found: dict[str, Any] = {"components": components}
     if DISPATCH.name in components:
-        pods = max(components[DISPATCH.name]["replicas"], components[DISPATCH.name]["autoscaling"]["maxReplicas"])
-        posted = (pods + COMING_AND_GOING) * CONCURRENCY * plan.question.connections * plan.question.notifications
+        replicas = max(components[DISPATCH.name]["replicas"], components[DISPATCH.name]["autoscaling"]["maxReplicas"])
+        posted = (2 * replicas + 1) * CONCURRENCY * plan.question.connections * plan.question.notifications
         found["gorush"] = {"queueNum": max(GORUSH_QUEUE, posted)}
     return found
 

@@ -82,7 +82,9 @@ def keygen(
 
 @app.command()
 def migrate(
-    pre_only: Annotated[bool, typer.Option("--pre", help="Only what has to run before new code.")] = False,
+    pre_only: Annotated[
+        bool, typer.Option("--pre", help="Leave out what has to wait until no code of an older release runs.")
+    ] = False,
 ) -> None:
     """Bring the Postgres schema up to date; safe when several start at once."""
     from datetime import UTC, datetime

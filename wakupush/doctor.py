@@ -232,8 +232,8 @@ def _postgres(settings: Settings) -> Iterator[Finding]:
     try:
         dsn = check_dsn(settings.postgres)
         with psycopg.connect(dsn, connect_timeout=int(PATIENCE), autocommit=True) as connection:
-            pending = runner.pending(connection)
-            user, logins = connection.info.user, [] if pending else roles.logins(connection)
+            pending, missing = runner.pending(connection), runner.due(connection)
+            user, logins = connection.info.user, [] if missing else roles.logins(connection)
             row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
     except SettingsError as error:
         yield Finding(Level.FAULT, part, str(error))
@@ -248,10 +248,11 @@ def _postgres(settings: Settings) -> Iterator[Finding]:
     except runner.ChangedMigrationError as error:
         yield Finding(Level.FAULT, part, str(error))
         return
-    if pending:
-        yield Finding(Level.FAULT, part, f"{len(pending)} migrations are missing: run `wakupush migrate`")
+    if missing:
+        yield Finding(Level.FAULT, part, f"{len(missing)} migrations are missing: run `wakupush migrate --pre`")
     else:
-        yield Finding(Level.OK, part, "it answers, and its schema is up to date")
+        left = f", but for {len(pending)} migrations that the next upgrade makes" if pending else ""
+        yield Finding(Level.OK, part, f"it answers, and its schema is up to date{left}")
         yield from _roles(part, user, logins)
     if row is not None:
         yield _clock(part, row[0])

@@ -18,6 +18,7 @@ from wakupush.runtime import metrics, probes
 from wakupush.runtime.connections.postgres import check_dsn, timeouts
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.stopping import stop_on_signals
+from wakupush.server.outdated import end_if_outdated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -83,6 +84,7 @@ class BacklogCollector(Collector):
             application_name="wakupush exporter",
             **timeouts(self._dsn, connect=PATIENCE, statement=PATIENCE),
         ) as connection:
+            end_if_outdated(connection)
             found = waiting(connection)
         for each in found:
             platform = each.platform.label

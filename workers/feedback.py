@@ -26,6 +26,7 @@ from wakupush.runtime.settings import SettingsError
 from wakupush.server.delivery import feedback
 from wakupush.server.delivery.feedback import Result
 from wakupush.server.faults import is_outage
+from wakupush.server.outdated import end_if_outdated
 
 if TYPE_CHECKING:
     from psycopg_pool import ConnectionPool
@@ -152,7 +153,7 @@ def run(settings: Settings) -> None:
             f' core.feedback_header: ["{SECRET_HEADER}: …"]'
         )
     postgres = settings.postgres.model_copy(update={"timeout": POSTGRES_SECONDS, "statement_timeout": POSTGRES_SECONDS})
-    pool = open_pool(postgres)
+    pool = open_pool(postgres, end_if_outdated)
     try:
         listener = socket.create_server(("", settings.feedback.http_port))
     except OSError as error:

@@ -24,6 +24,7 @@ from wakupush.runtime import probes, tracing
 from wakupush.runtime.connections.postgres import open_pool
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.stopping import stop_on_signals
+from wakupush.server.outdated import end_if_outdated
 from wakupush.waku.store import Store
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Reconciliation:
         routes = Routes.load(settings)
         stores = stores_of(settings)
         redis = open_redis(settings.redis)
-        pool = open_pool(settings.postgres)
+        pool = open_pool(settings.postgres, end_if_outdated)
         enqueuer = Enqueuer(celery_app(settings), redis, routes, settings.ingest)
         rest = Rest(redis, chosen.backlog_age)
         queries = Kind(queue=QUERY, window=chosen.query_window)

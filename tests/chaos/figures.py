@@ -60,6 +60,7 @@ def of(outcome: Outcome) -> dict[str, object]:
         "seconds to an answer, longest": round(max(waits), 1) if waits else None,
         "answers where no fault was felt": len(undisturbed),
         "their seconds, p99": round(quantiles(undisturbed, n=100)[98], 2) if len(undisturbed) > 1 else None,
+        "late ones of these, by the fault before": dict(_late(case)),
         "MB of memory, first and last minute": _memory(case),
         "violations": dict(Counter(violation.kind.name for violation in outcome.violations)),
     }
@@ -114,6 +115,16 @@ def _undisturbed(case: Case) -> list[str]:
     """Return the messages whose prompt answer no fault could hold up."""
     felt = [(fault.began - PROMPT, fault.ended + AFTERMATH) for fault in case.evidence.faults]
     return [id_ for id_ in case.messages if not any(first <= _sent_at(case, id_) <= last for first, last in felt)]
+
+
+def _late(case: Case) -> Counter[str]:
+    """Return how many answers were late where no fault was felt, by the last fault that had ended before."""
+    ended = sorted((fault.ended, fault.name) for fault in case.evidence.faults)
+    return Counter(
+        max(((at, name) for at, name in ended if at < _sent_at(case, id_)), default=(0.0, "none"))[1]
+        for id_ in _undisturbed(case)
+        if _waits(case, [id_]) and _waits(case, [id_])[0] > PROMPT
+    )
 
 
 def _memory(case: Case) -> dict[str, str]:

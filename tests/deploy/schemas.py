@@ -54,6 +54,7 @@ _REDIS_TRIGGER = _object(
     ["type", "name", "metadata"],
     type={"const": "redis"},
     name=_STRING,
+    metricType={"const": "AverageValue"},
     metadata=_object(
         ["address", "listName", "listLength"],
         address={"type": "string", "pattern": "^[^/:]+:[0-9]+$"},
@@ -67,10 +68,14 @@ _REDIS_TRIGGER = _object(
 _SCALED_OBJECT = _object(
     ["scaleTargetRef", "minReplicaCount", "maxReplicaCount", "fallback", "triggers"],
     scaleTargetRef=_object(["name"], name=_STRING),
-    pollingInterval=_COUNT,
     minReplicaCount=_COUNT,
     maxReplicaCount=_COUNT,
-    fallback=_object(["failureThreshold", "replicas"], failureThreshold=_COUNT, replicas=_COUNT),
+    fallback=_object(
+        ["failureThreshold", "replicas"],
+        failureThreshold=_COUNT,
+        replicas=_COUNT,
+        behavior={"enum": ["static", "currentReplicas", "currentReplicasIfHigher", "currentReplicasIfLower"]},
+    ),
     advanced=_object(
         [],
         horizontalPodAutoscalerConfig=_object(["behavior"], behavior=_object([], scaleUp=_RULES, scaleDown=_RULES)),

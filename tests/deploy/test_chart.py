@@ -137,12 +137,12 @@ def test_what_runs_before_the_installation_needs_nothing_of_it(name):
         assert not re.search("configMap|serviceAccountName", str(each["spec"]))
 
 
-def test_migrations_run_before_and_after_the_code_and_secrets_come_first():
+def test_migrations_run_before_the_code_and_secrets_come_first():
     for name in ("minimal", "keda", "hpa"):
         [before] = [each for each in hooks(name, "pre-upgrade") if each["kind"] == "Job"]
-        [after] = [each for each in hooks(name, "post-upgrade") if each["kind"] == "Job"]
         assert before["spec"]["template"]["spec"]["containers"][0]["args"] == ["migrate", "--pre"]
-        assert after["spec"]["template"]["spec"]["containers"][0]["args"] == ["migrate"]
+        # Old pods still end after an upgrade, however it waits: what they need goes with the next one.
+        assert not hooks(name, "post-upgrade")
     secrets = [each for each in hooks("keda", "pre-install") if each["kind"] == "ExternalSecret"]
     assert {each["metadata"]["name"] for each in secrets} == {"wakupush", "wakupush-identity"}
     [job] = [each for each in hooks("keda", "pre-install") if each["kind"] == "Job"]
@@ -204,13 +204,22 @@ def test_names_stay_short_with_the_longest_release():
     assert max(map(len, names)) <= 63
 
 
-def test_scaled_objects_name_deployments_and_leave_them_their_replicas():
+def test_pools_that_are_scaled_never_begin_with_fewer_than_the_least():
+    """Those that run already have what they have, which only an installation or upgrade sees (`lookup`)."""
     for name, kind in (("keda", "ScaledObject"), ("hpa", "HorizontalPodAutoscaler")):
         rendered = objects(VALUES[name])
         deployments = {each["metadata"]["name"]: each["spec"] for each in rendered if each["kind"] == "Deployment"}
         scaled = [each["spec"]["scaleTargetRef"]["name"] for each in rendered if each["kind"] == kind]
         assert sorted(scaled) == ["wakupush-dispatch", "wakupush-query", "wakupush-registration"]
-        assert not any("replicas" in deployments[each] for each in scaled)
+        least = {each: "components." + each.removeprefix("wakupush-") for each in scaled}
+        assert {deployments[each]["replicas"] for each in scaled} == {2}
+        raised = ",".join(f"{each}.autoscaling.minReplicas=3" for each in least.values())
+        more = {
+            each["metadata"]["name"]: each["spec"]["replicas"]
+            for each in objects(VALUES[name], "--set", raised)
+            if each["kind"] == "Deployment" and each["metadata"]["name"] in scaled
+        }
+        assert set(more.values()) == {3}
         others = set(deployments) - set(scaled)
         assert all(deployments[each]["replicas"] >= 1 for each in others)
 
@@ -237,14 +246,45 @@ def test_autoscaling_asks_for_metrics_that_exist():
     assert asked <= known
 
 
+def triggers(*options):
+    return {
+        (each["metadata"]["name"], trigger["type"], trigger["metricType"])
+        for each in objects(VALUES["keda"], *options)
+        if each["kind"] == "ScaledObject"
+        for trigger in each["spec"]["triggers"]
+    }
+
+
+def test_redis_is_asked_beside_prometheus_only_if_that_is_wanted():
+    """KEDA asks no trigger while it cannot build one of them, and it connects to Redis when it builds it."""
+    pools = [f"wakupush-{queue}" for queue in QUEUES]
+    of_prometheus = {(pool, "prometheus", "AverageValue") for pool in pools}
+    of_redis = {(pool, "redis", "AverageValue") for pool in pools}
+    assert triggers() == of_prometheus | of_redis
+    assert triggers("--set", "autoscaling.redis.besidePrometheus=null") == of_prometheus
+    assert triggers("--set", "autoscaling.prometheus.serverAddress=") == of_redis
+
+
+def test_without_figures_no_pod_goes():
+    fallbacks = [each["spec"]["fallback"] for each in objects(VALUES["keda"]) if each["kind"] == "ScaledObject"]
+    assert {each["behavior"] for each in fallbacks} == {"currentReplicasIfHigher"}
+    assert {each["replicas"] for each in fallbacks} == {4}
+
+
+def test_keda_may_take_over_from_the_autoscalers_of_kubernetes():
+    """Helm creates the ScaledObjects before it deletes these, and KEDA's admission webhook looks at them."""
+    found = [each["metadata"] for each in objects(VALUES["hpa"]) if each["kind"] == "HorizontalPodAutoscaler"]
+    assert [each["annotations"] for each in found] == [{"validations.keda.sh/hpa-ownership": "false"}] * 3
+
+
 def test_dispatch_is_capped_by_gorush():
     spec = next(
         each["spec"]
         for each in objects(VALUES["keda"])
         if (each["kind"], each["metadata"]["name"]) == ("ScaledObject", "wakupush-dispatch")
     )
-    # Three more come and go; each has two processes, those 8 posts (settings.gorush.concurrency) of 50 notifications.
-    assert (spec["maxReplicaCount"] + 3) * 2 * 8 * 50 <= 16384
+    # All may end while as many and one begin; each has two processes, those 8 posts (settings.gorush.concurrency).
+    assert (2 * spec["maxReplicaCount"] + 1) * 2 * 8 * 64 <= 32768
 
 
 @pytest.mark.parametrize("mode", ["none", "keda"])
@@ -254,10 +294,10 @@ def test_the_bundled_postgres_takes_the_connections_of_all(mode):
         each["metadata"]["name"]: each["spec"].get("maxReplicaCount") or each["spec"]["replicas"]
         for kind in ("Deployment", "ScaledObject")
         for each in rendered
-        if each["kind"] == kind and (kind == "ScaledObject" or "replicas" in each["spec"])
+        if each["kind"] == kind
     }
-    pools = sum(pods[f"wakupush-{pool}"] + (1 if mode == "none" else 3) for pool in QUEUES)
-    others = sum(pods[f"wakupush-{name}"] + 1 for name in ("reconcile", "beat", "feedback", "exporter"))
+    pools = sum(2 * pods[f"wakupush-{pool}"] + 1 for pool in QUEUES)
+    others = sum(2 * pods[f"wakupush-{name}"] + 1 for name in ("reconcile", "beat", "feedback", "exporter"))
     needed = (2 * pools + others) * Settings.model_fields["postgres"].default.pool_size
     [args] = [
         spec["containers"][0]["args"] for each, spec in pod_specs(rendered) if "postgres" in str(each["metadata"])
@@ -317,8 +357,8 @@ REFUSED = {
         "settings.waku.shards are of several clusters",
     ),
     "more posts than gorush holds": (
-        ["--set", "components.dispatch.replicas=10"],
-        "x 2 processes x 16 posts x 64 notifications are 22528, above gorush.queueNum (16384)",
+        ["--set", "components.dispatch.replicas=8"],
+        "17 pods (with those that end) x 2 processes x 16 posts x 64 notifications are 34816, above gorush.queueNum",
     ),
     "more posts than a gorush of one's own holds": (
         ["--set", "gorush.queueNum=8192,components.dispatch.replicas=5"],
@@ -326,7 +366,7 @@ REFUSED = {
     ),
     "scaling past gorush": (
         ["--set", "autoscaling.mode=hpa,components.dispatch.autoscaling.maxReplicas=8"],
-        "11 pods (with those that come and go)",
+        "17 pods (with those that end)",
     ),
     "KEDA without numbers": (["--set", "autoscaling.mode=keda"], "autoscaling.mode is keda, which needs"),
     "KEDA without the exporter": (

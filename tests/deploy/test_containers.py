@@ -187,8 +187,6 @@ def composed(builder, directory, parts):
     assert result.returncode == 0, result.stderr
     variables = SECRETS | {"WAKUPUSH_USER": "10001:10001", "WAKUPUSH_PUBLIC_KEY": result.stdout.strip()}
     composed = Composed(builder, fresh(directory, "logs"), parts, secrets, variables)
-    migrated = composed.run("migrate", "migrate", "--pre")
-    assert migrated.returncode == 0, migrated.stderr
     migrated = composed.run("migrate", *composed.services["migrate"]["command"])
     assert migrated.returncode == 0, migrated.stderr
     with psycopg.connect(parts.postgres.dsn, autocommit=True) as connection:  # what `logins` does: test_compose.py

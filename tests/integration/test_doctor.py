@@ -123,7 +123,7 @@ def test_each_store_is_looked_at(environment, node):
 def test_a_missing_migration(environment, empty_dsn):
     code, findings = examine(environment, WAKUPUSH_POSTGRES__DSN=empty_dsn)
     assert code == 1
-    assert "run `wakupush migrate`" in texts(findings, "fault")
+    assert "run `wakupush migrate --pre`" in texts(findings, "fault")
 
 
 @pytest.fixture

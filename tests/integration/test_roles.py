@@ -30,6 +30,7 @@ POOL = {
     },
     "message_segments": {"lock", "kept", "parts", "forget", "keep", "trim"},
     "answers": {"add", "remove", "postpone"},
+    "old_code": {"newest_post"},
 }
 USES = {
     Role.REGISTRATION: {
@@ -78,9 +79,9 @@ USES = {
         "packed_requests": {"due", "forget_months", "forget_digests"},
         "old_code": EVERY,
     },
-    Role.RECONCILE: {"reconciliation": EVERY},
-    Role.EXPORTER: {"backlog": EVERY},
-    Role.FEEDBACK: {"deliveries": {"note_feedback", "exists", "takes_feedback"}},
+    Role.RECONCILE: {"reconciliation": EVERY, "old_code": {"newest_post"}},
+    Role.EXPORTER: {"backlog": EVERY, "old_code": {"newest_post"}},
+    Role.FEEDBACK: {"deliveries": {"note_feedback", "exists", "takes_feedback"}, "old_code": {"newest_post"}},
     Role.OPERATOR: {"dead_letters": EVERY, "quarantine": EVERY, "roles": EVERY},
     Role.PIPELINE: {"exporting": EVERY},
     Role.REBUILD: {

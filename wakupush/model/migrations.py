@@ -17,6 +17,11 @@ class Migration:
     checksum: str
 
     @property
+    def number(self) -> int:
+        """Its place in the order; a `pre` and a `post` migration of one change share it."""
+        return int(self.name.split("_")[0])
+
+    @property
     def is_post(self) -> bool:
-        """Whether it runs after the new code is rolled out."""
+        """Whether it takes away what code before this number needs: no such code may run any more."""
         return "_post_" in self.name

@@ -107,8 +107,8 @@ _SECRETS: Final[Columns] = (
     *("access_token_digest", "access_token_since", "blocked_chat_digests", "muted_chat_digests"),
     "allowed_mentions_chat_digests",
 )
-#: Whether older code may still run.
-_OLD_CODE: Final = Rights(select=("name",))
+#: Which code may run on the schema: who keeps a connection asks.
+_MIGRATIONS: Final[Mapping[str, Rights]] = {"schema_migrations": Rights(select=("name",))}
 
 #: What is told of a message that is put aside again.
 _QUARANTINED: Final[Columns] = ("reason", "attempts", "retried_at")
@@ -140,13 +140,14 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
             update=("sealed_content", "chat_id", "message"),
             delete=True,
         ),
-        "schema_migrations": _OLD_CODE,
+        **_MIGRATIONS,
         # What packs ids of old requests.
         "admitted_requests": Rights(select=("message_id", "admitted_at"), delete=True),
         "packed_requests": Rights(select=ALL, insert=ALL, update=("digests",)),
         "packed_months": Rights(select=ALL, insert=ALL),
     },
     Role.QUERY: {
+        **_MIGRATIONS,
         **_POOL,
         "registrations": Rights(
             select=(*_UNSEALED, "token_died_at", "sealed_version", "sealed_device", "sealed_allowed_key_list")
@@ -177,7 +178,7 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         "packed_months": Rights(select=ALL),
         "deliveries": Rights(select=ALL, insert=ALL, update=ALL),
         "token_trials": Rights(select=ALL, insert=ALL, update=("tried", "bad")),
-        "schema_migrations": _OLD_CODE,
+        **_MIGRATIONS,
     },
     Role.SCHEDULE: {
         # Whether a row is sealed shows in what is empty then.
@@ -204,7 +205,7 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         ),
         "answers": Rights(select=ALL, update=("publish_at",), delete=True),
         "token_trials": Rights(select=ALL, delete=True),
-        "schema_migrations": _OLD_CODE,
+        **_MIGRATIONS,
         # What is past its retention.
         "message_segments": Rights(select=ALL, update=("received_at",), delete=True),
         "ledger_default": Rights(select=("ctid", "received_at"), delete=True),
@@ -216,14 +217,17 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         "quarantine": Rights(select=("ctid", "quarantined_at", "key_hash", "installation_hash"), delete=True),
     },
     Role.RECONCILE: {
+        **_MIGRATIONS,
         "ledger": Rights(select=("message_hash",)),
         "message_attempts": Rights(select=("message_hash", "updated_at")),
         "watermarks": Rights(select=ALL, insert=ALL, update=("walked_to", "updated_at")),
     },
     Role.EXPORTER: {
+        **_MIGRATIONS,
         "deliveries": Rights(select=("platform", "state", "next_attempt_at")),
     },
     Role.FEEDBACK: {
+        **_MIGRATIONS,
         "deliveries": Rights(
             select=("delivery_key", "attempt", "state", "feedback"), update=("feedback", "feedback_due_at")
         ),
@@ -265,7 +269,7 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         "query_topics": Rights(select=ALL, insert=ALL, update=("symmetric_key",)),
         "deliveries": Rights(select=("key_hash", "installation_hash"), delete=True),
         "quarantine": Rights(select=("key_hash", "installation_hash"), delete=True),
-        "schema_migrations": _OLD_CODE,
+        **_MIGRATIONS,
     },
 }
 

@@ -1,9 +1,12 @@
-"""Whether code may still run that reads secrets in the clear: until then they are written both ways."""
+"""Which code may run on the schema as it is."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from psycopg.errors import UndefinedTable
+
+from wakupush.postgres.migrations import runner
 from wakupush.postgres.named_sql import load
 
 if TYPE_CHECKING:
@@ -11,10 +14,34 @@ if TYPE_CHECKING:
 
 _SQL = load("old_code")
 
-#: The migration that is applied when it is gone.
+#: The migration that is applied when no code runs any more that reads secrets in the clear.
 MIGRATION: Final = "0006_post_sealed_at_rest"
 
 
+class OutdatedCodeError(Exception):
+    """What this code needs was taken away: newer code runs, or ran, on this database."""
+
+
 def may_run(connection: Connection) -> bool:
-    """Say whether it may run, by the migrations that were applied. Once gone, it does not come back."""
+    """Say whether code may run that reads secrets in the clear: until it is gone they are written both ways."""
     return connection.execute(_SQL["gone"], {"migration": MIGRATION}).fetchone() is None
+
+
+def refuse_outdated(connection: Connection) -> None:
+    """Refuse to work on a schema from which something was taken that this code needs.
+
+    Args:
+        connection: in autocommit mode.
+
+    Raises:
+        OutdatedCodeError: a `post` migration was applied that this code does not know.
+    """
+    try:
+        row = connection.execute(_SQL["newest_post"]).fetchone()
+    except UndefinedTable:
+        return
+    newest = row[0] if row else None
+    if newest is not None and int(newest.split("_")[0]) > runner.newest():
+        raise OutdatedCodeError(
+            f"migration {newest} was applied, and this code knows those up to {runner.newest():04}: update wakupush"
+        )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from wakupush.redis.celery_app import celery_app
 from wakupush.runtime.connections.postgres import open_pool
 from wakupush.runtime.connections.redis import open_redis
+from wakupush.server.outdated import end_if_outdated
 from wakupush.waku.publisher import Publisher
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def connected(settings: Settings) -> dict[str, Any]:
     """Return the fields of `Resources`, by name."""
     return {
         "settings": settings,
-        "pool": open_pool(settings.postgres),
+        "pool": open_pool(settings.postgres, end_if_outdated),
         "redis": open_redis(settings.redis),
         "publisher": Publisher(
             settings.waku.url, timeout=settings.waku.publish_timeout, connections=PUBLISH_CONNECTIONS

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from wakupush.model.migrations import Migration
 from wakupush.postgres import roles
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 #: Key of the advisory lock that lets one migration run at a time ("wakupush" in ASCII).
 LOCK = 0x77616B7570757368
+#: Number of the first migration that is not in the release before this one: while this one is rolled out, code may run
+#: that knows none from here on.
+RELEASE_BEGINS: Final = 6
 
 
 class ChangedMigrationError(Exception):
@@ -24,7 +28,13 @@ def migrations() -> list[Migration]:
     """Return all migrations in their order: by number, and what waits for the new code after what it needs."""
     files = [file for file in resources.files(__package__).iterdir() if file.name.endswith(".sql")]
     found = [_read(file.name.removesuffix(".sql"), file.read_text()) for file in files]
-    return sorted(found, key=lambda migration: (migration.name.split("_")[0], migration.is_post, migration.name))
+    return sorted(found, key=lambda migration: (migration.number, migration.is_post, migration.name))
+
+
+@cache
+def newest() -> int:
+    """Return the number of the newest migration that this code knows."""
+    return migrations()[-1].number
 
 
 def _read(name: str, text: str) -> Migration:
@@ -49,6 +59,20 @@ def pending(connection: Connection) -> list[Migration]:
     return [migration for migration in migrations() if migration.name not in applied]
 
 
+def due(connection: Connection) -> list[Migration]:
+    """Return what is pending and need not wait until no code of the release before this one runs.
+
+    A database without tables has no such code.
+
+    Raises:
+        ChangedMigrationError: see there.
+    """
+    found = pending(connection)
+    if len(found) == len(migrations()):
+        return found
+    return [migration for migration in found if not migration.is_post or migration.number < RELEASE_BEGINS]
+
+
 def migrate(connection: Connection, *, pre_only: bool = False) -> list[str]:
     """Apply what is pending and return its names; then grant each role its rights.
 
@@ -56,7 +80,7 @@ def migrate(connection: Connection, *, pre_only: bool = False) -> list[str]:
 
     Args:
         connection: in autocommit mode.
-        pre_only: leave out what must wait until the new code is rolled out.
+        pre_only: only what is due.
 
     Raises:
         ChangedMigrationError: see there.
@@ -67,7 +91,7 @@ def migrate(connection: Connection, *, pre_only: bool = False) -> list[str]:
             "CREATE TABLE IF NOT EXISTS schema_migrations ("
             " name text PRIMARY KEY, checksum text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
         )
-        wanted = [migration for migration in pending(connection) if not (pre_only and migration.is_post)]
+        wanted = due(connection) if pre_only else pending(connection)
         for migration in wanted:
             with connection.transaction():
                 connection.execute(migration.sql)

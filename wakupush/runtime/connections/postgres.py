@@ -14,7 +14,7 @@ from wakupush.runtime.connections.sockets import has_input
 from wakupush.runtime.settings import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from psycopg import Connection
 
@@ -98,13 +98,23 @@ def autocommit(connection: Connection) -> Iterator[None]:
             connection.set_autocommit(False)
 
 
-def open_pool(settings: PostgresSettings) -> ConnectionPool:
+def open_pool(settings: PostgresSettings, look: Callable[[Connection], None] | None = None) -> ConnectionPool:
     """Return an open pool of connections to a Postgres that takes writes; it connects when it can.
 
     A replica, and a primary that was demoted, look like one that is down. ``target_session_attrs`` of the connection
     string comes before this while connecting.
+
+    Args:
+        settings: where it is.
+        look: at each new connection, in autocommit mode; one that it fails for is closed.
     """
     dsn = check_dsn(settings)
+
+    def configure(connection: Connection) -> None:
+        if look is not None:
+            with autocommit(connection):
+                look(connection)
+
     return ConnectionPool(
         dsn,
         min_size=1,
@@ -112,6 +122,7 @@ def open_pool(settings: PostgresSettings) -> ConnectionPool:
         timeout=settings.timeout,
         reconnect_timeout=RECONNECT_SECONDS,
         check=_check,
+        configure=configure,
         kwargs={
             "application_name": "wakupush",
             "target_session_attrs": conninfo_to_dict(dsn).get("target_session_attrs", "read-write"),

@@ -180,14 +180,25 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- (index .Values.settings "waku" | default dict).shards | default (list "/waku/2/rs/16/32" "/waku/2/rs/16/64") | toJson -}}
 {{- end }}
 
-{{/* Pods of a component that may be at work at the same time: (dict "root" $ "own" VALUES). An upgrade starts one before it
-     ends another; of those that are scaled down, one in a minute, two still end what they have begun. */}}
-{{- define "wakupush.mostPods" -}}
+{{/* Replicas that a Deployment begins with: (dict "root" $ "name" DEPLOYMENT "own" VALUES). One that is scaled keeps those it has, which
+     only an installation or upgrade can see; `helm template` sees none. */}}
+{{- define "wakupush.replicas" -}}
 {{- if and .own.autoscaling (ne .root.Values.autoscaling.mode "none") -}}
-{{ add .own.autoscaling.maxReplicas 3 }}
+{{- $running := dig "spec" "replicas" 0 (lookup "apps/v1" "Deployment" .root.Release.Namespace .name) -}}
+{{ max .own.autoscaling.minReplicas $running }}
 {{- else -}}
-{{ add .own.replicas 1 }}
+{{ .own.replicas }}
 {{- end -}}
+{{- end }}
+
+{{/* Pods of a component that may be at work at the same time: (dict "root" $ "own" VALUES). An upgrade starts one before it
+     ends another, and does not wait until that has ended what it has begun: all of the old ones may still be at it. */}}
+{{- define "wakupush.mostPods" -}}
+{{- $replicas := .own.replicas -}}
+{{- if and .own.autoscaling (ne .root.Values.autoscaling.mode "none") -}}
+{{- $replicas = .own.autoscaling.maxReplicas -}}
+{{- end -}}
+{{ add (mul 2 $replicas) 1 }}
 {{- end }}
 
 {{/* Connections to Postgres that all processes may have open, and some for jobs and operators. */}}
@@ -258,7 +269,7 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- $batch := include "wakupush.settingOr" (dict "root" . "group" "gorush" "field" "batch_size" "default" 64) | int -}}
 {{- $atOnce := mul $pods $dispatch.concurrency $posts $batch -}}
 {{- if and $dispatch.enabled (gt $atOnce (int64 .Values.gorush.queueNum)) -}}
-{{- $problems = append $problems (printf "components.dispatch: %d pods (with those that come and go) x %v processes x %d posts x %d notifications are %d, above gorush.queueNum (%v); gorush would never answer. Lower one of them, or raise gorush.queueNum, and core.queue_num of a gorush of your own with it" $pods $dispatch.concurrency $posts $batch $atOnce .Values.gorush.queueNum) -}}
+{{- $problems = append $problems (printf "components.dispatch: %d pods (with those that end) x %v processes x %d posts x %d notifications are %d, above gorush.queueNum (%v); gorush would never answer. Lower one of them, or raise gorush.queueNum, and core.queue_num of a gorush of your own with it" $pods $dispatch.concurrency $posts $batch $atOnce .Values.gorush.queueNum) -}}
 {{- end -}}
 {{- if and (eq .Values.autoscaling.mode "keda") (not .Values.autoscaling.prometheus.serverAddress) (not .Values.autoscaling.redis.address) (not .Values.redis.bundled.enabled) -}}
 {{- $problems = append $problems "autoscaling.mode is keda, which needs autoscaling.prometheus.serverAddress or autoscaling.redis.address" -}}

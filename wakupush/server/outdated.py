@@ -1,0 +1,36 @@
+"""Ending a process whose code is too old for the schema: a newer release took away what it needs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from wakupush.postgres.old_code import OutdatedCodeError, refuse_outdated
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: A worker's processes are forked after this is imported, and end with their parent.
+_MAIN: Final = os.getpid()
+
+
+def end_if_outdated(connection: Connection) -> None:
+    """Ask the main process to end, as SIGTERM does, if this code may not run on the schema any more.
+
+    Args:
+        connection: new, in autocommit mode.
+
+    Raises:
+        OutdatedCodeError: so it is.
+    """
+    try:
+        refuse_outdated(connection)
+    except OutdatedCodeError as error:
+        log.critical("outdated_code", reason=str(error))
+        os.kill(_MAIN, signal.SIGTERM)
+        raise
