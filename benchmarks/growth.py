@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks.running import Bench, Run, memory, running
+from benchmarks.running import Bench, Run, family, running
 
 MIB = 2**20
 #: Messages between two looks at the memory.
@@ -17,7 +17,7 @@ STEP = 5000
 def show_growth(
     console: Console, begin: Callable[[Bench, int], Run], handle: Callable[[Bench, int], Run], messages: int
 ) -> None:
-    """Print the memory of a dispatch worker and its one process, and by how much it grew over the later half.
+    """Print the memory of a dispatch worker's parent and of its one process, and how much each grew in the later half.
 
     Args:
         console: where the figures go.
@@ -30,8 +30,10 @@ def show_growth(
         found = {}
         for done in track(range(STEP, messages + 1, STEP), description="messages", console=console):
             handle(bench, STEP)
-            found[done] = memory(bench.stack.workers["dispatch"]) / MIB
-    for done, size in found.items():
-        console.print(f"memory of the dispatch worker after {done:,} messages: {size:.1f} MiB")
-    half = min(done for done in found if done >= messages / 2)
-    console.print(f"growth from {half:,} to {max(found):,} messages: {found[max(found)] - found[half]:.2f} MiB")
+            parent, child = (each.memory_full_info().uss / MIB for each in family(bench.stack.workers["dispatch"]))
+            found[done] = parent, child
+    for done, (parent, child) in found.items():
+        console.print(f"after {done:,} messages: parent {parent:.1f} MiB, process {child:.1f} MiB")
+    last, half = max(found), min(done for done in found if done >= messages / 2)
+    grown = [now - before for before, now in zip(found[half], found[last], strict=True)]
+    console.print(f"growth from {half:,} to {last:,} messages: parent {grown[0]:.2f} MiB, process {grown[1]:.2f} MiB")

@@ -196,10 +196,22 @@ def test_no_token_is_printed(stack, person):
     assert "alice-phone" not in printed
 
 
-def test_the_examples_of_the_readme(stack, tmp_path):
-    """The commands of the section run one after the other, in one shell, and each ends with 0."""
-    [section] = re.findall(r"^## The client\n(.*?)^## ", README.read_text(), re.MULTILINE | re.DOTALL)
-    [block] = re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+def shell_example(text):
+    [block] = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return block
+
+
+GUIDE = shell_example((README.parent / "docs" / "client.md").read_text())
+
+
+def test_the_guide_has_an_example_of_each_command():
+    for name in ("keygen", "register", "status", "advertise", "discover", "query", "send", "listen", "unregister"):
+        assert re.search(rf"(client|\$\w+) {name}\b", GUIDE), f"no example of {name}"
+
+
+@pytest.mark.parametrize("block", [shell_example(README.read_text()), GUIDE], ids=["README", "guide"])
+def test_the_examples_of_commands(stack, tmp_path, block):
+    """They run one after the other, in one shell, and each ends with 0."""
     script = f"""
     set -eu
     wakupush() {{ "{sys.executable}" -m wakupush "$@"; }}
@@ -214,8 +226,6 @@ def test_the_examples_of_the_readme(stack, tmp_path):
     assert result.returncode == 0, result.stdout + result.stderr
     assert "registered" in result.stdout
     assert "accepted" in result.stdout
-    for name in ("keygen", "register", "status", "advertise", "discover", "query", "send", "listen", "unregister"):
-        assert re.search(rf"(client|\$\w+) {name}\b", block), f"no example of {name}"
 
 
 def test_the_python_examples_of_the_guide_run(stack, tmp_path):
