@@ -17,14 +17,14 @@ $(VENV)/.installed: requirements/dev.lock pyproject.toml
 	$(RUN) pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# Only the tests in tests/interop use Node.js: what is missing here is for them to report.
-setup-node: tests/interop/node_modules/.package-lock.json
+# Only the tests in tests/interop and tests/e2e/test_example.py use Node.js: what is missing here is for them to report.
+setup-node: tests/interop/node_modules/.package-lock.json examples/js/node_modules/.package-lock.json
 
-tests/interop/node_modules/.package-lock.json: tests/interop/package-lock.json
+%/node_modules/.package-lock.json: %/package-lock.json
 	@if ! command -v npm && command -v apt-get && test "$$(id -u)" = 0; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends nodejs npm; \
 	fi >/dev/null || true
-	@if command -v npm >/dev/null; then (cd tests/interop && npm ci) && touch $@ || true; fi
+	@if command -v npm >/dev/null; then (cd $* && npm ci) && touch $@ || true; fi
 
 # Only the pipeline uses Java: what is missing here is for its tests to report.
 setup-java:
@@ -119,4 +119,4 @@ proto: setup ## Generate the protobuf modules anew
 	proto/generate.sh
 
 clean: ## Remove .venv and caches
-	rm -rf $(VENV) .tools tests/interop/node_modules tests/monitoring/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .tools tests/interop/node_modules examples/js/node_modules tests/monitoring/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import groupby, islice
@@ -28,7 +29,6 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 from pyspark.sql.pandas.types import from_arrow_schema
 from redis import RedisError
-from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from pipeline import archive
 from pipeline.archive import Archive
@@ -38,7 +38,7 @@ from pipeline.postgres import connected
 from wakupush.model.entries import Entry
 from wakupush.model.failures import Failure
 from wakupush.model.registrations import Registration
-from wakupush.postgres import query_topics, rebuilding
+from wakupush.postgres import query_topics
 from wakupush.protocol.application import Opened, Type
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.identity import Identity
@@ -47,14 +47,14 @@ from wakupush.protocol.registration import request_id
 from wakupush.protocol.sealing import seal, unseal
 from wakupush.protocol.segments import Segment
 from wakupush.protocol.topics import server_content_topics
-from wakupush.redis import watched
 from wakupush.runtime import keyfile
 from wakupush.runtime.connections.postgres import check_dsn, timeouts
 from wakupush.runtime.connections.redis import open_redis
-from wakupush.server.faults import COLLISIONS, OF_THE_MESSAGE
+from wakupush.server import loading
 from wakupush.server.inbox.content import Part
 from wakupush.server.inbox.decide.registration import Known, change_of
 from wakupush.server.inbox.open import HOME, join, open_asymmetric, open_registration
+from wakupush.server.loading import LoadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from wakupush.model.registrations import Change, Installation
-    from wakupush.protocol.at_rest import AtRest
     from wakupush.runtime.settings import LimitSettings, Settings
 
 #: Installations, and bytes of what they sent, that are loaded in one transaction: their rows are locked meanwhile.
@@ -121,14 +120,7 @@ _REGISTERED_INSTALLATIONS: Final = "registered installations"
 _UNREGISTERED_INSTALLATIONS: Final = "unregistered installations"
 _STORED: Final = "stored"
 
-#: What Postgres raises where it cannot hold what is in a message.
-_OF_THE_MESSAGE: Final[tuple[type[Exception], ...]] = (psycopg.DataError, *OF_THE_MESSAGE)
-
 _Row = dict[str, Any]
-
-
-class LoadError(Exception):
-    """Postgres failed; the text has nothing of what was to be stored, which Postgres' own words may repeat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,13 +381,18 @@ def _fold(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
                 changes[change.installation] = change
                 size += len(row["sealed"])
                 if len(changes) >= LOADED_AT_ONCE or size >= LOADED_BYTES:
-                    told += load(connection, list(changes.values()), identity.at_rest)
+                    told += _load(connection, changes, identity)
                     changes, size = {}, 0
             registered = sum(stored.registered for stored in known.stored.values())
             told[_REGISTERED_INSTALLATIONS] += registered
             told[_UNREGISTERED_INSTALLATIONS] += len(known.stored) - registered
-        told += load(connection, list(changes.values()), identity.at_rest)
+        told += _load(connection, changes, identity)
     yield pa.RecordBatch.from_pylist([{"what": what, "count": count} for what, count in told.items()], _TOLD)
+
+
+def _load(connection: Connection, changes: dict[Installation, Change], identity: Identity) -> Counter[str]:
+    loaded = loading.load(connection, list(changes.values()), identity.at_rest)
+    return Counter({_STORED: loaded.stored, Failure.QUARANTINED.label: len(loaded.refused)})
 
 
 def _decide(row: _Row, known: Known, identity: Identity, limits: LimitSettings) -> tuple[str, Change | None]:
@@ -414,50 +411,13 @@ def _decide(row: _Row, known: Known, identity: Identity, limits: LimitSettings) 
     return REGISTERED if isinstance(change.registration, Registration) else UNREGISTERED, change
 
 
-def load(connection: Connection, changes: list[Change], at_rest: AtRest) -> Counter[str]:
-    """Store what is newer than what is stored; tell how many that are, and what Postgres cannot hold.
-
-    Raises:
-        LoadError: Postgres failed.
-    """
-    if not changes:
-        return Counter()
-    try:
-        return Counter({_STORED: _merge(connection, changes, at_rest)})
-    except _OF_THE_MESSAGE:
-        if len(changes) == 1:
-            return Counter({Failure.QUARANTINED.label: 1})
-        middle = len(changes) // 2
-        return load(connection, changes[:middle], at_rest) + load(connection, changes[middle:], at_rest)
-    except psycopg.Error as error:
-        raise LoadError(f"{type(error).__name__} (SQLSTATE {error.sqlstate})") from None
-
-
-@retry(
-    retry=retry_if_exception_type(COLLISIONS),
-    wait=wait_random_exponential(multiplier=0.02, max=0.5),
-    stop=stop_after_attempt(10),
-    reraise=True,
-)
-def _merge(connection: Connection, changes: list[Change], at_rest: AtRest) -> int:
-    with connection.transaction():
-        return rebuilding.merge(connection, changes, at_rest)
-
-
 def _watch(settings: Settings) -> bool:
-    """Let ingest watch all query topics of the database; say whether Redis took them.
-
-    The schedule fills the set of watched topics only where it knows that it lost some.
-    """
-    redis = open_redis(settings.redis)
+    """Let ingest watch all query topics of the database; say whether Redis took them."""
     try:
-        with connected(settings.postgres) as connection, connection.transaction():
-            for topics in query_topics.every_topic(connection):
-                watched.add(redis, topics)
+        with connected(settings.postgres) as connection, closing(open_redis(settings.redis)) as redis:
+            loading.watch(connection, redis)
     except RedisError:
         return False
-    finally:
-        redis.close()
     return True
 
 

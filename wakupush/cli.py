@@ -12,6 +12,7 @@ from wakupush.cli_client import app as client_app
 from wakupush.cli_dead_letters import app as dead_letters_app
 from wakupush.cli_pipeline import app as pipeline_app
 from wakupush.cli_quarantine import app as quarantine_app
+from wakupush.cli_reference import export_app, import_app
 from wakupush.runtime.usage import fail as _fail
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ ingest_app = typer.Typer(help="Pull messages from Waku onto the Redis queues.", 
 app.add_typer(ingest_app, name="ingest")
 app.add_typer(client_app, name="client")
 app.add_typer(dead_letters_app, name="dead-letters")
+app.add_typer(export_app, name="export")
+app.add_typer(import_app, name="import")
 app.add_typer(pipeline_app, name="pipeline")
 app.add_typer(quarantine_app, name="quarantine")
 

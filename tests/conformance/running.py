@@ -229,7 +229,7 @@ class Running:
 
 
 @contextmanager
-def running(scenario: Scenario) -> Iterator[Running]:
+def running(scenario: Scenario, of: type[Running] = Running) -> Iterator[Running]:
     """Start a server with the key of a scenario, in a directory that Postgres' user can reach."""
     directory = Path(tempfile.mkdtemp(prefix="wakupush-conformance-"))
     directory.chmod(0o755)
@@ -238,7 +238,7 @@ def running(scenario: Scenario) -> Iterator[Running]:
         stack = Stack(directory, key=key, settings={"WAKUPUSH_GORUSH__DIALECT": "status"}, fsync=False)
         with ExitStack() as exit_stack:
             exit_stack.enter_context(stack)
-            yield Running(scenario, stack, exit_stack)
+            yield of(scenario, stack, exit_stack)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

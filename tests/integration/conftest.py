@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -76,9 +76,14 @@ def empty_dsn(postgres) -> str:
 
 
 @pytest.fixture
-def dsn(postgres) -> str:
-    """A database with the schema, and nothing in it."""
-    return _create(postgres, TEMPLATE)
+def new_dsn(postgres) -> Callable[[], str]:
+    """Make a database with the schema, and nothing in it."""
+    return lambda: _create(postgres, TEMPLATE)
+
+
+@pytest.fixture
+def dsn(new_dsn) -> str:
+    return new_dsn()
 
 
 @pytest.fixture
@@ -113,7 +118,10 @@ def open_server(dsn, redis_server, node, gorush):
         }
         context = InboxResources.open(
             Settings(
-                **{name: {**base.get(name, {}), **value} for name, value in settings.items()}
+                **{
+                    name: {**base.get(name, {}), **value} if isinstance(value, dict) else value
+                    for name, value in settings.items()
+                }
                 | {name: value for name, value in base.items() if name not in settings}
             )
         )

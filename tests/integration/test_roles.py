@@ -86,6 +86,8 @@ USES = {
     Role.PIPELINE: {"exporting": EVERY},
     Role.REBUILD: {
         "rebuilding": EVERY,
+        "takeover": EVERY,
+        "registrations": {"stored"},
         "old_code": EVERY,
         "query_topics": {"lock_shared", "add", "count_without_key", "without_key", "set_keys", "all"},
     },

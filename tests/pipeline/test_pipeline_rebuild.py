@@ -32,6 +32,7 @@ from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.registration import seal_registration
 from wakupush.runtime import keyfile
 from wakupush.runtime.settings import LimitSettings, PostgresSettings, RedisSettings, WakuSettings
+from wakupush.server import loading
 from wakupush.server.inbox import isolation
 from wakupush.server.inbox.decide.registration import Known, change_of
 from wakupush.server.inbox.open import open_asymmetric, open_registration
@@ -158,7 +159,8 @@ def test_while_a_server_is_writing(server):
         with psycopg.connect(living.postgres.dsn.get_secret_value(), autocommit=True) as connection:
             while not over.is_set():
                 some = {each.installation: each for each in chance.choices(changes, k=chance.randint(1, 12))}
-                stored.update(rebuild.load(connection, list(some.values()), identity.at_rest))
+                loaded = loading.load(connection, list(some.values()), identity.at_rest)
+                stored.update(stored=loaded.stored)
 
     loaders = [Thread(target=load) for _ in range(2)]
     for loader in loaders:
@@ -240,7 +242,7 @@ def test_what_postgres_cannot_hold_is_put_aside_alone(server):
         changes.append(change)
     settings = server()
     with psycopg.connect(settings.postgres.dsn.get_secret_value(), autocommit=True) as connection:
-        assert rebuild.load(connection, changes, identity.at_rest) == {"stored": 4, "quarantined": 1}
+        assert loading.load(connection, changes, identity.at_rest) == loading.Loaded(4, (changes[3],))
 
 
 def test_no_secret_leaves_the_executors(server, spark):

@@ -71,6 +71,29 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A row of a registration as the database holds it: what is secret of it is sealed, lists of chats are digests."""
+
+    installation: Installation
+    version: int
+    #: Keyed digest of the request id, 16 bytes; empty where no registration counts as its repeat.
+    request_digest: bytes
+    registered: bool
+    #: Whether it is sealed as this version; else older code wrote it.
+    is_sealed: bool
+    #: None, as all below, of what is unregistered.
+    token_type: TokenType | None
+    enabled: bool | None
+    allow_from_contacts_only: bool | None
+    block_mentions: bool | None
+    sealed_device: bytes | None = field(repr=False)
+    sealed_allowed_key_list: bytes | None = field(repr=False)
+    blocked_chat_digests: bytes | None = field(repr=False)
+    muted_chat_digests: bytes | None = field(repr=False)
+    allowed_mentions_chat_digests: bytes | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """A registered device, as far as a query may reveal it."""
 

@@ -32,7 +32,8 @@ class Role(StrEnum):
     OPERATOR = "wakupush_operator"
     #: Of the pipeline's jobs over events.
     PIPELINE = "wakupush_pipeline"
-    #: Of the pipeline's commands that write: `rebuild` and `warm-topics`.
+    #: Of what people run to bring registrations from elsewhere, or to elsewhere: the pipeline's `rebuild` and
+    #: `warm-topics`, `wakupush import` and `wakupush export`.
     REBUILD = "wakupush_rebuild"
 
 
@@ -51,6 +52,8 @@ ROLE_OF: Final[Mapping[tuple[str, ...], Role]] = {
     ("pipeline", "export"): Role.PIPELINE,
     ("pipeline", "rebuild"): Role.REBUILD,
     ("pipeline", "warm-topics"): Role.REBUILD,
+    ("import", "reference"): Role.REBUILD,
+    ("export", "reference"): Role.REBUILD,
 }
 
 
@@ -269,6 +272,7 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         "query_topics": Rights(select=ALL, insert=ALL, update=("symmetric_key",)),
         "deliveries": Rights(select=("key_hash", "installation_hash"), delete=True),
         "quarantine": Rights(select=("key_hash", "installation_hash"), delete=True),
+        "admitted_requests": Rights(select=("message_id",), insert=("message_id", "succeeded", "expired")),
         **_MIGRATIONS,
     },
 }

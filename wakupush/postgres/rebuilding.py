@@ -1,4 +1,4 @@
-"""Putting registrations that were rebuilt out of the archive into the table, beside a server that writes to it."""
+"""Putting registrations that come from elsewhere than a message into the table, beside a server that writes to it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from wakupush.postgres.named_sql import load
 from wakupush.protocol.at_rest import KEYED_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from psycopg import Connection
 
-    from wakupush.model.registrations import Change
+    from wakupush.model.registrations import Change, Installation
     from wakupush.protocol.at_rest import AtRest
 
 _SQL = load("rebuilding")
@@ -38,7 +38,12 @@ COLUMNS: Final = (
 )
 
 
-def merge(connection: Connection, changes: Sequence[Change], at_rest: AtRest) -> int:
+def merge(
+    connection: Connection,
+    changes: Sequence[Change],
+    at_rest: AtRest,
+    known: Mapping[Installation, Mapping[str, Any]] | None = None,
+) -> int:
     """Store what is newer than what is stored, and the query topics of whoever is registered; return how many that was.
 
     Nothing is lowered, and merging again changes nothing. What unregisters takes the installation's deliveries, dead
@@ -48,13 +53,16 @@ def merge(connection: Connection, changes: Sequence[Change], at_rest: AtRest) ->
         connection: in a transaction of its own, which is to be committed soon: the rows are locked.
         changes: one for each installation.
         at_rest: seals what is secret of them.
+        known: columns of some of them by name, in the place of those that are made of the change.
     """
     clear = old_code.may_run(connection)
     connection.execute(_SQL["stage"])
     with connection.cursor() as cursor:
         with cursor.copy(_SQL["copy"]) as copy:
             for change in changes:
-                copy.write_row(row(change, at_rest, clear=clear))
+                copy.write_row(
+                    row(change, at_rest, clear=clear, given=known.get(change.installation) if known else None)
+                )
         merged = cursor.execute(_SQL["merge"]).fetchone()
     users = {change.installation.key_hash for change in changes if isinstance(change.registration, Registration)}
     if users:
@@ -62,11 +70,11 @@ def merge(connection: Connection, changes: Sequence[Change], at_rest: AtRest) ->
     return int(merged[0]) if merged else 0
 
 
-def row(change: Change, at_rest: AtRest, *, clear: bool) -> list[Any]:
-    """Return what a change stores, in the order of `COLUMNS`; see `wakupush.postgres.registrations.row`."""
+def row(change: Change, at_rest: AtRest, *, clear: bool, given: Mapping[str, Any] | None = None) -> list[Any]:
+    """Return what a change stores, in the order of `COLUMNS`; see `merge` and `wakupush.postgres.registrations.row`."""
     registration = change.registration
     known = asdict(change.installation) | {"request_digest": change.request_digest, "registered": False}
     if isinstance(registration, Registration):
         known = registrations.row(change, registration, at_rest, clear=clear) | {"registered": True}
-    known |= {"version": registration.version, "sealed_version": registration.version}
+    known |= {"version": registration.version, "sealed_version": registration.version, **(given or {})}
     return [known.get(name) for name in COLUMNS]

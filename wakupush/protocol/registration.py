@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
@@ -19,9 +19,13 @@ from wakupush.protocol.sealing import UnsealableError, seal, unseal
 from wakupush.protocol.uuids import is_uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from wakupush.protocol.keys import PrivateKey, PublicKey
+
+
+#: Of a signature, which a grant is.
+GRANT_BYTES: Final = 65
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,26 +106,33 @@ def check(
     Raises:
         Refused: the first failure.
     """
-    if message.version == 0:
-        raise Refused(Failure.VERSION_ZERO)
-    if not is_uuid(message.installation_id) or "\0" in message.installation_id:
-        raise Refused(Failure.INSTALLATION_ID_INVALID)
+    _refuse(_name_faults(message))
     if message.version <= stored_version:
         raise Refused(Failure.VERSION_OUTDATED)
     if message.unregister:
         return Unregistration(installation_id=message.installation_id, version=message.version)
-    if not is_uuid(message.access_token) or "\0" in message.access_token:
-        raise Refused(Failure.ACCESS_TOKEN_INVALID)
+    _refuse(_access_faults(message))
     if not is_granted(message.grant, client, server, message.access_token):
         raise Refused(Failure.GRANT_INVALID)
-    if not message.device_token or "\0" in message.device_token:
-        raise Refused(Failure.DEVICE_TOKEN_INVALID)
-    if int(message.token_type) not in set(TokenType):
-        raise Refused(Failure.TOKEN_TYPE_UNSUPPORTED)
+    _refuse(_device_faults(message, limits))
+    return of(message)
+
+
+def faults(message: PushNotificationRegistration, limits: Limits) -> Iterator[Failure]:
+    """Yield what `check` would refuse of a registration, in its order, as far as that shows without its client's key.
+
+    That is all but the version's place after the stored one, and whose the grant is.
+    """
+    yield from _name_faults(message)
+    yield from _access_faults(message)
+    if len(message.grant) != GRANT_BYTES:
+        yield Failure.GRANT_INVALID
+    yield from _device_faults(message, limits)
+
+
+def of(message: PushNotificationRegistration) -> Registration:
+    """Return what is kept of a registration whose type of token is known."""
     token_type = TokenType(int(message.token_type))
-    if token_type is TokenType.APN:
-        _check_apn(message)
-    _check_size(message, limits)
     return Registration(
         installation_id=message.installation_id,
         version=message.version,
@@ -179,16 +190,41 @@ _LEAVES_PATH = re.compile(r"[\x00-\x20\x7f-\xa0/?#%\s]|\.\.")
 _APN_TOPIC = re.compile(r"[\x21-\x7e]+", re.ASCII)
 
 
-def _check_apn(message: PushNotificationRegistration) -> None:
-    if _LEAVES_PATH.search(message.device_token):
-        raise Refused(Failure.DEVICE_TOKEN_INVALID)
-    if not _APN_TOPIC.fullmatch(message.apn_topic):
-        raise Refused(Failure.APN_TOPIC_INVALID)
+def _refuse(found: Iterator[Failure]) -> None:
+    for failure in found:
+        raise Refused(failure)
 
 
-def _check_size(message: PushNotificationRegistration, limits: Limits) -> None:
+def _name_faults(message: PushNotificationRegistration) -> Iterator[Failure]:
+    if message.version == 0:
+        yield Failure.VERSION_ZERO
+    if not is_uuid(message.installation_id) or "\0" in message.installation_id:
+        yield Failure.INSTALLATION_ID_INVALID
+
+
+def _access_faults(message: PushNotificationRegistration) -> Iterator[Failure]:
+    if not is_uuid(message.access_token) or "\0" in message.access_token:
+        yield Failure.ACCESS_TOKEN_INVALID
+
+
+def _device_faults(message: PushNotificationRegistration, limits: Limits) -> Iterator[Failure]:
+    if not message.device_token or "\0" in message.device_token:
+        yield Failure.DEVICE_TOKEN_INVALID
+    token_type = int(message.token_type)
+    if token_type not in set(TokenType):
+        yield Failure.TOKEN_TYPE_UNSUPPORTED
+    if token_type == TokenType.APN:
+        if _LEAVES_PATH.search(message.device_token):
+            yield Failure.DEVICE_TOKEN_INVALID
+        if not _APN_TOPIC.fullmatch(message.apn_topic):
+            yield Failure.APN_TOPIC_INVALID
+    if _is_too_large(message, limits):
+        yield Failure.REGISTRATION_TOO_LARGE
+
+
+def _is_too_large(message: PushNotificationRegistration, limits: Limits) -> bool:
     if message.ByteSize() > limits.registration_bytes:
-        raise Refused(Failure.REGISTRATION_TOO_LARGE)
+        return True
     lists: tuple[Iterable[bytes], ...] = (
         message.allowed_key_list,
         message.blocked_chat_list,
@@ -196,8 +232,7 @@ def _check_size(message: PushNotificationRegistration, limits: Limits) -> None:
         message.allowed_mentions_chat_list,
     )
     texts = (message.device_token, message.access_token, message.apn_topic)
-    if any(len(text.encode()) > limits.text_bytes for text in texts):
-        raise Refused(Failure.REGISTRATION_TOO_LARGE)
-    for items in map(list, lists):
-        if len(items) > limits.list_items or any(len(item) > limits.list_item_bytes for item in items):
-            raise Refused(Failure.REGISTRATION_TOO_LARGE)
+    return any(len(text.encode()) > limits.text_bytes for text in texts) or any(
+        len(items) > limits.list_items or any(len(item) > limits.list_item_bytes for item in items)
+        for items in map(list, lists)
+    )

@@ -1,0 +1,140 @@
+"""Rows of the reference's tables as strangers, other versions or accidents may have left them."""
+
+import json
+import sqlite3
+from dataclasses import asdict
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wakupush.devnet import messages
+from wakupush.model.registrations import Registration
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
+from wakupush.protocol.identity import Identity
+from wakupush.protocol.keys import PrivateKey
+from wakupush.runtime.settings import LimitSettings
+from wakupush.takeover import rows, source
+from wakupush.takeover.importing import rules_of
+from wakupush.takeover.schema import CREATE, REGISTRATIONS, REQUESTS
+
+SERVER, CLIENT = PrivateKey.generate(), PrivateKey.generate()
+IDENTITY = Identity.of(SERVER)
+LIMITS = rules_of(LimitSettings(list_items=5, text_bytes=100, registration_bytes=2_000))
+INSTALLATION = "5a6baa5b-87a5-6d24-7b15-18303ea8c3d9"
+SECRET = "the-device-token"
+
+value = st.one_of(
+    st.none(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(),
+    st.text(max_size=80),
+    st.binary(max_size=3000),
+    st.sampled_from([INSTALLATION, INSTALLATION.upper(), f"urn:uuid:{INSTALLATION}", f"{{{INSTALLATION}}}"]),
+)
+fields = st.fixed_dictionaries(
+    {},
+    optional={
+        "token_type": st.integers(0, 5),
+        "device_token": st.text(max_size=150),
+        "access_token": st.text(max_size=40),
+        "grant": st.binary(max_size=70),
+        "apn_topic": st.text(max_size=120),
+        "installation_id": st.text(max_size=40),
+        "version": st.integers(0, 2**63 - 1),
+        "unregister": st.booleans(),
+        "enabled": st.booleans(),
+        "allow_from_contacts_only": st.booleans(),
+        "muted_chat_list": st.lists(st.binary(max_size=200), max_size=7),
+        "allowed_key_list": st.lists(st.binary(max_size=200), max_size=7),
+    },
+)
+
+
+def reference(registrations=(), requests=()):
+    connection = sqlite3.connect(":memory:")
+    connection.executescript(CREATE.replace(" NOT NULL", ""))
+    connection.executemany(f"INSERT INTO {REGISTRATIONS} VALUES (?, ?, ?, ?)", registrations)
+    connection.executemany(f"INSERT INTO {REQUESTS} VALUES (?)", [(each,) for each in requests])
+    connection.text_factory = bytes
+    return connection
+
+
+def read_all(registrations, most_installations=50):
+    with reference(registrations) as connection:
+        return [
+            rows.read(row, IDENTITY, LIMITS)
+            for batch in source.rows(connection, most_bytes=2_000, most_installations=most_installations)
+            for row in batch
+        ]
+
+
+def registered(**changed):
+    content = messages.registration(CLIENT, SERVER.public_key, installation_id=INSTALLATION, device_token=SECRET)
+    for name, each in changed.items():
+        if isinstance(each, list):
+            getattr(content, name).extend(each)
+        else:
+            setattr(content, name, each)
+    return content
+
+
+@given(st.lists(st.tuples(value, value, value, value), max_size=6))
+def test_of_any_row_comes_a_change_or_a_reason(strange):
+    good = (CLIENT.public_key.key_hash, INSTALLATION, 1, registered().SerializeToString())
+    readings = read_all([*strange, good])
+    for reading in readings:
+        assert reading.change is not None or [each.taken for each in reading.told] == [False]
+        for told in reading.told:
+            assert told.installation_id is None or len(told.installation_id) in {32, 36, 38, 45}
+    assert isinstance(readings[-1].change.registration, Registration)
+    assert not readings[-1].told
+
+
+@given(fields)
+def test_of_any_registration_comes_what_it_says_or_a_reason(changed):
+    content = registered(**changed)
+    row = CLIENT.public_key.key_hash, content.installation_id, content.version, content.SerializeToString()
+    [reading] = read_all([row])
+    said = json.dumps([asdict(told) for told in reading.told])
+    assert SECRET not in said
+    assert content.access_token not in said or len(content.access_token) < 8
+    if reading.change is None:
+        assert not reading.told[0].taken
+        return
+    taken = reading.change.registration
+    assert (taken.installation_id, taken.version) == (content.installation_id, content.version)
+    assert taken.device_token == content.device_token
+    assert taken.muted_chat_list == tuple(content.muted_chat_list)
+    # What a platform is given is never more than it could be given before.
+    assert "\0" not in taken.device_token
+    assert not set(taken.apn_topic) & set("\r\n\0")
+
+
+@given(st.lists(value, unique_by=repr))
+def test_of_any_request_comes_an_id_or_nothing(requests):
+    with reference(requests=requests) as connection:
+        found = list(source.requests(connection))
+    assert {len(each) for ids, _ in found for each in ids} <= {16, 32}
+    # A value that is there already is refused by SQLite itself, before it is a row.
+    assert sum(len(ids) + refused for ids, refused in found) == len(requests)
+
+
+def test_many_batches_and_large_rows(monkeypatch):
+    monkeypatch.setattr(source, "BATCH_BYTES", 3_000)
+    content = registered(device_token="x" * 90, muted_chat_list=[b"y" * 128] * 5)
+    many = [
+        (CLIENT.public_key.key_hash, INSTALLATION[:-4] + f"{number:04}", 1, content.SerializeToString())
+        for number in range(50)
+    ]
+    assert len(read_all(many)) == 50
+    huge = PushNotificationRegistration(device_token="x" * 5_000).SerializeToString()
+    [reading] = read_all([(CLIENT.public_key.key_hash, INSTALLATION, 1, huge)])
+    assert reading.told[0].reason == "registration_too_large"
+
+
+def test_no_value_shows_a_registration():
+    row = CLIENT.public_key.key_hash, INSTALLATION, 1, registered().SerializeToString()
+    with reference([row]) as connection:
+        [[read]] = source.rows(connection, most_bytes=2_000, most_installations=50)
+    assert SECRET not in repr(read)
+    assert SECRET not in repr(rows.read(read, IDENTITY, LIMITS))

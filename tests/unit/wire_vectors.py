@@ -1,0 +1,453 @@
+"""The project's own vectors of the wire: how they are made, and what each says of the code.
+
+Sections and fields are named as those of tests/vectors where there are such, so that `CHECKS` holds both. All keys come
+of names, and all randomness of a seed: made again they are the same.
+"""
+
+import json
+import random
+import secrets
+from base64 import b64decode, b64encode
+from pathlib import Path
+
+import pytest
+from google.protobuf import json_format
+
+from wakupush.devnet import messages as devnet
+from wakupush.model.failures import Failure
+from wakupush.pb import push_notification_pb2 as pb
+from wakupush.protocol import application, envelopes, grants, payload, query, registration, sealing, segments, topics
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.hashing import keccak256, message_hash, shake256_64
+from wakupush.protocol.keys import PrivateKey, PublicKey
+from wakupush.protocol.sealing import UnsealableError
+
+FILE = Path(__file__).parents[2] / "docs" / "wire" / "vectors.json"
+SHARD = "/waku/2/rs/16/32"
+TIME = 1_700_000_000_000_000_000
+TOKEN = "0d1b0f3c-5d6d-4b0e-9c64-2f0e8f6f1a52"
+unhex = bytes.fromhex
+
+
+def key(name):
+    return PrivateKey(keccak256(f"wakupush wire {name}".encode()))
+
+
+CLIENT, SERVER, ASKER, CONTACT, STRANGER = map(key, ("client", "server", "asker", "contact", "stranger"))
+#: A pair whose shared key begins with a zero, which implementations with big integers lose.
+ODD = next(
+    other for number in range(10_000) if CLIENT.shared_key((other := key(f"odd {number}")).public_key).startswith(b"\0")
+)
+
+
+def make():
+    """Return all vectors; what they need of chance comes of one seed."""
+    chance = random.Random(71)
+    real, secrets.token_bytes = secrets.token_bytes, chance.randbytes
+    try:
+        return {
+            "keys": [make_key(name) for name in ("client", "server", "asker", "contact")],
+            "topics": list(make_topics()),
+            "hashes": [make_hash(text) for text in ("", "a chat", str(CLIENT.public_key))],
+            "shared_keys": [make_pair(CLIENT, SERVER), make_pair(CLIENT, ODD)],
+            "seals": list(make_seals(chance)),
+            "grants": list(make_grants()),
+            "access_tokens": [make_access_token()],
+            "metadata": list(make_metadata()),
+            "payloads": list(make_payloads()),
+            "segments": [make_segments(chance)],
+            "conversation": list(make_conversation(chance)),
+        }
+    finally:
+        secrets.token_bytes = real
+
+
+def make_key(name):
+    private = key(name)
+    public = private.public_key
+    return {
+        "name": name,
+        "private_key": private.secret.hex(),
+        "public_key": public.uncompressed.hex(),
+        "compressed_public_key": public.compressed.hex(),
+        "public_key_hash": public.key_hash.hex(),
+        "author_string": str(public),
+        "author_hash": public.author_hash.hex(),
+        "partition": public.partition,
+    }
+
+
+def make_topics():
+    names = {
+        "personal": topics.personal_topic(SERVER.public_key),
+        "partitioned": topics.partitioned_topic(SERVER.public_key),
+        "query": topics.query_topics(CLIENT.public_key.key_hash)[0],
+        "query with 0x": topics.query_topics(CLIENT.public_key.key_hash)[1],
+        "contact code": topics.contact_code_topic(CLIENT.public_key),
+    }
+    for kind, name in names.items():
+        is_shared = kind not in {"personal", "partitioned"}
+        yield {
+            "kind": kind,
+            "name": name,
+            "topic": topics.topic(name).hex(),
+            "content_topic": topics.content_topic(name),
+            "symmetric_key": topics.symmetric_key(name).hex() if is_shared else "",
+        }
+
+
+def make_hash(text):
+    data = text.encode()
+    return {"text": text, "keccak256": keccak256(data).hex(), "shake256_64": shake256_64(data).hex()}
+
+
+def make_pair(one, other):
+    return {
+        "private_key_a": one.secret.hex(),
+        "public_key_a": one.public_key.uncompressed.hex(),
+        "private_key_b": other.secret.hex(),
+        "public_key_b": other.public_key.uncompressed.hex(),
+        "shared_key": one.shared_key(other.public_key).hex(),
+    }
+
+
+def make_seals(chance):
+    shared = CLIENT.shared_key(SERVER.public_key)
+    for length in (0, 1, 36):
+        plaintext, nonce = chance.randbytes(length), chance.randbytes(12)
+        sealed = sealing.seal(shared, plaintext, nonce)
+        case = {"key": shared.hex(), "plaintext": plaintext.hex(), "nonce": nonce.hex()}
+        yield {"note": f"{length} bytes", **case, "ciphertext": sealed.hex(), "opens": True}
+    changed = sealed[:-1] + bytes([sealed[-1] ^ 1])
+    yield {"note": "tag changed", **case, "ciphertext": changed.hex(), "opens": False}
+
+
+def make_grants():
+    good = grants.grant(CLIENT, SERVER.public_key, TOKEN)
+    for note, given, token, valid in (
+        ("good", good, TOKEN, True),
+        ("of somebody else", grants.grant(STRANGER, SERVER.public_key, TOKEN), TOKEN, False),
+        ("for another server", grants.grant(CLIENT, ASKER.public_key, TOKEN), TOKEN, False),
+        ("the token in upper case", good, TOKEN.upper(), False),
+        ("recovery id as 27 and 28", good[:-1] + bytes([good[-1] + 27]), TOKEN, False),
+    ):
+        material = CLIENT.public_key.compressed + SERVER.public_key.compressed + token.encode()
+        yield {
+            "note": note,
+            "client_public_key": CLIENT.public_key.uncompressed.hex(),
+            "server_public_key": SERVER.public_key.uncompressed.hex(),
+            "access_token": token,
+            "material": material.hex(),
+            "material_keccak256": keccak256(material).hex(),
+            "grant": given.hex(),
+            "valid": valid,
+        }
+
+
+def make_access_token():
+    shared = CLIENT.shared_key(CONTACT.public_key)
+    item = sealing.seal(shared, TOKEN.encode())
+    return {
+        "user_private_key": CLIENT.secret.hex(),
+        "contact_private_key": CONTACT.secret.hex(),
+        "stranger_private_key": STRANGER.secret.hex(),
+        "access_token": TOKEN,
+        "shared_key": shared.hex(),
+        "nonce": item[:12].hex(),
+        "item": item.hex(),
+        "contact_opens": True,
+        "stranger_opens": False,
+    }
+
+
+def make_metadata():
+    inner = query.encode_query([CLIENT.public_key.key_hash])
+    good = application.wrap(application.Type.PUSH_NOTIFICATION_QUERY, inner, ASKER)
+    for note, metadata, parses in (
+        ("signed", good, True),
+        ("signature cut", good.replace(b"\x0a\x41", b"\x0a\x03", 1), False),
+    ):
+        yield {
+            "note": note,
+            "private_key": ASKER.secret.hex(),
+            "signer_public_key": ASKER.public_key.uncompressed.hex(),
+            "type": int(application.Type.PUSH_NOTIFICATION_QUERY),
+            "inner": inner.hex(),
+            "inner_keccak256": keccak256(inner).hex(),
+            "signature": ASKER.sign(keccak256(inner)).hex(),
+            "metadata": metadata.hex(),
+            "message_id": keccak256(ASKER.public_key.uncompressed + metadata).hex(),
+            "parses": parses,
+        }
+
+
+def make_payloads():
+    topic_key = topics.symmetric_key("a topic")
+    for length, signed in ((0, False), (0, True), (189, True), (190, True), (254, False), (255, False), (300, True)):
+        data = bytes(number % 256 for number in range(length))
+        for encryption in ("asymmetric", "symmetric"):
+            signer = ASKER if signed else None
+            if encryption == "asymmetric":
+                sealed, place = payload.seal_asymmetric(data, SERVER.public_key, signer), SERVER.secret
+            else:
+                sealed, place = payload.seal_symmetric(data, topic_key, signer), topic_key
+            encoded = decrypted(encryption, sealed, place)
+            content = payload.decode(encoded)
+            yield {
+                "note": f"{encryption}, {length} bytes, {'signed' if signed else 'unsigned'}",
+                "encryption": encryption,
+                "key": place.hex(),
+                "payload": sealed.hex(),
+                "decrypted": encoded.hex(),
+                "flags": encoded[0],
+                "data": data.hex(),
+                "padding": content.padding.hex(),
+                "signature": encoded[-65:].hex() if signed else "",
+                "signer_public_key": ASKER.public_key.uncompressed.hex() if signed else "",
+                "opens": True,
+            }
+    broken = bytearray(payload.seal_asymmetric(b"data", SERVER.public_key, ASKER))
+    broken[-1] ^= 1
+    yield {
+        "note": "tag changed",
+        "encryption": "asymmetric",
+        "key": SERVER.secret.hex(),
+        "payload": broken.hex(),
+        "opens": False,
+    }
+
+
+def decrypted(encryption, sealed, key_):
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
+
+    from wakupush.protocol import ecies  # noqa: PLC0415
+
+    if encryption == "asymmetric":
+        return ecies.decrypt(sealed, PrivateKey(key_))
+    return AESGCM(key_).decrypt(sealed[-12:], sealed[:-12], None)
+
+
+def make_segments(chance):
+    whole = chance.randbytes(250)
+    return {
+        "whole": whole.hex(),
+        "entire_message_hash": keccak256(whole).hex(),
+        "most_bytes": 100,
+        "segments": [part.hex() for part in segments.split(whole, 100)],
+    }
+
+
+def make_conversation(chance):
+    """One message of each type, as the reader of its content needs it, the later ones about the first."""
+    server, user = SERVER.public_key, CLIENT.public_key.key_hash
+    content = devnet.registration(
+        CLIENT, server, access_token=TOKEN, installation_id="5a6baa5b-87a5-6d24-7b15-18303ea8c3d9",
+        device_token=chance.randbytes(32).hex(),
+    )  # fmt: skip
+    sealed = registration.seal_registration(content, CLIENT, server)
+    yield told("registration", CLIENT, SERVER, sealed, content)
+    response = pb.PushNotificationRegistrationResponse(success=True, request_id=shake256_64(sealed))
+    yield told("registration response", SERVER, CLIENT, response.SerializeToString(), response)
+    asked = pb.PushNotificationQuery(public_keys=[user])
+    question = told("query", ASKER, None, asked.SerializeToString(), asked)
+    yield question
+    info = pb.PushNotificationQueryInfo(
+        access_token=TOKEN, installation_id=content.installation_id, public_key=user, grant=content.grant, version=1
+    )
+    answer = pb.PushNotificationQueryResponse(info=[info], message_id=unhex(question["message_id"]), success=True)
+    yield told("query response", SERVER, ASKER, answer.SerializeToString(), answer)
+    item = pb.PushNotification(
+        access_token=TOKEN, chat_id=shake256_64(b"a chat"), public_key=user, installation_id=content.installation_id,
+        message=b"what the messenger encrypted", type=pb.PushNotification.MESSAGE, author=ASKER.public_key.author_hash,
+    )  # fmt: skip
+    request = pb.PushNotificationRequest(requests=[item], message_id=chance.randbytes(32))
+    yield told("push request", ASKER, SERVER, request.SerializeToString(), request)
+    report = pb.PushNotificationReport(success=True, public_key=user, installation_id=content.installation_id)
+    reports = pb.PushNotificationResponse(message_id=request.message_id, reports=[report])
+    yield told("push response", SERVER, ASKER, reports.SerializeToString(), reports)
+
+
+KINDS = {
+    "registration": (16, pb.PushNotificationRegistration),
+    "registration response": (17, pb.PushNotificationRegistrationResponse),
+    "query": (18, pb.PushNotificationQuery),
+    "query response": (19, pb.PushNotificationQueryResponse),
+    "push request": (20, pb.PushNotificationRequest),
+    "push response": (21, pb.PushNotificationResponse),
+}
+
+
+def told(name, sender, recipient, inner, content):
+    """Return a message with all its layers. Without a recipient it is a query, on the topic of the client."""
+    kind, _ = KINDS[name]
+    topic_name = topics.partitioned_topic(recipient.public_key) if recipient else CLIENT.public_key.key_hash.hex()
+    metadata = application.wrap(kind, inner, sender)
+    if recipient:
+        [message] = envelopes.to_key(sender, recipient.public_key, kind, inner, timestamp=TIME)
+    else:
+        topic_key = topics.symmetric_key(topic_name)
+        message = envelopes.to_topic(sender, topic_name, topic_key, metadata, timestamp=TIME)
+    return {
+        "name": name,
+        "type": kind,
+        "sender_private_key": sender.secret.hex(),
+        "recipient_private_key": recipient.secret.hex() if recipient else "",
+        "topic_name": topic_name,
+        "fields": json_format.MessageToDict(content, preserving_proto_field_name=True),
+        "inner": inner.hex(),
+        "metadata": metadata.hex(),
+        "message_id": keccak256(sender.public_key.uncompressed + metadata).hex(),
+        "waku_message": {
+            "pubsub_topic": SHARD,
+            "content_topic": message.content_topic,
+            "payload": b64encode(message.payload).decode(),
+            "version": message.version,
+            "timestamp": message.timestamp,
+            "message_hash": message_hash(SHARD, message).hex(),
+        },
+    }
+
+
+# What each entry says of the code. Fields that an entry lacks are not asked.
+
+
+def check_key(entry):
+    private = PrivateKey.from_hex(entry["private_key"])
+    public = private.public_key
+    assert public.uncompressed.hex() == entry["public_key"]
+    assert public.compressed.hex() == entry["compressed_public_key"]
+    assert public.key_hash.hex() == entry["public_key_hash"]
+    assert str(public) == entry["author_string"]
+    assert public.author_hash.hex() == entry["author_hash"]
+    assert public.partition == int(entry["partition"])
+
+
+def check_topic(entry):
+    assert topics.topic(entry["name"]).hex() == entry["topic"]
+    assert topics.content_topic(entry["name"]) == entry["content_topic"]
+    if entry["symmetric_key"]:
+        assert topics.symmetric_key(entry["name"]).hex() == entry["symmetric_key"]
+
+
+def check_hash(entry):
+    data = entry["text"].encode()
+    assert (keccak256(data).hex(), shake256_64(data).hex()) == (entry["keccak256"], entry["shake256_64"])
+
+
+def check_pair(entry):
+    for one, other in ("ab", "ba"):
+        private = PrivateKey.from_hex(entry[f"private_key_{one}"])
+        assert private.shared_key(PublicKey.from_hex(entry[f"public_key_{other}"])).hex() == entry["shared_key"]
+
+
+def check_seal(entry):
+    key_, sealed = unhex(entry["key"]), unhex(entry["ciphertext"])
+    assert opens(key_, sealed) == (unhex(entry["plaintext"]) if entry["opens"] else None)
+    if entry["opens"]:
+        assert sealing.seal(key_, unhex(entry["plaintext"]), unhex(entry["nonce"])) == sealed
+
+
+def opens(key_, sealed):
+    try:
+        return sealing.unseal(key_, sealed)
+    except UnsealableError:
+        return None
+
+
+def check_grant(entry):
+    client, server = (PublicKey.from_hex(entry[f"{party}_public_key"]) for party in ("client", "server"))
+    token, given = entry["access_token"], unhex(entry["grant"])
+    assert (client.compressed + server.compressed + token.encode()).hex() == entry["material"]
+    assert grants.is_granted(given, client, server, token) is entry["valid"]
+
+
+def check_access_token(entry):
+    user = PrivateKey.from_hex(entry["user_private_key"])
+    for reader in ("contact", "stranger"):
+        shared = PrivateKey.from_hex(entry[f"{reader}_private_key"]).shared_key(user.public_key)
+        found = opens(shared, unhex(entry["item"]))
+        assert found == (entry["access_token"].encode() if entry[f"{reader}_opens"] else None)
+
+
+def check_metadata(entry):
+    metadata = unhex(entry["metadata"])
+    if not entry["parses"]:
+        with pytest.raises(Refused):
+            application.unwrap(metadata)
+        return
+    message = application.unwrap(metadata)
+    assert (message.inner.hex(), message.type, message.message_id.hex()) == (
+        entry["inner"], entry["type"], entry["message_id"],
+    )  # fmt: skip
+    if entry["signature"]:
+        assert message.signer.uncompressed.hex() == entry["signer_public_key"]
+
+
+def check_payload(entry):
+    sealed, key_ = unhex(entry["payload"]), unhex(entry["key"])
+    is_to_a_key = entry["encryption"] == "asymmetric"
+    if not entry["opens"]:
+        with pytest.raises(Refused) as refused:
+            payload.open_asymmetric(sealed, PrivateKey(key_))
+        assert refused.value.failure is Failure.NOT_FOR_US
+        return
+    content = payload.open_asymmetric(sealed, PrivateKey(key_)) if is_to_a_key else payload.open_symmetric(sealed, key_)
+    signer = content.signer.uncompressed.hex() if content.signer else ""
+    assert (content.data.hex(), content.padding.hex(), signer) == (
+        entry["data"], entry["padding"], entry["signer_public_key"],
+    )  # fmt: skip
+    if "decrypted" in entry:  # the reference's largest tell only what it holds
+        assert payload.decode(unhex(entry["decrypted"])) == content
+
+
+def check_segments(entry):
+    parts = [segments.parse(unhex(part)) for part in entry["segments"]]
+    assert b"".join(part.payload for part in parts).hex() == entry["whole"]
+    assert {part.entire_message_hash.hex() for part in parts} == {entry["entire_message_hash"]}
+    assert [(part.index, part.count) for part in parts] == [(index, len(parts)) for index in range(len(parts))]
+
+
+def check_message(entry):
+    sender = PrivateKey.from_hex(entry["sender_private_key"])
+    waku = entry["waku_message"]
+    sealed = b64decode(waku["payload"])
+    if entry["recipient_private_key"]:
+        content = payload.open_asymmetric(sealed, PrivateKey.from_hex(entry["recipient_private_key"]))
+    else:
+        content = payload.open_symmetric(sealed, topics.symmetric_key(entry["topic_name"]))
+    assert content.data.hex() == entry["metadata"]
+    assert content.signer == sender.public_key
+    assert topics.content_topic(entry["topic_name"]) == waku["content_topic"]
+    message = application.unwrap(content.data)
+    assert (message.type, message.inner.hex(), message.message_id.hex()) == (
+        entry["type"], entry["inner"], entry["message_id"],
+    )  # fmt: skip
+    kind, parse = KINDS[entry["name"]]
+    inner = message.inner
+    if kind == application.Type.PUSH_NOTIFICATION_REGISTRATION:
+        inner = sealing.unseal(PrivateKey.from_hex(entry["recipient_private_key"]).shared_key(sender.public_key), inner)
+    assert json_format.MessageToDict(parse.FromString(inner), preserving_proto_field_name=True) == entry["fields"]
+
+
+#: By section.
+CHECKS = {
+    "keys": check_key,
+    "topics": check_topic,
+    "hashes": check_hash,
+    "shared_keys": check_pair,
+    "seals": check_seal,
+    "grants": check_grant,
+    "access_tokens": check_access_token,
+    "metadata": check_metadata,
+    "payloads": check_payload,
+    "segments": check_segments,
+    "conversation": check_message,
+}
+
+
+def text(vectors):
+    return json.dumps(vectors, indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(text(make()))

@@ -1,0 +1,98 @@
+"""Taking over from another server, and handing over to one: registrations as they are held, and ids of requests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from wakupush.model.platforms import TokenType
+from wakupush.model.registrations import Held, Installation
+from wakupush.postgres.named_sql import load
+from wakupush.protocol.at_rest import REQUEST_ID_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from psycopg import Connection
+
+_SQL = load("takeover")
+#: Rows that are read at once; the largest have a megabyte.
+_PAGE: Final = 200
+
+
+def held(connection: Connection, installations: Collection[Installation]) -> dict[Installation, Held]:
+    """Return the rows of these installations, as far as there are any."""
+    values = {
+        "key_hashes": [installation.key_hash for installation in installations],
+        "installation_hashes": [installation.installation_hash for installation in installations],
+    }
+    rows = map(_held, connection.execute(_SQL["held"], values))
+    return {row.installation: row for row in rows}
+
+
+def every(connection: Connection) -> Iterator[list[Held]]:
+    """Yield all rows, by user, in constant memory; needs a transaction."""
+    with connection.cursor(name="every_registration") as cursor:
+        cursor.execute(_SQL["every"])
+        while rows := cursor.fetchmany(_PAGE):
+            yield list(map(_held, rows))
+
+
+def count(connection: Connection) -> tuple[int, int]:
+    """Return how many registrations and unregistrations, and ids of requests with rows of their own, there are."""
+    row = connection.execute(_SQL["count"]).fetchone()
+    return (int(row[0]), int(row[1])) if row else (0, 0)
+
+
+def requests(connection: Connection) -> Iterator[list[bytes]]:
+    """Yield the ids of admitted requests (the first 16 bytes), in constant memory; needs a transaction.
+
+    Those that are packed by now are not among them: of these a keyed digest is left.
+    """
+    with connection.cursor(name="every_request") as cursor:
+        cursor.execute(_SQL["requests"])
+        while rows := cursor.fetchmany(1000):
+            yield [row[0] for row in rows]
+
+
+def known_requests(connection: Connection, message_ids: Collection[bytes]) -> int:
+    """Return how many of these application message ids are remembered; see `remember`."""
+    row = connection.execute(_SQL["known_requests"], _short(message_ids)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def remember(connection: Connection, message_ids: Collection[bytes]) -> int:
+    """Remember requests that another server handled: nothing is pushed or answered for them any more.
+
+    Args:
+        connection: to the database.
+        message_ids: of the applications, of which the first 16 bytes count.
+
+    Returns:
+        How many were not remembered yet.
+    """
+    return connection.execute(_SQL["remember"], _short(message_ids)).rowcount
+
+
+def _short(message_ids: Collection[bytes]) -> dict[str, list[bytes]]:
+    return {"message_ids": list({message_id[:REQUEST_ID_BYTES] for message_id in message_ids})}
+
+
+def _held(row: tuple[Any, ...]) -> Held:
+    key_hash, installation_hash, version, request_digest, registered, is_sealed, token_type, *others = row
+    enabled, contacts_only, block_mentions, device, allowed, blocked, muted, mentions = others
+    return Held(
+        installation=Installation(key_hash, installation_hash),
+        version=int(version),
+        request_digest=request_digest,
+        registered=registered,
+        is_sealed=is_sealed,
+        token_type=None if token_type is None else TokenType(token_type),
+        enabled=enabled,
+        allow_from_contacts_only=contacts_only,
+        block_mentions=block_mentions,
+        sealed_device=device,
+        sealed_allowed_key_list=allowed,
+        blocked_chat_digests=blocked,
+        muted_chat_digests=muted,
+        allowed_mentions_chat_digests=mentions,
+    )

@@ -1,0 +1,164 @@
+"""``wakupush import reference --compare``: a fresh copy of the reference server's database held against our rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from wakupush.model.registrations import Registration
+from wakupush.postgres import takeover
+from wakupush.takeover import opening, rows, source
+from wakupush.takeover.schema import REGISTRATIONS
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable, Iterator
+
+    from psycopg import Connection
+
+    from wakupush.model.registrations import Change, Held, Installation
+    from wakupush.protocol.identity import Identity
+    from wakupush.protocol.registration import Limits
+
+
+class Difference(StrEnum):
+    """How an installation of the two servers differs."""
+
+    #: They have it, we do not.
+    MISSING = "missing"
+    #: We have it, they do not. An unregistration of what they never had is none.
+    ONLY_HERE = "only here"
+    #: Their version is higher; a run of `wakupush import reference` brings it.
+    NEWER_THERE = "newer there"
+    #: Our version is higher.
+    NEWER_HERE = "newer here"
+    #: One of the two has it unregistered, by the same version.
+    REGISTERED = "registered or not"
+    #: The same version says something else.
+    CONTENT = "content"
+    #: A row of theirs that an import refuses.
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A difference."""
+
+    kind: Difference
+    #: 64 bytes, in hex; None where it is no hash.
+    key_hash: str | None
+    #: None where it is not known, or no uuid.
+    installation_id: str | None
+    #: What differs, or why it is refused.
+    details: tuple[str, ...] = ()
+
+
+#: Columns of a row as it is held that are compared as they are.
+_CLEAR: Final = ("token_type", "enabled", "allow_from_contacts_only", "block_mentions")
+_DIGESTS: Final = {
+    "blocked_chat_list": "blocked_chat_digests",
+    "muted_chat_list": "muted_chat_digests",
+    "allowed_mentions_chat_list": "allowed_mentions_chat_digests",
+}
+_DEVICE: Final = ("device_token", "access_token", "grant", "apn_topic")
+#: Installation ids of a user that one statement brings.
+_IDS: Final = f"SELECT CAST(installation_id AS BLOB) FROM {REGISTRATIONS} WHERE public_key = ?"  # noqa: S608
+
+
+def differences(
+    reference: sqlite3.Connection,
+    connection: Connection,
+    identity: Identity,
+    limits: Limits,
+    most_installations: int,
+) -> Iterator[list[Found]]:
+    """Yield the differences in batches: one for each batch of their rows, then those of what is here alone.
+
+    Raises:
+        TakeoverError: see `wakupush.takeover.opening`.
+    """
+    for batch in source.rows(reference, most_bytes=limits.registration_bytes, most_installations=most_installations):
+        yield list(_of_theirs(batch, connection, identity, limits))
+    with connection.transaction():
+        for page in takeover.every(connection):
+            yield list(_only_here(page, reference, identity))
+
+
+def _of_theirs(
+    batch: Iterable[rows.Row], connection: Connection, identity: Identity, limits: Limits
+) -> Iterator[Found]:
+    changes: list[Change] = []
+    for row in batch:
+        reading = rows.read(row, identity, limits)
+        if reading.change is None:
+            told = reading.told[0]
+            yield Found(
+                kind=Difference.REFUSED,
+                key_hash=told.key_hash,
+                installation_id=told.installation_id,
+                details=(told.reason,),
+            )
+        else:
+            changes.append(reading.change)
+    held = takeover.held(connection, [change.installation for change in changes])
+    for change in changes:
+        found = _compare(change, held.get(change.installation), identity)
+        if found:
+            kind, details = found
+            yield Found(
+                kind=kind,
+                key_hash=change.installation.key_hash.hex(),
+                installation_id=change.registration.installation_id,
+                details=details,
+            )
+
+
+def _compare(change: Change, ours: Held | None, identity: Identity) -> tuple[Difference, tuple[str, ...]] | None:
+    theirs = change.registration
+    if ours is None:
+        return Difference.MISSING, ()
+    if ours.version != theirs.version:
+        return (Difference.NEWER_THERE if theirs.version > ours.version else Difference.NEWER_HERE), ()
+    if ours.registered != isinstance(theirs, Registration):
+        return Difference.REGISTERED, ()
+    names = _differing(change.installation, theirs, ours, identity) if isinstance(theirs, Registration) else ()
+    return (Difference.CONTENT, names) if names else None
+
+
+def _differing(place: Installation, theirs: Registration, ours: Held, identity: Identity) -> tuple[str, ...]:
+    """Return the names of the fields that differ."""
+    at_rest = identity.at_rest
+    device, allowed = opening.device(ours, identity), opening.allowed_key_list(ours, identity)
+    return (
+        *(name for name in _DEVICE if getattr(theirs, name) != getattr(device, name)),
+        *(name for name in _CLEAR if getattr(theirs, name) != getattr(ours, name)),
+        *(("allowed_key_list",) if theirs.allowed_key_list != allowed else ()),
+        *(
+            name
+            for name, column in _DIGESTS.items()
+            if at_rest.list_digests(place, getattr(theirs, name)) != getattr(ours, column)
+        ),
+    )
+
+
+def _only_here(page: list[Held], reference: sqlite3.Connection, identity: Identity) -> Iterator[Found]:
+    for key_hash, of_user in groupby(page, key=lambda row: row.installation.key_hash):
+        theirs = {
+            identity.installation(key_hash, text.decode())
+            for (text,) in reference.execute(_IDS, [key_hash])
+            if _is_text(text)
+        }
+        for row in of_user:
+            if row.registered and row.installation not in theirs:
+                device = opening.device(row, identity)
+                yield Found(kind=Difference.ONLY_HERE, key_hash=key_hash.hex(), installation_id=device.installation_id)
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,172 @@
+"""Files of the reference server's database: plain SQLite, as its daemon has them, or SQLCipher's, as accounts do.
+
+What is read is never written to: where there is no WAL, SQLite is told that nobody changes the file, and makes nothing
+beside it; where there is one it is read too, and only its index (``-shm``) is made or used.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from wakupush.takeover.errors import TakeoverError
+from wakupush.takeover.schema import COLUMNS, OURS, REGISTRATIONS, REQUESTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+#: With what an unencrypted file begins.
+_PLAIN: Final = b"SQLite format 3\0"
+#: How status-go has its databases encrypted (sqlite/sqlite.go, common/dbsetup/db_setup.go).
+_CIPHER: Final = (
+    "cipher_page_size = 8192",
+    "cipher_hmac_algorithm = HMAC_SHA1",
+    "cipher_kdf_algorithm = PBKDF2_HMAC_SHA1",
+    "kdf_iter = 3200",
+)
+#: Seconds to wait for somebody who writes.
+_PATIENCE: Final = 60.0
+_WAL: Final = "statusd leaves rows in the -wal beside its database, also when it is stopped: copy both together"
+
+
+@contextmanager
+def open_database(path: Path, password: str | None) -> Iterator[sqlite3.Connection]:
+    """Open a database of the reference server to read it, once it is known to be whole.
+
+    Texts come as bytes: those of strangers need be none.
+
+    Args:
+        path: of its file; its ``-wal`` is read too.
+        password: of an encrypted one.
+
+    Raises:
+        TakeoverError: there is none, the password is wrong, it is damaged, of another program, or its WAL is missing.
+    """
+    module = _module(path, password)
+    try:
+        with closing(module.connect(_address(path), uri=True, timeout=_PATIENCE)) as connection:
+            if module is not sqlite3:
+                _unlock(connection, password or "")
+            connection.text_factory = bytes
+            _check(connection, path, is_keyed=module is not sqlite3)
+            yield connection
+    except (sqlite3.Error, module.Error) as error:
+        raise TakeoverError(_words(path, error, is_keyed=module is not sqlite3)) from None
+
+
+def is_journal_missing(path: Path) -> bool:
+    """Say whether a plain file is one that has a WAL when it is in use, and none is there.
+
+    After the last connection was closed that is as it should be, which statusd never does.
+    """
+    with path.open("rb") as stream:
+        header = stream.read(20)
+    return header.startswith(_PLAIN) and header[18:20] == b"\2\2" and not _has_wal(path)
+
+
+def module_for(password: str | None) -> Any:
+    """Return the module that reads and writes files: that of SQLCipher where there is a password.
+
+    Raises:
+        TakeoverError: it is not installed.
+    """
+    if password is None:
+        return sqlite3
+    try:
+        from sqlcipher3 import dbapi2  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        raise TakeoverError("encrypted databases need SQLCipher: install wakupush[reference]") from None
+    return dbapi2
+
+
+def _module(path: Path, password: str | None) -> Any:
+    try:
+        with path.open("rb") as stream:
+            header = stream.read(len(_PLAIN))
+    except OSError as error:
+        raise TakeoverError(f"{path} cannot be read: {error.strerror}") from None
+    if header == _PLAIN:
+        return sqlite3
+    if len(header) < len(_PLAIN):
+        raise TakeoverError(f"{path} is no database: it is {'empty' if not header else 'truncated'}")
+    if password is None:
+        raise TakeoverError(f"{path} is encrypted, or no database: give its password by --password-file")
+    return module_for(password)
+
+
+def _address(path: Path) -> str:
+    """Return the URI of a file: without a WAL it is read as one that nobody changes, else SQLite would make one."""
+    return f"{path.resolve().as_uri()}?mode=ro" + ("" if _has_wal(path) else "&immutable=1")
+
+
+def _has_wal(path: Path) -> bool:
+    return path.with_name(f"{path.name}-wal").exists()
+
+
+def _unlock(connection: sqlite3.Connection, password: str) -> None:
+    quoted = password.replace("'", "''")
+    connection.execute(f"PRAGMA key = '{quoted}'")
+    for pragma in _CIPHER:
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def create(path: Path, password: str | None) -> sqlite3.Connection:
+    """Return a connection to a new database in an empty file, encrypted as status-go has it if there is a password.
+
+    Raises:
+        TakeoverError: SQLCipher is not installed.
+    """
+    connection: sqlite3.Connection = module_for(password).connect(str(path))
+    if password is not None:
+        _unlock(connection, password)
+    return connection
+
+
+def _check(connection: sqlite3.Connection, path: Path, *, is_keyed: bool) -> None:
+    """Read all of a file once, before anything of it is used."""
+    tables = {name.decode() for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not tables & COLUMNS.keys():
+        raise TakeoverError(f"{path} has no tables of a push notification server: it is of another program")
+    for table, wanted in COLUMNS.items():
+        there = {row[1].decode() for row in connection.execute(f"PRAGMA table_info({table})")}
+        if there != wanted:
+            raise TakeoverError(
+                f"{path} has another schema: of {table} this is {', '.join(sorted(there)) or 'nothing'}"
+            )
+    (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+    if path.stat().st_size % int(page_bytes):  # SQLCipher has it as text
+        raise TakeoverError(f"{path} is truncated: copy it anew, with its -wal")
+    if is_keyed and connection.execute("PRAGMA cipher_integrity_check").fetchone():
+        raise TakeoverError(f"{path} is damaged: parts of it are not what was written; copy it anew, with its -wal")
+    if connection.execute("PRAGMA quick_check(1)").fetchone() != (b"ok",):
+        raise TakeoverError(f"{path} is damaged or truncated: copy it anew, with its -wal")
+    if not any(count(connection)):
+        raise TakeoverError(f"{path} has the tables and not one row. {_WAL}")
+
+
+def count(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return how many rows there are: of installations, those of ours that are unregistered too, and of requests."""
+    tables = [REGISTRATIONS, REQUESTS, *([f"{OURS} WHERE NOT registered"] if has_ours(connection) else [])]
+    counts = [
+        int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608 - names of our own
+        for table in tables
+    ]
+    return counts[0] + sum(counts[2:]), counts[1]
+
+
+def has_ours(connection: sqlite3.Connection) -> bool:
+    """Say whether it is an export of ours."""
+    return bool(connection.execute(f"PRAGMA table_info({OURS})").fetchone())
+
+
+def _words(path: Path, error: Exception, *, is_keyed: bool) -> str:
+    text = str(error)
+    if "not a database" in text:
+        return f"{path}: " + ("the password is wrong, or it is no database of status-go" if is_keyed else text)
+    if "malformed" in text:
+        return f"{path} is damaged or truncated: copy it anew, with its -wal"
+    if "unable to open" in text or "readonly" in text:
+        return f"{path} cannot be opened: its -wal needs an index (-shm) in a folder that can be written to; copy them"
+    return f"{path} cannot be read: {type(error).__name__}"

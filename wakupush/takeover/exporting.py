@@ -1,0 +1,147 @@
+"""``wakupush export reference``: our registrations as a database of the reference server, so that nobody is locked in.
+
+The reference has no place for some of what we hold, and we do not hold all that it has (`NOT_KEPT`). What an import
+would miss stands in a table of ours beside, which the reference never reads.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
+from wakupush.postgres import takeover
+from wakupush.takeover import database, opening
+from wakupush.takeover.errors import TakeoverError
+from wakupush.takeover.schema import CREATE, IDENTITY, OURS, REGISTRATIONS, REQUESTS
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from psycopg import Connection
+
+    from wakupush.model.registrations import Held
+    from wakupush.protocol.identity import Identity
+
+#: The largest version that the reference stores.
+MOST_VERSION: Final = 2**63 - 1
+#: What the reference gets to know less of than a registration told it, for people.
+NOT_KEPT: Final = (
+    "muted and blocked chats, and those whose mentions are allowed: until the device registers again",
+    "unregistered installations: their ids are kept as keyed hashes",
+    "ids of handled requests beyond 16 bytes: the reference pushes a recorded request once more",
+    "fields that this server does not know",
+)
+
+
+@dataclass(slots=True)
+class Exported:
+    """What was written."""
+
+    registered: int = 0
+    #: In the table of ours alone.
+    unregistered: int = 0
+    requests: int = 0
+    #: Registrations of versions that the reference cannot store, left out.
+    refused: int = 0
+
+
+def run(
+    path: Path,
+    password: str | None,
+    connection: Connection,
+    identity: Identity,
+    progress: Callable[[int], None],
+) -> Exported:
+    """Write a new database, which only its owner may read: device tokens are in the clear there.
+
+    Args:
+        path: of a file that does not exist yet; what could not be finished is removed again.
+        password: encrypts it; None for a plain one, as the daemon has it.
+        connection: outside of a transaction; all is read as of one time.
+        identity: opens what is sealed, and is written too.
+        progress: gets how many rows are done.
+
+    Raises:
+        TakeoverError: the file is there already, or cannot be written; SQLCipher is missing; see
+            `wakupush.takeover.opening`.
+    """
+    database.module_for(password)
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except OSError as error:
+        raise TakeoverError(f"{path} cannot be written: {error.strerror}") from None
+    try:
+        with closing(database.create(path, password)) as reference:
+            exported = _write(reference, connection, identity, progress)
+    except BaseException:
+        path.unlink()
+        raise
+    return exported
+
+
+def _write(
+    reference: sqlite3.Connection, connection: Connection, identity: Identity, progress: Callable[[int], None]
+) -> Exported:
+    done = Exported()
+    reference.executescript(CREATE)
+    reference.execute(f"INSERT INTO {IDENTITY} (private_key) VALUES (?)", [identity.private_key.secret])  # noqa: S608
+    with connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        for page in takeover.every(connection):
+            _write_rows(reference, page, identity, done)
+            progress(len(page))
+        for ids in takeover.requests(connection):
+            reference.executemany(f"INSERT INTO {REQUESTS} VALUES (?)", [(id_,) for id_ in ids])  # noqa: S608
+            done.requests += len(ids)
+            progress(len(ids))
+    reference.commit()
+    return done
+
+
+def _write_rows(reference: sqlite3.Connection, page: list[Held], identity: Identity, done: Exported) -> None:
+    fitting = [row for row in page if not row.registered or row.version <= MOST_VERSION]
+    done.refused += len(page) - len(fitting)
+    registered = [row for row in fitting if row.registered]
+    done.registered += len(registered)
+    done.unregistered += len(fitting) - len(registered)
+    reference.executemany(
+        f"INSERT INTO {REGISTRATIONS} VALUES (?, ?, ?, ?)",  # noqa: S608 - a name of ours
+        [
+            (row.installation.key_hash, message.installation_id, row.version, message.SerializeToString())
+            for row in registered
+            for message in [_registration(row, identity)]
+        ],
+    )
+    reference.executemany(
+        f"INSERT INTO {OURS} VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - a name of ours
+        [
+            (
+                row.installation.key_hash,
+                row.installation.installation_hash,
+                str(row.version),
+                row.registered,
+                row.request_digest,
+                row.blocked_chat_digests,
+                row.muted_chat_digests,
+                row.allowed_mentions_chat_digests,
+            )
+            for row in fitting
+        ],
+    )
+
+
+def _registration(row: Held, identity: Identity) -> PushNotificationRegistration:
+    """Return a registration as its client sent it, as far as it is kept."""
+    message = opening.device(row, identity)
+    message.version = row.version
+    message.token_type = PushNotificationRegistration.TokenType.ValueType(row.token_type or 0)
+    message.enabled = bool(row.enabled)
+    message.allow_from_contacts_only = bool(row.allow_from_contacts_only)
+    message.block_mentions = bool(row.block_mentions)
+    message.allowed_key_list.extend(opening.allowed_key_list(row, identity))
+    return message

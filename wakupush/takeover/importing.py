@@ -1,0 +1,150 @@
+"""``wakupush import reference``: what the reference server's database holds, into ours.
+
+Each registration is taken whole or not at all, and only where it is newer than what is stored, so a run may be ended at
+any time and repeated, beside a server that writes. What is there already is neither sealed nor sent again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from wakupush.postgres import registrations, takeover
+from wakupush.protocol import registration as rules
+from wakupush.protocol.at_rest import REQUEST_ID_BYTES
+from wakupush.server import loading
+from wakupush.takeover import database, rows, source
+from wakupush.takeover.errors import TakeoverError
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable
+
+    from psycopg import Connection
+
+    from wakupush.model.registrations import Change
+    from wakupush.protocol.identity import Identity
+    from wakupush.runtime.settings import LimitSettings
+    from wakupush.takeover.rows import Row, Told
+
+
+@dataclass(slots=True)
+class Imported:
+    """What a run did, or, as a dry run, would do."""
+
+    #: Registrations and unregistrations that are newer than what was stored, or new.
+    taken: int = 0
+    #: Those that are stored with this version, or a higher one.
+    stored_already: int = 0
+    refused: int = 0
+    #: Ids of handled requests: nothing is pushed or answered for these.
+    requests_taken: int = 0
+    requests_stored_already: int = 0
+    #: Rows of that table that are no ids.
+    requests_refused: int = 0
+    #: How many rows were told of, by the reason; among them are some that were taken.
+    reasons: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Import:
+    """Where from and where to, and who is told."""
+
+    reference: sqlite3.Connection
+    connection: Connection
+    identity: Identity
+    limits: LimitSettings
+    #: Whether nothing is to be written.
+    dry: bool
+    tell: Callable[[Told], None]
+    #: Gets how many rows are done.
+    progress: Callable[[int], None]
+
+
+def run(job: Import) -> Imported:
+    """Take over registrations, unregistrations and ids of handled requests.
+
+    Raises:
+        TakeoverError: Postgres failed; what was taken until then stays.
+    """
+    done = Imported()
+    limits = rules_of(job.limits)
+    is_ours = database.has_ours(job.reference)
+    try:
+        # Requests first: a device that is there has none of its past pushed again.
+        _take_requests(job, done)
+        for batch in source.rows(
+            job.reference,
+            most_bytes=limits.registration_bytes,
+            most_installations=job.limits.installations_per_key,
+        ):
+            _take(job, batch, limits, done, is_ours=is_ours)
+            job.progress(len(batch))
+        for changes in source.gone(job.reference) if is_ours else ():
+            _load(job, changes, done, is_ours=False)
+            job.progress(len(changes))
+    except loading.LoadError as error:
+        raise TakeoverError(f"the database failed: {error}; run it again") from None
+    return done
+
+
+def rules_of(limits: LimitSettings) -> rules.Limits:
+    """Return how much a registration may hold."""
+    return rules.Limits(
+        list_items=limits.list_items,
+        list_item_bytes=limits.list_item_bytes,
+        text_bytes=limits.text_bytes,
+        registration_bytes=limits.registration_bytes,
+    )
+
+
+def _take_requests(job: Import, done: Imported) -> None:
+    for ids, refused in source.requests(job.reference):
+        if job.dry:
+            new = len({each[:REQUEST_ID_BYTES] for each in ids}) - takeover.known_requests(job.connection, ids)
+        else:
+            new = takeover.remember(job.connection, ids)
+        done.requests_taken += new
+        done.requests_stored_already += len(ids) - new
+        done.requests_refused += refused
+        job.progress(len(ids) + refused)
+
+
+def _take(job: Import, batch: list[Row], limits: rules.Limits, done: Imported, *, is_ours: bool) -> None:
+    changes: dict[int, Change] = {}
+    told: list[Told] = []
+    for row in batch:
+        reading = rows.read(row, job.identity, limits)
+        told += reading.told
+        if reading.change is not None:
+            changes[row.rowid] = reading.change
+    refused = _load(job, list(changes.values()), done, is_ours=is_ours)
+    by_place = {change.installation for change in refused}
+    told += [
+        rows.tell(row, rows.UNHOLDABLE, taken=False)
+        for row in batch
+        if row.rowid in changes and changes[row.rowid].installation in by_place
+    ]
+    done.refused += sum(not each.taken for each in told)
+    for each in told:
+        done.reasons[each.reason] = done.reasons.get(each.reason, 0) + 1
+        job.tell(each)
+
+
+def _load(job: Import, changes: list[Change], done: Imported, *, is_ours: bool) -> tuple[Change, ...]:
+    """Store what is newer; return what Postgres cannot hold."""
+    places = {change.installation for change in changes}
+    stored = registrations.stored(job.connection, places) if places else {}
+    newer = [
+        change
+        for change in changes
+        if change.installation not in stored or stored[change.installation].version < change.registration.version
+    ]
+    if job.dry:
+        loaded = loading.Loaded(len(newer))
+    else:
+        known = source.known(job.reference, newer) if is_ours else None
+        loaded = loading.load(job.connection, newer, job.identity.at_rest, known)
+    done.taken += loaded.stored
+    done.stored_already += len(changes) - loaded.stored - len(loaded.refused)
+    return loaded.refused

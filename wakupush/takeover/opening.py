@@ -1,0 +1,43 @@
+"""What our rows hold of a registered device, opened again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wakupush.protocol.sealing import UnsealableError
+from wakupush.takeover.errors import TakeoverError
+
+if TYPE_CHECKING:
+    from wakupush.model.registrations import Held
+    from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
+    from wakupush.protocol.identity import Identity
+
+_OTHER_KEY = "the rows in Postgres are sealed by another server's key than this one's"
+
+
+def device(row: Held, identity: Identity) -> PushNotificationRegistration:
+    """Return what a registered row has sealed of its device; see `wakupush.protocol.at_rest.AtRest.open_device`.
+
+    Raises:
+        TakeoverError: older code wrote the row, and it is in the clear; or another server's key sealed it.
+    """
+    if not row.is_sealed or row.sealed_device is None:
+        raise TakeoverError("an upgrade is under way, older code wrote some rows: run it again once it is over")
+    try:
+        return identity.at_rest.open_device(row.installation, row.version, row.sealed_device)
+    except UnsealableError:
+        raise TakeoverError(_OTHER_KEY) from None
+
+
+def allowed_key_list(row: Held, identity: Identity) -> tuple[bytes, ...]:
+    """Return the list of a registered row.
+
+    Raises:
+        TakeoverError: another server's key sealed it.
+    """
+    if row.sealed_allowed_key_list is None:
+        return ()
+    try:
+        return identity.at_rest.open_allowed_key_list(row.installation, row.version, row.sealed_allowed_key_list)
+    except UnsealableError:
+        raise TakeoverError(_OTHER_KEY) from None

@@ -1,0 +1,150 @@
+"""What a row of the reference's table comes to: it knows no database, and nothing of a row ends the others.
+
+The reference checks less than this server does. What the specification lets be is taken all the same, as the device
+could not know that its registration is gone; what it refuses is not. Either is told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from google.protobuf.message import DecodeError
+
+from wakupush.model.failures import Failure
+from wakupush.model.registrations import Change, Unregistration
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
+from wakupush.protocol import registration as rules
+from wakupush.protocol.query import KEY_HASH_BYTES
+from wakupush.protocol.uuids import is_uuid
+
+if TYPE_CHECKING:
+    from wakupush.model.registrations import Installation
+    from wakupush.protocol.identity import Identity
+
+#: SQLite's types of the columns, as the reference writes them: registered, and unregistered.
+_TYPES: Final = {b"blob text integer blob", b"blob text integer null"}
+
+#: A row of other types, or of other lengths, than the reference writes.
+STRANGE: Final = "strange_row"
+#: What is registered has another version or installation id than its row, or unregisters.
+CONTRADICTION: Final = "contradiction"
+#: It has fields that this server does not know, and does not keep.
+UNKNOWN_FIELDS: Final = "unknown_fields"
+#: Its user has more installations than `WAKUPUSH_LIMITS__INSTALLATIONS_PER_KEY` already.
+CROWDED: Final = Failure.INSTALLATION_LIMIT.label
+#: Postgres cannot hold it.
+UNHOLDABLE: Final = Failure.QUARANTINED.label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A row of `wakupush.takeover.schema.REGISTRATIONS`, texts as bytes."""
+
+    rowid: int
+    #: Of the four columns, by SQLite's names.
+    types: bytes
+    public_key: bytes
+    installation_id: bytes
+    version: int
+    #: None of what is unregistered, and where it is too large to be read.
+    registration: bytes | None = field(repr=False)
+    #: Bytes of it.
+    size: int
+    #: Whether its user has as many installations as a user may have, in rows before it.
+    is_crowded: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """Something about a row that an operator has to know."""
+
+    rowid: int
+    #: 64 bytes, in hex; None where it is no hash.
+    key_hash: str | None
+    #: None where it is no uuid: then it can be anything.
+    installation_id: str | None
+    reason: str
+    taken: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a row comes to."""
+
+    #: None where it is refused.
+    change: Change | None
+    told: tuple[Told, ...] = ()
+
+
+def read(row: Row, identity: Identity, limits: rules.Limits) -> Reading:
+    """Return what is to be stored of a row, without a request digest as nothing repeats it, and what is to be told."""
+    if row.types not in _TYPES or len(row.public_key) != KEY_HASH_BYTES:
+        return _refused(row, STRANGE)
+    if not row.version > 0:
+        return _refused(row, Failure.VERSION_ZERO.label)
+    name = installation_id_of(row)
+    if name is None:
+        return _refused(row, Failure.INSTALLATION_ID_INVALID.label)
+    installation = identity.installation(row.public_key, name)
+    if row.types.endswith(b"null"):
+        gone = Unregistration(installation_id=name, version=row.version)
+        return Reading(Change(installation, b"", gone))
+    return _read_registered(row, name, installation, limits)
+
+
+def installation_id_of(row: Row) -> str | None:
+    """Return the installation id of a row, if it is one."""
+    try:
+        text = row.installation_id.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if is_uuid(text) and "\0" not in text else None
+
+
+def _read_registered(row: Row, name: str, installation: Installation, limits: rules.Limits) -> Reading:
+    if row.registration is None:
+        return _refused(row, Failure.REGISTRATION_TOO_LARGE.label)
+    try:
+        message = PushNotificationRegistration.FromString(row.registration)
+    except DecodeError:
+        return _refused(row, Failure.REGISTRATION_MALFORMED.label)
+    if message.unregister or (message.installation_id, message.version) != (name, row.version):
+        return _refused(row, CONTRADICTION)
+    faults = list(rules.faults(message, limits))
+    if refused := [fault for fault in faults if not _is_let_be(fault, message)]:
+        return _refused(row, refused[0].label)
+    reasons = [fault.label for fault in faults]
+    if _has_unknown_fields(row.registration, message):
+        reasons.append(UNKNOWN_FIELDS)
+    if row.is_crowded:
+        reasons.append(CROWDED)
+    told = tuple(tell(row, reason, taken=True) for reason in reasons)
+    return Reading(Change(installation, b"", rules.of(message)), told)
+
+
+def _is_let_be(fault: Failure, message: PushNotificationRegistration) -> bool:
+    """Say whether a registration is taken in spite of a fault: without a topic its device is reached as before."""
+    return fault is Failure.APN_TOPIC_INVALID and not message.apn_topic
+
+
+def _has_unknown_fields(data: bytes, message: PushNotificationRegistration) -> bool:
+    known = PushNotificationRegistration.FromString(data)
+    known.DiscardUnknownFields()  # type: ignore[no-untyped-call, unused-ignore]
+    return bool(known.ByteSize() != message.ByteSize())
+
+
+def _refused(row: Row, reason: str) -> Reading:
+    return Reading(None, (tell(row, reason, taken=False),))
+
+
+def tell(row: Row, reason: str, *, taken: bool) -> Told:
+    """Return what is told of a row."""
+    is_hash = row.types.startswith(b"blob") and len(row.public_key) == KEY_HASH_BYTES
+    return Told(
+        rowid=row.rowid,
+        key_hash=row.public_key.hex() if is_hash else None,
+        installation_id=installation_id_of(row) if b" text " in row.types else None,
+        reason=reason,
+        taken=taken,
+    )

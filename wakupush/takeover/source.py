@@ -1,0 +1,117 @@
+"""What a database of the reference server holds, in batches and in constant memory.
+
+Each batch is a read of its own, by rowid: a server that runs meanwhile is not kept from tidying up its WAL. It gives a
+row that it replaces a new rowid, so nothing is passed over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from wakupush.model.registrations import Change, Installation, Unregistration
+from wakupush.takeover.rows import Row
+from wakupush.takeover.schema import OURS, REGISTRATIONS, REQUESTS
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Collection, Iterator
+
+#: Rows, and bytes of registrations, that are read at once.
+BATCH: Final = 2_000
+BATCH_BYTES: Final = 16_000_000
+#: Lengths of ids of requests: those of the reference, and what is left of ours.
+_REQUEST_BYTES: Final = {32, 16}
+
+# The names in these statements are our own.
+# ruff: noqa: S608
+_ROWS: Final = f"""
+SELECT rowid,
+    typeof(public_key) || ' ' || typeof(installation_id) || ' ' || typeof(version) || ' ' || typeof(registration),
+    CAST(coalesce(substr(public_key, 1, 65), '') AS BLOB), CAST(coalesce(substr(installation_id, 1, 64), '') AS BLOB),
+    version,
+    CASE WHEN length(registration) <= :most_bytes THEN CAST(registration AS BLOB) END,
+    coalesce(length(registration), 0),
+    EXISTS (
+        SELECT 1 FROM {REGISTRATIONS} AS other
+        WHERE other.public_key = this.public_key AND other.rowid < this.rowid AND other.registration IS NOT NULL
+        LIMIT 1 OFFSET :most_installations - 1
+    )
+FROM {REGISTRATIONS} AS this
+WHERE rowid > :after ORDER BY rowid LIMIT {BATCH}
+"""
+_REQUESTS: Final = f"SELECT rowid, id FROM {REQUESTS} WHERE rowid > ? ORDER BY rowid LIMIT {BATCH}"
+_DIGESTS: Final = ("blocked_chat_digests", "muted_chat_digests", "allowed_mentions_chat_digests")
+_OURS: Final = f"""
+SELECT request_digest, {", ".join(_DIGESTS)} FROM {OURS}
+WHERE public_key = ? AND installation_hash = ? AND version = ? AND registered
+"""
+_GONE: Final = f"""
+SELECT public_key, installation_hash, version, request_digest FROM {OURS}
+WHERE NOT registered AND (public_key, installation_hash) > (?, ?)
+ORDER BY public_key, installation_hash LIMIT {BATCH}
+"""
+
+
+def rows(connection: sqlite3.Connection, *, most_bytes: int, most_installations: int) -> Iterator[list[Row]]:
+    """Yield the rows of registrations in batches; larger ones than `most_bytes` come without their registration."""
+    after = -(2**63)
+    while True:
+        batch, size = [], 0
+        values = {"after": after, "most_bytes": most_bytes, "most_installations": most_installations}
+        for rowid, types, public_key, installation_id, version, registration, length, is_crowded in connection.execute(
+            _ROWS, values
+        ):
+            batch.append(
+                Row(
+                    rowid=rowid,
+                    types=types,
+                    public_key=public_key,
+                    installation_id=installation_id,
+                    version=version,
+                    registration=registration,
+                    size=length,
+                    is_crowded=bool(is_crowded),
+                )
+            )
+            size += len(registration or b"")
+            if size >= BATCH_BYTES:
+                break
+        if not batch:
+            return
+        after = batch[-1].rowid
+        yield batch
+
+
+def requests(connection: sqlite3.Connection) -> Iterator[tuple[list[bytes], int]]:
+    """Yield ids of handled requests in batches, and how many of a batch are none."""
+    after = -(2**63)
+    while found := connection.execute(_REQUESTS, [after]).fetchall():
+        after = found[-1][0]
+        ids = [id_ for _, id_ in found if isinstance(id_, bytes) and len(id_) in _REQUEST_BYTES]
+        yield ids, len(found) - len(ids)
+
+
+def known(connection: sqlite3.Connection, changes: Collection[Change]) -> dict[Installation, dict[str, Any]]:
+    """Return what an export of ours has of rows beyond the reference's table, as columns by name."""
+    found = {}
+    for change in changes:
+        place, version = change.installation, str(change.registration.version)
+        row = connection.execute(_OURS, [place.key_hash, place.installation_hash, version]).fetchone()
+        if row:
+            found[place] = dict(zip(("request_digest", *_DIGESTS), row, strict=True))
+    return found
+
+
+def gone(connection: sqlite3.Connection) -> Iterator[list[Change]]:
+    """Yield the unregistrations of an export of ours in batches: their installation ids are kept as keyed hashes."""
+    after = (b"", b"")
+    while found := connection.execute(_GONE, after).fetchall():
+        after = found[-1][0], found[-1][1]
+        yield [
+            Change(
+                Installation(key_hash, installation_hash),
+                request_digest,
+                Unregistration(installation_id="", version=int(version)),
+            )
+            for key_hash, installation_hash, version, request_digest in found
+        ]
