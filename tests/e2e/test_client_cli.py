@@ -210,8 +210,9 @@ def test_the_guide_has_an_example_of_each_command():
 
 
 @pytest.mark.parametrize("block", [shell_example(README.read_text()), GUIDE], ids=["README", "guide"])
-def test_the_examples_of_commands(stack, tmp_path, block):
-    """They run one after the other, in one shell, and each ends with 0."""
+def test_the_examples_of_commands(start_stack, tmp_path, block):
+    """They run one after the other, in one shell, and each ends with 0; a node has few requests for a light client."""
+    stack = start_stack()
     script = f"""
     set -eu
     wakupush() {{ "{sys.executable}" -m wakupush "$@"; }}
