@@ -3,7 +3,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo test test-long chaos check unit fuzz bench bench-against attack autoscaling lock proto clean
+.PHONY: help setup setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo test test-long chaos check unit fuzz bench bench-against bench-pipeline attack autoscaling lock proto clean
 
 help: ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -82,6 +82,7 @@ check: setup ## Run the linters, the type checker, and the rules of the house
 	$(RUN) ruff check
 	$(RUN) ruff format --check
 	$(RUN) mypy
+	$(VENV)/bin/deptry .
 	$(VENV)/bin/lint-imports --no-logo
 	$(RUN) pytest -q tests/unit/test_house.py
 
@@ -97,6 +98,10 @@ bench: setup ## Measure the budgets: a second, latencies, what grows (about half
 bench-against: setup ## Compare what messages cost with another revision, alternating (REV=c607958, PAIRS=, LOAD=, CONCURRENCY=, JSON=; an hour)
 	$(RUN) benchmarks.against $(if $(REV),--rev $(REV)) $(if $(PAIRS),--pairs $(PAIRS)) $(if $(LOAD),--load "$(LOAD)") \
 		$(if $(CONCURRENCY),--concurrency $(CONCURRENCY)) $(if $(JSON),--json $(JSON))
+
+bench-pipeline: setup setup-java ## Measure the pipeline: 1 M and 10 M events, archives of 100 k and 1 M messages (EVENTS=, MESSAGES=; hours)
+	$(RUN) benchmarks.pipeline $(if $(EVENTS),--events $(EVENTS))
+	$(RUN) benchmarks.rebuild $(or $(MESSAGES),1000000)
 
 attack: setup ## Flood the server with all that strangers can send, beside honest traffic, and judge it (KIND=, MESSAGES=, SECONDS=, RUNS=, JSON=)
 	$(RUN) benchmarks.attack $(if $(KIND),--kind "$(KIND)") $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(SECONDS),--seconds $(SECONDS)) \

@@ -1,6 +1,7 @@
-"""The tables of the report by one engine, from the files of a lake: ``python -m benchmarks.engines ENGINE LAKE ROWS``.
+"""The tables of the report by one engine, from the files of a lake: ``python -m benchmarks.engines ENGINE ROWS``.
 
-Prints the seconds until the engine was ready, and those that the tables took; writes their rows to ROWS, as JSON. Both
+The lake is that of the settings. Prints the seconds until the engine was ready, and those that the tables took; writes
+their rows to ROWS, as JSON. DuckDB asks the catalog for the files, as pyiceberg knows it, and reads them itself. Both
 engines have two cores and 2 GB, read the same files, and count exactly. Neither leaves out rows about too few people.
 """
 
@@ -12,14 +13,15 @@ from pathlib import Path
 
 from pipeline.lake import Lake
 from pipeline.tables import TABLES, UNUSUAL_EVENTS, UNUSUAL_ROWS, UNUSUAL_TIMES
-from wakupush.runtime.settings import PipelineSettings
+from wakupush.runtime.settings import PipelineSettings, Settings, load_settings
 
 #: Days of a period of pseudonyms.
 PERIOD = PipelineSettings().pseudonym_days
 MEMORY = "2g"
 CORES = 2
 
-_COUNTED = 'count(*) AS events, count(DISTINCT coalesce("user", trace)) AS people'
+_COUNTED = """sum(count) AS events, count(DISTINCT coalesce("user", trace))
+            + coalesce(sum(count) FILTER (coalesce("user", trace) IS NULL), 0) AS people"""
 _STAGE = """CASE WHEN kind <> 'delivered' THEN kind WHEN attempt = 1 THEN 'delivered_at_once'
             ELSE 'delivered_by_retry' END"""
 _PERIOD = f"DATE '1970-01-01' + CAST({PERIOD} * (date_diff('day', DATE '1970-01-01', day) // {PERIOD}) AS INTEGER)"
@@ -69,13 +71,13 @@ SQL = {
         SELECT isodow(minute) - 1 AS weekday, hour(minute) AS hour, queue, sum(messages) AS messages,
             count(DISTINCT day) AS days, max(messages) AS busiest_minute, sum(messages) AS people
         FROM (
-            SELECT day, queue, date_trunc('minute', time) AS minute, count(*) AS messages
+            SELECT day, queue, date_trunc('minute', time) AS minute, sum(count) AS messages
             FROM events WHERE kind = 'received' GROUP BY ALL
         ) AS minutes GROUP BY ALL""",
     "unusual_daily": f"""
         SELECT day, kind, lower(hex("user")) AS pseudonym, events, mean, 1 AS people
         FROM (
-            SELECT day, kind, "user", count(*) AS events, avg(count(*)) OVER (PARTITION BY day, kind) AS mean
+            SELECT day, kind, "user", sum(count) AS events, avg(sum(count)) OVER (PARTITION BY day, kind) AS mean
             FROM events WHERE kind IN ('admitted', 'queried') AND "user" IS NOT NULL GROUP BY day, kind, "user"
         ) AS daily WHERE events >= {UNUSUAL_EVENTS} AND events >= {UNUSUAL_TIMES} * mean
         QUALIFY row_number() OVER (PARTITION BY day, kind ORDER BY events DESC, "user") <= {UNUSUAL_ROWS}""",
@@ -84,12 +86,20 @@ SQL = {
 Rows = dict[str, list[dict]]
 
 
-def by_duckdb(lake: Lake, ready: Callable[[], None]) -> Rows:
-    import duckdb  # noqa: PLC0415 - of the dependency group "benchmark"
+def files(dsn: str) -> list[str]:
+    """Return the files of events, as a reader of Iceberg finds them."""
+    from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - each engine imports what it needs
 
-    paths = [str(lake.folder / file.path) for file in lake.latest().files]
+    uri = f"{dsn.replace('postgresql:', 'postgresql+psycopg:')}?options=-csearch_path%3Dwakupush_lake"
+    table = load_catalog("lake", type="sql", uri=uri).load_table("wakupush.events")
+    return [task.file.file_path for task in table.scan().plan_files()]
+
+
+def by_duckdb(settings: Settings, ready: Callable[[], None]) -> Rows:
+    import duckdb  # noqa: PLC0415 - the same
+
     with duckdb.connect(config={"threads": CORES, "memory_limit": "2GB"}) as database:
-        database.read_parquet(paths, hive_partitioning=True).create_view("events")
+        database.read_parquet(files(settings.postgres.dsn.get_secret_value())).create_view("events")
         ready()
         rows: Rows = {}
         for name, query in SQL.items():
@@ -99,12 +109,13 @@ def by_duckdb(lake: Lake, ready: Callable[[], None]) -> Rows:
         return rows
 
 
-def by_spark(lake: Lake, ready: Callable[[], None]) -> Rows:
+def by_spark(settings: Settings, ready: Callable[[], None]) -> Rows:
     from pipeline.session import spark_session  # noqa: PLC0415 - slow to import
 
-    with spark_session(PipelineSettings(master=f"local[{CORES}]", memory=MEMORY)) as spark:
+    own = settings.pipeline.model_copy(update={"master": f"local[{CORES}]", "memory": MEMORY})
+    with spark_session(own, lake=True) as spark:
         ready()
-        events = lake.read(spark, lake.latest().files)
+        events = Lake.of(spark, settings).events()
         return {table.name: [row.asDict() for row in table.build(events, PERIOD).collect()] for table in TABLES}
 
 
@@ -122,11 +133,10 @@ def in_order(rows: list[dict]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("engine", choices=ENGINES)
-    parser.add_argument("lake", type=Path)
     parser.add_argument("rows", type=Path)
     options = parser.parse_args()
     times = [time.perf_counter()]
-    rows = ENGINES[options.engine](Lake(options.lake), lambda: times.append(time.perf_counter()))
+    rows = ENGINES[options.engine](load_settings(), lambda: times.append(time.perf_counter()))
     begin, ready = times
     print(ready - begin, time.perf_counter() - ready)
     options.rows.write_text(json.dumps({name: in_order(of_table) for name, of_table in rows.items()}))

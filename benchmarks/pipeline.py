@@ -7,8 +7,10 @@ make        make up events in an embedded Postgres: four weeks, of which one day
 export      `wakupush pipeline export` into a new lake, all cores
 report      `wakupush pipeline report`, all cores, into Postgres too
 capacity    `wakupush pipeline capacity`
-standalone  export and report by a master and two workers on loopback; the report must be that of `report`
+tidy        `wakupush pipeline tidy`, after which a day and kind is one file; and bytes a row, against plain Parquet
 engines     the tables of the report by DuckDB and by Spark, from the same files; the rows must be the same
+standalone  export and report by a master and two workers on loopback; the report must be that of `report`
+store       the same in one process, with the lake in a server of S3's API
 
 Each command runs as an operator runs it, the start of Java included. Memory is the most that all its processes had at
 the same time; Postgres is not among them. In a FOLDER that stays, steps can be taken one by one, and figures are added
@@ -20,23 +22,24 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from pathlib import Path
 from shutil import rmtree
 
+import duckdb
 import psycopg
 from psycopg.rows import dict_row
 
 from benchmarks import engines
 from benchmarks.commands import measured, watched
-from pipeline.lake import Lake
 from pipeline.report import SCHEMA
 from pipeline.synthesize import WORKER
 from pipeline.tables import TABLES
 from tests.pipeline.standalone import cluster
+from tests.pipeline.stores import store
 from wakupush.devnet.postgres import PostgresServer
 from wakupush.postgres.migrations import runner
 
@@ -54,6 +57,9 @@ EVENTS_PER_MESSAGE = 6.87
 REPORTED = ("--from", str(FIRST), "--to", str(LAST))
 
 
+CATALOG_TABLES = ("iceberg_tables", "iceberg_namespace_properties")
+
+
 @dataclass(frozen=True)
 class Size:
     """A number of events, with what is made of them."""
@@ -61,6 +67,8 @@ class Size:
     folder: Path
     events: int
     postgres: PostgresServer
+    #: Settings of where the lake is, if it is in no folder.
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def database(self) -> str:
@@ -70,24 +78,46 @@ class Size:
     def dsn(self) -> str:
         return self.postgres.dsn.rsplit("/", 1)[0] + f"/{self.database}"
 
-    @property
-    def lake(self) -> Lake:
-        return Lake(self.folder / "lake")
-
     def environment(self, master: str = "local[*]") -> dict[str, str]:
-        return os.environ | {
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "WAKUPUSH_POSTGRES__DSN": self.dsn,
-            "WAKUPUSH_PIPELINE__MASTER": master,
-            "WAKUPUSH_PIPELINE__LAKE": str(self.lake.folder),
-            "WAKUPUSH_PIPELINE__KEYS": str(self.folder / "keys"),
-            "WAKUPUSH_PIPELINE__REPORTS": str(self.folder / "reports"),
-            "WAKUPUSH_PIPELINE__REPORT_DSN": self.dsn,
-        }
+        return (
+            os.environ
+            | {
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "WAKUPUSH_POSTGRES__DSN": self.dsn,
+                "WAKUPUSH_PIPELINE__MASTER": master,
+                "WAKUPUSH_PIPELINE__WAREHOUSE": str(self.folder / "lake"),
+                "WAKUPUSH_PIPELINE__KEYS": str(self.folder / "keys"),
+                "WAKUPUSH_PIPELINE__REPORTS": str(self.folder / "reports"),
+                "WAKUPUSH_PIPELINE__REPORT_DSN": self.dsn,
+            }
+            | self.elsewhere
+        )
 
-    def on(self, part: str) -> "Size":
-        """Return the same events with another lake and other reports."""
-        return Size(self.folder / part, self.events, self.postgres)
+    @contextmanager
+    def on(self, part: str, elsewhere: Mapping[str, str]) -> Iterator["Size"]:
+        """Yield the same events with another lake and other reports; the catalog forgets it in the end."""
+        own = replace(self, folder=self.folder / part, elsewhere=elsewhere)
+        own.folder.mkdir(exist_ok=True)
+        self._rename("lake", "aside")
+        try:
+            yield own
+        finally:
+            own.forget()
+            self._rename("aside", "lake")
+
+    def forget(self) -> None:
+        """Take the lake out of the catalog, and its files away."""
+        with psycopg.connect(self.dsn) as connection:
+            for table in CATALOG_TABLES:
+                connection.execute(f"DELETE FROM wakupush_lake.{table} WHERE catalog_name = 'lake'")
+        rmtree(self.folder / "lake", ignore_errors=True)
+
+    def _rename(self, name: str, other: str) -> None:
+        with psycopg.connect(self.dsn) as connection:
+            for table in CATALOG_TABLES:
+                connection.execute(
+                    f"UPDATE wakupush_lake.{table} SET catalog_name = %s WHERE catalog_name = %s", [other, name]
+                )
 
 
 def make(size: Size) -> None:
@@ -123,11 +153,8 @@ FROM generate_series(%(start)s::int, %(start)s::int + %(rows)s::int - 1) AS numb
 
 
 def export(size: Size, master: str = "local[*]", others: Callable[[], list[int]] = list) -> None:
-    rmtree(size.lake.folder, ignore_errors=True)
+    size.forget()
     pipeline(size, "export", master=master, others=others)
-    stored = size.lake.latest()
-    megabytes = sum(file.bytes for file in stored.files) / 1e6
-    print(f"  {stored.rows:,} events, {megabytes:.0f} MB of Parquet in {len(stored.files)} files", flush=True)
 
 
 def report(size: Size, master: str = "local[*]", others: Callable[[], list[int]] = list) -> None:
@@ -144,17 +171,42 @@ def capacity(size: Size) -> None:
     pipeline(size, "capacity", *REPORTED)
 
 
+def tidy(size: Size) -> None:
+    pipeline(size, "tidy")
+    paths = engines.files(size.dsn)
+    stored = sum(Path(path).stat().st_size for path in paths)
+    plain = size.folder / "plain.parquet"
+    with duckdb.connect() as database:
+        [(rows,)] = database.read_parquet(paths).aggregate("count(*)").fetchall()
+        database.read_parquet(paths).write_parquet(str(plain), compression="zstd")
+    told = (
+        f"{stored / rows:.1f} bytes an event in {len(paths)} files, {plain.stat().st_size / rows:.1f} in plain Parquet"
+    )
+    print(f"  {rows:,} events, {told}", flush=True)
+    plain.unlink()
+
+
 def standalone(size: Size) -> None:
-    own = size.on("standalone")
-    own.folder.mkdir(exist_ok=True)
     with (
+        size.on("standalone", {}) as own,
         tempfile.TemporaryDirectory(prefix="wakupush-cluster-") as directory,
         watched() as started,
         cluster(Path(directory)) as master,
     ):
         export(own, master, others=started)
         report(own, master, others=started)
-    same_rows(size.folder / "report.json", own.folder / "report.json")
+        same_rows(size.folder / "report.json", own.folder / "report.json")
+
+
+def in_store(size: Size) -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="wakupush-store-") as directory,
+        store(Path(directory)) as s3,
+        size.on("store", s3.environment) as own,
+    ):
+        export(own)
+        report(own)
+        same_rows(size.folder / "report.json", own.folder / "report.json")
 
 
 def same_rows(one: Path, other: Path) -> None:
@@ -168,7 +220,7 @@ def same_rows(one: Path, other: Path) -> None:
 def compare(size: Size) -> None:
     paths = {engine: size.folder / f"{engine}.json" for engine in engines.ENGINES}
     for engine, path in paths.items():
-        words = ("benchmarks.engines", engine, str(size.lake.folder), str(path))
+        words = ("benchmarks.engines", engine, str(path))
         told = command(size, engine, *words, environment=size.environment())
         ready, tables = map(float, told.split())
         print(f"    of which {ready:.1f} s to start, {tables:.1f} s for the tables", flush=True)
@@ -180,8 +232,10 @@ STEPS: dict[str, Callable[[Size], None]] = {
     "export": export,
     "report": report,
     "capacity": capacity,
-    "standalone": standalone,
+    "tidy": tidy,
     "engines": compare,
+    "standalone": standalone,
+    "store": in_store,
 }
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from pipeline.lake import File
     from wakupush.runtime.settings import Settings
 
 #: Seconds of CPU time that a worker spends on a message, by queue; on one that is not for us; on an attempt made again.
@@ -111,7 +110,6 @@ class Plan:
 
     question: Question
     pools: tuple[Pool, ...]
-    damaged: tuple[File, ...]
 
 
 def costs(given: Iterable[str]) -> dict[str, float]:
@@ -145,21 +143,21 @@ def run(
     Raises:
         PipelineError: there are fewer than two days with events.
     """
-    lake = Lake(settings.pipeline.lake.resolve())
-    files = lake.latest().of(*days)
-    with_events = sorted({file.day for file in files})
+    lake = Lake.of(spark, settings)
+    with_events = [day for day in lake.days() if days[0] <= day <= days[1]]
     if len(with_events) < 2:  # noqa: PLR2004 - one to learn from, one to check on
         raise PipelineError(f"{days[0]} to {days[1]}: {len(with_events)} days have events; a plan needs two or more")
     middle = with_events[len(with_events) // 2]
+    events = lake.events().where(F.col("day").between(*days))
     pools: list[Pool] = []
-    damaged: tuple[File, ...] = ()
     progress(0, len(QUEUES))
     for queue in QUEUES:
-        seconds, damaged = lake.over(spark, files, lambda events, queue=queue: _seconds(events, queue, question))  # type: ignore[misc]
+        with lake.naming_damage():
+            seconds = _seconds(events, queue, question)
         if seconds[0]:
             pools.append(_plan(queue, seconds, _epoch(middle), question))
         progress(len(pools), len(QUEUES))
-    return Plan(question=question, pools=tuple(pools), damaged=damaged)
+    return Plan(question=question, pools=tuple(pools))
 
 
 def _epoch(day: date) -> int:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from pipeline import schema
+from pipeline.catalog import alone, is_folder_alone, warehouse
 from pipeline.errors import PipelineError
-from pipeline.folders import writing
-from pipeline.lake import SPARK_ERRORS, Lake, Snapshot
+from pipeline.lake import MARK, MIGRATED, SPARK_ERRORS, Lake, Mark
 from pipeline.postgres import connected, jdbc_options, read_slices
-from pipeline.pseudonyms import Keys, blurred, keep_from, rehash, today
+from pipeline.pseudonyms import Keys, blurred, rehash, today
 from wakupush.postgres import exporting
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from pyspark.sql import DataFrame, SparkSession
 
-    from pipeline.lake import File
-    from wakupush.model.exports import Mark
+    from pipeline.lake import State
+    from wakupush.model import exports
     from wakupush.runtime.settings import Settings
 
 #: The pseudonyms of the lake, and what they are made of.
@@ -35,116 +35,105 @@ class Exported:
 
     rows: int
     steps: int
-    #: Of the lake, afterwards.
-    files: int
-    forgotten_rows: int
     forgotten_keys: int
-    damaged: tuple[File, ...]
 
 
 def run(spark: SparkSession, settings: Settings, progress: Callable[[int, int], None]) -> Exported:
-    """Take over all events that are complete, make few files of many, and forget what is too old.
+    """Take over all events that are complete, and delete the keys of periods that are over.
 
     The identity of an event is the transaction that wrote it: a step takes whole transactions, and one commit has both
-    its files and the mark up to which they go. A run that is killed leaves files that nobody counts, and the next run
-    begins at the mark.
+    its events and the mark up to which they go. The next run begins at the mark, whatever became of this one.
 
     Args:
-        spark: with the JDBC driver.
+        spark: with the jars of the lake.
         settings: of everything.
         progress: is told the events taken over so far, and of how many.
 
     Raises:
         PipelineError: the text says what to do.
     """
-    lake = Lake(settings.pipeline.lake.resolve())
-    keys = keys_of(settings, lake)
-    with writing(lake.folder):
-        with connected(settings.postgres) as connection:
-            rows, steps = _take_over(spark, settings, lake, connection, progress)
-        _, damaged = lake.compact(spark, today())
-        forgotten_rows = lake.forget(keep_from(settings.retention.lake))
-        forgotten_keys = keys.forget(today())
-        lake.sweep()
-        return Exported(
-            rows=rows,
-            steps=steps,
-            files=len(lake.latest().files),
-            forgotten_rows=forgotten_rows,
-            forgotten_keys=forgotten_keys,
-            damaged=damaged,
+    if is_folder_alone(settings.pipeline):
+        raise PipelineError(
+            "WAKUPUSH_PIPELINE__CATALOG: an export needs a catalog, in a folder alone two of them may both commit"
         )
+    keys = keys_of(settings)
+    lake = Lake.of(spark, settings)
+    with alone(settings), connected(settings.postgres) as connection:
+        lake.prepare()
+        rows, steps = _take_over(lake, settings, keys, connection, progress)
+    return Exported(rows=rows, steps=steps, forgotten_keys=keys.forget(today()))
 
 
-def keys_of(settings: Settings, lake: Lake) -> Keys:
+def keys_of(settings: Settings) -> Keys:
     """Return the keys of the lake's pseudonyms.
 
     Raises:
         PipelineError: they would lie in the lake.
     """
     folder = settings.pipeline.keys.resolve()
-    if folder.is_relative_to(lake.folder):
+    if folder.is_relative_to(warehouse(settings.pipeline)):
         raise PipelineError("WAKUPUSH_PIPELINE__KEYS must not lie in the lake, which is to be kept without them")
     return Keys(folder, settings.pipeline.pseudonym_days)
 
 
 def _take_over(
-    spark: SparkSession,
-    settings: Settings,
     lake: Lake,
+    settings: Settings,
+    keys: Keys,
     connection: Connection,
     progress: Callable[[int, int], None],
 ) -> tuple[int, int]:
     """Take over step by step; return how many events and steps that were."""
-    keys = keys_of(settings, lake)
-    snapshot = lake.latest()
-    known = keys.periods(snapshot.files)
+    state = lake.state()
+    known = keys.periods(lake.days())
     mark = exporting.mark(connection)
-    _check_source(connection, snapshot, mark)
+    _check_source(connection, state, mark)
+    begin = state.mark.transaction if state.mark else 0
     options = jdbc_options(connection)
-    total = exporting.count(connection, snapshot.watermark, mark.transaction)
+    total = exporting.count(connection, begin, mark.transaction)
     done = steps = 0
     progress(0, total)
     while slices := exporting.slices(
-        connection,
-        snapshot.watermark,
-        mark.transaction,
-        rows=settings.pipeline.step_rows,
-        most=settings.pipeline.slices,
+        connection, begin, mark.transaction, rows=settings.pipeline.step_rows, most=settings.pipeline.slices
     ):
         end = slices[-1][1]
-        extent = exporting.extent(connection, snapshot.watermark, end)
+        extent = exporting.extent(connection, begin, end)
         if extent.version > schema.EVENT_VERSION:
             raise PipelineError(
                 f"there are events of schema version {extent.version}, this pipeline knows {schema.EVENT_VERSION}:"
                 " update it; nothing was taken over of this step"
             )
         events = for_lake(
-            read_slices(spark, options, slices), keys.of(extent.days, today(), known), settings.pipeline.pseudonym_days
+            read_slices(lake.spark, options, slices),
+            keys.of(extent.days, today(), known),
+            settings.pipeline.pseudonym_days,
         )
-        files = _write(lake, events)
-        _check_rows(files, extent.rows)
-        snapshot = replace(
-            snapshot,
-            number=snapshot.number + 1,
+        reached = Mark(
             source=mark.source,
-            watermark=end,
+            timeline=mark.timeline,
+            transaction=end,
             last_event=exporting.last_event(connection, end - 1),
-            files=snapshot.files + files,
         )
-        lake.commit(snapshot)
-        done += sum(file.rows for file in files)
+        rows, state = _append(lake, events, state, reached, extent.rows)
+        begin = end
+        done += rows
         steps += 1
         progress(done, total)
     return done, steps
 
 
-def _check_source(connection: Connection, snapshot: Snapshot, mark: Mark) -> None:
+def _check_source(connection: Connection, state: State, now: exports.Mark) -> None:
     """Refuse a database whose transactions are not those that the lake's mark is of, else events would be left out."""
+    mark = state.mark
+    if mark is None:
+        if MIGRATED in state.properties:
+            raise PipelineError("an old lake is taken over in part: run `wakupush pipeline migrate-lake` again")
+        return
     if (
-        snapshot.source not in {None, mark.source}
-        or snapshot.watermark > mark.transaction
-        or (snapshot.last_event is not None and _is_lost(connection, snapshot.watermark - 1, snapshot.last_event))
+        mark.source != now.source
+        or mark.timeline > now.timeline
+        or mark.transaction > now.transaction
+        or (mark.last_event is not None and _is_lost(connection, mark.transaction - 1, mark.last_event))
     ):
         raise PipelineError(
             "the events come from another Postgres cluster than those in the lake, or from one that lost transactions"
@@ -162,16 +151,6 @@ def _is_lost(connection: Connection, transaction: int, last_event: float) -> boo
     return exporting.count(connection, 0, transaction) > 0 if found is None else found != last_event
 
 
-def _check_rows(files: tuple[File, ...], expected: int) -> None:
-    """Refuse a step whose rows are not those that Postgres counted, which does not change what is complete."""
-    written = sum(file.rows for file in files)
-    if written != expected:
-        raise PipelineError(
-            f"Postgres has {expected} events of this step and {written} were written: retention may have taken some"
-            " meanwhile; start again"
-        )
-
-
 def for_lake(events: DataFrame, keys: dict[int, bytes], days: int) -> DataFrame:
     """Return events as the lake has them."""
     shaped = (
@@ -184,11 +163,10 @@ def for_lake(events: DataFrame, keys: dict[int, bytes], days: int) -> DataFrame:
     return blurred(rehash(shaped, keys, days, PSEUDONYMS))
 
 
-def _write(lake: Lake, events: DataFrame) -> tuple[File, ...]:
+def _append(lake: Lake, events: DataFrame, state: State, mark: Mark, rows: int) -> tuple[int, State]:
     try:
-        return lake.write(events)
+        return lake.append(events, state, {MARK: mark.text}, rows)
     except SPARK_ERRORS as error:
-        text = str(error).lower()
-        if "permission denied" in text:
+        if "permission denied" in str(error).lower():
             raise PipelineError("Spark may not read the events, or not write the lake: permission denied") from error
         raise

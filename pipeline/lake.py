@@ -1,340 +1,267 @@
-"""The event lake: Parquet files in a folder, and a log that says which of them count.
+"""The event lake: Iceberg's table `wakupush.events`, and the fence around what is appended to it.
 
-``events/batch=…/day=…/kind=…/*.parquet`` are the files, ``log/NNNNNNNNNN.json`` the snapshots. A snapshot names all
-files that count and the watermark of the export, so data and watermark are committed by one thing: the link that gives
-the snapshot its name, which fails if the name is taken. A file that no snapshot names is not there, whoever left it.
+Events are appended to a branch that nobody reads, and read back. Then one transaction moves `main` to the branch, sets
+what the run has to remember as properties of the table, and removes the branch. The catalog takes it only if nothing
+was committed since the run looked: whoever slept, or was thought dead, commits nothing. A property of the table is
+there as long as the table is, whatever becomes of snapshots.
 """
 
 from __future__ import annotations
 
+import io
 import json
-import os
-import re
-import shutil
-import time
 import uuid
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, date, datetime, timedelta
-from functools import reduce
-from typing import TYPE_CHECKING, Final, TypeVar
-from urllib.parse import unquote
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
 
-from py4j.protocol import Py4JJavaError
+import pyarrow as pa
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyarrow import parquet
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
-from pipeline import schema
+from pipeline import catalog, schema
 from pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
+    from datetime import date
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-T = TypeVar("T")
+    from wakupush.runtime.settings import Settings
 
 #: How a job of Spark fails, depending on where.
 SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
-#: Seconds for which files that no longer count are left to those who still read them.
-GRACE_SECONDS: Final = 86_400
-#: Old snapshots that are kept.
-SNAPSHOTS_KEPT: Final = 50
-#: Files of a day and kind above which they become one before the day is over.
-MOST_FILES: Final = 24
-#: Events that compaction writes anew in one commit, unless a day and kind alone has more.
-MOST_ROWS: Final = 2_000_000
-_MAGIC: Final = b"PAR1"
-_DAMAGED: Final = re.compile(r"events/batch=[^\s:?*]+?\.parquet")
+EVENTS: Final = f"{catalog.NAMESPACE}.events"
+#: Properties of the table: how far the export got, and how far an old lake was taken over.
+MARK: Final = "wakupush.mark"
+MIGRATED: Final = "wakupush.migrated"
+#: What branches that are appended to are called.
+BRANCH: Final = "export_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """How far the export got."""
+
+    #: The Postgres cluster that the events come from.
+    source: str
+    #: Its timeline, which a restore or a promotion changes.
+    timeline: int
+    #: Every event of a transaction below is in the lake.
+    transaction: int
+    #: When the last event of the transaction below happened, seconds since the epoch: the transaction is known by it.
+    last_event: float | None
+
+    @property
+    def text(self) -> str:
+        """As the table has it."""
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The lake at one time."""
+
+    #: None before the first commit.
+    snapshot: int | None
+    #: What runs remember, by `MARK` and `MIGRATED`.
+    properties: Mapping[str, str]
+
+    @property
+    def mark(self) -> Mark | None:
+        """How far the export got; None before the first one."""
+        text = self.properties.get(MARK)
+        return Mark(**json.loads(text)) if text else None
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file that counts."""
+    """A file of events."""
 
-    #: Below the lake's folder.
     path: str
-    day: date
-    kind: str
     rows: int
-    bytes: int
-    #: Of the schema.
-    version: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """The state of the lake at one time."""
-
-    number: int
-    #: The Postgres cluster that the events come from; None before the first export.
-    source: str | None
-    #: Every event of a transaction below is in the lake.
-    watermark: int
-    #: When the last event of the transaction below happened, seconds since the epoch: the transaction is known by it.
-    last_event: float | None = None
-    files: tuple[File, ...]
-
-    @property
-    def rows(self) -> int:
-        """How many events the lake has."""
-        return sum(file.rows for file in self.files)
-
-    def of(self, first: date, last: date) -> tuple[File, ...]:
-        """Return the files of the days from the first to the last, both included."""
-        return tuple(file for file in self.files if first <= file.day <= last)
-
-
-EMPTY: Final = Snapshot(number=0, source=None, watermark=0, files=())
 
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """A lake in a folder that every Spark process reaches under the same path."""
+    """The lake, in a session of Spark's that knows its catalog."""
 
-    folder: Path
+    spark: SparkSession
 
-    @property
-    def _log(self) -> Path:
-        return self.folder / "log"
-
-    @property
-    def _events(self) -> Path:
-        return self.folder / "events"
-
-    def latest(self) -> Snapshot:
-        """Return the state of the lake.
+    @classmethod
+    def of(cls, spark: SparkSession, settings: Settings) -> Lake:
+        """Return the lake of the settings.
 
         Raises:
-            PipelineError: its log cannot be read.
+            PipelineError: its catalog cannot be reached.
         """
-        names = sorted(self._log.glob("[0-9]*.json")) if self._log.is_dir() else []
-        if not names:
-            return EMPTY
-        try:
-            content = json.loads(names[-1].read_text())
-            files = tuple(File(**each | {"day": date.fromisoformat(each["day"])}) for each in content.pop("files"))
-            return Snapshot(**content, files=files)
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise PipelineError(f"{names[-1]} cannot be read ({type(error).__name__}): see docs/pipeline.md") from error
+        return cls(catalog.session(spark, settings))
 
-    def need(self, first: date, last: date) -> Snapshot:
-        """Return the state of a lake that has events of some days.
+    def prepare(self) -> None:
+        """Make the table, or what it lacks; what is there stays."""
+        columns = ", ".join(
+            f"`{field.name}` {field.dataType.simpleString()} COMMENT '{schema.MEANINGS[field.name]}'"
+            for field in schema.EVENTS.fields
+        )
+        self.spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {EVENTS} ({columns}) USING iceberg PARTITIONED BY (day, kind)"
+            " COMMENT 'Delivery events, with pseudonyms of a period'"
+            " TBLPROPERTIES ('write.metadata.delete-after-commit.enabled' = 'true')"
+        )
+        there = self.spark.table(EVENTS).columns
+        for field in schema.EVENTS.fields:
+            if field.name not in there:
+                self.spark.sql(f"ALTER TABLE {EVENTS} ADD COLUMN `{field.name}` {field.dataType.simpleString()}")
+        if self.table().sortOrder().isUnsorted():
+            # In the order of users: that of the rows would be that of their times.
+            self.spark.sql(f"ALTER TABLE {EVENTS} WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY day, kind, user")
+
+    def exists(self) -> bool:
+        """Say whether the table was made."""
+        return bool(self.spark.catalog.tableExists(EVENTS))
+
+    def table(self, name: str = EVENTS) -> Any:
+        """Return a table as Iceberg's Java has it."""
+        jvm: Any = self.spark._jvm  # noqa: SLF001 - there is no other way to Java
+        return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, name)  # noqa: SLF001
+
+    def state(self) -> State:
+        """Return the state of the lake, whose table there is."""
+        return _state(self.table())
+
+    def days(self) -> list[date]:
+        """Return the days that have events, in order; none if there is no table."""
+        if not self.exists():
+            return []
+        rows = self.spark.sql(f"SELECT DISTINCT partition.day AS day FROM {EVENTS}.partitions ORDER BY 1").collect()
+        return [row["day"] for row in rows]
+
+    def events(self) -> DataFrame:
+        """Return the events as they are now; what is committed later is not among them."""
+        return self.spark.sql(f"SELECT * FROM {EVENTS} VERSION AS OF {self.state().snapshot}")
+
+    def need(self, first: date, last: date) -> DataFrame:
+        """Return the events of a lake that has some of the days from the first to the last, both included.
 
         Raises:
-            PipelineError: it has none, or its log cannot be read.
+            PipelineError: it has none.
         """
-        snapshot = self.latest()
-        if not snapshot.of(first, last):
-            raise PipelineError(
-                f"the lake {self.folder} has no event of {first} to {last}: run `wakupush pipeline export`"
-            )
-        return snapshot
+        if not any(first <= day <= last for day in self.days()):
+            raise PipelineError(f"the lake has no event of {first} to {last}: run `wakupush pipeline export`")
+        return self.events()
 
-    def commit(self, snapshot: Snapshot) -> None:
-        """Make a snapshot the state of the lake.
-
-        Raises:
-            PipelineError: somebody else has committed one of this number.
-        """
-        self._log.mkdir(parents=True, exist_ok=True)
-        name = self._log / f"{snapshot.number:010}.json"
-        partial = self._log / f".{name.name}-{uuid.uuid4().hex}"
-        with partial.open("w") as stream:
-            json.dump(asdict(snapshot), stream, default=date.isoformat)
-            stream.flush()
-            os.fsync(stream.fileno())
-        try:
-            name.hardlink_to(partial)
-        except FileExistsError:
-            raise PipelineError(f"another run has committed to {self.folder} meanwhile; start this one again") from None
-        finally:
-            partial.unlink()
-        _sync(self._log)
-
-    def write(self, frame: DataFrame, version: int = schema.VERSION) -> tuple[File, ...]:
-        """Write events into files that count once they are committed.
+    def append(
+        self, events: DataFrame, state: State, remember: Mapping[str, str], rows: int | None = None
+    ) -> tuple[int, State]:
+        """Append events and remember how far that was, in one commit.
 
         Args:
-            frame: with the columns of the version, `day` and `kind`.
-            version: of the schema.
+            events: with the columns of the table.
+            state: of the lake when the run looked; it must be so still.
+            remember: properties to set.
+            rows: how many events they are to be, if that is known.
 
         Returns:
-            The files, with the rows that were read back from them.
-        """
-        batch = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
-        folder = self._events / f"batch={batch}"
-        columns = [*schema.COLUMNS[version].fieldNames(), "day", "kind"]
-        # In the order of users: that of the rows would be that of their times.
-        sorted_ = frame.select(*columns).repartition("day", "kind").sortWithinPartitions("day", "kind", "user")
-        sorted_.write.partitionBy("day", "kind").parquet(str(folder))
-        paths = sorted(folder.glob("day=*/kind=*/*.parquet"))
-        if not paths:
-            shutil.rmtree(folder, ignore_errors=True)
-            return ()
-        stored = frame.sparkSession.read.schema(schema.COLUMNS[version]).parquet(*map(str, paths))
-        counted = stored.groupBy(F.col("_metadata.file_path").alias("path")).count().collect()
-        rows = {unquote(row["path"]).split(f"/batch={batch}/")[1]: row["count"] for row in counted}
-        for path in {folder, *(path.parent for path in paths), *(path.parent.parent for path in paths)}:
-            _sync(path)
-        return tuple(self._file(path, rows.get(unquote(str(path.relative_to(folder))), 0), version) for path in paths)
-
-    def _file(self, path: Path, rows: int, version: int) -> File:
-        folders = dict(part.split("=", 1) for part in path.parent.relative_to(self._events).parts)
-        _sync(path)
-        return File(
-            path=str(path.relative_to(self.folder)),
-            day=date.fromisoformat(folders["day"]),
-            kind=unquote(folders["kind"]),
-            rows=rows,
-            bytes=path.stat().st_size,
-            version=version,
-        )
-
-    def read(self, spark: SparkSession, files: Iterable[File]) -> DataFrame:
-        """Return the events of files, in the columns of the present version.
+            How many events were read back, and the lake as it is with them. A run goes on from there: who asks for the
+            state anew may be told of what another run has committed since.
 
         Raises:
-            PipelineError: a newer wakupush wrote one of them.
+            PipelineError: another run has committed meanwhile, or what was written is not what it is to be. Then
+                nothing was appended; the branch is for `tidy` to remove.
         """
-        by_version: dict[int, list[str]] = {}
-        for file in files:
-            if file.version not in schema.COLUMNS:
-                raise PipelineError(f"{file.path} has schema version {file.version}: update wakupush")
-            by_version.setdefault(file.version, []).append(str(self.folder / file.path))
-        reader = spark.read.option("basePath", str(self._events))
-        frames = [
-            schema.upgrade(reader.schema(schema.written(version)).parquet(*paths), version)
-            for version, paths in sorted(by_version.items())
-        ]
-        return reduce(DataFrame.unionByName, frames or [spark.createDataFrame([], schema.written(schema.VERSION))])
+        branch = f"{BRANCH}{uuid.uuid4().hex}"
+        begin = "" if state.snapshot is None else f"AS OF VERSION {state.snapshot}"
+        with _told("was not begun"):
+            self.spark.sql(f"ALTER TABLE {EVENTS} CREATE BRANCH {branch} {begin}")
+        events.select(*schema.EVENTS.fieldNames()).writeTo(f"{EVENTS}.branch_{branch}").append()
+        written = self._read_back(branch)
+        if rows is not None and written != rows:
+            raise PipelineError(
+                f"Postgres has {rows} events of this step and {written} were written: retention may have taken some"
+                " meanwhile; start again"
+            )
+        with _told("was not committed"):
+            return written, self._publish(branch, state, remember)
 
-    def over(
-        self, spark: SparkSession, files: Iterable[File], work: Callable[[DataFrame], T]
-    ) -> tuple[T, tuple[File, ...]]:
-        """Do some work on the events of files; leave out files that are damaged, and do it again without them.
+    def _read_back(self, branch: str) -> int:
+        """Return how many events were appended to a branch; refuse files that tell in which order users came."""
+        head = self.table().snapshot(branch)
+        between = {"start-snapshot-id": str(head.parentId()), "end-snapshot-id": str(head.snapshotId())}
+        before = F.lag("user").over(Window.partitionBy("_file").orderBy("_pos"))
+        appended = self.spark.read.options(**between).table(EVENTS).select("user", before.alias("before"))
+        row = appended.agg(
+            F.count("*").alias("rows"), F.count_if(F.col("before") > F.col("user")).alias("unordered")
+        ).first()
+        assert row is not None  # noqa: S101 - an aggregate has one row
+        if row["unordered"]:
+            raise PipelineError("files are not in the order of users, which would tell their times: nothing was taken")
+        return int(row["rows"])
 
-        Returns:
-            What the work came to, and the files that were left out.
+    def _publish(self, branch: str, state: State, remember: Mapping[str, str]) -> State:
+        transaction = self.table().newTransaction()
+        if _state(transaction.table()) != state:
+            raise PipelineError("another run has committed to the lake meanwhile: start this one again")
+        transaction.manageSnapshots().fastForwardBranch("main", branch).commit()
+        properties = transaction.updateProperties()
+        for name, value in remember.items():
+            properties.set(name, value)
+        properties.commit()
+        transaction.manageSnapshots().removeBranch(branch).commit()
+        committed = _state(transaction.table())
+        # Whatever was committed since the transaction began makes this fail.
+        transaction.commitTransaction()
+        return committed
+
+    @contextmanager
+    def naming_damage(self) -> Iterator[None]:
+        """Name the damaged files where a job fails because of them.
+
+        Raises:
+            PipelineError: it did; the text says how to go on.
         """
-        every = tuple(files)
-        damaged = {file.path for file in every if not self._is_whole(file)}
-        while True:
-            try:
-                result = work(self.read(spark, [file for file in every if file.path not in damaged]))
-            except SPARK_ERRORS as error:
-                found = {unquote(path) for path in _DAMAGED.findall(str(error))} & {file.path for file in every}
-                if not found - damaged:
-                    raise
-                damaged |= found
-            else:
-                return result, tuple(file for file in every if file.path in damaged)
-
-    def _is_whole(self, file: File) -> bool:
-        """Say whether a file has its size, and begins and ends as Parquet does."""
-        path = self.folder / file.path
         try:
-            with path.open("rb") as stream:
-                begins = stream.read(len(_MAGIC))
-                stream.seek(-len(_MAGIC), os.SEEK_END)
-                return begins == stream.read() == _MAGIC and stream.tell() == file.bytes
-        except OSError:
-            return False
+            yield
+        except SPARK_ERRORS:
+            damaged = self.damaged()
+            if not damaged:
+                raise
+            names = "; ".join(f"{file.path} ({file.rows} events)" for file in damaged)
+            raise PipelineError(
+                f"damaged: {names}. Restore them from a backup of the warehouse, or go on without their events:"
+                " `wakupush pipeline tidy --without FILE`, once for each"
+            ) from None
 
-    def compact(self, spark: SparkSession, today: date) -> tuple[Snapshot, tuple[File, ...]]:
-        """Make one file of the several of a day and kind, once the day is over or they are many.
+    def files(self) -> list[File]:
+        """Return the files of events."""
+        rows = self.spark.sql(f"SELECT file_path, record_count FROM {EVENTS}.files ORDER BY 1").collect()
+        return [File(row["file_path"], row["record_count"]) for row in rows]
 
-        Files of an old version of the schema are written anew, too.
+    def damaged(self) -> list[File]:
+        """Return the files that are not there, or cannot be read; each is read whole, one after the other."""
+        store = self.table().io()
+        return [file for file in self.files() if not _is_whole(store, file.path)]
 
-        Days are taken together as long as they have few events, and committed. Damaged files, and those beside them,
-        are left as they are.
+    def remove(self, paths: list[str]) -> int:
+        """Take files out of the lake, with their events; return how many events that were.
 
-        Returns:
-            The new state, and the damaged files.
+        Raises:
+            PipelineError: one is not a file of the lake; then none is taken out.
         """
-        snapshot = self.latest()
-        broken = [file for file in snapshot.files if not self._is_whole(file)]
-        many = [
-            files
-            for files in _by_day_and_kind(snapshot.files)
-            if (len(files) > _most(files[0].day, today) or any(file.version < schema.VERSION for file in files))
-            and not set(files) & set(broken)
-        ]
-        for old in _taken_together(many, MOST_ROWS):
-            left = old
-            while left:
-                new, damaged = self.over(spark, left, self.write)
-                if not damaged:
-                    snapshot = self._replace(snapshot, left, new)
-                    break
-                broken += damaged
-                beside = {(file.day, file.kind) for file in damaged}
-                left = [file for file in left if (file.day, file.kind) not in beside]
-        return snapshot, tuple(broken)
-
-    def _replace(self, snapshot: Snapshot, old: list[File], new: tuple[File, ...]) -> Snapshot:
-        """Commit new files in the place of old ones with the same events."""
-        if sum(file.rows for file in new) != sum(file.rows for file in old):
-            days = ", ".join(sorted({str(file.day) for file in old}))
-            raise PipelineError(f"the files of {days} do not have the rows that the log says: see docs/pipeline.md")
-        gone = {file.path for file in old}
-        kept = tuple(file for file in snapshot.files if file.path not in gone)
-        snapshot = replace(snapshot, number=snapshot.number + 1, files=kept + new)
-        self.commit(snapshot)
-        return snapshot
-
-    def forget(self, before: date) -> int:
-        """Drop the days before a day; return how many events that were."""
-        snapshot = self.latest()
-        kept = tuple(file for file in snapshot.files if file.day >= before)
-        if len(kept) == len(snapshot.files):
-            return 0
-        self.commit(replace(snapshot, number=snapshot.number + 1, files=kept))
-        return snapshot.rows - sum(file.rows for file in kept)
-
-    def sweep(self, grace: float = GRACE_SECONDS) -> int:
-        """Delete files that no longer count, or never did, and are older than the grace (seconds); return how many."""
-        live = {self.folder / file.path for file in self.latest().files}
-        oldest = time.time() - grace
-        swept = 0
-        for path in self._events.rglob("*"):
-            if path.is_file() and path not in live and path.stat().st_mtime < oldest:
-                path.unlink()
-                swept += path.suffix == ".parquet"
-        for path in sorted(self._events.rglob("*"), reverse=True):
-            if path.is_dir() and path.stat().st_mtime < oldest and not any(path.iterdir()):
-                path.rmdir()
-        for path in sorted(self._log.glob("[0-9]*.json"))[:-SNAPSHOTS_KEPT]:
-            path.unlink()
-        return swept
-
-
-def _by_day_and_kind(files: Iterable[File]) -> list[list[File]]:
-    """Return the files of each day and kind, in the order of days."""
-    groups: dict[tuple[date, str], list[File]] = {}
-    for file in files:
-        groups.setdefault((file.day, file.kind), []).append(file)
-    return [groups[key] for key in sorted(groups)]
-
-
-def _most(day: date, today: date) -> int:
-    """Return how many files of a kind a day may have."""
-    return 1 if day < today else MOST_FILES
-
-
-def _taken_together(groups: Iterable[list[File]], rows: int) -> list[list[File]]:
-    """Join groups of files, in their order, up to some rows; a group is never cut."""
-    taken: list[list[File]] = []
-    room = 0
-    for group in groups:
-        needed = sum(file.rows for file in group)
-        if not taken or needed > room:
-            taken.append([])
-            room = rows
-        taken[-1] += group
-        room -= needed
-    return taken
+        table = self.table()
+        known = {file.location(): file for task in _each(table.newScan().planFiles()) for file in [task.file()]}
+        if unknown := [path for path in paths if path not in known]:
+            raise PipelineError(f"{unknown[0]} is no file of the lake")
+        deletion = table.newDelete()
+        for path in paths:
+            # By its path, py4j would find the method that deletes the file itself.
+            deletion.deleteFile(known[path])
+        deletion.commit()
+        return sum(int(known[path].recordCount()) for path in paths)
 
 
 def days_between(first: date, last: date) -> list[date]:
@@ -342,10 +269,51 @@ def days_between(first: date, last: date) -> list[date]:
     return [first + timedelta(days=offset) for offset in range((last - first).days + 1)]
 
 
-def _sync(path: Path) -> None:
-    """Make sure that a file or folder survives a power failure."""
-    descriptor = os.open(path, os.O_RDONLY)
+def _state(table: Any) -> State:
+    current = table.currentSnapshot()
+    properties = table.properties()
+    found = {name: properties.get(name) for name in (MARK, MIGRATED)}
+    return State(
+        snapshot=current.snapshotId() if current is not None else None,
+        properties={name: value for name, value in found.items() if value is not None},
+    )
+
+
+def _each(iterable: Any) -> Iterator[Any]:
+    """Yield what one of Iceberg's iterables has, and close it."""
     try:
-        os.fsync(descriptor)
+        iterator = iterable.iterator()
+        while iterator.hasNext():
+            yield iterator.next()
     finally:
-        os.close(descriptor)
+        iterable.close()
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Say in words what became of a step that Iceberg refuses."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        java = getattr(error, "java_exception", None)
+        name = java.getClass().getSimpleName() if java is not None else type(error).__name__
+        if name == "CommitStateUnknownException":
+            what = "may be committed or not, which the next run will see"
+        raise PipelineError(
+            f"the step {what} ({name}): another run may have been faster, or the catalog does not answer; start again"
+        ) from error
+
+
+def _is_whole(store: Any, path: str) -> bool:
+    try:
+        stream = store.newInputFile(path).newStream()
+        try:
+            content = stream.readAllBytes()
+        finally:
+            stream.close()
+        file = parquet.ParquetFile(io.BytesIO(content), page_checksum_verification=True)
+        for _ in file.iter_batches():
+            pass
+    except (Py4JJavaError, pa.ArrowException, OSError):
+        return False
+    return True

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from pipeline import synthesize
+from pipeline.catalog import alone
 from pipeline.errors import PipelineError
 from pipeline.export import for_lake, keys_of
-from pipeline.folders import writing
-from pipeline.lake import Lake
+from pipeline.lake import MARK, Lake, Mark
 from pipeline.postgres import connected, jdbc_options
 from pipeline.pseudonyms import today
 from wakupush.postgres import exporting, maintenance
@@ -31,23 +30,22 @@ def into_lake(spark: SparkSession, settings: Settings, plan: Plan) -> int:
     Raises:
         PipelineError: the lake has events of a server.
     """
-    lake = Lake(settings.pipeline.lake.resolve())
-    keys = keys_of(settings, lake)
-    with writing(lake.folder):
-        snapshot = lake.latest()
-        if snapshot.source not in {None, synthesize.WORKER}:
-            raise PipelineError(f"{lake.folder} has events of a server: made-up ones do not belong there")
+    keys = keys_of(settings)
+    lake = Lake.of(spark, settings)
+    with alone(settings):
+        lake.prepare()
+        state = lake.state()
+        if state.snapshot is not None and (state.mark is None or state.mark.source != synthesize.WORKER):
+            raise PipelineError("the lake has events of a server: made-up ones do not belong there")
         days = [plan.first_day + timedelta(days=offset) for offset in range(plan.days + 2)]
         events = for_lake(
-            synthesize.events(spark, plan),
-            keys.of(days, today(), keys.periods(snapshot.files)),
+            synthesize.events(lake.spark, plan),
+            keys.of(days, today(), keys.periods(lake.days())),
             settings.pipeline.pseudonym_days,
         )
-        files = lake.write(events)
-        lake.commit(
-            replace(snapshot, number=snapshot.number + 1, source=synthesize.WORKER, files=snapshot.files + files)
-        )
-        return sum(file.rows for file in files)
+        mark = Mark(source=synthesize.WORKER, timeline=0, transaction=0, last_event=None)
+        rows, _ = lake.append(events, state, {MARK: mark.text})
+        return rows
 
 
 def into_postgres(spark: SparkSession, settings: Settings, plan: Plan) -> int:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from datetime import date
     from pathlib import Path
 
-    from pipeline.lake import File
     from pipeline.tables import Row
 
 #: The stages of the way, in its order, with what they are called on the page.
@@ -82,7 +81,6 @@ class Report:
     rows: Mapping[str, list[Row]]
     #: The page.
     page: Path
-    damaged: tuple[File, ...]
 
     @property
     def events(self) -> int | None:
@@ -97,7 +95,6 @@ def render(report: Report) -> str:
         f"<h1>Push notifications, {report.first} to {report.last}</h1>",
         f"<p>{number(report.events)} delivery events. Days and hours are UTC.</p>",
         _facts(report),
-        _damaged(report),
         _section("From message to delivery", "Events of each stage, all days.", bars(_funnel(report))),
         _section("Day by day", "Notifications admitted and delivered, a day.", _daily(report, days)),
         _section(
@@ -157,17 +154,6 @@ def _facts(report: Report) -> str:
         '<div class="facts">'
         + "".join(f'<div class="fact"><b>{value}</b><span>{escape(name)}</span></div>' for name, value in facts.items())
         + "</div>"
-    )
-
-
-def _damaged(report: Report) -> str:
-    if not report.damaged:
-        return ""
-    lost = sum(file.rows for file in report.damaged)
-    names = "".join(f"<li>{escape(file.path)}: {number(file.rows)} events</li>" for file in report.damaged)
-    return (
-        f'<section class="warn"><h2>Damaged files are left out</h2><p>{number(lost)} events are missing below.</p>'
-        f"<ul>{names}</ul></section>"
     )
 
 

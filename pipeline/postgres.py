@@ -55,8 +55,12 @@ def connected(settings: PostgresSettings) -> Iterator[Connection]:
         ) from None
 
 
-def jdbc_options(connection: Connection) -> dict[str, str]:
+def jdbc_options(connection: Connection, **parameters: str) -> dict[str, str]:
     """Return what Spark's JDBC source needs to reach the database that a connection is to.
+
+    Args:
+        connection: to it.
+        parameters: of the driver, besides.
 
     Raises:
         PipelineError: it is reached through a Unix socket, which the driver does not know.
@@ -65,7 +69,7 @@ def jdbc_options(connection: Connection) -> dict[str, str]:
     if not info.hostaddr and info.host.startswith("/"):
         raise PipelineError("WAKUPUSH_POSTGRES__DSN names a Unix socket; Spark needs a host and a port")
     given = info.get_parameters()
-    parameters: dict[str, str] = {name: given[name] for name in _TLS if name in given}
+    parameters |= {name: given[name] for name in _TLS if name in given}
     parameters |= {"ApplicationName": "wakupush pipeline", "reWriteBatchedInserts": "true"}
     host = f"[{info.host}]" if ":" in info.host else info.host
     url = f"jdbc:postgresql://{host}:{info.port}/{quote(info.dbname, safe='')}?{urlencode(parameters)}"

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from pipeline.lake import File
-
 #: Bytes of a pseudonym, and of a key.
 PSEUDONYM_BYTES: Final = 16
 KEY_BYTES: Final = 32
@@ -85,9 +83,9 @@ class Keys:
             path.unlink()
         return len(over)
 
-    def periods(self, files: Iterable[File]) -> frozenset[int]:
-        """Return the periods that files have events of."""
-        return frozenset(self.period(file.day) for file in files)
+    def periods(self, days: Iterable[date]) -> frozenset[int]:
+        """Return the periods that days are in."""
+        return frozenset(map(self.period, days))
 
     def period(self, day: date) -> int:
         """Return the number of the period that a day is in."""

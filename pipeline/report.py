@@ -1,4 +1,4 @@
-"""``wakupush pipeline report``: the tables of some days, as Parquet, in Postgres, and as a page."""
+"""``wakupush pipeline report``: the tables of some days, beside the lake, in Postgres, and as a page."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import psycopg
 from psycopg import sql
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
+from pipeline.catalog import CATALOG
 from pipeline.errors import PipelineError
 from pipeline.lake import Lake
 from pipeline.page import Report, render
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from pipeline.tables import Row, Table
     from wakupush.runtime.settings import Settings
 
-#: Where the tables are in Postgres.
+#: The schema of the tables in Postgres, and their namespace in the catalog.
 SCHEMA: Final = "wakupush_reports"
-_SPARK_TYPES: Final = {"date": "date", "text": "string", "integer": "int", "bigint": "bigint"}
+_SPARK_TYPES: Final = {"text": "string", "integer": "int", "double precision": "double"}
 #: What names the rows that a report of some days replaces.
 _TIMES: Final = ("day", "period")
 #: What folders of reports are called, FIRST_LAST.
@@ -60,19 +61,16 @@ def run(
     Raises:
         PipelineError: the lake has nothing of these days, or the text says what to do.
     """
-    lake = Lake(settings.pipeline.lake.resolve())
-    files = lake.need(first, last).of(*whole_periods(first, last, settings.pipeline.pseudonym_days))
-    rows, damaged = lake.over(spark, files, lambda events: tables(events, first, last, settings, progress))
-    report = Report(
-        first=first,
-        last=last,
-        rows=rows,
-        page=_folder(settings, first, last) / "report.html",
-        damaged=damaged,
-    )
+    lake = Lake.of(spark, settings)
+    begin, end = whole_periods(first, last, settings.pipeline.pseudonym_days)
+    with lake.naming_damage():
+        events = lake.need(first, last).where(F.col("day").between(begin, end))
+        rows = tables(events, first, last, settings, progress)
+    report = Report(first=first, last=last, rows=rows, page=_folder(settings, first, last) / "report.html")
     kept_from = keep_from(settings.retention.lake)
-    _write_files(spark, report)
-    _forget_files(report.page.parent.parent, kept_from)
+    _write_tables(lake, report, kept_from)
+    _write_page(report)
+    _forget_pages(report.page.parent.parent, kept_from)
     if settings.pipeline.report_dsn is not None:
         _write_postgres(settings.pipeline.report_dsn.get_secret_value(), report, kept_from)
     return report
@@ -115,35 +113,65 @@ def _folder(settings: Settings, first: date, last: date) -> Path:
     return settings.pipeline.reports.resolve() / f"{first}_{last}"
 
 
-def _write_files(spark: SparkSession, report: Report) -> None:
-    """Put a folder with the tables and the page in the place of the last one of these days."""
-    folder = report.page.parent
-    partial = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
+def _write_tables(lake: Lake, report: Report, kept_from: date) -> None:
+    """Replace the rows of the report's days in the catalog's tables, each in one commit; make the tables first.
+
+    Rows before a day that are kept no longer go, too.
+    """
+    lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{SCHEMA}")
+    for table in TABLES:
+        name = f"{CATALOG}.{SCHEMA}.{table.name}"
+        time = _time(table)
+        partitions = f"PARTITIONED BY ({time})" if time else ""
+        meaning = table.meaning.replace("'", r"\'")
+        lake.spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {name} ({_columns(table)}) USING iceberg {partitions}"
+            f" COMMENT '{meaning}' TBLPROPERTIES ('write.metadata.delete-after-commit.enabled' = 'true')"
+        )
+        rows = report.rows[table.name]
+        replaced = F.lit(True)
+        if time:
+            begin = _begin(report, rows, time)
+            replaced = F.col(time).between(begin, report.last) | (F.col(time) < F.lit(kept_from))
+        _frame(lake.spark, table, rows).coalesce(1).writeTo(name).overwrite(replaced)
+
+
+def _time(table: Table) -> str | None:
+    """Return the column that says which rows a report of some days replaces; None if it replaces all."""
+    return next((each for each in _TIMES if each in table.keys), None)
+
+
+def _begin(report: Report, rows: list[Row], time: str) -> date:
+    """Return the first day of the rows that a report replaces: a period may begin before its days."""
+    begins: list[date] = [report.first, *(row[time] for row in rows)]
+    return min(begins)
+
+
+def _write_page(report: Report) -> None:
+    """Put the page in the place of the last one of these days."""
+    partial = report.page.with_name(f".{report.page.name}-{uuid.uuid4().hex[:8]}")
     try:
-        partial.mkdir(parents=True)
-        for table in TABLES:
-            _frame(spark, table, report.rows[table.name]).coalesce(1).write.parquet(str(partial / table.name))
-        (partial / report.page.name).write_text(render(report))
-        if folder.exists():
-            shutil.rmtree(folder)
-        partial.rename(folder)
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(render(report))
+        partial.rename(report.page)
     except OSError as error:
-        raise PipelineError(f"{folder} cannot be written: {error.strerror}") from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        raise PipelineError(f"{report.page} cannot be written: {error.strerror}") from None
 
 
-def _forget_files(folder: Path, before: date) -> None:
+def _forget_pages(folder: Path, before: date) -> None:
     """Delete the reports whose last day is before a day."""
     for path in folder.glob(_FOLDERS):
         if path.name.partition("_")[2] < before.isoformat():
             shutil.rmtree(path, ignore_errors=True)
 
 
+def _columns(table: Table) -> str:
+    """Return the columns of a table with their types in Spark."""
+    return ", ".join(f"`{name}` {_SPARK_TYPES.get(kind, kind)}" for name, kind in columns(table).items())
+
+
 def _frame(spark: SparkSession, table: Table, rows: list[Row]) -> DataFrame:
-    types = columns(table)
-    schema = ", ".join(f"`{name}` {_SPARK_TYPES.get(kind, kind.split()[0])}" for name, kind in types.items())
-    return spark.createDataFrame([tuple(row[name] for name in types) for row in rows], schema)
+    return spark.createDataFrame([tuple(row[name] for name in columns(table)) for row in rows], _columns(table))
 
 
 def _write_postgres(dsn: str, report: Report, kept_from: date) -> None:
@@ -174,11 +202,11 @@ def _replace(connection: psycopg.Connection, table: Table, report: Report, kept_
         )
     )
     rows = report.rows[table.name]
-    time = next((each for each in _TIMES if each in table.keys), None)
+    time = _time(table)
     if time is None:
         connection.execute(sql.SQL("DELETE FROM {}").format(name))
     else:
-        begin = min([report.first, *(row[time] for row in rows)])
+        begin = _begin(report, rows, time)
         connection.execute(
             sql.SQL("DELETE FROM {0} WHERE {1} BETWEEN %s AND %s OR {1} < %s").format(name, sql.Identifier(time)),
             [begin, report.last, kept_from],

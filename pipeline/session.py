@@ -29,9 +29,16 @@ if TYPE_CHECKING:
 
 #: Spark 4 runs on nothing older.
 OLDEST_JAVA: Final = 17
-#: Postgres's JDBC driver, which Spark resolves by itself unless a jar is given.
+#: What Postgres and Iceberg take on Spark, by coordinates and hash (SHA-256). Spark resolves them by itself unless a
+#: folder with the jars is given.
 JDBC_DRIVER: Final = "org.postgresql:postgresql:42.7.7"
-JDBC_DRIVER_SHA256: Final = "157963d60ae66d607e09466e8c0cdf8087e9cb20d0159899ffca96bca2528460"
+ICEBERG: Final = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+S3: Final = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
+JARS: Final = {
+    JDBC_DRIVER: "157963d60ae66d607e09466e8c0cdf8087e9cb20d0159899ffca96bca2528460",
+    ICEBERG: "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82",
+    S3: "dd7e49ffa4ac9b215bed846581991259e3aec9bb2fa08d6cec029c46cd66d957",
+}
 
 
 def missing_parts() -> str | None:
@@ -55,12 +62,12 @@ def _java_path() -> str | None:
 
 
 @contextmanager
-def spark_session(settings: PipelineSettings, *, postgres: bool = False) -> Iterator[SparkSession]:
+def spark_session(settings: PipelineSettings, *, lake: bool = False) -> Iterator[SparkSession]:
     """Run a Spark session until the end of the block.
 
     Args:
         settings: where it runs, and with how much memory.
-        postgres: whether it needs Postgres's JDBC driver.
+        lake: whether it needs what `JARS` has: for the lake, and for Postgres as Spark reads it.
 
     Raises:
         PipelineError: Spark or Java is missing, or the session does not start.
@@ -85,8 +92,9 @@ def spark_session(settings: PipelineSettings, *, postgres: bool = False) -> Iter
     if settings.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    if postgres:
-        options |= _driver(settings)
+    if lake:
+        options |= jars(settings)
+        options["spark.sql.extensions"] = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
     # Executors run this Python, not whichever is called python3.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(settings.master).appName("wakupush pipeline")
@@ -139,27 +147,39 @@ def telling_tasks(spark: SparkSession, progress: Callable[[int, int], None], eve
         thread.join()
 
 
-def fetch_driver(jar: str) -> None:
-    """Let Spark resolve Postgres's JDBC driver, and put it at a path, for `WAKUPUSH_PIPELINE__JDBC_JAR`.
+def fetch_jars(folder: str) -> None:
+    """Let Spark resolve all of `JARS`, and put them into a folder, for `WAKUPUSH_PIPELINE__JARS`.
 
     Raises:
-        PipelineError: what came has another hash.
+        PipelineError: one that came has another hash.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
 
     with tempfile.TemporaryDirectory() as resolved:
-        options = {"spark.jars.packages": JDBC_DRIVER, "spark.jars.ivy": resolved, "spark.ui.enabled": "false"}
+        options = {"spark.jars.packages": ",".join(JARS), "spark.jars.ivy": resolved, "spark.ui.enabled": "false"}
         SparkSession.builder.master("local[1]").config(map=options).getOrCreate().stop()
-        [found] = Path(resolved).glob("jars/org.postgresql_*.jar")
-        content = found.read_bytes()
-    if hashlib.sha256(content).hexdigest() != JDBC_DRIVER_SHA256:
-        raise PipelineError(f"{JDBC_DRIVER} is not the one that was pinned")
-    Path(jar).write_bytes(content)
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for coordinates, expected in JARS.items():
+            group, artifact, version = coordinates.split(":")
+            content = (Path(resolved) / "jars" / f"{group}_{artifact}-{version}.jar").read_bytes()
+            if hashlib.sha256(content).hexdigest() != expected:
+                raise PipelineError(f"{coordinates} is not the one that was pinned")
+            (Path(folder) / f"{artifact}-{version}.jar").write_bytes(content)
 
 
-def _driver(settings: PipelineSettings) -> dict[str, str]:
-    if settings.jdbc_jar is None:
-        return {"spark.jars.packages": JDBC_DRIVER}
-    if not settings.jdbc_jar.is_file():
-        raise PipelineError(f"WAKUPUSH_PIPELINE__JDBC_JAR: there is no file {settings.jdbc_jar}")
-    return {"spark.jars": str(settings.jdbc_jar), "spark.driver.extraClassPath": str(settings.jdbc_jar)}
+def jars(settings: PipelineSettings) -> dict[str, str]:
+    """Return the options of Spark that bring the jars; those for S3 only where the lake is there.
+
+    Raises:
+        PipelineError: one is not in the folder that the settings name.
+    """
+    needed = [each for each in JARS if each != S3 or settings.warehouse_is_remote]
+    if settings.jars is None:
+        return {"spark.jars.packages": ",".join(needed)}
+    paths = [settings.jars / f"{artifact}-{version}.jar" for _, artifact, version in (e.split(":") for e in needed)]
+    if missing := [path for path in paths if not path.is_file()]:
+        raise PipelineError(f"WAKUPUSH_PIPELINE__JARS: there is no file {missing[0]}")
+    return {
+        "spark.jars": ",".join(map(str, paths)),
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, paths)),
+    }

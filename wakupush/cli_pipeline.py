@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
+from pathlib import Path  # noqa: TC003 - Typer reads it
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,13 +36,17 @@ class Target(StrEnum):
     POSTGRES = "postgres"
 
 
+Warehouse = Annotated[
+    str | None,
+    typer.Option("--warehouse", help="Where the lake is, instead of WAKUPUSH_PIPELINE__WAREHOUSE.", metavar="WHERE"),
+]
 FirstDay = Annotated[str | None, typer.Option("--from", help="First day (UTC), as 2026-11-01.", metavar="DAY")]
 LastDay = Annotated[str | None, typer.Option("--to", help="Last day; yesterday unless given.", metavar="DAY")]
 
 
 @app.command()
-def export() -> None:
-    """Take over new delivery events from Postgres into the lake, each exactly once; tidy the lake up.
+def export(warehouse: Warehouse = None) -> None:
+    """Take over new delivery events from Postgres into the lake, each exactly once.
 
     It may be killed at any time: the next run goes on where the last commit ended.
     """
@@ -48,20 +54,75 @@ def export() -> None:
         from pipeline import export as exporting
         from pipeline.session import spark_session
 
-    with _settings() as settings, spark_session(settings.pipeline, postgres=True) as spark, _bar("events") as progress:
+    with (
+        _settings(warehouse) as settings,
+        spark_session(settings.pipeline, lake=True) as spark,
+        _bar("events") as progress,
+    ):
         done = exporting.run(spark, settings, progress)
-    _warn_of_damaged([f"{file.path} ({file.rows} events)" for file in done.damaged])
-    typer.echo(f"{done.rows} events taken over in {done.steps} steps; the lake has {done.files} files")
-    if done.forgotten_rows:
-        typer.echo(f"{done.forgotten_rows} events were older than WAKUPUSH_RETENTION__LAKE and are forgotten")
+    typer.echo(f"{done.rows} events taken over in {done.steps} steps")
     if done.forgotten_keys:
         typer.echo(f"{done.forgotten_keys} keys of pseudonyms are deleted: their periods are over")
+
+
+@app.command()
+def tidy(
+    *,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Take a damaged file out of the lake, with its events; once for each."),
+    ] = None,
+    warehouse: Warehouse = None,
+) -> None:
+    """Make few files of many in the lake, forget days that are too old, delete what nobody needs any more.
+
+    It may be killed at any time. Readers of the last day find all that they began to read.
+    """
+    with _extra():
+        from pipeline import tidy as tidying
+        from pipeline.session import spark_session, telling_tasks
+
+    with (
+        _settings(warehouse) as settings,
+        spark_session(settings.pipeline, lake=True) as spark,
+        _bar("tasks") as progress,
+        telling_tasks(spark, progress),
+    ):
+        done = tidying.run(spark, settings, without or [])
+    typer.echo(f"{done.compacted} files put together, {done.deleted} deleted")
+    if done.forgotten:
+        typer.echo(f"{done.forgotten} events were older than WAKUPUSH_RETENTION__LAKE and are forgotten")
+    if done.without:
+        typer.echo(f"{done.without} events are out of the lake with their files")
+
+
+@app.command()
+def migrate_lake(
+    old: Annotated[Path, typer.Argument(help="Folder of a lake of the old form, with `events` and `log` in it.")],
+    warehouse: Warehouse = None,
+) -> None:
+    """Take over a lake that an export wrote before it was Iceberg, once; then exports go on where it ended.
+
+    It may be killed at any time: the next run goes on. The old lake stays as it is.
+    """
+    with _extra():
+        from pipeline import old_lake
+        from pipeline.session import spark_session
+
+    with (
+        _settings(warehouse) as settings,
+        spark_session(settings.pipeline, lake=True) as spark,
+        _bar("events") as progress,
+    ):
+        count = old_lake.run(spark, settings, old, progress)
+    typer.echo(f"{count} events taken over from {old}")
 
 
 @app.command()
 def report(
     first: FirstDay = None,
     last: LastDay = None,
+    warehouse: Warehouse = None,
 ) -> None:
     """Write the tables and the page of some days, the last four weeks unless told otherwise."""
     with _extra():
@@ -69,9 +130,12 @@ def report(
         from pipeline.session import spark_session
 
     days = _days(first, last, 28)
-    with _settings(days) as settings, spark_session(settings.pipeline) as spark, _bar("tables") as progress:
+    with (
+        _settings(warehouse) as settings,
+        spark_session(settings.pipeline, lake=True) as spark,
+        _bar("tables") as progress,
+    ):
         written = reporting.run(spark, settings, *days, progress)
-    _warn_of_damaged([f"{file.path} ({file.rows} events)" for file in written.damaged])
     typer.echo(f"{written.events or 'too few'} events of {written.first} to {written.last}: {written.page}")
 
 
@@ -87,6 +151,7 @@ def capacity(
         list[str] | None,
         typer.Option(help="Milliseconds of CPU time of a message, as dispatch=0.9; `make bench` measures them."),
     ] = None,
+    warehouse: Warehouse = None,
 ) -> None:
     """Say how many replicas each pool needs, check it on the later half of the days, print values for the chart."""
     with _extra():
@@ -95,7 +160,11 @@ def capacity(
 
     days = _days(first, last, 28)
     costs = _costs(cost or [])
-    with _settings(days) as settings, spark_session(settings.pipeline) as spark, _bar("queues") as progress:
+    with (
+        _settings(warehouse) as settings,
+        spark_session(settings.pipeline, lake=True) as spark,
+        _bar("queues") as progress,
+    ):
         question = planning.Question(
             wait=wait,
             users=users,
@@ -105,7 +174,6 @@ def capacity(
             notifications=settings.gorush.batch_size,
         )
         plan = planning.run(spark, settings, days, question, progress)
-    _warn_of_damaged([f"{file.path} ({file.rows} events)" for file in plan.damaged])
     typer.echo(planning.describe(plan))
 
 
@@ -183,11 +251,13 @@ def warm_topics() -> None:
 
 @app.command()
 def synthesize(
+    *,
     messages: Annotated[int, typer.Option(help="Messages; each makes about seven events.", min=1)] = 100_000,
     days: Annotated[int, typer.Option(help="Days that they spread over, up to yesterday.", min=1, max=3660)] = 28,
     seed: Annotated[int, typer.Option(help="The same seed makes the same events.")] = 1,
     first: FirstDay = None,
     into: Annotated[Target, typer.Option(help="Where they go; never where real ones are.")] = Target.LAKE,
+    warehouse: Warehouse = None,
 ) -> None:
     """Make up events of a server: daily and weekly load, group chats, outages, dead tokens."""
     with _extra():
@@ -199,8 +269,8 @@ def synthesize(
     plan = Plan(seed=seed, messages=messages, first_day=begin, days=days)
     write = made_up.into_lake if into is Target.LAKE else made_up.into_postgres
     with (
-        _settings() as settings,
-        spark_session(settings.pipeline, postgres=into is Target.POSTGRES) as spark,
+        _settings(warehouse) as settings,
+        spark_session(settings.pipeline, lake=True) as spark,
         _bar("tasks") as progress,
         telling_tasks(spark, progress),
     ):
@@ -218,18 +288,15 @@ def _extra() -> Iterator[None]:
 
 
 @contextmanager
-def _settings(days: tuple[date, date] | None = None) -> Iterator[Settings]:
-    """Read the settings, and end in words where a job cannot run: without events of these days, if any are given."""
+def _settings(warehouse: str | None = None) -> Iterator[Settings]:
+    """Read the settings, with another warehouse if one is given, and end in words where a job cannot run."""
     from pipeline.errors import PipelineError
     from wakupush.runtime.settings import SettingsError, load_settings
 
+    if warehouse is not None:
+        os.environ["WAKUPUSH_PIPELINE__WAREHOUSE"] = warehouse
     try:
-        settings = load_settings()
-        if days:
-            from pipeline.lake import Lake
-
-            Lake(settings.pipeline.lake.resolve()).need(*days)  # before Java starts
-        yield settings
+        yield load_settings()
     except (SettingsError, PipelineError) as error:
         fail(str(error))
 
@@ -251,11 +318,6 @@ def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
                 console.print(f"{done} of {total} {what}")
 
         yield show
-
-
-def _warn_of_damaged(files: list[str]) -> None:
-    for file in files:
-        typer.echo(f"wakupush: damaged and left out: {file}", err=True)
 
 
 def _days(first: str | None, last: str | None, most: int) -> tuple[date, date]:

@@ -23,7 +23,7 @@ def plan(busiest: int) -> capacity.Plan:
         )
         for queue in QUEUES
     )
-    return capacity.Plan(question=QUESTION, pools=pools, damaged=())
+    return capacity.Plan(question=QUESTION, pools=pools)
 
 
 @pytest.fixture

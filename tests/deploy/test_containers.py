@@ -288,7 +288,7 @@ def test_the_pipeline_runs_from_its_image(builder, directory, parts):
     reader = dsn.replace("//postgres@", "//wakupush_pipeline@")
     volume = fresh(directory, "volume")
     volume.chmod(0o777)
-    folders = {f"WAKUPUSH_PIPELINE__{name.upper()}": f"/volume/{name}" for name in ("lake", "keys", "reports")}
+    folders = {f"WAKUPUSH_PIPELINE__{name.upper()}": f"/volume/{name}" for name in ("warehouse", "keys", "reports")}
 
     def call(stage, dsn, *words):
         env = folders | {"WAKUPUSH_POSTGRES__DSN": dsn, "WAKUPUSH_PIPELINE__MEMORY": "1g"}

@@ -152,8 +152,12 @@ def test_only_workers_hold_the_key(name):
 
 
 #: What each command of the pipeline has; the keys of pseudonyms are the export's alone.
-VOLUMES = {"export": {"lake", "keys"}, "report": {"lake", "reports"}, "fetch-archive": {"archive"}}
-DATABASES = {"export": {"WAKUPUSH_POSTGRES__DSN"}, "report": {"WAKUPUSH_PIPELINE__REPORT_DSN"}}
+VOLUMES = {"export": {"lake", "keys"}, "tidy": {"lake"}, "report": {"lake", "reports"}, "fetch-archive": {"archive"}}
+DATABASES = {
+    "export": {"WAKUPUSH_POSTGRES__DSN"},
+    "tidy": {"WAKUPUSH_POSTGRES__DSN"},
+    "report": {"WAKUPUSH_POSTGRES__DSN", "WAKUPUSH_PIPELINE__REPORT_DSN"},
+}
 
 
 @pytest.mark.parametrize("name", ["hpa", "keda"])
@@ -168,7 +172,8 @@ def test_jobs_of_the_pipeline_have_the_volumes_that_they_need(name):
         env = {entry["name"]: entry.get("value") for entry in container["env"]}
         assert mounted.keys() == {"tmp"} | VOLUMES[container["args"][1]]
         for volume in mounted.keys() - {"tmp"}:
-            assert env[f"WAKUPUSH_PIPELINE__{volume.upper()}"] == mounted[volume]
+            setting = "WAREHOUSE" if volume == "lake" else volume.upper()
+            assert env[f"WAKUPUSH_PIPELINE__{setting}"] == mounted[volume]
         used |= {volume["persistentVolumeClaim"]["claimName"] for volume in spec["volumes"] if volume["name"] != "tmp"}
     # A claim that exists, or one that is made; none is made for nothing, which `helm --wait` would wait for.
     assert claims == used - {"lake"} if name == "keda" else used
@@ -203,14 +208,17 @@ ROLE_OF_COMPONENT = {
     "feedback": Role.FEEDBACK,
     "exporter": Role.EXPORTER,
     "doctor": Role.OPERATOR,
-    "pipeline": Role.PIPELINE,
+    "tidy": Role.LAKE,
+    "report": Role.LAKE,
 }
 
 
 def connection_secrets(*options):
-    """By component, the key of the Secret with its connection string."""
+    """By component, or command of the pipeline, the key of the Secret with its connection string."""
     return {
-        component(each): entry["valueFrom"]["secretKeyRef"]["key"]
+        container["args"][1] if component(each) == "pipeline" else component(each): entry["valueFrom"]["secretKeyRef"][
+            "key"
+        ]
         for each, spec in pod_specs(objects(*options))
         for container in spec["containers"]
         for entry in container.get("env", [])
@@ -220,7 +228,7 @@ def connection_secrets(*options):
 
 def test_each_process_connects_to_postgres_as_its_own_role():
     roles = {name: f"postgres-{role.removeprefix('wakupush_')}-dsn" for name, role in ROLE_OF_COMPONENT.items()}
-    roles["pipeline"] = "pipeline-dsn"
+    roles["export"] = "pipeline-dsn"
     assert connection_secrets(VALUES["keda"]) == roles | {"migrate": "postgres-dsn"}
     # Unless they are given, everybody is the owner, as before there were roles.
     assert set(connection_secrets(VALUES["minimal"]).values()) == {"postgres-dsn"}

@@ -84,6 +84,7 @@ USES = {
     Role.FEEDBACK: {"deliveries": {"note_feedback", "exists", "takes_feedback"}, "old_code": {"newest_post"}},
     Role.OPERATOR: {"dead_letters": EVERY, "quarantine": EVERY, "roles": EVERY},
     Role.PIPELINE: {"exporting": EVERY},
+    Role.LAKE: {"exporting": {"lock"}},
     Role.REBUILD: {
         "rebuilding": EVERY,
         "takeover": EVERY,
@@ -207,7 +208,7 @@ def test_the_rights_in_the_database_are_those_that_are_declared(connection):
     assert roles._granted(connection, list(Role)) == set(declared())
 
 
-@pytest.mark.parametrize("role", [Role.FEEDBACK, Role.EXPORTER, Role.RECONCILE, Role.PIPELINE])
+@pytest.mark.parametrize("role", [Role.FEEDBACK, Role.EXPORTER, Role.RECONCILE, Role.PIPELINE, Role.LAKE])
 def test_who_needs_no_registration_cannot_read_one(connection, role):
     columns = dict(connection.execute(roles._SQL["columns"]).fetchall())
     with acting(connection, role):

@@ -24,6 +24,14 @@ MISSING = missing_parts()
 collect_ignore_glob = ["test_pipeline_*.py"] if MISSING else []
 
 
+#: pyspark 4.1 leaves the sockets open over which rows come from Java.
+SOCKETS_OF_PYSPARK = "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    item.add_marker(pytest.mark.filterwarnings(SOCKETS_OF_PYSPARK))
+
+
 #: To compile a plan takes longer than to run it on little data. The tests that run commands in processes of their own
 #: have Spark as it is.
 FOR_LITTLE_DATA = {
@@ -44,10 +52,11 @@ def spark(tmp_path_factory) -> Iterator[object]:
     os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     settings = PipelineSettings(master="local[1]", memory="1g", shuffle_partitions=1)
     _give_up_connections_when_time_is_up()
-    with ExitStack() as stack:
-        session = stack.enter_context(spark_session(settings, postgres=True))
-        for name, value in FOR_LITTLE_DATA.items():
-            session.conf.set(name, value)
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patched:
+        # For the sessions of each lake, too.
+        options = " ".join(f"--conf {name}={value}" for name, value in FOR_LITTLE_DATA.items())
+        patched.setenv("PYSPARK_SUBMIT_ARGS", f"{options} pyspark-shell")
+        session = stack.enter_context(spark_session(settings, lake=True))
         session.sparkContext.setCheckpointDir(str(tmp_path_factory.mktemp("spark")))
         stop = stack.pop_all().close
     yield session
@@ -97,7 +106,7 @@ def postgres() -> Iterator[PostgresServer]:
             connection.execute("CREATE DATABASE wakupush_template")
         with psycopg.connect(_dsn(server, "wakupush_template"), autocommit=True) as connection:
             runner.migrate(connection)
-            for role in (Role.PIPELINE, Role.REBUILD):
+            for role in (Role.PIPELINE, Role.LAKE, Role.REBUILD):
                 connection.execute(f"ALTER ROLE {role} LOGIN")
         yield server
 
@@ -138,7 +147,7 @@ def settings_in() -> Callable[..., Settings]:
         folder: Path, dsn: str = "postgresql://nobody@127.0.0.1:1/nothing", retention=None, **options: object
     ) -> Settings:
         own = {
-            "lake": folder / "lake",
+            "warehouse": str(folder / "lake"),
             "keys": folder / "keys",
             "reports": folder / "reports",
             "pseudonym_days": FOR_EVER,

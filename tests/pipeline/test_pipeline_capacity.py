@@ -87,8 +87,7 @@ def test_load_is_that_of_a_plain_count(spark, connection, dsn, make_settings):
     happenings.write(connection, events)
     settings = make_settings(dsn)
     export.run(spark, settings, ignore)
-    lake = Lake(settings.pipeline.lake)
-    frame = lake.read(spark, lake.latest().files)
+    frame = Lake.of(spark, settings).events()
     for queue in ("registration", "query", "dispatch"):
         expected: dict[int, list[int]] = {}
         for event in events:
@@ -139,7 +138,13 @@ def made(spark, tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("made")
     settings = Settings(
-        pipeline=PipelineSettings(lake=folder / "lake", keys=folder / "keys", shuffle_partitions=2, step_rows=1)
+        pipeline=PipelineSettings(
+            warehouse=str(folder / "lake"),
+            catalog={"type": "hadoop"},
+            keys=folder / "keys",
+            shuffle_partitions=2,
+            step_rows=1,
+        )
     )
     plan = synthesize.Plan(seed=7, messages=6000, first_day=date(2026, 10, 26), days=14)
     count = made_up.into_lake(spark, settings, plan)
@@ -173,8 +178,8 @@ def test_a_plan_holds_on_the_half_that_it_did_not_see(spark, made):
 
 def test_made_up_events_are_the_same_for_the_same_seed_however_many_make_them(spark, made):
     settings, plan, count = made
-    lake = Lake(settings.pipeline.lake)
-    kinds = {row.kind: row["count"] for row in lake.read(spark, lake.latest().files).groupBy("kind").count().collect()}
+    events = Lake.of(spark, settings).events()
+    kinds = {row.kind: row["count"] for row in events.groupBy("kind").count().collect()}
     assert sum(kinds.values()) == count
     assert kinds["received"] == plan.messages
     assert kinds["attempt"] == kinds["delivered"] + kinds["failed"] + kinds["unknown"]

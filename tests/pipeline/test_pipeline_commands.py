@@ -19,7 +19,7 @@ from wakupush.devnet.processes import wait_until
 @pytest.fixture
 def call(monkeypatch, tmp_path, spark):
     """Call a command in this process and Spark session; return its exit code and what it printed."""
-    for name in ("lake", "keys", "reports"):
+    for name in ("warehouse", "keys", "reports"):
         monkeypatch.setenv(f"WAKUPUSH_PIPELINE__{name.upper()}", str(tmp_path / name))
     monkeypatch.setenv("WAKUPUSH_PIPELINE__PSEUDONYM_DAYS", str(FOR_EVER))
     monkeypatch.setattr(type(spark), "stop", lambda _: None)
@@ -39,6 +39,7 @@ def test_make_up_export_report_and_plan(call, monkeypatch, dsn, tmp_path):
     told = call("export")
     assert f"{count} of {count} events" in told
     assert f"{count} events taken over in 1 steps" in told
+    assert "files put together" in call("tidy")
     told = call("report")
     assert "11 of 11 tables" in told
     [page] = (tmp_path / "reports").glob("*/report.html")
@@ -51,9 +52,11 @@ def test_make_up_export_report_and_plan(call, monkeypatch, dsn, tmp_path):
 def test_what_is_wrong_is_told(call):
     assert "--from is after --to" in call("report", "--from", "2026-11-02", "--to", "2026-11-01", expect=2)
     assert "is no day" in call("report", "--from", "yesterday", expect=2)
-    assert "has no event of" in call("report", expect=2)
     assert "--cost is NAME=MILLISECONDS" in call("capacity", "--cost", "all=1", expect=2)
-    assert "does not answer" in call("export", expect=2)
+    for command in ("export", "tidy", "report", "capacity"):
+        assert "does not answer" in call(command, expect=2)
+    assert "no lake of the old form" in call("migrate-lake", "nowhere", expect=2)
+    assert "s3://BUCKET/PATH is expected" in call("export", "--warehouse", "s3a://bucket", expect=2)
 
 
 def test_without_java_and_without_pyspark(monkeypatch, tmp_path):
@@ -69,13 +72,14 @@ def test_without_java_and_without_pyspark(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", ["export", "report", "capacity", "fetch-archive", "rebuild", "warm-topics", "synthesize"]
+    "command",
+    ["export", "tidy", "migrate-lake", "report", "capacity", "fetch-archive", "rebuild", "warm-topics", "synthesize"],
 )
 def test_a_command_without_the_extra_says_so(command):
     program = f"""
 import sys
 sys.modules |= dict.fromkeys(["pyspark", "pyspark.sql", "py4j", "pyarrow", "pandas"])
-sys.argv = ["wakupush", "pipeline", {command!r}]
+sys.argv = ["wakupush", "pipeline", {command!r}, *(["old"] if {command!r} == "migrate-lake" else [])]
 from wakupush.cli import main
 main()
 """
@@ -86,10 +90,9 @@ main()
 
 def test_a_command_without_java_says_so(call, monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    for command in ("report", "capacity"):  # what is wrong without Java is said before
-        assert "has no event of" in call(command, expect=2)
+    # What is wrong without Java is said before.
     assert "--cost is NAME=MILLISECONDS" in call("capacity", "--cost", "all=1", expect=2)
-    for command in ("export", "synthesize"):
+    for command in ("export", "tidy", "report", "capacity", "synthesize"):
         assert call(command, expect=2).strip() == (
             "wakupush: there is no Java: install Java 17, or name its folder in JAVA_HOME"
         )
@@ -127,10 +130,14 @@ def test_a_test_whose_time_is_up_leaves_no_job_and_no_answer_to_the_next(spark):
     assert [row.id for row in spark.range(3).collect()] == [0, 1, 2]
 
 
-def test_a_jar_that_is_not_there_is_told(make_settings, tmp_path):
-    settings = make_settings(jdbc_jar=tmp_path / "driver.jar")
-    with pytest.raises(session.PipelineError, match="WAKUPUSH_PIPELINE__JDBC_JAR"):
-        session._driver(settings.pipeline)
+def test_jars_are_those_of_the_folder_and_one_that_is_not_there_is_told(make_settings, tmp_path):
+    here, there = (make_settings(jars=tmp_path, warehouse=where).pipeline for where in (str(tmp_path), "s3://bucket"))
+    names = [f"{name}-{version}.jar" for _, name, version in (each.split(":") for each in session.JARS)]
+    for name in names[:2]:
+        (tmp_path / name).touch()
+    assert session.jars(here)["spark.jars"] == f"{tmp_path / names[0]},{tmp_path / names[1]}"
+    with pytest.raises(session.PipelineError, match=f"WAKUPUSH_PIPELINE__JARS: there is no file .*{names[2]}"):
+        session.jars(there)
 
 
 def test_help_does_not_need_spark():
@@ -146,7 +153,11 @@ def test_help_does_not_need_spark():
 
 
 def test_ctrl_c_ends_a_job_without_a_traceback(tmp_path):
-    environment = os.environ | {f"WAKUPUSH_PIPELINE__{name}": str(tmp_path / name) for name in ("LAKE", "KEYS")}
+    environment = os.environ | {
+        "WAKUPUSH_PIPELINE__WAREHOUSE": str(tmp_path / "lake"),
+        "WAKUPUSH_PIPELINE__CATALOG": '{"type": "hadoop"}',
+        "WAKUPUSH_PIPELINE__KEYS": str(tmp_path / "keys"),
+    }
     command = [sys.executable, "-m", "wakupush", "pipeline", "synthesize", "--messages", "3000000"]
     # As a terminal does, the signal goes to Java, too.
     with subprocess.Popen(

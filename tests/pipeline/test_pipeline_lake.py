@@ -1,164 +1,185 @@
-"""The lake: commits, versions of the schema, compaction, and pseudonyms that cannot be joined back."""
+"""The lake: what is committed once, in which order rows lie, damaged files; pseudonyms that cannot be joined back."""
 
 import hmac
-from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
+from pathlib import Path
 
 import pytest
 
-from pipeline import schema
+from pipeline import lake as lakes
+from pipeline import schema, tidy
 from pipeline.errors import PipelineError
-from pipeline.lake import EMPTY, SNAPSHOTS_KEPT, Lake
+from pipeline.lake import EVENTS, MARK, Lake, Mark
 from pipeline.pseudonyms import GRACE_DAYS, Keys, rehash
 
 DAY = date(2026, 11, 3)
 
 
+def mark(transaction):
+    return Mark(source="one", timeline=1, transaction=transaction, last_event=None)
+
+
 @pytest.fixture
-def lake(tmp_path):
-    return Lake(tmp_path / "lake")
+def settings(make_settings, dsn):
+    return make_settings(dsn)
 
 
-def frame(spark, rows, version=schema.VERSION):
-    """Return events of (kind, day, attempt); everything else is empty."""
-    columns = schema.written(version)
+@pytest.fixture
+def lake(spark, settings):
+    lake = Lake.of(spark, settings)
+    lake.prepare()
+    return lake
+
+
+def frame(lake, rows):
+    """Return events of (kind, day, attempt) and perhaps a user; everything else is empty."""
     values = [
-        tuple({"kind": kind, "day": day, "attempt": attempt}.get(name) for name in columns.fieldNames())
-        for kind, day, attempt in rows
+        tuple(dict(zip(("kind", "day", "attempt", "user"), row, strict=False)).get(name) for name in schema.MEANINGS)
+        for row in rows
     ]
-    return spark.createDataFrame(values, columns)
+    return lake.spark.createDataFrame(values, schema.EVENTS)
 
 
-def commit(lake, files, **changes):
-    snapshot = lake.latest()
-    lake.commit(replace(snapshot, number=snapshot.number + 1, files=snapshot.files + files, **changes))
-    return lake.latest()
+def append(lake, rows, transaction=1):
+    count, state = lake.append(frame(lake, rows), lake.state(), {MARK: mark(transaction).text}, len(rows))
+    assert state == lake.state()
+    return count
 
 
-def attempts(spark, lake):
-    return sorted(row.attempt for row in lake.read(spark, lake.latest().files).collect())
+def attempts(lake):
+    return sorted(row.attempt for row in lake.spark.table(EVENTS).collect())
 
 
-def test_what_is_not_committed_is_not_there(spark, lake):
-    assert lake.latest() == EMPTY
-    files = lake.write(frame(spark, [("attempt", DAY, 1), ("failed", DAY, 2)]))
-    assert {(file.kind, file.day, file.rows, file.version) for file in files} == {
-        ("attempt", DAY, 1, schema.VERSION),
-        ("failed", DAY, 1, schema.VERSION),
+def branches(lake):
+    return {row.name for row in lake.spark.sql(f"SELECT name FROM {EVENTS}.refs").collect()} - {"main"}
+
+
+def path_of(lake, kind, day):
+    [row] = lake.spark.sql(
+        f"SELECT file_path FROM {EVENTS}.files WHERE partition.kind = '{kind}' AND partition.day = DATE '{day}'"
+    ).collect()
+    return row.file_path
+
+
+def test_events_and_mark_are_one_commit(lake):
+    assert lake.state().snapshot is None
+    assert lake.days() == []
+    assert append(lake, [("attempt", DAY, 1), ("failed", DAY, 2)], transaction=7) == 2
+    assert attempts(lake) == [1, 2]
+    assert lake.state().mark == mark(7)
+    assert lake.days() == [DAY]
+    assert branches(lake) == set()
+    assert append(lake, [("attempt", DAY + timedelta(1), 3)], transaction=8) == 1
+    assert attempts(lake) == [1, 2, 3]
+    assert lake.state().mark == mark(8)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["the first commit", "a later one"])
+def test_of_two_runs_that_saw_the_same_state_one_commits(lake, first):
+    if not first:
+        append(lake, [("attempt", DAY, 0)])
+    seen = lake.state()
+    append(lake, [("attempt", DAY, 1)], transaction=5)
+    with pytest.raises(PipelineError, match="start"):
+        lake.append(frame(lake, [("attempt", DAY, 2)]), seen, {MARK: mark(9).text})
+    assert attempts(lake) == [1] if first else [0, 1]
+    assert lake.state().mark == mark(5)
+
+
+@pytest.mark.parametrize("other", ["an export", "compaction", "retention", "a property"])
+def test_what_is_committed_between_the_look_and_the_commit_makes_it_fail(lake, monkeypatch, other):
+    """The run has found the lake as it was, and then sleeps until the other one is through."""
+    append(lake, [("attempt", DAY, 1)])
+    append(lake, [("attempt", DAY, 2)], transaction=2)
+    seen = lake.state()
+    look = lakes._state
+    others = {
+        "an export": lambda: append(lake, [("attempt", DAY, 3)], transaction=3),
+        "compaction": lambda: tidy._compact(lake, DAY + timedelta(1)),
+        "retention": lambda: tidy._forget(lake, DAY + timedelta(1)),
+        "a property": lambda: lake.spark.sql(f"ALTER TABLE {EVENTS} SET TBLPROPERTIES ('other' = '1')"),
     }
-    assert attempts(spark, lake) == []
-    commit(lake, files, watermark=7)
-    assert attempts(spark, lake) == [1, 2]
-    assert lake.latest().watermark == 7
+
+    def look_and_sleep(table):
+        monkeypatch.setattr(lakes, "_state", look)
+        found = look(table)
+        others[other]()
+        return found
+
+    monkeypatch.setattr(lakes, "_state", look_and_sleep)
+    with pytest.raises(PipelineError, match="the step was not committed"):
+        lake.append(frame(lake, [("attempt", DAY, 9)]), seen, {MARK: mark(9).text})
+    assert attempts(lake) == {"an export": [1, 2, 3], "retention": []}.get(other, [1, 2])
+    assert lake.state().mark == mark(3 if other == "an export" else 2)
+    assert len(branches(lake)) == 1
+    # Who looks again goes on.
+    append(lake, [("attempt", DAY, 4)], transaction=4)
+    assert lake.state().mark == mark(4)
 
 
-def test_only_one_of_two_commits_of_a_number_counts(spark, lake):
-    snapshot = commit(lake, lake.write(frame(spark, [("attempt", DAY, 1)])))
-    with pytest.raises(PipelineError, match="another run has committed"):
-        lake.commit(replace(snapshot, watermark=99))
-    assert lake.latest() == snapshot
-    assert [path.name for path in (lake.folder / "log").iterdir()] == ["0000000001.json"]
+def test_a_step_that_was_not_written_whole_is_not_taken(lake):
+    with pytest.raises(PipelineError, match="Postgres has 3 events of this step and 2 were written"):
+        lake.append(frame(lake, [("attempt", DAY, 1), ("attempt", DAY, 2)]), lake.state(), {MARK: mark(1).text}, 3)
+    assert lake.state().snapshot is None
+    assert lake.state().mark is None
 
 
-def test_a_log_that_cannot_be_read_is_told(lake):
-    (lake.folder / "log").mkdir(parents=True)
-    (lake.folder / "log" / "0000000003.json").write_text("{")
-    with pytest.raises(PipelineError, match=r"0000000003\.json cannot be read"):
-        lake.latest()
+def test_rows_are_in_the_order_of_users_and_else_refused(lake):
+    users = [bytes([number * 37 % 251]) * 16 for number in range(200)]
+    assert users != sorted(users)
+    rows = frame(lake, [("queried", DAY, 1, user) for user in users]).repartition(3)
+    lake.append(rows, lake.state(), {MARK: mark(1).text})
+    stored = lake.spark.sql(f"SELECT user FROM {EVENTS} ORDER BY _file, _pos").collect()
+    assert [row.user for row in stored] == sorted(users)
+    lake.spark.sql(f"ALTER TABLE {EVENTS} WRITE UNORDERED")
+    with pytest.raises(PipelineError, match="not in the order of users"):
+        lake.append(rows, lake.state(), {MARK: mark(2).text})
+    assert lake.state().mark == mark(1)
 
 
-@pytest.mark.parametrize(
-    ("version", "times"),
-    [(1, {"queue_wait": 0.123, "latency": 1.5}), (2, {"queue_wait_ms": 123, "latency_ms": 1500})],
-)
-def test_old_versions_are_read_together_with_the_present_one(spark, lake, version, times):
-    moment = datetime(2026, 11, 3, 12, 34, 56, tzinfo=UTC)
-    columns = schema.written(version)
-    old = spark.createDataFrame(
-        [
-            tuple((values | {"time": moment, "trace": b"t", "day": DAY}).get(name) for name in columns.fieldNames())
-            for values in ({"kind": "foreign"} | times, {"kind": "queried", "user": b"u"} | times)
-        ],
-        columns,
-    )
-    commit(lake, lake.write(old, version=version))
-    commit(lake, lake.write(frame(spark, [("attempt", DAY, 1)])))
-
-    def check():
-        rows = {row.kind: row for row in lake.read(spark, lake.latest().files).collect()}
-        foreign, queried = rows["foreign"], rows["queried"]
-        assert (foreign.queue_wait_ms, foreign.latency_ms, foreign.trace) == (123, 1500, b"t")
-        assert (queried.queue_wait_ms, queried.latency_ms, queried.trace, queried.user) == (123, None, None, b"u")
-        assert (foreign.time - queried.time).seconds == 34 * 60 + 56
-        assert rows["attempt"].attempt == 1
-
-    check()
-    # Compaction writes it anew in the present version, also where there is nothing to put together.
-    snapshot, damaged = lake.compact(spark, DAY)
-    assert not damaged
-    assert [file.version for file in snapshot.files] == [schema.VERSION] * 3
-    check()
+def test_a_table_that_lacks_a_column_gets_it_and_its_order(lake):
+    lake.spark.sql(f"ALTER TABLE {EVENTS} DROP COLUMN count")
+    lake.spark.sql(f"ALTER TABLE {EVENTS} WRITE UNORDERED")
+    lake.prepare()
+    assert set(lake.spark.table(EVENTS).columns) == set(schema.MEANINGS)
+    assert not lake.table().sortOrder().isUnsorted()
+    append(lake, [("attempt", DAY, 1)])
+    assert attempts(lake) == [1]
 
 
-def test_a_newer_version_is_refused(spark, lake):
-    [file] = lake.write(frame(spark, [("attempt", DAY, 1)]))
-    commit(lake, (replace(file, version=schema.VERSION + 1),))
-    with pytest.raises(PipelineError, match="update wakupush"):
-        lake.read(spark, lake.latest().files)
+def test_tables_and_columns_have_comments(lake):
+    rows = {row.col_name: row.comment for row in lake.spark.sql(f"DESCRIBE {EVENTS}").collect()}
+    assert {name: rows[name] for name in schema.MEANINGS} == schema.MEANINGS
 
 
-def test_compaction_keeps_every_row_and_the_files_until_nobody_reads_them(spark, lake):
-    for number in range(3):
-        commit(lake, lake.write(frame(spark, [("attempt", DAY, number), ("attempt", DAY + timedelta(days=1), 10)])))
-    before = lake.latest()
-    snapshot, damaged = lake.compact(spark, DAY + timedelta(days=1))
-    assert not damaged
-    assert [(file.day, file.rows) for file in snapshot.files if file.day == DAY] == [(DAY, 3)]
-    assert len(snapshot.of(DAY + timedelta(days=1), DAY + timedelta(days=9))) == 3, "the day is not over"
-    assert attempts(spark, lake) == [0, 1, 2, 10, 10, 10]
-    assert lake.sweep() == 0
-    assert lake.read(spark, before.files).count() == 6
-    assert lake.sweep(grace=-1) == 3
-    assert attempts(spark, lake) == [0, 1, 2, 10, 10, 10]
+@pytest.mark.parametrize("damage", ["cut off", "inside", "gone"])
+def test_damaged_files_are_named_and_can_be_taken_out(spark, lake, settings, damage):
+    append(lake, [("attempt", DAY, number, bytes([number]) * 16) for number in range(100)] + [("failed", DAY, 7)])
+    broken = Path(path_of(lake, "attempt", DAY).removeprefix("file:"))
+    content = bytearray(broken.read_bytes())
+    content[60:400:7] = bytes(byte ^ 0x55 for byte in content[60:400:7])
+    broken.with_name(f".{broken.name}.crc").unlink()
+    if damage == "gone":
+        broken.unlink()
+    else:
+        broken.write_bytes(content[: len(content) // 2] if damage == "cut off" else content)
+    with (
+        pytest.raises(PipelineError, match=rf"damaged: .*{broken.name} \(100 events\)\. Restore"),
+        lake.naming_damage(),
+    ):
+        lake.events().selectExpr("sum(hash(*) & 65535)").collect()
+    with pytest.raises(PipelineError, match="is no file of the lake"):
+        tidy.run(spark, settings, ["another.parquet"])
+    done = tidy.run(spark, settings, [path_of(lake, "attempt", DAY)])
+    assert done.without == 100
+    assert attempts(lake) == [7]
+    assert lake.state().mark == mark(1)
 
 
-@pytest.mark.parametrize("damage", ["cut off", "inside"])
-def test_damaged_files_are_left_alone_by_compaction(spark, lake, damage):
-    other = DAY + timedelta(days=1)
-    for number in range(2):
-        commit(lake, lake.write(frame(spark, [("attempt", DAY, number), ("failed", DAY, 2), ("attempt", other, 3)])))
-    broken = next(file for file in lake.latest().files if (file.day, file.kind) == (DAY, "attempt"))
-    path = lake.folder / broken.path
-    content = bytearray(path.read_bytes())
-    path.write_bytes(b"PAR1" if damage == "cut off" else content[:8] + bytes(60) + content[68:])
-    path.with_name(f".{path.name}.crc").unlink()
-    snapshot, damaged = lake.compact(spark, other + timedelta(days=1))
-    assert damaged == (broken,)
-    assert snapshot == lake.latest()
-    # What is beside it, and what is not.
-    assert [file.rows for file in snapshot.files if (file.day, file.kind) == (DAY, "attempt")] == [1, 1]
-    assert [file.rows for file in snapshot.files if (file.day, file.kind) != (DAY, "attempt")] == [2, 2]
-
-
-def test_compaction_takes_as_many_events_together_as_it_may(spark, lake, monkeypatch):
-    days = [DAY + timedelta(days=offset) for offset in range(4)]
-    for _ in range(2):
-        commit(lake, lake.write(frame(spark, [("attempt", day, 1) for day in days])))
-    number = lake.latest().number
-    monkeypatch.setattr("pipeline.lake.MOST_ROWS", 5)
-    snapshot, _ = lake.compact(spark, days[-1] + timedelta(days=1))
-    assert [(file.day, file.rows) for file in sorted(snapshot.files, key=lambda file: file.day)] == [
-        (day, 2) for day in days
-    ]
-    assert snapshot.number == number + 2, "two days at a time"
-
-
-def test_only_so_many_snapshots_are_kept(lake):
-    for _ in range(SNAPSHOTS_KEPT + 3):
-        commit(lake, ())
-    lake.sweep()
-    assert len(list((lake.folder / "log").glob("*.json"))) == SNAPSHOTS_KEPT
-    assert lake.latest().number == SNAPSHOTS_KEPT + 3
+def test_an_error_that_no_file_is_to_blame_for_stays_what_it_is(lake):
+    append(lake, [("attempt", DAY, 1)])
+    with pytest.raises(lakes.PySparkException), lake.naming_damage():
+        lake.events().selectExpr("1 / (attempt - 1)").collect()
 
 
 def test_pseudonyms_are_hmac_under_the_key_of_their_period(spark):

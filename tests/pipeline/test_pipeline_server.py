@@ -50,8 +50,7 @@ def test_a_real_run(stack, spark, make_settings):
         settings = make_settings(stack.dsn_of("pipeline", "export"), smallest_cell=2)
         export.run(spark, settings, lambda *_: None)
         counted = dict(connection.execute("SELECT kind, count(*) FROM delivery_history GROUP BY kind").fetchall())
-    lake = Lake(settings.pipeline.lake)
-    frame = lake.read(spark, lake.latest().files)
+    frame = Lake.of(spark, settings).events()
     assert {row.kind: row["count"] for row in frame.groupBy("kind").count().collect()} == counted
     assert frame.where("kind = 'delivered' AND (latency_ms IS NULL OR latency_ms > 600000)").count() == 0
     today = datetime.now(UTC).date()

@@ -1,69 +1,136 @@
-"""On a cluster of two workers the numbers are those of one process, with Spark as an operator has it."""
+"""On a cluster of two workers, with the lake in an object store, every job comes to what it does in one process."""
 
 import os
+import re
+import secrets
 import subprocess
 import sys
+from datetime import date
 
 import happenings
 import psycopg
 import pytest
-from happenings import FIRST, LAST
-from standalone import standalone  # noqa: F401 - a fixture
+from pyiceberg.catalog import load_catalog
+from standalone import cluster
+from stores import store
 
-from pipeline import export, report
-from pipeline.lake import Lake
+from pipeline.report import SCHEMA
 from pipeline.tables import TABLES
+from wakupush.postgres import query_topics
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
-
-def numbers(spark, folder):
-    """Return the rows of every table of a report, without the lake's own pseudonyms."""
-    found = {}
-    for table in TABLES:
-        frame = spark.read.parquet(str(folder / table.name)).drop("pseudonym")
-        found[table.name] = sorted(tuple(row) for row in frame.fillna(-1).collect())
-    return found
+FIRST, LAST = date(2026, 10, 1), date(2026, 10, 4)
+OF_DAYS = ("--from", str(FIRST), "--to", str(LAST))
+MADE_UP = ("synthesize", "--messages", "400", "--from", str(FIRST), "--days", "4")
 
 
-def test_a_cluster_has_the_numbers_of_one_process(
-    spark,
-    dsn,
-    make_settings,
-    tmp_path,
-    standalone,  # noqa: F811 - the fixture
-):
-    events = happenings.make(150, days=happenings.DAYS[-2:])
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        happenings.write(connection, events)
-    environment = os.environ | {
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "WAKUPUSH_POSTGRES__DSN": dsn,
-        "WAKUPUSH_PIPELINE__MASTER": standalone,
-        "WAKUPUSH_PIPELINE__MEMORY": "1g",
-        "WAKUPUSH_PIPELINE__LAKE": str(tmp_path / "cluster" / "lake"),
-        "WAKUPUSH_PIPELINE__KEYS": str(tmp_path / "cluster" / "keys"),
-        "WAKUPUSH_PIPELINE__REPORTS": str(tmp_path / "cluster" / "reports"),
-        "WAKUPUSH_PIPELINE__PSEUDONYM_DAYS": str(happenings.FOR_EVER),
-        "WAKUPUSH_PIPELINE__STEP_ROWS": "500",
-        "WAKUPUSH_PIPELINE__SHUFFLE_PARTITIONS": "2",  # one for each worker
-    }
+class Way:
+    """The whole way of some events, in a database of its own."""
 
-    def run(*words):
+    def __init__(self, dsn, folder, environment):
+        self.dsn = dsn
+        self.environment = (
+            os.environ
+            | environment
+            | {
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "WAKUPUSH_POSTGRES__DSN": dsn,
+                "WAKUPUSH_PIPELINE__REPORT_DSN": dsn,
+                "WAKUPUSH_PIPELINE__MEMORY": "1g",
+                "WAKUPUSH_PIPELINE__KEYS": str(folder / "keys"),
+                "WAKUPUSH_PIPELINE__REPORTS": str(folder / "reports"),
+                "WAKUPUSH_PIPELINE__PSEUDONYM_DAYS": str(happenings.FOR_EVER),
+                "WAKUPUSH_PIPELINE__STEP_ROWS": "1500",
+                "WAKUPUSH_PIPELINE__SHUFFLE_PARTITIONS": "2",
+            }
+        )
+        self.told = []
+
+    def run(self, *words):
         command = [sys.executable, "-m", "wakupush", "pipeline", *words]
-        result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert result.returncode == 0, result.stderr
-        return result.stdout
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        self.told.append(done.stdout + done.stderr)
+        assert done.returncode == 0, self.told[-1]
+        return done.stdout
 
-    assert f"{len(events)} events taken over" in run("export")
-    run("report", "--from", str(FIRST), "--to", str(LAST))
-    settings = make_settings(dsn)
-    export.run(spark, settings, lambda *_: None)
-    alone = report.run(spark, settings, FIRST, LAST, lambda *_: None)
-    one, other = (Lake(lake).latest() for lake in (settings.pipeline.lake, tmp_path / "cluster" / "lake"))
-    assert {(file.day, file.kind, file.rows) for file in one.files} == {
-        (file.day, file.kind, file.rows) for file in other.files
-    }
-    there = tmp_path / "cluster" / "reports" / alone.page.parent.name
-    assert numbers(spark, there) == numbers(spark, alone.page.parent)
-    assert (there / "report.html").exists()
+    def rows(self):
+        """Run every job, and return what there is to compare."""
+        made = self.run(*MADE_UP, "--into", "postgres")
+        exported = self.run("export")
+        with psycopg.connect(self.dsn) as connection:
+            query_topics.add(connection, [bytes([number]) * 64 for number in range(9)])
+            [(count,)] = connection.execute("SELECT count(*) FROM delivery_history")
+        assert f"{count} events taken over" in exported
+        self.run("tidy")
+        self.run("report", *OF_DAYS)
+        plan = self.run("capacity", *OF_DAYS)
+        warmed = self.run("warm-topics")
+        with psycopg.connect(self.dsn) as connection:
+            keys = connection.execute("SELECT * FROM query_topics ORDER BY 1, 2").fetchall()
+            tables = {
+                table.name: sorted(
+                    map(str, connection.execute(f"SELECT {', '.join(self.columns(table))} FROM {SCHEMA}.{table.name}"))
+                )
+                for table in TABLES
+            }
+        return made, plan, warmed, keys, tables
+
+    @staticmethod
+    def columns(table):
+        return [name for name in (*table.keys, "people", *table.values) if name != "pseudonym"]  # another in each lake
+
+
+def test_a_cluster_with_an_object_store_has_the_numbers_of_one_process(new_database, tmp_path):
+    local = Way(
+        new_database(),
+        tmp_path / "local",
+        {"WAKUPUSH_PIPELINE__MASTER": "local[2]", "WAKUPUSH_PIPELINE__WAREHOUSE": str(tmp_path / "local" / "lake")},
+    )
+    expected = local.rows()
+    with store(tmp_path) as s3, pytest.MonkeyPatch.context() as patched:
+        for name, value in s3.credentials.items():
+            patched.setenv(name, value)  # of the workers, too: executors reach the store by themselves
+        with cluster(tmp_path) as master:
+            shared = Way(new_database(), tmp_path / "shared", s3.environment | {"WAKUPUSH_PIPELINE__MASTER": master})
+            assert shared.rows() == expected
+            made = int(re.match(r"\d+", expected[0])[0])
+            # Another program reads it, by the catalog.
+            uri = shared.dsn.replace("postgresql:", "postgresql+psycopg:") + "?options=-csearch_path%3Dwakupush_lake"
+            options = {"s3.endpoint": s3.url, "s3.access-key-id": "key", "s3.secret-access-key": "planted-secret"}
+            catalog = load_catalog("lake", type="sql", uri=uri, **options, **{"s3.region": "us-east-1"})
+            assert catalog.load_table("wakupush.events").scan().to_arrow().num_rows == made
+            catalog.close()
+            # Made-up events can go into the lake directly.
+            direct = Way(new_database(), tmp_path / "direct", shared.environment)
+            direct.environment |= {"WAKUPUSH_PIPELINE__WAREHOUSE": "s3://lake/another"}
+            assert direct.run(*MADE_UP) == f"{made} events made up, into lake\n"
+            assert f"{made} of {made} events" not in direct.told[-1]
+        logs = [path.read_text(errors="replace") for path in tmp_path.rglob("*.log")]
+        assert not any("planted-secret" in text for text in [*shared.told, *logs])
+
+
+def test_no_secret_is_on_a_command_line(new_database, tmp_path):
+    """Neither the store's nor Postgres's, though both are among the catalog's properties."""
+    password = secrets.token_hex(16)
+    dsn = new_database()
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE with_password LOGIN SUPERUSER PASSWORD '{password}'")
+    way = Way(dsn.replace("postgres@", f"with_password:{password}@"), tmp_path, {})
+    way.environment["WAKUPUSH_PIPELINE__WAREHOUSE"] = str(tmp_path / "lake")
+    way.environment["WAKUPUSH_PIPELINE__CATALOG"] = '{"s3.secret-access-key": "planted-secret"}'
+    command = [sys.executable, "-m", "wakupush", "pipeline", *MADE_UP]
+    seen = set()
+    with subprocess.Popen(command, env=way.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        import psutil  # noqa: PLC0415 - of this test alone
+
+        while process.poll() is None:
+            for each in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
+                try:
+                    seen.add(" ".join(each.cmdline()))
+                except psutil.Error:
+                    continue
+        told = process.stdout.read().decode()
+    assert process.returncode == 0, told
+    assert any("java" in line for line in seen)
+    assert not any(secret in text for text in [*seen, told] for secret in (password, "planted-secret"))

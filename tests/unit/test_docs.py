@@ -96,6 +96,8 @@ def roles_table() -> Iterator[Row]:
                 *(_columns(each) for each in (rights.select, rights.insert, rights.update)),
                 "yes" if rights.delete else "",
             )
+        if role in roles.OF_THE_CATALOG:
+            yield _code(role), commands, _code("wakupush_lake.*"), "all", "all", "all", "yes"
         for function in roles.CALLS.get(role, ()):
             yield _code(role), commands, f"calls {_code(function)}", "", "", "", ""
 

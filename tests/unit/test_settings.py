@@ -118,8 +118,16 @@ def test_nested_settings(monkeypatch):
         ("WAKUPUSH_POSTGRES_DSN", "secret-value", "WAKUPUSH_POSTGRES_DSN (did you mean WAKUPUSH_POSTGRES__DSN?)"),
         ("WAKUPUSH_SPARK", "secret-value", "unknown settings: WAKUPUSH_SPARK"),
         *(
-            (name, "s3a://secret-value/lake", f"{name}: a folder is expected; object stores are not supported (ADR 23)")
-            for name in (f"WAKUPUSH_PIPELINE__{folder}" for folder in ("LAKE", "KEYS", "ARCHIVE", "REPORTS"))
+            (name, "s3a://secret-value/lake", f"{name}: a folder is expected; only the lake can be in a store")
+            for name in (f"WAKUPUSH_PIPELINE__{folder}" for folder in ("KEYS", "ARCHIVE", "REPORTS"))
+        ),
+        *(
+            ("WAKUPUSH_PIPELINE__WAREHOUSE", value, "WAKUPUSH_PIPELINE__WAREHOUSE: a folder or s3://BUCKET/PATH")
+            for value in ("s3a://secret-value/lake", "s3://", "s3:///secret-value", "")
+        ),
+        *(
+            ("WAKUPUSH_PIPELINE__CATALOG", value, "WAKUPUSH_PIPELINE__CATALOG")
+            for value in ("secret-value", '["secret-value"]')
         ),
     ],
 )

@@ -17,6 +17,8 @@ class Mark:
     transaction: int
     #: Which Postgres cluster counts these transactions.
     source: str
+    #: Its timeline: a restore to an earlier time, and a promotion, begin another one.
+    timeline: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,10 @@ class Role(StrEnum):
     FEEDBACK = "wakupush_feedback"
     #: Of people: `wakupush dead-letters` and `wakupush doctor`.
     OPERATOR = "wakupush_operator"
-    #: Of the pipeline's jobs over events.
+    #: Of the pipeline's export, which reads the events.
     PIPELINE = "wakupush_pipeline"
+    #: Of the pipeline's jobs over the lake, which know its catalog and nothing else.
+    LAKE = "wakupush_lake"
     #: Of what people run to bring registrations from elsewhere, or to elsewhere: the pipeline's `rebuild` and
     #: `warm-topics`, `wakupush import` and `wakupush export`.
     REBUILD = "wakupush_rebuild"
@@ -50,6 +52,10 @@ ROLE_OF: Final[Mapping[tuple[str, ...], Role]] = {
     ("quarantine",): Role.OPERATOR,
     ("doctor",): Role.OPERATOR,
     ("pipeline", "export"): Role.PIPELINE,
+    ("pipeline", "tidy"): Role.LAKE,
+    ("pipeline", "migrate-lake"): Role.LAKE,
+    ("pipeline", "report"): Role.LAKE,
+    ("pipeline", "capacity"): Role.LAKE,
     ("pipeline", "rebuild"): Role.REBUILD,
     ("pipeline", "warm-topics"): Role.REBUILD,
     ("import", "reference"): Role.REBUILD,
@@ -267,6 +273,7 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
     Role.PIPELINE: {
         "delivery_history": Rights(select=ALL),
     },
+    Role.LAKE: {},
     Role.REBUILD: {
         "registrations": Rights(select=ALL, insert=ALL, update=ALL),
         "query_topics": Rights(select=ALL, insert=ALL, update=("symmetric_key",)),
@@ -276,6 +283,9 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         **_MIGRATIONS,
     },
 }
+
+#: Who has all rights on the rows of the lake's catalog, the schema `wakupush_lake`: who reads the lake may replace it.
+OF_THE_CATALOG: Final = (Role.PIPELINE, Role.LAKE)
 
 #: Who may call which function; these do for their caller what only the owner of the tables may.
 CALLS: Final[Mapping[Role, tuple[str, ...]]] = {

@@ -11,6 +11,14 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 _SQL = load("exporting")
+#: Key of the advisory lock of who writes to the lake ("the lake" in ASCII).
+LOCK = 0x746865206C616B65
+
+
+def lock(connection: Connection) -> bool:
+    """Keep others from writing to the lake until the connection ends; say whether nobody was at it."""
+    row = connection.execute(_SQL["lock"], {"lock": LOCK}).fetchone()
+    return row is not None and bool(row[0])
 
 
 def mark(connection: Connection) -> Mark:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, LiteralString
 
 from psycopg import errors, sql
 
-from wakupush.model.roles import Login, Right, Role, declared
+from wakupush.model.roles import OF_THE_CATALOG, Login, Right, Role, declared
 from wakupush.postgres.named_sql import load
 
 if TYPE_CHECKING:
@@ -46,6 +46,14 @@ def apply(connection: Connection, *, exact: bool) -> None:
         for (role,) in connection.execute(_SQL["outside"], {"roles": roles}).fetchall():
             connection.execute(
                 sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(_schema(connection), sql.Identifier(role))
+            )
+        of_the_catalog = [role for role in OF_THE_CATALOG if role in roles]
+        for (role,) in connection.execute(_SQL["outside_the_catalog"], {"roles": of_the_catalog}).fetchall():
+            connection.execute(sql.SQL("GRANT USAGE ON SCHEMA wakupush_lake TO {}").format(sql.Identifier(role)))
+            connection.execute(
+                sql.SQL("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA wakupush_lake TO {}").format(
+                    sql.Identifier(role)
+                )
             )
         wanted = {right for right in declared() if right.role in roles}
         granted = _granted(connection, roles)

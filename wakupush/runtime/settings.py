@@ -363,8 +363,10 @@ class RetentionSettings(Group):
 class PipelineSettings(Group):
     """`wakupush pipeline`, which needs the extra `pipeline` and Java 17."""
 
-    lake: Path = Path("lake")
-    """Folder of the event lake, which every Spark process reaches under this path."""
+    warehouse: str = "lake"
+    """Where the tables of the lake lie: a folder that every Spark process reaches under this path, or `s3://BUCKET/PATH`."""
+    catalog: Annotated[dict[str, SecretStr], NoDecode, _FROM_JSON] = Field(default={})
+    """Properties of Iceberg's catalog. Unless `type` or `catalog-impl` is among them, it is our Postgres."""
     keys: Path = Path("lake-keys")
     """Folder of the keys of the lake's pseudonyms, apart from it."""
     archive: Path = Path("archive")
@@ -383,8 +385,8 @@ class PipelineSettings(Group):
     """Where Spark runs: `local[*]`, or the URL of a cluster."""
     memory: str = "2g"
     """Memory of Spark's driver, as Java writes it."""
-    jdbc_jar: Path | None = None
-    """Jar of Postgres's JDBC driver; unless given, Spark resolves `org.postgresql:postgresql` by itself."""
+    jars: Path | None = None
+    """Folder with the jars of Iceberg and Postgres's JDBC driver; unless given, Spark resolves them by itself."""
     slices: Count = 4
     """Connections to Postgres that an export reads over at the same time."""
     step_rows: Count = 1_000_000
@@ -392,12 +394,24 @@ class PipelineSettings(Group):
     shuffle_partitions: Count = 8
     """Parts that Spark shuffles in; four for each core of a large cluster."""
 
-    @field_validator("lake", "keys", "archive", "reports")
+    @property
+    def warehouse_is_remote(self) -> bool:
+        """Whether the tables lie in an object store."""
+        return self.warehouse.startswith("s3://")
+
+    # Without these two, s3a://bucket would be a folder of that name.
+    @field_validator("warehouse")
+    @classmethod
+    def _is_a_folder_or_s3(cls, warehouse: str) -> str:
+        if not re.fullmatch("s3://[^/]+.*|(?![a-z][a-z0-9+.-]*:/).+", warehouse):
+            raise PydanticCustomError("warehouse", "a folder or s3://BUCKET/PATH is expected")
+        return warehouse
+
+    @field_validator("keys", "archive", "reports")
     @classmethod
     def _is_a_folder(cls, folder: Path) -> Path:
-        # Without this, s3a://bucket would be a folder of that name.
         if re.match("[a-z][a-z0-9+.-]*:/", str(folder)):
-            raise PydanticCustomError("folder", "a folder is expected; object stores are not supported (ADR 23)")
+            raise PydanticCustomError("folder", "a folder is expected; only the lake can be in a store")
         return folder
 
 

@@ -1,5 +1,10 @@
 -- name: mark
-SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint, (SELECT system_identifier::text FROM pg_control_system())
+SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
+    (SELECT system_identifier::text FROM pg_control_system()),
+    (SELECT timeline_id FROM pg_control_checkpoint())
+
+-- name: lock
+SELECT pg_try_advisory_lock(%(lock)s::bigint)
 
 -- name: count
 SELECT count(*)

@@ -7,6 +7,9 @@ SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user
 -- name: outside
 SELECT role FROM unnest(%(roles)s::text[]) AS role WHERE NOT has_schema_privilege(role, current_schema(), 'USAGE')
 
+-- name: outside_the_catalog
+SELECT role FROM unnest(%(roles)s::text[]) AS role WHERE NOT has_schema_privilege(role, 'wakupush_lake', 'USAGE')
+
 -- name: granted
 SELECT rolname, kind, privilege_type, part
 FROM (

@@ -81,8 +81,9 @@ pipeline:
      secrets and no volume. The keys of pseudonyms are for who makes them alone. */}}
 {{- define "wakupush.pipelineCommands" -}}
 export: { volumes: [lake, keys], secrets: [pipeline] }
-report: { volumes: [lake, reports], secrets: [reports] }
-capacity: { volumes: [lake], secrets: [] }
+tidy: { volumes: [lake], secrets: [postgresLake] }
+report: { volumes: [lake, reports], secrets: [postgresLake, reports] }
+capacity: { volumes: [lake], secrets: [postgresLake] }
 fetch-archive: { volumes: [archive], secrets: [] }
 warm-topics: { volumes: [], secrets: [postgresRebuild] }
 {{- end }}

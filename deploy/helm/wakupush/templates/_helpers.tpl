@@ -107,7 +107,7 @@ capabilities:
      Argument: (dict "root" $ "secrets" LIST). */}}
 {{- define "wakupush.pipelineEnvironment" -}}
 {{- $secrets := .root.Values.secrets }}
-{{- range $own := list "pipeline" "postgresRebuild" }}
+{{- range $own := list "pipeline" "postgresLake" "postgresRebuild" }}
 {{- if has $own $.secrets }}
 {{ include "wakupush.postgresEnvironment" (dict "root" $.root "own" $own) | trim }}
 {{- end }}
@@ -312,7 +312,7 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- $names = append $names $process.postgres -}}
 {{- end -}}
 {{- end -}}
-{{- range $name := list "pipeline" "postgresRebuild" "reports" -}}
+{{- range $name := list "pipeline" "postgresLake" "postgresRebuild" "reports" -}}
 {{- if and $.Values.pipeline.jobs (index $.Values.secrets $name).key -}}
 {{- $names = append $names $name -}}
 {{- end -}}

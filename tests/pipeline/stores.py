@@ -1,0 +1,63 @@
+"""An object store for tests: a server of S3's API, in a process of its own on loopback."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import boto3
+
+from wakupush.devnet.processes import Process, answers_http, free_port
+
+BUCKET = "lake"
+
+
+@dataclass(frozen=True)
+class Store:
+    url: str
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        """What the SDK's own chain finds in the environment."""
+        return {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "planted-secret", "AWS_REGION": "us-east-1"}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The settings of a lake in it."""
+        catalog = {"s3.endpoint": self.url, "s3.path-style-access": "true"}
+        return self.credentials | {
+            "WAKUPUSH_PIPELINE__WAREHOUSE": f"s3://{BUCKET}/of/wakupush",
+            "WAKUPUSH_PIPELINE__CATALOG": json.dumps(catalog),
+        }
+
+    def keys(self) -> set[str]:
+        """Return what it has."""
+        listed = self._client().get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
+        return {each["Key"] for page in listed for each in page.get("Contents", [])}
+
+    def _client(self):
+        key, secret, region = self.credentials.values()
+        return boto3.client(
+            "s3", endpoint_url=self.url, aws_access_key_id=key, aws_secret_access_key=secret, region_name=region
+        )
+
+
+@contextmanager
+def store(directory: Path) -> Iterator[Store]:
+    """Run a store with an empty bucket until the end of the block; it keeps all in memory."""
+    port = free_port()
+    made = Store(f"http://127.0.0.1:{port}")
+    process = Process(
+        "s3",
+        [str(Path(sys.executable).with_name("moto_server")), "-H", "127.0.0.1", "-p", str(port)],
+        log=directory / "s3.log",
+        ready=lambda: answers_http(f"{made.url}/moto-api/"),
+        start_timeout=120,
+    )
+    with process:
+        made._client().create_bucket(Bucket=BUCKET)
+        yield made
