@@ -608,6 +608,7 @@ class TestExport:
             _, totals = objects(run(str(path), "--json", *words))
             assert (totals["taken"], totals["refused"]) == (16, 0)
             assert contents(other, IDENTITY_OF) == before
+            run(str(path), "--compare", *words)
             ids = "SELECT message_id, expired FROM admitted_requests ORDER BY 1"
             assert other.execute(ids).fetchall() == connection.execute(ids).fetchall()
             assert state(other) == state(connection)
