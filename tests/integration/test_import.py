@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 import sys
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -37,6 +39,7 @@ from wakupush.redis import watched
 from wakupush.runtime import keyfile
 from wakupush.server import loading
 from wakupush.takeover import source
+from wakupush.takeover.schema import REGISTRATIONS, REQUESTS
 
 FIXTURES = {
     "plain": ("reference.db",),
@@ -325,6 +328,11 @@ class TestIdentity:
         assert "no private key" in run("reference.db", expect=2).stderr
         assert state(connection) == NOTHING
 
+    def test_it_has_to_be_the_one_that_ingest_listens_by(self, run, connection, monkeypatch):
+        monkeypatch.setenv("WAKUPUSH_PUBLIC_KEY", str(PrivateKey.generate().public_key))
+        assert "ingest would not listen for this one" in run("reference.db", expect=2).stderr
+        assert state(connection) == NOTHING
+
     def test_that_of_the_configuration_counts(self, run, connection, tmp_path):
         config = tmp_path / "statusd.json"
         config.write_text(json.dumps({"NodeKey": PrivateKey.generate().secret.hex()}))
@@ -608,6 +616,7 @@ class TestExport:
             _, totals = objects(run(str(path), "--json", *words))
             assert (totals["taken"], totals["refused"]) == (16, 0)
             assert contents(other, IDENTITY_OF) == before
+            run(str(path), "--compare", *words)
             ids = "SELECT message_id, expired FROM admitted_requests ORDER BY 1"
             assert other.execute(ids).fetchall() == connection.execute(ids).fetchall()
             assert state(other) == state(connection)
@@ -636,6 +645,23 @@ class TestExport:
             if was.token_type == PushNotificationRegistration.FIREBASE_TOKEN:
                 was.apn_topic = ""
             assert now == was
+
+    def test_its_rows_are_brought_over_as_the_page_says(self, run, connection, tmp_path, folder):
+        self.fill(run, connection)
+        run(str(tmp_path / "export.db"), command="export")
+        page = (Path(__file__).parents[2] / "docs" / "takeover.md").read_text()
+        [statements] = re.findall(r'"(ATTACH .*?)"', page, re.DOTALL)
+        with closing(sqlite3.connect(folder / "reference.db", isolation_level=None)) as reference:
+            for table in (REGISTRATIONS, REQUESTS):
+                reference.execute(f"DELETE FROM {table}")
+            reference.executescript(statements.replace("PATH", str(tmp_path / "export.db")))
+            counts = [
+                reference.execute(f"SELECT count(*) FROM {table}").fetchone() for table in (REGISTRATIONS, REQUESTS)
+            ]
+        assert counts == [(14,), (6,)]
+        # The reference's own file, with its rows back, is what an import reads.
+        _, totals = objects(run("reference.db", "--json"))
+        assert (totals["taken"], totals["stored_already"], totals["refused"]) == (0, 14, 0)
 
     def test_it_says_what_is_not_in_it(self, run, connection, tmp_path):
         self.fill(run, connection)

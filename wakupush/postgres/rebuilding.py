@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from wakupush.model.registrations import Registration
@@ -73,8 +72,8 @@ def merge(
 def row(change: Change, at_rest: AtRest, *, clear: bool, given: Mapping[str, Any] | None = None) -> list[Any]:
     """Return what a change stores, in the order of `COLUMNS`; see `merge` and `wakupush.postgres.registrations.row`."""
     registration = change.registration
-    known = asdict(change.installation) | {"request_digest": change.request_digest, "registered": False}
+    known = registrations.key(change) | {"registered": False}
     if isinstance(registration, Registration):
         known = registrations.row(change, registration, at_rest, clear=clear) | {"registered": True}
-    known |= {"version": registration.version, "sealed_version": registration.version, **(given or {})}
+    known |= {"sealed_version": registration.version, **(given or {})}
     return [known.get(name) for name in COLUMNS]

@@ -80,11 +80,11 @@ def store(connection: Connection, changes: Iterable[Change], at_rest: AtRest, *,
         for change in last
         if isinstance(change.registration, Registration)
     ]
-    unregisters = [_key(change) for change in last if isinstance(change.registration, Unregistration)]
+    unregisters = [key(change) for change in last if isinstance(change.registration, Unregistration)]
     for query, rows in ((_SQL["put"], puts), (_SQL["unregister"], unregisters)):
         if rows and connection.execute(query, columns(rows)).rowcount != len(rows):
             raise OutdatedError
-    gone = [_key(change) for change in changes if isinstance(change.registration, Unregistration)]
+    gone = [key(change) for change in changes if isinstance(change.registration, Unregistration)]
     for query in (_SQL["forget_deliveries"], _SQL["forget_quarantine"]):
         if gone:
             connection.execute(query, columns(gone))
@@ -199,23 +199,29 @@ def row(change: Change, registration: Registration, at_rest: AtRest, *, clear: b
         at_rest: seals what is secret of it.
         clear: whether that is in the row without a seal, too.
     """
-    secret = {
-        name: bytea_array(value) if isinstance(value := getattr(registration, name), tuple) else value
-        for name in SECRETS
-    }
     return {
-        **_key(change),
+        **key(change),
         "token_type": registration.token_type,
         "enabled": registration.enabled,
         "allow_from_contacts_only": registration.allow_from_contacts_only,
         "block_mentions": registration.block_mentions,
         **at_rest.columns(change.installation, registration),
-        **(secret if clear else dict.fromkeys(SECRETS)),
+        **(_in_the_clear(registration) if clear else dict.fromkeys(SECRETS)),
     }
 
 
-def _key(change: Change) -> dict[str, Any]:
-    return asdict(change.installation) | {
+def _in_the_clear(registration: Registration) -> dict[str, Any]:
+    return {
+        name: bytea_array(value) if isinstance(value := getattr(registration, name), tuple) else value
+        for name in SECRETS
+    }
+
+
+def key(change: Change) -> dict[str, Any]:
+    """Return the columns that registrations and unregistrations have, by their names."""
+    return {
+        "key_hash": change.installation.key_hash,
+        "installation_hash": change.installation.installation_hash,
         "version": change.registration.version,
         "request_digest": change.request_digest,
     }

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from wakupush.model.registrations import Registration
 from wakupush.postgres import takeover
-from wakupush.takeover import opening, rows, source
+from wakupush.takeover import database, opening, rows, source
 from wakupush.takeover.schema import REGISTRATIONS
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from psycopg import Connection
 
@@ -80,14 +80,14 @@ def differences(
         TakeoverError: see `wakupush.takeover.opening`.
     """
     for batch in source.rows(reference, most_bytes=limits.registration_bytes, most_installations=most_installations):
-        yield list(_of_theirs(batch, connection, identity, limits))
+        yield list(_of_theirs(batch, reference, connection, identity, limits))
     with connection.transaction():
         for page in takeover.every(connection):
             yield list(_only_here(page, reference, identity))
 
 
 def _of_theirs(
-    batch: Iterable[rows.Row], connection: Connection, identity: Identity, limits: Limits
+    batch: Iterable[rows.Row], reference: sqlite3.Connection, connection: Connection, identity: Identity, limits: Limits
 ) -> Iterator[Found]:
     changes: list[Change] = []
     for row in batch:
@@ -103,8 +103,10 @@ def _of_theirs(
         else:
             changes.append(reading.change)
     held = takeover.held(connection, [change.installation for change in changes])
+    known = source.known(reference, changes) if database.has_ours(reference) else {}
     for change in changes:
-        found = _compare(change, held.get(change.installation), identity)
+        place = change.installation
+        found = _compare(change, held.get(place), identity, known.get(place, {}))
         if found:
             kind, details = found
             yield Found(
@@ -115,7 +117,9 @@ def _of_theirs(
             )
 
 
-def _compare(change: Change, ours: Held | None, identity: Identity) -> tuple[Difference, tuple[str, ...]] | None:
+def _compare(
+    change: Change, ours: Held | None, identity: Identity, known: Mapping[str, Any]
+) -> tuple[Difference, tuple[str, ...]] | None:
     theirs = change.registration
     if ours is None:
         return Difference.MISSING, ()
@@ -123,12 +127,14 @@ def _compare(change: Change, ours: Held | None, identity: Identity) -> tuple[Dif
         return (Difference.NEWER_THERE if theirs.version > ours.version else Difference.NEWER_HERE), ()
     if ours.registered != isinstance(theirs, Registration):
         return Difference.REGISTERED, ()
-    names = _differing(change.installation, theirs, ours, identity) if isinstance(theirs, Registration) else ()
+    names = _differing(change.installation, theirs, ours, identity, known) if isinstance(theirs, Registration) else ()
     return (Difference.CONTENT, names) if names else None
 
 
-def _differing(place: Installation, theirs: Registration, ours: Held, identity: Identity) -> tuple[str, ...]:
-    """Return the names of the fields that differ."""
+def _differing(
+    place: Installation, theirs: Registration, ours: Held, identity: Identity, known: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Return the names of the fields that differ; an export of ours has digests of lists instead of these."""
     at_rest = identity.at_rest
     device, allowed = opening.device(ours, identity), opening.allowed_key_list(ours, identity)
     return (
@@ -138,7 +144,7 @@ def _differing(place: Installation, theirs: Registration, ours: Held, identity: 
         *(
             name
             for name, column in _DIGESTS.items()
-            if at_rest.list_digests(place, getattr(theirs, name)) != getattr(ours, column)
+            if (known[column] if known else at_rest.list_digests(place, getattr(theirs, name))) != getattr(ours, column)
         ),
     )
 

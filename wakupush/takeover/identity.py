@@ -52,7 +52,9 @@ def agreed(theirs: PrivateKey, settings: Settings, written: Path | None) -> Iden
     try:
         ours = None if _is_to_come(settings, written) else load_identity(settings)
         identity = ours or Identity.of(theirs)
-        if identity.public_key != theirs.public_key or not is_published(identity, settings):
+        if not is_published(identity, settings):
+            raise TakeoverError("WAKUPUSH_PUBLIC_KEY is another server's key: ingest would not listen for this one")
+        if identity.public_key != theirs.public_key:
             raise TakeoverError(
                 f"the database is of the server {theirs.public_key}, and this server is {identity.public_key}:"
                 " without the same key every grant in it is worthless"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from wakupush.model.failures import Failure
 from wakupush.model.registrations import Change, Unregistration
@@ -115,7 +116,7 @@ def _read_registered(row: Row, name: str, installation: Installation, limits: ru
     if refused := [fault for fault in faults if not _is_let_be(fault, message)]:
         return _refused(row, refused[0].label)
     reasons = [fault.label for fault in faults]
-    if _has_unknown_fields(row.registration, message):
+    if len(UnknownFieldSet(message)):
         reasons.append(UNKNOWN_FIELDS)
     if row.is_crowded:
         reasons.append(CROWDED)
@@ -126,12 +127,6 @@ def _read_registered(row: Row, name: str, installation: Installation, limits: ru
 def _is_let_be(fault: Failure, message: PushNotificationRegistration) -> bool:
     """Say whether a registration is taken in spite of a fault: without a topic its device is reached as before."""
     return fault is Failure.APN_TOPIC_INVALID and not message.apn_topic
-
-
-def _has_unknown_fields(data: bytes, message: PushNotificationRegistration) -> bool:
-    known = PushNotificationRegistration.FromString(data)
-    known.DiscardUnknownFields()  # type: ignore[no-untyped-call, unused-ignore]
-    return bool(known.ByteSize() != message.ByteSize())
 
 
 def _refused(row: Row, reason: str) -> Reading:
