@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 #: The worker in made-up events, by which they are told from others.
 WORKER: Final = "synthetic"
 #: Share of a day's messages in each hour, UTC, about.
-_HOURS: Final = (12, 8, 5, 4, 4, 6, 12, 24, 38, 46, 50, 54, 58, 55, 52, 50, 52, 58, 68, 78, 82, 74, 52, 28)
+HOURS: Final = (12, 8, 5, 4, 4, 6, 12, 24, 38, 46, 50, 54, 58, 55, 52, 50, 52, 58, 68, 78, 82, 74, 52, 28)
 #: Of Monday to Sunday.
-_WEEKDAYS: Final = (1.0, 1.02, 1.04, 1.03, 1.1, 0.9, 0.82)
+WEEKDAYS: Final = (1.0, 1.02, 1.04, 1.03, 1.1, 0.9, 0.82)
 #: Messages of a user in the whole time, on average.
 _MESSAGES_PER_USER: Final = 40
 #: Messages that a task makes, about.
@@ -65,7 +65,7 @@ class Plan:
         weights = []
         for offset in range(self.days):
             weekday = (self.first_day + timedelta(days=offset)).weekday()
-            weights += [hour * _WEEKDAYS[weekday] for hour in _HOURS]
+            weights += [hour * WEEKDAYS[weekday] for hour in HOURS]
         whole = math.fsum(weights)
         bounds = [0]
         running = 0.0

@@ -1,0 +1,184 @@
+"""`python -m benchmarks.sizes`: how far it goes: what 1, 10 and 100 million users need, out of what a message costs.
+
+    python -m benchmarks.sizes --measure costs.json     # on a server of its own: CPU, WAL, stored bytes
+    python -m benchmarks.sizes --costs costs.json       # the tables of docs/scale.md
+
+The day and the week are those of `wakupush pipeline synthesize`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+from psycopg import Connection
+from redis import Redis
+
+from benchmarks import made, topic_keys
+from benchmarks.attack.stored import Stored
+from benchmarks.made import Made
+from benchmarks.rest import rest
+from benchmarks.running import Bench, cpu, idle_cpu, relay, running, suspended
+from pipeline.synthesize import HOURS, WEEKDAYS
+from wakupush.runtime.settings import Settings
+
+DAY = 86_400
+MB, GB = 10**6, 10**9
+#: Messages of each kind that are measured.
+COUNT = 3000
+#: Share of a core that is planned for: the rest is for bursts within a second.
+USE = 0.6
+#: Of each kind, a user and day: pushes that others ask for, questions for the user's access token, registrations (the
+#: SDK registers anew every six to seven days), and messages on our topics that are not for us.
+TRAFFIC = {"push request": 20.0, "query": 5.0, "registration": 1 / 6.5, "foreign": 5.0}
+USERS = (10**6, 10**7, 10**8)
+#: Which process belongs to which part.
+PARTS = {
+    "ingest live": "ingest",
+    "ingest reconcile": "ingest",
+    "redis": "Redis",
+    "postgres": "Postgres",
+    "worker registration": "workers",
+    "worker query": "workers",
+    "worker dispatch": "workers",
+    "feedback": "workers",
+    "beat": "workers",
+}
+#: Days for which a row of a table stays, of those that grow with messages.
+KEPT = {"ledger": "ledger", "delivery_events": "events", "admitted_requests": "admitted_requests"}
+#: Bytes of a request's id in its month, and for how many days: `packed_requests`.
+PACKED_BYTES = 8.0
+#: Bytes of a user's topics in Redis (docs/scaling.md), and of the claim of a message, which lasts two minutes.
+WATCHED_BYTES = {10**6: 8.4, 10**7: 4.5, 10**8: 4.0}
+CLAIM_SECONDS = 120
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a message of a kind costs."""
+
+    #: Microseconds by part.
+    cpu: dict[str, float]
+    #: Bytes of write-ahead log.
+    wal: float
+    #: Bytes that stay, by table, with indexes.
+    stored: dict[str, float]
+    #: Bytes of Redis, claims among them.
+    redis: float
+
+
+def measure() -> dict[str, Cost]:
+    """Return what messages of each kind cost a server that is started for it."""
+    with (
+        running(1) as bench,
+        bench.stack.connect() as connection,
+        closing(Redis.from_url(bench.stack.redis_url)) as redis,
+    ):
+        look = partial(_cost, bench, connection, redis)
+        pairs = bench.make(partial(made.registration, bench.server), list(range(COUNT + 500)))
+        users = [user for _, user in pairs]
+        look([message for message, _ in pairs[:500]])  # all that is done once
+        topic_keys.set_for(users[:20], bench, connection)
+        found = {"registration": look([message for message, _ in pairs[500:]])}
+        asked = [users[number % 20] for number in range(COUNT)]
+        found["query"] = look(bench.make(made.query, asked))
+        found["push request"] = look(bench.make(partial(made.request, bench.server), users[:COUNT]))
+        found["foreign"] = look(bench.make(partial(made.garbage, bench.server), list(range(COUNT))))
+        return found
+
+
+def _cost(bench: Bench, connection: Connection, redis: Redis, messages: list[Made]) -> Cost:
+    stack, done = bench.stack, partial(rest, bench.stack.node_url, redis, connection)
+    done()
+    topic_keys.set_others(connection)
+    before = Stored.now(connection, redis)
+    idle = idle_cpu(stack)
+    with suspended(stack.reconcile):
+        with suspended(stack.ingest):
+            relay(stack.node_url, messages)
+            used, [(begun,)] = cpu(stack), connection.execute("SELECT pg_current_wal_lsn()").fetchall()
+        done()
+        after = cpu(stack)
+        [(wal,)] = connection.execute("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), %s)::float8", [begun]).fetchall()
+    grown = Stored.now(connection, redis).since(before)
+    by_part: dict[str, float] = {}
+    for name in idle:
+        if name in PARTS:
+            spent = 1e6 * (after[name] - used[name]) / len(messages)
+            by_part[PARTS[name]] = by_part.get(PARTS[name], 0.0) + spent
+    return Cost(
+        cpu=by_part,
+        wal=wal / len(messages),
+        stored={name: size / len(messages) for name, size in grown.bytes.items()},
+        redis=grown.redis / len(messages),
+    )
+
+
+def peak() -> float:
+    """Return how many times the average the busiest hour of a week is."""
+    return max(HOURS) / (sum(HOURS) / len(HOURS)) * max(WEEKDAYS) / (sum(WEEKDAYS) / len(WEEKDAYS))
+
+
+def a_second(users: int, of: Callable[[str], float] = lambda _: 1.0) -> float:
+    """Return the sum over all kinds of messages a second, each times something, on average."""
+    return sum(count * users / DAY * of(kind) for kind, count in TRAFFIC.items())
+
+
+def rows(costs: dict[str, Cost], users: int) -> dict[str, str]:
+    """Return what so many users need, by what it is."""
+    settings, busiest = Settings(), peak()
+    cores = {
+        part: busiest * a_second(users, lambda kind, part=part: costs[kind].cpu.get(part, 0.0)) / 1e6 / USE
+        for part in ("ingest", "Redis", "workers", "Postgres")
+    }
+    processes = math.ceil(cores["workers"])
+    kept = {table: getattr(settings.retention, name) for table, name in KEPT.items()}
+    state = sum(costs["registration"].stored.get(table, 0.0) for table in ("registrations", "query_topics")) * users
+    disk = {
+        table: a_second(users, lambda kind, table=table: max(0.0, costs[kind].stored.get(table, 0.0))) * seconds
+        for table, seconds in kept.items()
+    }
+    ids = TRAFFIC["push request"] * users / DAY * settings.retention.packed_requests * PACKED_BYTES
+    claims = busiest * a_second(users, lambda kind: costs[kind].redis) * CLAIM_SECONDS
+    return {
+        "messages a second, on average": f"{a_second(users):,.0f}",
+        "in the busiest hour": f"{busiest * a_second(users):,.0f}",
+        **{f"cores: {part}": f"{each:,.1f}" for part, each in cores.items()},
+        "connections to Postgres, of workers": f"{processes * settings.postgres.pool_size:,}",
+        "write-ahead log a day, GB": f"{a_second(users, lambda kind: costs[kind].wal) * DAY / GB:,.0f}",
+        "registrations and topics, GB": f"{state / GB:,.1f}",
+        **{f"{table}, {kept[table] / DAY:.0f} days, GB": f"{each / GB:,.0f}" for table, each in disk.items()},
+        "ids of old requests, 400 days, GB": f"{ids / GB:,.0f}",
+        "Redis, GB": f"{(WATCHED_BYTES[users] * users + claims) / GB:,.2f}",
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.sizes", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    todo = parser.add_mutually_exclusive_group(required=True)
+    todo.add_argument("--measure", type=Path, metavar="JSON", help="measure, and write it there")
+    todo.add_argument("--costs", type=Path, metavar="JSON", help="print what follows from what was measured")
+    options = parser.parse_args()
+    if options.measure:
+        found = {kind: asdict(cost) for kind, cost in measure().items()}
+        options.measure.write_text(json.dumps(found, indent=1) + "\n")
+        return 0
+    costs = {kind: Cost(**each) for kind, each in json.loads(options.costs.read_text()).items()}
+    columns = [rows(costs, users) for users in USERS]
+    print("| users |", " | ".join(f"{users:,}" for users in USERS), "|")
+    print("| --- |" + " --- |" * len(USERS))
+    for name in columns[0]:
+        print(f"| {name} |", " | ".join(column[name] for column in columns), "|")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
