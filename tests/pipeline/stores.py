@@ -34,7 +34,7 @@ class Store:
             "WAKUPUSH_PIPELINE__CATALOG": json.dumps(catalog),
         }
 
-    def keys(self) -> set[str]:
+    def objects(self) -> set[str]:
         """Return what it has."""
         listed = self._client().get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
         return {each["Key"] for page in listed for each in page.get("Contents", [])}
