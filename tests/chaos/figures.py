@@ -31,7 +31,7 @@ def of(outcome: Outcome) -> dict[str, object]:
     for fault in evidence.faults:
         killed[fault.name] += 1
     waits = _waits(case, case.messages)
-    undisturbed = _waits(case, _undisturbed(case))
+    undisturbed = _waits(case, _undisturbed(case)) if evidence.faults else []
     return {
         "seed": outcome.options.seed,
         "seconds under faults": round(outcome.ran),
@@ -60,7 +60,7 @@ def of(outcome: Outcome) -> dict[str, object]:
         "seconds to an answer, longest": round(max(waits), 1) if waits else None,
         "answers where no fault was felt": len(undisturbed),
         "their seconds, p99": round(quantiles(undisturbed, n=100)[98], 2) if len(undisturbed) > 1 else None,
-        "late ones of these, by the fault before": dict(_late(case)),
+        "late ones of these, by the fault before": dict(_late(case)) if evidence.faults else {},
         "MB of memory, first and last minute": _memory(case),
         "violations": dict(Counter(violation.kind.name for violation in outcome.violations)),
     }
@@ -112,9 +112,18 @@ def _sent_at(case: Case, id_: str) -> float:
 
 
 def _undisturbed(case: Case) -> list[str]:
-    """Return the messages whose prompt answer no fault could hold up."""
-    felt = [(fault.began - PROMPT, fault.ended + AFTERMATH) for fault in case.evidence.faults]
-    return [id_ for id_ in case.messages if not any(first <= _sent_at(case, id_) <= last for first, last in felt)]
+    """Return the messages under load whose prompt answer no fault could hold up.
+
+    What is sent before the first fault, and after the last, is made at once and sent one by one.
+    """
+    faults = case.evidence.faults
+    felt = [(fault.began - PROMPT, fault.ended + AFTERMATH) for fault in faults]
+    first, last = min(fault.began for fault in faults), max(fault.ended for fault in faults)
+    return [
+        id_
+        for id_ in case.messages
+        if first <= (at := _sent_at(case, id_)) <= last and not any(begin <= at <= end for begin, end in felt)
+    ]
 
 
 def _late(case: Case) -> Counter[str]:
