@@ -26,12 +26,15 @@ from benchmarks.made import Made
 from benchmarks.rest import rest
 from benchmarks.running import Bench, cpu, idle_cpu, relay, running, suspended
 from pipeline.synthesize import HOURS, WEEKDAYS
+from wakupush.devnet.processes import wait_until
 from wakupush.runtime.settings import Settings
 
 DAY = 86_400
 MB, GB = 10**6, 10**9
 #: Messages of each kind that are measured.
 COUNT = 3000
+#: Seconds until all of them must be handled.
+PATIENCE = 120.0
 #: Share of a core that is planned for: the rest is for bursts within a second.
 USE = 0.6
 #: Of each kind, a user and day: pushes that others ask for, questions for the user's access token, registrations (the
@@ -103,6 +106,8 @@ def _cost(bench: Bench, connection: Connection, redis: Redis, messages: list[Mad
         with suspended(stack.ingest):
             relay(stack.node_url, messages)
             used, [(begun,)] = cpu(stack), connection.execute("SELECT pg_current_wal_lsn()").fetchall()
+        wanted = before.rows.get("ledger", 0) + len(messages)
+        wait_until(partial(_is_handled, connection, wanted), timeout=PATIENCE, what="all are handled", interval=0.2)
         done()
         after = cpu(stack)
         [(wal,)] = connection.execute("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), %s)::float8", [begun]).fetchall()
@@ -118,6 +123,11 @@ def _cost(bench: Bench, connection: Connection, redis: Redis, messages: list[Mad
         stored={name: size / len(messages) for name, size in grown.bytes.items()},
         redis=grown.redis / len(messages),
     )
+
+
+def _is_handled(connection: Connection, count: int) -> bool:
+    [(handled,)] = connection.execute("SELECT count(*) FROM ledger").fetchall()
+    return int(handled) >= count
 
 
 def peak() -> float:
