@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
-from wakupush.model.events import SCHEMA_VERSION, EventKind
+from wakupush.model.events import EventKind
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 
@@ -29,6 +29,8 @@ WORKER: Final = "synthetic"
 HOURS: Final = (12, 8, 5, 4, 4, 6, 12, 24, 38, 46, 50, 54, 58, 55, 52, 50, 52, 58, 68, 78, 82, 74, 52, 28)
 #: Of Monday to Sunday.
 WEEKDAYS: Final = (1.0, 1.02, 1.04, 1.03, 1.1, 0.9, 0.82)
+#: The newest in which each thing that happened is an event of its own, as it is here: a newer event tells of several.
+_SCHEMA_VERSION: Final = 2
 #: Messages of a user in the whole time, on average.
 _MESSAGES_PER_USER: Final = 40
 #: Messages that a task makes, about.
@@ -95,7 +97,7 @@ def events(spark: SparkSession, plan: Plan) -> DataFrame:
     messages = _messages(spark, plan)
     rows = _of_messages(messages).unionByName(_of_notifications(messages, plan))
     return rows.select(
-        F.lit(SCHEMA_VERSION).cast("smallint").alias("schema_version"),
+        F.lit(_SCHEMA_VERSION).cast("smallint").alias("schema_version"),
         F.timestamp_micros((1_000_000 * F.col("seen") + 1000 * F.col("offset_ms")).cast("long")).alias("time"),
         "kind",
         "queue",

@@ -203,6 +203,8 @@ def test_made_up_events_never_come_where_real_ones_are(spark, connection, dsn, m
     small = synthesize.Plan(seed=7, messages=50, first_day=happenings.FIRST, days=2)
     made_count = made_up.into_postgres(spark, settings, small)
     assert made_count > 100
+    happened = connection.execute("SELECT count(*) FROM delivery_history").fetchone()
+    assert happened == connection.execute("SELECT count(*) FROM delivery_events").fetchone() == (made_count,)
     assert export.run(spark, settings, ignore).rows == made_count
     with pytest.raises(PipelineError, match="do not belong there"):
         made_up.into_lake(spark, settings, small)
