@@ -31,7 +31,7 @@ OWNED_FIELDS = {
     ("postgres", "dsn"),
     ("gorush", "url"),
     ("gorush", "feedback_secret"),
-    *(("pipeline", name) for name in ("warehouse", "keys", "archive", "reports", "report_dsn", "jars")),
+    *(("pipeline", name) for name in ("warehouse", "catalog", "keys", "archive", "reports", "report_dsn", "jars")),
 }
 
 

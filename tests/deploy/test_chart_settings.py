@@ -47,12 +47,14 @@ HOLDERS = {
     "WAKUPUSH_REDIS__URL": NEEDS.keys() - {"migrate", "feedback", "pipeline"},
     "WAKUPUSH_GORUSH__FEEDBACK_SECRET": {"feedback"},
     "WAKUPUSH_PIPELINE__REPORT_DSN": {"pipeline"},
+    "WAKUPUSH_PIPELINE__CATALOG": {"pipeline"},
 }
 SECRETS = {
     "WAKUPUSH_REDIS__URL": "rediss://:secret@redis.example.org:6380/0",
     "WAKUPUSH_POSTGRES__DSN": "postgresql://wakupush:secret@postgres.example.org/wakupush",
     "WAKUPUSH_GORUSH__FEEDBACK_SECRET": "0123456789abcdef",
     "WAKUPUSH_PIPELINE__REPORT_DSN": "postgresql://reports:secret@postgres.example.org/reports",
+    "WAKUPUSH_PIPELINE__CATALOG": '{"s3.endpoint": "https://store.example.org", "s3.secret-access-key": "secret"}',
 }
 
 

@@ -179,6 +179,29 @@ def test_jobs_of_the_pipeline_have_the_volumes_that_they_need(name):
     assert claims == used - {"lake"} if name == "keda" else used
 
 
+def test_a_lake_in_a_store_has_no_volume():
+    chosen = "pipeline.warehouse=s3://lake/wakupush,secrets.lakeCatalog.key=lake-catalog"
+    rendered = objects(VALUES["keda"], "--set", chosen, "--set", "externalSecrets.remote.lakeCatalog.key=wakupush/lake")
+    claims = {each["metadata"]["name"] for each in rendered if each["kind"] == "PersistentVolumeClaim"}
+    assert not any("lake" in name for name in claims)
+    found = {}
+    for each, spec in pod_specs(rendered):
+        if each["kind"] == "CronJob":
+            [container] = spec["containers"]
+            env = {entry["name"]: entry for entry in container["env"]}
+            mounted = {mount["name"] for mount in container["volumeMounts"]}
+            command = container["args"][1]
+            assert mounted == {"tmp"} | VOLUMES[command] - {"lake"}
+            found[command] = env.get("WAKUPUSH_PIPELINE__WAREHOUSE", {}).get("value")
+            assert ("WAKUPUSH_PIPELINE__CATALOG" in env) == ("lake" in VOLUMES[command])
+            if "lake" in VOLUMES[command]:
+                secret = env["WAKUPUSH_PIPELINE__CATALOG"]["valueFrom"]["secretKeyRef"]
+                assert secret == {"name": "wakupush", "key": "lake-catalog"}
+    assert found == {
+        command: "s3://lake/wakupush" if "lake" in volumes else None for command, volumes in VOLUMES.items()
+    }
+
+
 def test_jobs_of_the_pipeline_have_the_databases_that_they_use():
     jobs = {"warm": "warm-topics", "other": "synthesize"}
     more = [

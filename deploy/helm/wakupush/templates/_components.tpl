@@ -80,10 +80,10 @@ pipeline:
 {{/* Which of .Values.pipeline.volumes and of .Values.secrets a command of the pipeline uses; any other command has both
      secrets and no volume. The keys of pseudonyms are for who makes them alone. */}}
 {{- define "wakupush.pipelineCommands" -}}
-export: { volumes: [lake, keys], secrets: [pipeline] }
-tidy: { volumes: [lake], secrets: [postgresLake] }
-report: { volumes: [lake, reports], secrets: [postgresLake, reports] }
-capacity: { volumes: [lake], secrets: [postgresLake] }
+export: { volumes: [lake, keys], secrets: [pipeline, lakeCatalog] }
+tidy: { volumes: [lake], secrets: [postgresLake, lakeCatalog] }
+report: { volumes: [lake, reports], secrets: [postgresLake, reports, lakeCatalog] }
+capacity: { volumes: [lake], secrets: [postgresLake, lakeCatalog] }
 fetch-archive: { volumes: [archive], secrets: [] }
 warm-topics: { volumes: [], secrets: [postgresRebuild] }
 {{- end }}

@@ -103,6 +103,12 @@ capabilities:
 {{- (index .root.Values.pipeline.volumes .name).existingClaim | default (printf "%s-pipeline-%s" (include "wakupush.fullname" .root) .name) -}}
 {{- end }}
 
+{{/* The volumes that a job of the pipeline mounts, as a JSON list: (dict "root" $ "needed" ITS ROW IN pipelineCommands). A lake in
+     a store needs none. */}}
+{{- define "wakupush.pipelineVolumes" -}}
+{{- toJson (ternary (without .needed.volumes "lake") .needed.volumes (ne .root.Values.pipeline.warehouse "")) -}}
+{{- end }}
+
 {{/* What a job of the pipeline connects to: the events, by a role of their own if there is one, and the reports.
      Argument: (dict "root" $ "secrets" LIST). */}}
 {{- define "wakupush.pipelineEnvironment" -}}
@@ -114,6 +120,9 @@ capabilities:
 {{- end }}
 {{- if and (has "reports" .secrets) $secrets.reports.key }}
 {{ include "wakupush.fromSecret" (dict "name" "WAKUPUSH_PIPELINE__REPORT_DSN" "secret" $secrets.reports) }}
+{{- end }}
+{{- if and (has "lakeCatalog" .secrets) $secrets.lakeCatalog.key }}
+{{ include "wakupush.fromSecret" (dict "name" "WAKUPUSH_PIPELINE__CATALOG" "secret" $secrets.lakeCatalog) }}
 {{- end }}
 {{- end }}
 
@@ -312,7 +321,7 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- $names = append $names $process.postgres -}}
 {{- end -}}
 {{- end -}}
-{{- range $name := list "pipeline" "postgresLake" "postgresRebuild" "reports" -}}
+{{- range $name := list "pipeline" "postgresLake" "postgresRebuild" "reports" "lakeCatalog" -}}
 {{- if and $.Values.pipeline.jobs (index $.Values.secrets $name).key -}}
 {{- $names = append $names $name -}}
 {{- end -}}
