@@ -168,18 +168,20 @@ def _compare(
     from wakupush.takeover import comparing, database, importing
 
     kinds: Counter[str] = Counter()
-    with _bar("rows", database.count(reference)[0]) as progress:
-        for batch in comparing.differences(
+    with _bar("rows", sum(database.count(reference))) as progress:
+        for step in comparing.differences(
             reference,
             connection,
             identity,
             importing.rules_of(settings.limits),
             settings.limits.installations_per_key,
         ):
-            for found in batch:
+            for found in step.found:
                 kinds[found.kind] += 1
                 _tell_difference(found, as_json=as_json)
-            progress(len(batch))
+            if step.requests_missing:
+                kinds[comparing.Difference.REQUEST] += step.requests_missing
+            progress(step.rows)
     if as_json:
         typer.echo(json.dumps({"differences": kinds}))
     else:

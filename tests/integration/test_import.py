@@ -6,7 +6,7 @@ import re
 import shutil
 import sqlite3
 import sys
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from served import rewrapped
 from stored import contents
 from typer.testing import CliRunner
 
+from wakupush import cli_reference
 from wakupush.cli import app
 from wakupush.devnet import messages
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
@@ -580,6 +581,56 @@ class TestCompare:
         assert set(totals["differences"].values()) == {1}
         assert contents(connection, IDENTITY_OF) == before
         assert "another" not in run("second.db", "--compare", expect=1).stdout
+
+    def test_requests_that_are_missing(self, run, folder, connection):
+        made.make(folder / "requests.db", requests=[bytes([number]) * 32 for number in range(5)])
+        run("requests.db")
+        run("requests.db", "--compare")
+        connection.execute("DELETE FROM admitted_requests WHERE message_id < %s", [bytes([2])])
+        told, totals = objects(run("requests.db", "--compare", "--json", expect=1))
+        assert (told, totals) == ([], {"differences": {"request missing": 2}})
+
+    def test_unregistrations_of_an_export_of_ours(self, run, tmp_path, connection):
+        run("reference.db")
+        export = str(tmp_path / "export.db")
+        run(export, command="export")
+        run(export, "--compare")
+        [gone, _] = connection.execute("DELETE FROM registrations WHERE NOT registered RETURNING key_hash").fetchall()
+        told, totals = objects(run(export, "--compare", "--json", expect=1))
+        assert totals == {"differences": {"missing": 2}}
+        assert (gone[0].hex(), None) in {(each["key_hash"], each["installation_id"]) for each in told}
+        run(export)
+        run(export, "--compare")
+        connection.execute("UPDATE registrations SET version = version - 1 WHERE NOT registered")
+        _, totals = objects(run(export, "--compare", "--json", expect=1))
+        assert totals == {"differences": {"newer there": 2}}
+
+    def test_what_is_registered_again_is_told_once(self, run, tmp_path, connection):
+        run("reference.db")
+        export = str(tmp_path / "export.db")
+        run(export, command="export")
+        [place] = [place for place, (_, device, _) in map(expected_of, ROWS) if device is None][:1]
+        registration = of(messages.registration(PrivateKey.generate(), KEY.public_key, version=2**62))
+        change = Change(place, b"", registration)
+        assert loading.load(connection, [change], IDENTITY_OF.at_rest).stored == 1
+        _, totals = objects(run(export, "--compare", "--json", expect=1))
+        assert totals == {"differences": {"newer here": 1}}
+
+    def test_progress_is_rows(self, run, monkeypatch, tmp_path):
+        bars = []
+
+        @contextmanager
+        def bar(what, total):
+            done = []
+            bars.append((what, total, done))
+            yield done.append
+
+        run("reference.db")
+        run(str(tmp_path / "export.db"), command="export")
+        monkeypatch.setattr(cli_reference, "_bar", bar)
+        run("reference.db", "--compare", expect=1)
+        run(str(tmp_path / "export.db"), "--compare")
+        assert [(what, total, sum(done)) for what, total, done in bars] == [("rows", 23, 23), ("rows", 22, 22)]
 
     def test_with_a_dry_run_it_makes_no_sense(self, run):
         run("reference.db", "--compare", "--dry-run", expect=2)
