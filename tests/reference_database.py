@@ -30,12 +30,17 @@ def unpack(folder):
 def make(path, rows=(), requests=(), key=KEY):
     """Make a database with these rows: hash of the key, installation id, version, registration."""
     with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(CREATE)
-        connection.execute(f"INSERT INTO {IDENTITY} (private_key) VALUES (?)", [key.secret])
-        connection.executemany(f"INSERT INTO {REGISTRATIONS} VALUES (?, ?, ?, ?)", rows)
-        connection.executemany(f"INSERT INTO {REQUESTS} VALUES (?)", [(request,) for request in requests])
-        connection.commit()
+        fill(connection, rows, requests, key)
     return path
+
+
+def fill(connection, rows=(), requests=(), key=KEY):
+    """Put the tables and these rows into an empty database."""
+    connection.executescript(CREATE)
+    connection.execute(f"INSERT INTO {IDENTITY} (private_key) VALUES (?)", [key.secret])
+    connection.executemany(f"INSERT INTO {REGISTRATIONS} VALUES (?, ?, ?, ?)", rows)
+    connection.executemany(f"INSERT INTO {REQUESTS} VALUES (?)", [(request,) for request in requests])
+    connection.commit()
 
 
 def row(client, content):

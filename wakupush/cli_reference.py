@@ -35,6 +35,10 @@ export_app = typer.Typer(help="Hand over to another server.", no_args_is_help=Tr
 Password = Annotated[
     Path | None, typer.Option(help="File with the password of an encrypted database (SQLCipher), on its first line.")
 ]
+Iterations = Annotated[
+    int | None,
+    typer.Option(min=1, help="How often its account hashes that password (kdfIterations), else 3200."),
+]
 AsJson = Annotated[
     bool, typer.Option("--json", help="JSON for programs: an object a line for each row that is told of, totals last.")
 ]
@@ -58,6 +62,7 @@ def import_reference(
         Path | None, typer.Option(help="Configuration of its daemon, which holds the server's key (NodeKey).")
     ] = None,
     password_file: Password = None,
+    kdf_iterations: Iterations = None,
     identity_out: Annotated[
         Path | None, typer.Option(help="Where its private key goes, as `wakupush keygen` writes one.")
     ] = None,
@@ -78,7 +83,9 @@ def import_reference(
     is_writing = not (dry_run or compare)
     try:
         with (
-            database.open_database(path, _password(password_file)) as reference,
+            database.open_database(
+                path, _password(password_file), kdf_iterations or database.KDF_ITERATIONS
+            ) as reference,
             cli_kept.database() as (settings, connection),
         ):
             theirs = identity.their_key(reference, config)
@@ -104,6 +111,7 @@ def export_reference(
     path: Annotated[Path, typer.Argument(help="Where the database goes; only its owner may read it.")],
     *,
     password_file: Password = None,
+    kdf_iterations: Iterations = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
 ) -> None:
     """Write a database of the reference server with our registrations and the server's key, in the clear or encrypted.
@@ -112,14 +120,21 @@ def export_reference(
     """
     from wakupush.postgres import takeover
     from wakupush.server.identity import NoIdentityError, load_identity
-    from wakupush.takeover import exporting
+    from wakupush.takeover import database, exporting
     from wakupush.takeover.errors import TakeoverError
 
     try:
         with cli_kept.database() as (settings, connection):
             identity = load_identity(settings)
             with _bar("rows", sum(takeover.count(connection))) as progress:
-                exported = exporting.run(path, _password(password_file), connection, identity, progress)
+                exported = exporting.run(
+                    path,
+                    _password(password_file),
+                    connection,
+                    identity,
+                    progress,
+                    kdf_iterations=kdf_iterations or database.KDF_ITERATIONS,
+                )
     except (TakeoverError, NoIdentityError) as error:
         fail(str(error))
     if as_json:
@@ -168,18 +183,20 @@ def _compare(
     from wakupush.takeover import comparing, database, importing
 
     kinds: Counter[str] = Counter()
-    with _bar("rows", database.count(reference)[0]) as progress:
-        for batch in comparing.differences(
+    with _bar("rows", sum(database.count(reference))) as progress:
+        for step in comparing.differences(
             reference,
             connection,
             identity,
             importing.rules_of(settings.limits),
             settings.limits.installations_per_key,
         ):
-            for found in batch:
+            for found in step.found:
                 kinds[found.kind] += 1
                 _tell_difference(found, as_json=as_json)
-            progress(len(batch))
+            if step.requests_missing:
+                kinds[comparing.Difference.REQUEST] += step.requests_missing
+            progress(step.rows)
     if as_json:
         typer.echo(json.dumps({"differences": kinds}))
     else:

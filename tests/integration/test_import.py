@@ -6,7 +6,7 @@ import re
 import shutil
 import sqlite3
 import sys
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +20,11 @@ from served import rewrapped
 from stored import contents
 from typer.testing import CliRunner
 
+from wakupush import cli_reference
 from wakupush.cli import app
 from wakupush.devnet import messages
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
-from wakupush.model.registrations import Change, Registration
+from wakupush.model.registrations import Change, Registration, Unregistration
 from wakupush.model.roles import Role
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryInfo,
@@ -38,7 +39,7 @@ from wakupush.protocol.registration import of
 from wakupush.redis import watched
 from wakupush.runtime import keyfile
 from wakupush.server import loading
-from wakupush.takeover import source
+from wakupush.takeover import database, exporting, source
 from wakupush.takeover.schema import REGISTRATIONS, REQUESTS
 
 FIXTURES = {
@@ -191,7 +192,7 @@ def test_the_conversation_goes_on(run, open_server):
     for handled in CONTENT["notifications"]:
         sealed = payload.seal_asymmetric(bytes.fromhex(handled["application_metadata_message"]), server.key, asker)
         server.handle(DISPATCH, replace(template, payload=sealed))
-    assert server.answers(asker, alice) == []
+    assert server.observer.messages() == []
     assert server.pushes() == []
     # The same notification in a request of its own.
     [row] = [row for row in ROWS if row["user"] == "alice" and row["version"] == "1"]
@@ -207,7 +208,9 @@ def test_the_conversation_goes_on(run, open_server):
     content.version = 2
     server.handle(REGISTRATION, messages.register(alice, server.key, content))
     assert server.outcomes(alice) == ["success"]
-    assert rewrapped(again, server) != again
+    # The request of before, sent again by somebody who recorded it.
+    server.handle(DISPATCH, rewrapped(again, server))
+    assert server.pushes() == []
 
 
 def test_again_nothing_changes_and_what_is_newer_stays(run, connection, folder):
@@ -397,6 +400,47 @@ class TestFiles:
         result = run(DAEMON, "--config", "statusd/statusd.json")
         assert "its last changes are missing" in result.stderr
 
+    def test_an_encrypted_file_without_its_wal_is_warned_of(self, run, folder):
+        words = ("reference-sqlcipher.db", "--password-file", "password")
+        assert "its last changes are missing" in run(*words).stderr
+        (folder / "reference-sqlcipher.db-wal").touch()
+        assert "its last changes" not in run(*words).stderr
+
+    def test_the_wal_belongs_to_what_a_link_leads_to(self, run, folder, connection):
+        (folder / "link.db").symlink_to("live/reference.db")
+        result = run("link.db")
+        assert "its last changes" not in result.stderr
+        assert state(connection)["registrations"] == 16
+
+    def test_links_in_a_circle(self, refuse, folder):
+        (folder / "circle.db").symlink_to("circle.db")
+        refuse("cannot be read", str(folder / "circle.db"))
+
+    @pytest.mark.parametrize("bytes_", [10, 32 + 24 + 4096 + 5, -1, -2000])
+    def test_a_truncated_wal(self, refuse, folder, bytes_):
+        wal = folder / f"{DAEMON}-wal"
+        os.truncate(wal, bytes_ % wal.stat().st_size)
+        refuse("-wal is truncated", DAEMON, "--config", "statusd/statusd.json")
+
+    def test_a_truncated_wal_of_an_encrypted_file(self, refuse, folder):
+        path = folder / "reference-sqlcipher.db"
+        with closing(database.module_for(made.PASSWORD).connect(path)) as writer:
+            database._unlock(writer, made.PASSWORD, database.KDF_ITERATIONS)
+            writer.execute("PRAGMA journal_mode = wal")
+            writer.execute(f"DELETE FROM {REQUESTS}")
+            writer.commit()
+            shutil.copy(path, folder / "cut.db")
+            shutil.copy(f"{path}-wal", folder / "cut.db-wal")
+        os.truncate(folder / "cut.db-wal", (folder / "cut.db-wal").stat().st_size - 1)
+        refuse("-wal is truncated", "cut.db", "--password-file", "password")
+
+    def test_how_often_a_password_is_hashed(self, run, refuse, folder, connection):
+        with closing(database.create(folder / "often.db", made.PASSWORD, 4001)) as writer:
+            made.fill(writer, [], [b"x" * 32])
+        refuse("--kdf-iterations", "often.db", "--password-file", "password")
+        run("often.db", "--password-file", "password", "--kdf-iterations", "4001")
+        assert state(connection)["admitted_requests"] == 1
+
     def test_a_wrong_password(self, refuse, folder):
         (folder / "wrong").write_text("it's wrong")
         refuse("the password is wrong", "reference-sqlcipher.db", "--password-file", "wrong")
@@ -579,6 +623,56 @@ class TestCompare:
         assert contents(connection, IDENTITY_OF) == before
         assert "another" not in run("second.db", "--compare", expect=1).stdout
 
+    def test_requests_that_are_missing(self, run, folder, connection):
+        made.make(folder / "requests.db", requests=[bytes([number]) * 32 for number in range(5)])
+        run("requests.db")
+        run("requests.db", "--compare")
+        connection.execute("DELETE FROM admitted_requests WHERE message_id < %s", [bytes([2])])
+        told, totals = objects(run("requests.db", "--compare", "--json", expect=1))
+        assert (told, totals) == ([], {"differences": {"request missing": 2}})
+
+    def test_unregistrations_of_an_export_of_ours(self, run, tmp_path, connection):
+        run("reference.db")
+        export = str(tmp_path / "export.db")
+        run(export, command="export")
+        run(export, "--compare")
+        [gone, _] = connection.execute("DELETE FROM registrations WHERE NOT registered RETURNING key_hash").fetchall()
+        told, totals = objects(run(export, "--compare", "--json", expect=1))
+        assert totals == {"differences": {"missing": 2}}
+        assert (gone[0].hex(), None) in {(each["key_hash"], each["installation_id"]) for each in told}
+        run(export)
+        run(export, "--compare")
+        connection.execute("UPDATE registrations SET version = version - 1 WHERE NOT registered")
+        _, totals = objects(run(export, "--compare", "--json", expect=1))
+        assert totals == {"differences": {"newer there": 2}}
+
+    def test_what_is_registered_again_is_told_once(self, run, tmp_path, connection):
+        run("reference.db")
+        export = str(tmp_path / "export.db")
+        run(export, command="export")
+        [place] = [place for place, (_, device, _) in map(expected_of, ROWS) if device is None][:1]
+        registration = of(messages.registration(PrivateKey.generate(), KEY.public_key, version=2**62))
+        change = Change(place, b"", registration)
+        assert loading.load(connection, [change], IDENTITY_OF.at_rest).stored == 1
+        _, totals = objects(run(export, "--compare", "--json", expect=1))
+        assert totals == {"differences": {"newer here": 1}}
+
+    def test_progress_is_rows(self, run, monkeypatch, tmp_path):
+        bars = []
+
+        @contextmanager
+        def bar(what, total):
+            done = []
+            bars.append((what, total, done))
+            yield done.append
+
+        run("reference.db")
+        run(str(tmp_path / "export.db"), command="export")
+        monkeypatch.setattr(cli_reference, "_bar", bar)
+        run("reference.db", "--compare", expect=1)
+        run(str(tmp_path / "export.db"), "--compare")
+        assert [(what, total, sum(done)) for what, total, done in bars] == [("rows", 23, 23), ("rows", 22, 22)]
+
     def test_with_a_dry_run_it_makes_no_sense(self, run):
         run("reference.db", "--compare", "--dry-run", expect=2)
 
@@ -647,21 +741,29 @@ class TestExport:
             assert now == was
 
     def test_its_rows_are_brought_over_as_the_page_says(self, run, connection, tmp_path, folder):
+        """Into the reference's old file: who unregistered since is not back, and ids stay whole. Twice is as once."""
         self.fill(run, connection)
+        [gone] = [place for place, (_, device, _) in map(expected_of, ROWS) if device is not None][:1]
+        change = Change(gone, b"", Unregistration(installation_id="", version=2**62))
+        assert loading.load(connection, [change], IDENTITY_OF.at_rest).stored == 1
+        connection.execute(
+            "INSERT INTO admitted_requests (message_id, succeeded, expired) VALUES (%s, '', true)", [b"n" * 16]
+        )
         run(str(tmp_path / "export.db"), command="export")
         page = (Path(__file__).parents[2] / "docs" / "takeover.md").read_text()
         [statements] = re.findall(r'"(ATTACH .*?)"', page, re.DOTALL)
         with closing(sqlite3.connect(folder / "reference.db", isolation_level=None)) as reference:
-            for table in (REGISTRATIONS, REQUESTS):
-                reference.execute(f"DELETE FROM {table}")
-            reference.executescript(statements.replace("PATH", str(tmp_path / "export.db")))
-            counts = [
-                reference.execute(f"SELECT count(*) FROM {table}").fetchone() for table in (REGISTRATIONS, REQUESTS)
-            ]
-        assert counts == [(14,), (6,)]
+            before = {id_ for (id_,) in reference.execute(f"SELECT id FROM {REQUESTS}")}
+            for _ in range(2):
+                reference.executescript(statements.replace("PATH", str(tmp_path / "export.db")))
+                assert reference.execute(f"SELECT count(*) FROM {REGISTRATIONS}").fetchone() == (13,)
+                after = {id_ for (id_,) in reference.execute(f"SELECT id FROM {REQUESTS}")}
+                assert after == before | {id_[:16] for id_ in before} | {b"n" * 16}
+                reference.execute("DETACH ours")
         # The reference's own file, with its rows back, is what an import reads.
         _, totals = objects(run("reference.db", "--json"))
-        assert (totals["taken"], totals["stored_already"], totals["refused"]) == (0, 14, 0)
+        assert (totals["taken"], totals["stored_already"], totals["refused"]) == (0, 13, 0)
+        assert totals["requests_taken"] == 0
 
     def test_it_says_what_is_not_in_it(self, run, connection, tmp_path):
         self.fill(run, connection)
@@ -690,6 +792,31 @@ class TestExport:
         monkeypatch.setenv("WAKUPUSH_IDENTITY_KEY_FILE", str(other))
         run(str(tmp_path / "export.db"), expect=2, command="export")
         assert not (tmp_path / "export.db").exists()
+
+    @pytest.mark.parametrize("words", [(), ("--password-file", "password")], ids=["plain", "encrypted"])
+    def test_a_full_disk(self, run, connection, tmp_path, monkeypatch, words):
+        self.fill(run, connection)
+        create = database.create
+
+        def small(*arguments):
+            writer = create(*arguments)
+            # A journal that stays, as one does where there is no room to undo.
+            writer.execute("PRAGMA journal_mode = persist")
+            writer.execute("PRAGMA max_page_count = 13")
+            return writer
+
+        monkeypatch.setattr(exporting.database, "create", small)
+        result = run(str(tmp_path / "export.db"), *words, expect=2, command="export")
+        assert "export.db cannot be written: OperationalError" in result.stderr
+        assert not list(tmp_path.glob("export.db*"))
+
+    def test_how_often_the_password_is_hashed(self, run, connection, tmp_path):
+        self.fill(run, connection)
+        path, words = str(tmp_path / "export.db"), ("--password-file", "password")
+        run(path, *words, "--kdf-iterations", "4001", command="export")
+        assert "--kdf-iterations" in run(path, *words, "--compare", expect=2).stderr
+        run(path, *words, "--kdf-iterations", "4001", "--compare")
+        run(path, *words, "--kdf-iterations", "0", "--compare", expect=2)
 
 
 def test_registration_is_what_a_row_gives():

@@ -132,6 +132,31 @@ def test_many_batches_and_large_rows(monkeypatch):
     assert reading.told[0].reason == "registration_too_large"
 
 
+def test_rows_of_one_user_cost_what_rows_of_many_do():
+    """Of a user with many unregistered installations each row was looked at for each other."""
+    many = [(CLIENT.public_key.key_hash, f"{INSTALLATION[:-4]}{number:04}", 1, None) for number in range(4_000)]
+    steps = []
+    with reference(many) as connection:
+        connection.set_progress_handler(lambda: steps.append(None), 1_000)
+        assert sum(map(len, source.rows(connection, most_bytes=2_000, most_installations=50))) == 4_000
+    assert len(steps) * 1_000 < 200 * 4_000
+
+
+def test_only_what_a_user_has_too_many_of_is_told():
+    other = PrivateKey.generate().public_key.key_hash
+    many = []
+    for number in range(5):
+        content = registered(installation_id=f"{INSTALLATION[:-4]}{number:04}")
+        users = (CLIENT.public_key.key_hash, other)[: 2 if number < 3 else 1]
+        many += [(user, content.installation_id, content.version, content.SerializeToString()) for user in users]
+        many.append((CLIENT.public_key.key_hash, f"{INSTALLATION[:-4]}1{number:03}", 1, None))
+    told = [told for reading in read_all(many, most_installations=3) for told in reading.told]
+    assert [(each.key_hash, each.installation_id[-4:], each.reason) for each in told] == [
+        (CLIENT.public_key.key_hash.hex(), "0003", "installation_limit"),
+        (CLIENT.public_key.key_hash.hex(), "0004", "installation_limit"),
+    ]
+
+
 def test_no_value_shows_a_registration():
     row = CLIENT.public_key.key_hash, INSTALLATION, 1, registered().SerializeToString()
     with reference([row]) as connection:

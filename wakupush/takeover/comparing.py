@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from wakupush.model.registrations import Registration
 from wakupush.postgres import takeover
+from wakupush.protocol.at_rest import REQUEST_ID_BYTES
 from wakupush.takeover import database, opening, rows, source
 from wakupush.takeover.schema import REGISTRATIONS
 
@@ -40,6 +41,8 @@ class Difference(StrEnum):
     CONTENT = "content"
     #: A row of theirs that an import refuses.
     REFUSED = "refused"
+    #: The id of a handled request is theirs alone; these are counted, not listed. Packed ones count too.
+    REQUEST = "request missing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,16 @@ class Found:
     installation_id: str | None
     #: What differs, or why it is refused.
     details: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a batch came to."""
+
+    #: How many of their rows it has; see `wakupush.takeover.database.count`.
+    rows: int
+    found: list[Found] = field(default_factory=list)
+    requests_missing: int = 0
 
 
 #: Columns of a row as it is held that are compared as they are.
@@ -73,17 +86,23 @@ def differences(
     identity: Identity,
     limits: Limits,
     most_installations: int,
-) -> Iterator[list[Found]]:
+) -> Iterator[Step]:
     """Yield the differences in batches: one for each batch of their rows, then those of what is here alone.
 
     Raises:
         TakeoverError: see `wakupush.takeover.opening`.
     """
+    is_ours = database.has_ours(reference)
     for batch in source.rows(reference, most_bytes=limits.registration_bytes, most_installations=most_installations):
-        yield list(_of_theirs(batch, reference, connection, identity, limits))
+        yield Step(len(batch), list(_of_theirs(batch, reference, connection, identity, limits)))
+    for changes in source.gone(reference) if is_ours else ():
+        yield Step(len(changes), list(_of_changes(changes, connection, identity, {})))
+    for ids, refused in source.requests(reference):
+        missing = len({each[:REQUEST_ID_BYTES] for each in ids}) - takeover.known_requests(connection, ids)
+        yield Step(len(ids) + refused, requests_missing=missing)
     with connection.transaction():
         for page in takeover.every(connection):
-            yield list(_only_here(page, reference, identity))
+            yield Step(0, list(_only_here(page, reference, identity, is_ours=is_ours)))
 
 
 def _of_theirs(
@@ -102,8 +121,14 @@ def _of_theirs(
             )
         else:
             changes.append(reading.change)
-    held = takeover.held(connection, [change.installation for change in changes])
     known = source.known(reference, changes) if database.has_ours(reference) else {}
+    yield from _of_changes(changes, connection, identity, known)
+
+
+def _of_changes(
+    changes: list[Change], connection: Connection, identity: Identity, known: Mapping[Installation, Mapping[str, Any]]
+) -> Iterator[Found]:
+    held = takeover.held(connection, [change.installation for change in changes])
     for change in changes:
         place = change.installation
         found = _compare(change, held.get(place), identity, known.get(place, {}))
@@ -112,7 +137,7 @@ def _of_theirs(
             yield Found(
                 kind=kind,
                 key_hash=change.installation.key_hash.hex(),
-                installation_id=change.registration.installation_id,
+                installation_id=change.registration.installation_id or None,
                 details=details,
             )
 
@@ -149,13 +174,17 @@ def _differing(
     )
 
 
-def _only_here(page: list[Held], reference: sqlite3.Connection, identity: Identity) -> Iterator[Found]:
+def _only_here(
+    page: list[Held], reference: sqlite3.Connection, identity: Identity, *, is_ours: bool
+) -> Iterator[Found]:
     for key_hash, of_user in groupby(page, key=lambda row: row.installation.key_hash):
         theirs = {
             identity.installation(key_hash, text.decode())
             for (text,) in reference.execute(_IDS, [key_hash])
             if _is_text(text)
         }
+        if is_ours:
+            theirs |= source.gone_of(reference, key_hash)
         for row in of_user:
             if row.registered and row.installation not in theirs:
                 device = opening.device(row, identity)

@@ -6,8 +6,10 @@ beside it; where there is one it is read too, and only its index (``-shm``) is m
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from wakupush.takeover.errors import TakeoverError
@@ -15,24 +17,29 @@ from wakupush.takeover.schema import COLUMNS, OURS, REGISTRATIONS, REQUESTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
+#: How often status-go hashes the password of an account that says nothing else (common/dbsetup/db_setup.go).
+KDF_ITERATIONS: Final = 3200
 #: With what an unencrypted file begins.
 _PLAIN: Final = b"SQLite format 3\0"
-#: How status-go has its databases encrypted (sqlite/sqlite.go, common/dbsetup/db_setup.go).
+#: How status-go has its databases encrypted (sqlite/sqlite.go), but for its iterations.
 _CIPHER: Final = (
     "cipher_page_size = 8192",
     "cipher_hmac_algorithm = HMAC_SHA1",
     "cipher_kdf_algorithm = PBKDF2_HMAC_SHA1",
-    "kdf_iter = 3200",
 )
 #: Seconds to wait for somebody who writes.
 _PATIENCE: Final = 60.0
 _WAL: Final = "statusd leaves rows in the -wal beside its database, also when it is stopped: copy both together"
+#: Bytes of a WAL before its first frame, and of a frame before its page.
+_WAL_HEADER: Final = 32
+_FRAME_HEADER: Final = 24
 
 
 @contextmanager
-def open_database(path: Path, password: str | None) -> Iterator[sqlite3.Connection]:
+def open_database(
+    path: Path, password: str | None, kdf_iterations: int = KDF_ITERATIONS
+) -> Iterator[sqlite3.Connection]:
     """Open a database of the reference server to read it, once it is known to be whole.
 
     Texts come as bytes: those of strangers need be none.
@@ -40,30 +47,39 @@ def open_database(path: Path, password: str | None) -> Iterator[sqlite3.Connecti
     Args:
         path: of its file; its ``-wal`` is read too.
         password: of an encrypted one.
+        kdf_iterations: how often its password is hashed.
 
     Raises:
         TakeoverError: there is none, the password is wrong, it is damaged, of another program, or its WAL is missing.
     """
+    path = _real(path)
     module = _module(path, password)
     try:
         with closing(module.connect(_address(path), uri=True, timeout=_PATIENCE)) as connection:
             if module is not sqlite3:
-                _unlock(connection, password or "")
+                _unlock(connection, password or "", kdf_iterations)
             connection.text_factory = bytes
             _check(connection, path, is_keyed=module is not sqlite3)
             yield connection
     except (sqlite3.Error, module.Error) as error:
-        raise TakeoverError(_words(path, error, is_keyed=module is not sqlite3)) from None
+        raise TakeoverError(_words(path, error, None if module is sqlite3 else kdf_iterations)) from None
 
 
 def is_journal_missing(path: Path) -> bool:
-    """Say whether a plain file is one that has a WAL when it is in use, and none is there.
+    """Say whether a file is one that has a WAL when it is in use, and none is there.
 
-    After the last connection was closed that is as it should be, which statusd never does.
+    After the last connection was closed that is as it should be, which statusd never does. What is encrypted tells
+    nobody whether it is such a file: accounts have such.
     """
+    path = _real(path)
     with path.open("rb") as stream:
         header = stream.read(20)
-    return header.startswith(_PLAIN) and header[18:20] == b"\2\2" and not _has_wal(path)
+    return not _has_wal(path) and (not header.startswith(_PLAIN) or header[18:20] == b"\2\2")
+
+
+def _real(path: Path) -> Path:
+    """Return what a link leads to: SQLite has the WAL beside that. Of links in a circle it returns one."""
+    return Path(os.path.realpath(path))
 
 
 def module_for(password: str | None) -> Any:
@@ -98,35 +114,46 @@ def _module(path: Path, password: str | None) -> Any:
 
 def _address(path: Path) -> str:
     """Return the URI of a file: without a WAL it is read as one that nobody changes, else SQLite would make one."""
-    return f"{path.resolve().as_uri()}?mode=ro" + ("" if _has_wal(path) else "&immutable=1")
+    return f"{path.as_uri()}?mode=ro" + ("" if _has_wal(path) else "&immutable=1")
 
 
 def _has_wal(path: Path) -> bool:
-    return path.with_name(f"{path.name}-wal").exists()
+    return _wal_of(path).exists()
 
 
-def _unlock(connection: sqlite3.Connection, password: str) -> None:
+def _wal_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def _unlock(connection: sqlite3.Connection, password: str, kdf_iterations: int) -> None:
     quoted = password.replace("'", "''")
     connection.execute(f"PRAGMA key = '{quoted}'")
-    for pragma in _CIPHER:
+    for pragma in (*_CIPHER, f"kdf_iter = {kdf_iterations}"):
         connection.execute(f"PRAGMA {pragma}")
 
 
-def create(path: Path, password: str | None) -> sqlite3.Connection:
+def create(path: Path, password: str | None, kdf_iterations: int) -> sqlite3.Connection:
     """Return a connection to a new database in an empty file, encrypted as status-go has it if there is a password.
+
+    Args:
+        path: of the file.
+        password: None for a plain one.
+        kdf_iterations: how often the password is hashed.
 
     Raises:
         TakeoverError: SQLCipher is not installed.
     """
     connection: sqlite3.Connection = module_for(password).connect(str(path))
     if password is not None:
-        _unlock(connection, password)
+        _unlock(connection, password, kdf_iterations)
     return connection
 
 
 def _check(connection: sqlite3.Connection, path: Path, *, is_keyed: bool) -> None:
     """Read all of a file once, before anything of it is used."""
     tables = {name.decode() for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+    _check_sizes(path, int(page_bytes))  # SQLCipher has it as text
     if not tables & COLUMNS.keys():
         raise TakeoverError(f"{path} has no tables of a push notification server: it is of another program")
     for table, wanted in COLUMNS.items():
@@ -135,15 +162,24 @@ def _check(connection: sqlite3.Connection, path: Path, *, is_keyed: bool) -> Non
             raise TakeoverError(
                 f"{path} has another schema: of {table} this is {', '.join(sorted(there)) or 'nothing'}"
             )
-    (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
-    if path.stat().st_size % int(page_bytes):  # SQLCipher has it as text
-        raise TakeoverError(f"{path} is truncated: copy it anew, with its -wal")
     if is_keyed and connection.execute("PRAGMA cipher_integrity_check").fetchone():
         raise TakeoverError(f"{path} is damaged: parts of it are not what was written; copy it anew, with its -wal")
     if connection.execute("PRAGMA quick_check(1)").fetchone() != (b"ok",):
         raise TakeoverError(f"{path} is damaged or truncated: copy it anew, with its -wal")
     if not any(count(connection)):
         raise TakeoverError(f"{path} has the tables and not one row. {_WAL}")
+
+
+def _check_sizes(path: Path, page_bytes: int) -> None:
+    """Refuse what ends within a page, of the file or of its WAL: SQLite passes over the end of a WAL in silence."""
+    if path.stat().st_size % page_bytes:
+        raise TakeoverError(f"{path} is truncated: copy it anew, with its -wal")
+    wal = _wal_of(path)
+    wal_bytes = wal.stat().st_size if wal.exists() else 0
+    if wal_bytes and (wal_bytes - _WAL_HEADER) % (page_bytes + _FRAME_HEADER):
+        raise TakeoverError(
+            f"{wal} is truncated: copy it anew, with {path.name}; if its server is just writing, run the command again"
+        )
 
 
 def count(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -161,10 +197,15 @@ def has_ours(connection: sqlite3.Connection) -> bool:
     return bool(connection.execute(f"PRAGMA table_info({OURS})").fetchone())
 
 
-def _words(path: Path, error: Exception, *, is_keyed: bool) -> str:
+def _words(path: Path, error: Exception, kdf_iterations: int | None) -> str:
     text = str(error)
+    if "not a database" in text and kdf_iterations is not None:
+        return (
+            f"{path}: the password is wrong, or not hashed {kdf_iterations} times (--kdf-iterations),"
+            " or it is no database of status-go"
+        )
     if "not a database" in text:
-        return f"{path}: " + ("the password is wrong, or it is no database of status-go" if is_keyed else text)
+        return f"{path}: {text}"
     if "malformed" in text:
         return f"{path} is damaged or truncated: copy it anew, with its -wal"
     if "unable to open" in text or "readonly" in text:

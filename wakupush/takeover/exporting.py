@@ -7,7 +7,8 @@ would miss stands in a table of ours beside, which the reference never reads.
 from __future__ import annotations
 
 import os
-from contextlib import closing
+import sqlite3
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +19,6 @@ from wakupush.takeover.errors import TakeoverError
 from wakupush.takeover.schema import CREATE, IDENTITY, OURS, REGISTRATIONS, REQUESTS
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable
     from pathlib import Path
 
@@ -56,6 +56,8 @@ def run(
     connection: Connection,
     identity: Identity,
     progress: Callable[[int], None],
+    *,
+    kdf_iterations: int = database.KDF_ITERATIONS,
 ) -> Exported:
     """Write a new database, which only its owner may read: device tokens are in the clear there.
 
@@ -65,23 +67,34 @@ def run(
         connection: outside of a transaction; all is read as of one time.
         identity: opens what is sealed, and is written too.
         progress: gets how many rows are done.
+        kdf_iterations: how often the password is hashed.
 
     Raises:
         TakeoverError: the file is there already, or cannot be written; SQLCipher is missing; see
             `wakupush.takeover.opening`.
     """
-    database.module_for(password)
+    module = database.module_for(password)
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:
         raise TakeoverError(f"{path} cannot be written: {error.strerror}") from None
     try:
-        with closing(database.create(path, password)) as reference:
+        with closing(database.create(path, password, kdf_iterations)) as reference:
             exported = _write(reference, connection, identity, progress)
+    except (sqlite3.Error, module.Error) as error:
+        _remove(path)
+        raise TakeoverError(f"{path} cannot be written: {type(error).__name__}") from None
     except BaseException:
-        path.unlink()
+        _remove(path)
         raise
     return exported
+
+
+def _remove(path: Path) -> None:
+    """Remove what is not finished, and its journal, which has rows too."""
+    for each in (path, path.with_name(f"{path.name}-journal")):
+        with suppress(OSError):
+            each.unlink()
 
 
 def _write(

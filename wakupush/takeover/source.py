@@ -30,14 +30,13 @@ SELECT rowid,
     CAST(coalesce(substr(public_key, 1, 65), '') AS BLOB), CAST(coalesce(substr(installation_id, 1, 64), '') AS BLOB),
     version,
     CASE WHEN length(registration) <= :most_bytes THEN CAST(registration AS BLOB) END,
-    coalesce(length(registration), 0),
-    EXISTS (
-        SELECT 1 FROM {REGISTRATIONS} AS other
-        WHERE other.public_key = this.public_key AND other.rowid < this.rowid AND other.registration IS NOT NULL
-        LIMIT 1 OFFSET :most_installations - 1
-    )
-FROM {REGISTRATIONS} AS this
+    coalesce(length(registration), 0)
+FROM {REGISTRATIONS}
 WHERE rowid > :after ORDER BY rowid LIMIT {BATCH}
+"""
+_CROWDED: Final = f"""
+SELECT public_key FROM {REGISTRATIONS} WHERE registration IS NOT NULL AND typeof(public_key) = 'blob'
+GROUP BY public_key HAVING count(*) > ?
 """
 _REQUESTS: Final = f"SELECT rowid, id FROM {REQUESTS} WHERE rowid > ? ORDER BY rowid LIMIT {BATCH}"
 _DIGESTS: Final = ("blocked_chat_digests", "muted_chat_digests", "allowed_mentions_chat_digests")
@@ -45,6 +44,7 @@ _OURS: Final = f"""
 SELECT request_digest, {", ".join(_DIGESTS)} FROM {OURS}
 WHERE public_key = ? AND installation_hash = ? AND version = ? AND registered
 """
+_GONE_OF: Final = f"SELECT installation_hash FROM {OURS} WHERE public_key = ? AND NOT registered"
 _GONE: Final = f"""
 SELECT public_key, installation_hash, version, request_digest FROM {OURS}
 WHERE NOT registered AND (public_key, installation_hash) > (?, ?)
@@ -53,14 +53,19 @@ ORDER BY public_key, installation_hash LIMIT {BATCH}
 
 
 def rows(connection: sqlite3.Connection, *, most_bytes: int, most_installations: int) -> Iterator[list[Row]]:
-    """Yield the rows of registrations in batches; larger ones than `most_bytes` come without their registration."""
+    """Yield the rows of registrations in batches; larger ones than `most_bytes` come without their registration.
+
+    Whose users have too many installations is found out once. What a server that runs replaces meanwhile counts twice.
+    """
+    before = {key: 0 for (key,) in connection.execute(_CROWDED, [most_installations])}
     after = -(2**63)
     while True:
         batch, size = [], 0
-        values = {"after": after, "most_bytes": most_bytes, "most_installations": most_installations}
-        for rowid, types, public_key, installation_id, version, registration, length, is_crowded in connection.execute(
+        values = {"after": after, "most_bytes": most_bytes}
+        for rowid, types, public_key, installation_id, version, registration, length in connection.execute(
             _ROWS, values
         ):
+            is_crowded = before.get(public_key, 0) >= most_installations
             batch.append(
                 Row(
                     rowid=rowid,
@@ -70,9 +75,11 @@ def rows(connection: sqlite3.Connection, *, most_bytes: int, most_installations:
                     version=version,
                     registration=registration,
                     size=length,
-                    is_crowded=bool(is_crowded),
+                    is_crowded=is_crowded,
                 )
             )
+            if public_key in before and not types.endswith(b" null"):
+                before[public_key] += 1
             size += len(registration or b"")
             if size >= BATCH_BYTES:
                 break
@@ -115,3 +122,10 @@ def gone(connection: sqlite3.Connection) -> Iterator[list[Change]]:
             )
             for key_hash, installation_hash, version, request_digest in found
         ]
+
+
+def gone_of(connection: sqlite3.Connection, key_hash: bytes) -> set[Installation]:
+    """Return what an export of ours has of a user as unregistered."""
+    return {
+        Installation(key_hash, installation_hash) for (installation_hash,) in connection.execute(_GONE_OF, [key_hash])
+    }
