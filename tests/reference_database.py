@@ -22,7 +22,8 @@ DAEMON = "statusd/02121e0b-cdf3-0b4a-1cc7-e166eb37a8a1.db"
 def unpack(folder):
     """Put the databases that the reference made into a folder."""
     with tarfile.open(HERE / "databases.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # of Python 3.11.4
+        archive.extractall(folder)
     (folder / "password").write_text(PASSWORD + "\n")
     return folder
 

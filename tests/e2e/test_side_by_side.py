@@ -48,7 +48,8 @@ def code_of_before(tmp_path_factory):
         pytest.skip(f"{OLD} is not in this clone: fetch its history")
     folder = tmp_path_factory.mktemp("old")
     with tarfile.open(fileobj=BytesIO(found.stdout)) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # of Python 3.11.4
+        archive.extractall(folder)
     # Its own modules come first there: ours has no such package.
     subprocess.run([sys.executable, "-c", "import wakupush.state"], cwd=folder, check=True)
     return folder

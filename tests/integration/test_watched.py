@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from wakupush.postgres import query_topics
+from wakupush.postgres import old_code, query_topics
 from wakupush.postgres.migrations import runner
 from wakupush.redis import watched
 from wakupush.server.schedule.fill_watched_topics import fill_watched_topics
@@ -29,7 +29,8 @@ def redis(redis_server):
 def upgrading(open_server, empty_dsn):
     """A server whose database has not seen the last step of an upgrade."""
     with psycopg.connect(empty_dsn, autocommit=True) as connection:
-        runner.migrate(connection, pre_only=True)
+        runner.migrate(connection)
+        connection.execute("DELETE FROM schema_migrations WHERE name = %s", [old_code.MIGRATION])
     return open_server(postgres={"dsn": empty_dsn})
 
 
