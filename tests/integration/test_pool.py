@@ -39,7 +39,7 @@ def test_a_connection_that_postgres_ended_is_replaced_before_it_is_used(dsn):
             first = connection.info.backend_pid
         with pool.connection() as connection:
             assert connection.info.backend_pid == first
-        with open_pool(PostgresSettings(dsn=dsn)).connection() as other:
+        with closing(open_pool(PostgresSettings(dsn=dsn))) as another, another.connection() as other:
             other.execute("SELECT pg_terminate_backend(%s, 5000)", [first])
         with pool.connection() as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)

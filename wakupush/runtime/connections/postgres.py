@@ -98,7 +98,11 @@ def autocommit(connection: Connection) -> Iterator[None]:
             connection.set_autocommit(False)
 
 
-def open_pool(settings: PostgresSettings, look: Callable[[Connection], None] | None = None) -> ConnectionPool:
+def _unseen(_: Connection) -> None:
+    """Look at nothing."""
+
+
+def open_pool(settings: PostgresSettings, look: Callable[[Connection], None] = _unseen) -> ConnectionPool:
     """Return an open pool of connections to a Postgres that takes writes; it connects when it can.
 
     A replica, and a primary that was demoted, look like one that is down. ``target_session_attrs`` of the connection
@@ -111,9 +115,12 @@ def open_pool(settings: PostgresSettings, look: Callable[[Connection], None] | N
     dsn = check_dsn(settings)
 
     def configure(connection: Connection) -> None:
-        if look is not None:
+        try:
             with autocommit(connection):
                 look(connection)
+        except BaseException:
+            connection.close()  # the pool forgets it
+            raise
 
     return ConnectionPool(
         dsn,
