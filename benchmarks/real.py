@@ -33,7 +33,7 @@ from rich.table import Table
 
 from benchmarks import made, topic_keys
 from benchmarks.made import SHARD, Made
-from benchmarks.rest import queued_and_stored
+from benchmarks.rest import handled, queued_and_stored
 from benchmarks.running import UNLIMITED, Bench, cpu, end_on_signals, idle_cpu, makers, relay, suspended
 from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
 from wakupush.devnet.stack import SHARDS, External, Stack
@@ -78,7 +78,7 @@ class Subject(Bench):
         stack = self.stack
         topic_keys.set_others(self.connection)
         idle = idle_cpu(stack)
-        before = self._handled()
+        before = handled(self.connection)
         with suspended(stack.reconcile):
             with suspended(stack.ingest):
                 self._send(messages)
@@ -90,12 +90,8 @@ class Subject(Bench):
         spent = sum(after[name] - used[name] - each * seconds for name, each in idle.items())
         return Came(len(messages) / seconds, 1e6 * spent / len(messages))
 
-    def _handled(self) -> int:
-        [(count,)] = self.connection.execute("SELECT count(*) FROM ledger").fetchall()
-        return int(count)
-
     def _is_done(self, count: int) -> bool:
-        return self._handled() >= count and not queued_and_stored(self._redis, self.connection)
+        return handled(self.connection) >= count and not queued_and_stored(self._redis, self.connection)
 
 
 def publish(url: str, messages: list[Made]) -> None:

@@ -42,6 +42,12 @@ def _waiting(node_url: str, redis: Redis, connection: Connection) -> int:
     return int(unread) + queued_and_stored(redis, connection)
 
 
+def handled(connection: Connection) -> int:
+    """Return how many messages were handled, of whatever kind."""
+    [(count,)] = connection.execute("SELECT count(*) FROM ledger").fetchall()
+    return int(count)
+
+
 def queued_and_stored(redis: Redis, connection: Connection) -> int:
     """Return how much of what ingest has read is not done."""
     queued = sum(map(redis.llen, QUEUES)) + redis.hlen(UNACKED)

@@ -23,7 +23,7 @@ from redis import Redis
 from benchmarks import made, topic_keys
 from benchmarks.attack.stored import Stored
 from benchmarks.made import Made
-from benchmarks.rest import rest
+from benchmarks.rest import handled, rest
 from benchmarks.running import Bench, cpu, idle_cpu, relay, running, suspended
 from pipeline.synthesize import HOURS, WEEKDAYS
 from wakupush.devnet.processes import wait_until
@@ -107,7 +107,7 @@ def _cost(bench: Bench, connection: Connection, redis: Redis, messages: list[Mad
             relay(stack.node_url, messages)
             used, [(begun,)] = cpu(stack), connection.execute("SELECT pg_current_wal_lsn()").fetchall()
         wanted = before.rows.get("ledger", 0) + len(messages)
-        wait_until(partial(_is_handled, connection, wanted), timeout=PATIENCE, what="all are handled", interval=0.2)
+        wait_until(lambda: handled(connection) >= wanted, timeout=PATIENCE, what="all are handled", interval=0.2)
         done()
         after = cpu(stack)
         [(wal,)] = connection.execute("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), %s)::float8", [begun]).fetchall()
@@ -123,11 +123,6 @@ def _cost(bench: Bench, connection: Connection, redis: Redis, messages: list[Mad
         stored={name: size / len(messages) for name, size in grown.bytes.items()},
         redis=grown.redis / len(messages),
     )
-
-
-def _is_handled(connection: Connection, count: int) -> bool:
-    [(handled,)] = connection.execute("SELECT count(*) FROM ledger").fetchall()
-    return int(handled) >= count
 
 
 def peak() -> float:

@@ -31,7 +31,8 @@ def of(outcome: Outcome) -> dict[str, object]:
     for fault in evidence.faults:
         killed[fault.name] += 1
     waits = _waits(case, case.messages)
-    undisturbed = _waits(case, _undisturbed(case)) if evidence.faults else []
+    undisturbed = _undisturbed(case)
+    prompt = _waits(case, undisturbed)
     return {
         "seed": outcome.options.seed,
         "seconds under faults": round(outcome.ran),
@@ -58,9 +59,9 @@ def of(outcome: Outcome) -> dict[str, object]:
         "seconds to an answer, median": round(median(waits), 2) if waits else None,
         "seconds to an answer, p99": round(quantiles(waits, n=100)[98], 1) if len(waits) > 1 else None,
         "seconds to an answer, longest": round(max(waits), 1) if waits else None,
-        "answers where no fault was felt": len(undisturbed),
-        "their seconds, p99": round(quantiles(undisturbed, n=100)[98], 2) if len(undisturbed) > 1 else None,
-        "late ones of these, by the fault before": dict(_late(case)) if evidence.faults else {},
+        "answers where no fault was felt": len(prompt),
+        "their seconds, p99": round(quantiles(prompt, n=100)[98], 2) if len(prompt) > 1 else None,
+        "late ones of these, by the fault before": dict(_late(case, undisturbed)),
         "MB of memory, first and last minute": _memory(case),
         "violations": dict(Counter(violation.kind.name for violation in outcome.violations)),
     }
@@ -117,6 +118,8 @@ def _undisturbed(case: Case) -> list[str]:
     What is sent before the first fault, and after the last, is made at once and sent one by one.
     """
     faults = case.evidence.faults
+    if not faults:
+        return []
     felt = [(fault.began - PROMPT, fault.ended + AFTERMATH) for fault in faults]
     first, last = min(fault.began for fault in faults), max(fault.ended for fault in faults)
     return [
@@ -126,13 +129,14 @@ def _undisturbed(case: Case) -> list[str]:
     ]
 
 
-def _late(case: Case) -> Counter[str]:
-    """Return how many answers were late where no fault was felt, by the last fault that had ended before."""
+def _late(case: Case, ids: Iterable[str]) -> Counter[str]:
+    """Return how many of these messages were answered late, by the last fault that had ended before."""
     ended = sorted((fault.ended, fault.name) for fault in case.evidence.faults)
     return Counter(
         max(((at, name) for at, name in ended if at < _sent_at(case, id_)), default=(0.0, "none"))[1]
-        for id_ in _undisturbed(case)
-        if _waits(case, [id_]) and _waits(case, [id_])[0] > PROMPT
+        for id_ in ids
+        for wait in _waits(case, [id_])
+        if wait > PROMPT
     )
 
 

@@ -24,6 +24,7 @@ class ChangedMigrationError(Exception):
     """A migration that was applied has another text now: the database and the code have drifted apart."""
 
 
+@cache
 def migrations() -> list[Migration]:
     """Return all migrations in their order: by number, and what waits for the new code after what it needs."""
     files = [file for file in resources.files(__package__).iterdir() if file.name.endswith(".sql")]
@@ -31,7 +32,6 @@ def migrations() -> list[Migration]:
     return sorted(found, key=lambda migration: (migration.number, migration.is_post, migration.name))
 
 
-@cache
 def newest() -> int:
     """Return the number of the newest migration that this code knows."""
     return migrations()[-1].number
