@@ -161,7 +161,8 @@ def show_pending(console: Console, count: int, milliseconds: int, throttled: int
     """
     with running(2) as bench:
         for works, devices in (("", FEW_KEYS - throttled), ("throttled", throttled)):
-            register_strangers(bench, devices, f"slow-{milliseconds}-{works}")
+            if devices:
+                register_strangers(bench, devices, f"slow-{milliseconds}-{works}")
         stack = bench.stack
         at_rest = Identity.of(stack.key).at_rest
         watched_processes = {"dispatch worker": stack.workers["dispatch"], "beat": stack.beat}

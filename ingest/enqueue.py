@@ -54,6 +54,8 @@ class Enqueued:
     sent: int = 0
     #: Not enqueued: Redis failed, or a queue is full.
     dropped: int = 0
+    #: The hashes of those that are for us (32 bytes each), whoever claimed them.
+    ours: tuple[bytes, ...] = ()
 
 
 @dataclass(slots=True)
@@ -99,7 +101,8 @@ class Enqueuer:
             metrics.MESSAGES_DROPPED.labels("redis").inc(len(entries))
             return Enqueued(dropped=len(entries))
         try:
-            routed = self._shares(self.ours(entries))
+            ours = self.ours(entries)
+            routed = self._shares(ours)
             lengths = self._lengths({queue.name for queue, _ in routed})
             admitted = [(queue, entry) for queue, entry in routed if not self._drops(lengths[queue.name])]
             claimed = self._claim(admitted)
@@ -109,7 +112,7 @@ class Enqueuer:
         if dropped := len(routed) - len(admitted):
             metrics.MESSAGES_DROPPED.labels("queue_full").inc(dropped)
         unsent = self._send(claimed)
-        return Enqueued(len(claimed) - unsent, dropped + unsent)
+        return Enqueued(len(claimed) - unsent, dropped + unsent, tuple(entry.hash for _, entry in ours))
 
     def _shares(self, routed: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
         """Return the messages without those, drawn by chance, that are too many on topics where few are for us."""

@@ -64,7 +64,7 @@ def run(settings: Settings, since: float, progress: Callable[[int, int], None]) 
         for start in range(int(since * 10**9) // HOUR * HOUR, int(now * 10**9), HOUR)
         for shard in settings.waku.shards
     ]
-    urls = settings.reconcile.stores or (settings.waku.url,)
+    urls = settings.reconcile.stores or tuple(settings.waku.nodes.values())
     connections = settings.pipeline.archive_connections
     stores = [Store(url, timeout=settings.waku.timeout, connections=connections) for url in urls]
     with archive.writing():

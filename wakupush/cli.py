@@ -120,7 +120,7 @@ def migrate(
 @ingest_app.command()
 def live() -> None:
     """Poll the relay of the Waku node and enqueue what is for this server."""
-    from ingest.live import run
+    from ingest.live.process import run
     from wakupush.runtime.settings import SettingsError
 
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import Enum
@@ -16,9 +17,11 @@ from redis import AuthenticationError, ConnectionError, RedisError, ResponseErro
 
 from ingest.reconcile.stores import stores_of
 from ingest.routing import Routes
+from wakupush.model.nodes import NodeFault
 from wakupush.model.roles import Role
 from wakupush.postgres import roles
 from wakupush.postgres.migrations import runner
+from wakupush.redis import left_out
 from wakupush.runtime.connections.postgres import check_dsn, reason
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import SettingsError
@@ -67,7 +70,7 @@ class Finding:
 
 def examine(settings: Settings) -> Iterator[Finding]:
     """Look at everything the server depends on, one after another; nothing is changed."""
-    for check in (_identity, _node, _store, _gorush, _redis, _postgres):
+    for check in (_identity, _nodes, _store, _gorush, _redis, _postgres):
         yield from check(settings)
 
 
@@ -94,26 +97,45 @@ def _identity(settings: Settings) -> Iterator[Finding]:
         yield Finding(Level.OK, part, f"the public key is {identity.public_key}")
 
 
-def _node(settings: Settings) -> Iterator[Finding]:
-    part = "Waku node"
+def _nodes(settings: Settings) -> Iterator[Finding]:
+    for name, url in settings.waku.nodes.items():
+        yield from _node(f"Waku node {name}", url)
+    if len(settings.waku.nodes) > 1:
+        yield from _left_out(settings)
+
+
+def _node(part: str, url: str) -> Iterator[Finding]:
     try:
-        with WakuNode(settings.waku.url, timeout=PATIENCE) as node:
+        with WakuNode(url, timeout=PATIENCE) as node:
             health = node.health()
     except NodeError as error:
-        yield Finding(
-            Level.FAULT, part, f"no Waku node answers at WAKUPUSH_WAKU__URL ({type(error).__name__}): is --rest on?"
-        )
+        yield Finding(Level.FAULT, part, f"no Waku node answers there ({type(error).__name__}): is --rest on?")
         return
     if health.ready:
         yield Finding(Level.OK, part, f"it says {health.state}")
     else:
         yield Finding(Level.WARNING, part, f"it says {health.state}: wait, or look at its peers")
-    answer = _get(f"{settings.waku.url}/health")
+    answer = _get(f"{url}/health")
     if answer is not None and "date" in answer.headers:
         try:
             yield _clock(part, parsedate_to_datetime(answer.headers["date"]).timestamp())
         except ValueError:
             yield Finding(Level.WARNING, part, "it answers with a date that is none: see that its clock is right")
+
+
+#: What to do about a node that ingest has found out.
+_NODE_ADVICE = {
+    NodeFault.UNREACHABLE: "ingest cannot read it: look at its log, and at the network between",
+    NodeFault.DEAF: "it misses messages that other nodes have: look at its peers and shards, or start it anew",
+    NodeFault.MUTE: "what is published on it arrives nowhere: look at its peers, or start it anew",
+}
+
+
+def _left_out(settings: Settings) -> Iterator[Finding]:
+    """Tell what ingest says of the nodes; a Redis that fails is told of elsewhere."""
+    with suppress(SettingsError, RedisError), open_redis(settings.redis) as redis:
+        for name, fault in sorted(left_out.read(redis).items()):
+            yield Finding(Level.WARNING, f"Waku node {name}", f"left out for sending ({fault}): {_NODE_ADVICE[fault]}")
 
 
 def _store(settings: Settings) -> Iterator[Finding]:

@@ -67,15 +67,13 @@ class Recent:
         Raises:
             Exception: see `Walker.walk`.
         """
-        now = time.time()
-        overlap = self.settings.overlap
+        now, kind, overlap = time.time(), self.walker.kind, self.settings.overlap
         settled = self.walker.settled(shard)
-        is_behind = lies_behind(settled, now, overlap)
-        since = now - overlap if settled is None or is_behind else settled - overlap
-        tally = self._look(shard, max(since, now - self.walker.kind.window), now)
-        # What lies behind, the thorough walks catch up with. Of queries nobody waits for the answer to an old one.
-        if not (is_behind and self.walker.kind.content_topics):
-            self.walker.settle(shard, now, tally.oldest_missing)
+        if kind.content_topics and lies_behind(settled, now, overlap):
+            # The thorough walks catch up. Queries have none: theirs reach as far as anybody waits.
+            return self._look(shard, now - min(overlap, kind.window), now)
+        tally = self._look(shard, max((settled or 0.0) - overlap, now - kind.window), now)
+        self.walker.settle(shard, now, tally.oldest_missing)
         return tally
 
     def _look(self, shard: str, since: float, until: float) -> Tally:

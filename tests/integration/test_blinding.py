@@ -10,7 +10,7 @@ import pytest
 from redis import Redis
 from structlog.testing import capture_logs
 
-from ingest.live import Cache, Poller
+from ingest.live.poller import Cache, Poller
 from ingest.reconcile.process import Reconciliation
 from wakupush.devnet.processes import Process, answers_http, free_port
 from wakupush.model.waku_message import WakuMessage
@@ -65,12 +65,12 @@ def test_what_a_flood_with_stamps_ahead_hides_from_live_is_found_at_the_next_loo
         honest = {publish(node, ahead=0) for _ in range(5)}
         flood.add(publish(node, ahead=19))
         assert httpx2.get(f"{node_url}/dev/counters").json()["dropped_from_cache"] == 6
-        poller = Poller(node, reconciliation.enqueuer, SHARD, 0.05, Event(), Cache(CAPACITY))
-        full = metrics.CACHE_FULL._value.get()
+        poller = Poller("node", node, reconciliation.enqueuer, SHARD, 0.05, Event(), Cache(CAPACITY))
+        full = metrics.CACHE_FULL.labels("node")._value.get()
         with capture_logs() as logs:
             assert poller._turn() == 0.0
         assert [log["event"] for log in logs if log["log_level"] == "warning"] == ["cache_full"]
-        assert metrics.CACHE_FULL._value.get() == full + 1
+        assert metrics.CACHE_FULL.labels("node")._value.get() == full + 1
         assert claimed() < flood  # live is blind
         found = registrations.turn(SHARD)
         assert found.since > time.time() - 60  # no look back, which is rarer

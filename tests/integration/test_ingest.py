@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from ingest import enqueue
 from ingest.enqueue import Enqueued, Enqueuer
-from ingest.live import Cache, Poller
+from ingest.live.poller import Cache, Poller
 from ingest.routing import Routes
 from wakupush.devnet.processes import wait_until
 from wakupush.model.entries import Entry
@@ -236,7 +236,7 @@ def test_without_redis_messages_are_counted_and_the_gap_is_logged():
             for _ in range(30):
                 assert broken.enqueue([entry(), entry()]) == Enqueued(dropped=2)
         assert [(log["event"], log["failures"]) for log in logs] == [("redis_failed", each) for each in (1, 5, 25)]
-        poller = Poller(None, broken, SHARD, 0.05, None, Cache(5000))
+        poller = Poller("node", None, broken, SHARD, 0.05, None, Cache(5000))
         with capture_logs() as logs:
             poller._note_gap(2, 100.0)
             poller._note_gap(1, 101.0)
@@ -257,16 +257,16 @@ class Relay:
 
 
 def test_what_comes_within_an_interval_shares_a_task(enqueuer):
-    poller = Poller(Relay(iter([0, 3, 10, 3])), enqueuer, SHARD, 0.05, None, Cache(5000))
+    poller = Poller("node", Relay(iter([0, 3, 10, 3])), enqueuer, SHARD, 0.05, None, Cache(5000))
     # Nothing new; some; as much as a task takes; some.
     assert [poller._turn() for _ in range(4)] == [0.05, 0.05, 0.0, 0.05]
 
 
 def test_a_full_cache_is_noticed_and_read_again_at_once(enqueuer):
     """One cache may be for all shards; so it is full when together they had as many."""
-    cache, count = Cache(6), metrics.CACHE_FULL._value.get
-    one = Poller(Relay(iter([3, 3, 2])), enqueuer, SHARD, 0.05, None, cache)
-    other = Poller(Relay(iter([3, 3])), enqueuer, "/waku/2/rs/16/64", 0.05, None, cache)
+    cache, count = Cache(6), metrics.CACHE_FULL.labels("node")._value.get
+    one = Poller("node", Relay(iter([3, 3, 2])), enqueuer, SHARD, 0.05, None, cache)
+    other = Poller("node", Relay(iter([3, 3])), enqueuer, "/waku/2/rs/16/64", 0.05, None, cache)
     before = count()
     with capture_logs() as logs:
         assert [one._turn(), other._turn(), one._turn(), other._turn(), one._turn()] == [0.05, 0.0, 0.0, 0.0, 0.05]

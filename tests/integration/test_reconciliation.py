@@ -459,6 +459,19 @@ def test_queries_are_found_in_the_whole_shard(bench, opened):
     assert bench.watermark(queries) < query.message.timestamp
 
 
+@pytest.mark.parametrize("overlap", [120.0, 20.0])
+def test_a_query_whose_claim_outlived_its_place_in_the_queue_heals(bench, overlap):
+    """Redis was killed after the claim, and lost the rest: nobody looks for it anew until the claim is over."""
+    found, queries, *_ = bench.walkers(overlap=overlap)
+    watched.add(bench.redis, [bytes.fromhex("00ff00ff")])
+    [query] = bench.send("/waku/1/0x00ff00ff/rfc26", ago=bench.settings().ingest.claim_ttl + 30)
+    queries.walker.settle(SHARD, ago(100), query.message.timestamp)
+    looked_back(queries)
+    found.close()
+    assert bench.claimed() == {query.hash}
+    assert bench.queued() == {"query": 1}
+
+
 def test_without_the_whole_set_of_watched_topics_no_query_is_looked_for(bench, opened, monkeypatch):
     queries, own, _ = opened
     bench.redis.delete(watched.MARKER)

@@ -9,6 +9,7 @@ import pytest
 from answering import hang, serving
 
 from wakupush.model.waku_message import WakuMessage
+from wakupush.runtime import metrics
 from wakupush.waku import publisher as module
 from wakupush.waku.errors import NodeBusy, NodeRefused, NodeUnreachable, NodeUnreadable
 from wakupush.waku.publisher import Publisher
@@ -32,7 +33,7 @@ def server():
 
 @pytest.fixture
 def publisher(server):
-    made = Publisher(server.url, timeout=5, connections=4)
+    made = Publisher({"node": server.url}, timeout=5, connections=4)
     yield made
     made.close()
 
@@ -93,7 +94,7 @@ def test_a_node_that_is_gone_ends_it(server, publisher):
 
 def test_a_node_that_hangs_holds_up_for_as_long_as_two_requests(server):
     server.answers = [hang]
-    hasty = Publisher(server.url, timeout=0.2, connections=4)
+    hasty = Publisher({"node": server.url}, timeout=0.2, connections=4)
     begun = time.monotonic()
     errors = hasty.publish(messages(100))
     hasty.close()
@@ -107,7 +108,7 @@ def test_a_node_that_limits_is_busy(server, publisher):
 
 
 def test_nothing_listens():
-    publisher = Publisher("http://user:password@127.0.0.1:1", timeout=1, connections=2)
+    publisher = Publisher({"node": "http://user:password@127.0.0.1:1"}, timeout=1, connections=2)
     errors = publisher.publish(messages(3))
     publisher.close()
     assert {type(error) for error in errors} == {NodeUnreachable}
@@ -174,3 +175,101 @@ def test_what_cuts_publishing_off_leaves_nothing_under_way(server, publisher, mo
             publisher.publish(messages(3))
         assert closed == [None]
     assert publisher.publish(messages(3)) == [None] * 3
+
+
+@pytest.fixture
+def two():
+    """Two nodes, and a publisher on both."""
+    with serving() as one, serving() as other:
+        made = Publisher({"one": one.url, "other": other.url}, timeout=2, connections=4)
+        yield one, other, made
+        made.close()
+
+
+def came_to(node, result):
+    return metrics.PUBLICATIONS.labels(node, result)._value.get()
+
+
+def test_every_message_goes_to_two_nodes(two):
+    one, other, publisher = two
+    assert publisher.publish(messages(50)) == [None] * 50
+    assert published(one) == published(other) == list(range(50))
+
+
+def test_of_three_nodes_two_are_chosen_by_chance():
+    with serving() as a, serving() as b, serving() as c:
+        publisher = Publisher({"a": a.url, "b": b.url, "c": c.url}, timeout=2, connections=4)
+        for _ in range(30):
+            assert publisher.publish(messages(1)) == [None]
+        publisher.close()
+        counts = [len(node.requests) for node in (a, b, c)]
+    assert sum(counts) == 60
+    assert min(counts) > 5
+
+
+@pytest.mark.parametrize("answer", [(503, b""), (400, b"Node not subscribed to topic"), b""], ids=["503", "400", "cut"])
+def test_one_that_takes_it_suffices(two, answer):
+    one, other, publisher = two
+    one.answers = [answer]
+    assert publisher.publish(messages(20)) == [None] * 20
+    assert published(other) == list(range(20))
+
+
+def test_what_one_refuses_and_the_other_was_not_asked_for_is_tried_again(two):
+    one, other, publisher = two
+    one.answers, other.answers = [(400, b"Node not subscribed to topic")], [(503, b"")]
+    assert {type(error) for error in publisher.publish(messages(20))} == {NodeUnreachable}
+
+
+def test_what_both_refuse_is_refused(two):
+    one, other, publisher = two
+    one.answers = other.answers = [(400, b"missing Payload field")]
+    assert {type(error) for error in publisher.publish(messages(3))} == {NodeRefused}
+
+
+def test_a_node_that_hangs_holds_up_its_neighbour_no_longer_than_a_moment_and_then_rests(two):
+    one, other, publisher = two
+    one.answers = [hang]
+    late = came_to("one", "late")
+    for _ in range(module.MOST_FAILURES):
+        begun = time.monotonic()
+        assert publisher.publish(messages(30)) == [None] * 30
+        assert time.monotonic() - begun < 1.5  # a request has two seconds
+    assert came_to("one", "late") > late
+    asked = len(one.requests)
+    assert publisher.publish(messages(30)) == [None] * 30
+    assert len(one.requests) == asked
+    assert len(published(other)) == 30 * (module.MOST_FAILURES + 1)
+
+
+def test_a_node_that_rested_is_asked_again(two, monkeypatch):
+    one, other, publisher = two
+    monkeypatch.setattr(module, "REST_SECONDS", 0.2)
+    one.answers = [(503, b"")]
+    for _ in range(module.MOST_FAILURES):
+        publisher.publish(messages(1))
+    one.answers = [(200, b"OK")]
+    time.sleep(0.3)
+    taken = came_to("one", "taken")
+    publisher.publish(messages(1))
+    assert came_to("one", "taken") == taken + 1
+
+
+def test_nodes_that_all_rest_are_asked_all_the_same(two):
+    one, other, publisher = two
+    one.answers = other.answers = [(503, b"")]
+    for _ in range(module.MOST_FAILURES):
+        publisher.publish(messages(1))
+    one.answers = other.answers = [(200, b"OK")]
+    assert publisher.publish(messages(1)) == [None]
+
+
+@pytest.mark.parametrize(("left_out", "asked"), [({"one"}, [False, True]), ({"one", "other"}, [True, True])])
+def test_a_node_that_is_left_out_is_not_asked_unless_no_other_is_left(left_out, asked):
+    with serving() as one, serving() as other:
+        publisher = Publisher(
+            {"one": one.url, "other": other.url}, timeout=2, connections=4, left_out=lambda: left_out
+        )
+        assert publisher.publish(messages(3)) == [None] * 3
+        publisher.close()
+        assert [bool(node.requests) for node in (one, other)] == asked

@@ -2,6 +2,7 @@
 
 =======================  ===================================================================================
 ``POST /dev/peers``      ``{"url": ...}``: hand everything to this node's ``/dev/messages`` too, from now on
+``POST /dev/network``    ``{"hears": false}`` makes it deaf to its peers, ``{"speaks": false}`` mute, true ends it
 =======================  ===================================================================================
 """
 
@@ -29,21 +30,33 @@ class Peers:
     """The peers of a node."""
 
     def __init__(self, node: WakuNode) -> None:
-        self._urls: list[str] = []
+        self._urls: list[str] = list(node.settings.peers)
+        self._speaks = True
+        #: Whether what peers relay arrives.
+        self.hears = True
         self._tasks: set[asyncio.Task[None]] = set()
         self._http: httpx2.AsyncClient | None = None
         node.forward = self._forward
 
     def routes(self) -> list[Route]:
         """Return the routes that this module's table lists."""
-        return [Route("/dev/peers", self._add, methods=["POST"])]
+        return [
+            Route("/dev/peers", self._add, methods=["POST"]),
+            Route("/dev/network", self._cut, methods=["POST"]),
+        ]
+
+    async def _cut(self, request: Request) -> Response:
+        wanted = await request.json()
+        self.hears = wanted.get("hears", self.hears)
+        self._speaks = wanted.get("speaks", self._speaks)
+        return JSONResponse({"hears": self.hears, "speaks": self._speaks})
 
     async def _add(self, request: Request) -> Response:
         self._urls.append((await request.json())["url"])
         return JSONResponse(self._urls)
 
     def _forward(self, pubsub_topic: str, message: WakuMessage) -> None:
-        for url in self._urls:
+        for url in self._urls if self._speaks else ():
             task = asyncio.get_running_loop().create_task(self._hand_over(url, pubsub_topic, message))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

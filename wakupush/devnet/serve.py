@@ -66,6 +66,9 @@ def _parser() -> argparse.ArgumentParser:
         type=_seconds_or_any,
         help="seconds around now that the archive takes sender timestamps of, or 'any'",
     )
+    waku.add_argument(
+        "--peer", action="append", dest="peers", help="URL of a node that it hands everything to; repeatable"
+    )
     waku.add_argument("--archive-file", type=Path, help="SQLite database that keeps the archive over a restart")
 
     gorush_ = servers.add_parser("gorush", help="a gorush with scripted deliveries")

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 SHARDS = ("/waku/2/rs/16/32", "/waku/2/rs/16/64")
 #: Variables of this process that its children keep.
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV")
+#: The variables that say where one Waku node is, or several.
+_NODES = ("WAKUPUSH_WAKU__URL", "WAKUPUSH_WAKU__URLS")
 #: Seconds between the walks of reconcile: what is missed is there again at once.
 _RECONCILE_PAUSE = 1.0
 _RECONCILE_OVERLAP = 20.0
@@ -67,6 +69,7 @@ class Stack:
         external: parts that run already.
         manners: of the embedded Waku node; go-waku's has no Store v3, which the observer reads.
         node_options: further ones of the embedded Waku node, see `wakupush.devnet.serve`; they win over ours.
+        nodes: embedded Waku nodes, each a peer of every other one; the options are those of the first.
         gorush_options: the same of the embedded gorush.
     """
 
@@ -85,6 +88,7 @@ class Stack:
         fsync: bool = True,
         manners: Literal["nwaku", "go-waku"] = "nwaku",
         node_options: Sequence[str] = (),
+        nodes: int = 1,
         gorush_options: Sequence[str] = (),
     ) -> None:
         self.directory = directory
@@ -96,9 +100,15 @@ class Stack:
         self._external = external or External()
         self.postgres = PostgresServer(directory / "postgres", fsync=fsync)
         self.redis = RedisServer(directory / "redis")
-        self._ports = {name: free_port() for name in ("waku", "gorush", "ingest", "reconcile", "feedback", "exporter")}
+        further = [f"waku-{number}" for number in range(2, nodes + 1)]
+        names = ("waku", *further, "gorush", "ingest", "reconcile", "feedback", "exporter")
+        self._ports = {name: free_port() for name in names}
         self._feedback_secret = self._defaults.get("WAKUPUSH_GORUSH__FEEDBACK_SECRET") or secrets.token_hex(16)
-        self.node = self._server("waku", "--manners", manners, "--archive-window", "any", *node_options)
+        waku = ("--manners", manners, "--archive-window", "any")
+        peers = {name: self._peers(name, ("waku", *further)) for name in ("waku", *further)}
+        self.node = self._server("waku", *waku, *peers["waku"], *node_options)
+        #: The other ones.
+        self.further_nodes = [self._server(name, *waku, *peers[name]) for name in further]
         self.gorush = self._server(
             "gorush", "--feedback-url", self.feedback_url, "--feedback-header", self.feedback_header, *gorush_options
         )
@@ -125,8 +135,13 @@ class Stack:
 
     @property
     def node_url(self) -> str:
-        """URL of the Waku node."""
+        """URL of the first Waku node."""
         return self._external.waku_url or f"http://127.0.0.1:{self._ports['waku']}"
+
+    @property
+    def node_urls(self) -> list[str]:
+        """URLs of all Waku nodes."""
+        return [self.node_url, *(f"http://127.0.0.1:{self._ports[node.name]}" for node in self.further_nodes)]
 
     @property
     def gorush_url(self) -> str:
@@ -179,7 +194,7 @@ class Stack:
         parts: list[tuple[Process, str | None]] = [
             (self.postgres, external.postgres_dsn),
             (self.redis, external.redis_url),
-            (self.node, external.waku_url),
+            *((node, external.waku_url) for node in (self.node, *self.further_nodes)),
             (self.gorush, external.gorush_url),
         ]
         return [process for process, address in parts if address is None]
@@ -192,14 +207,16 @@ class Stack:
             "WAKUPUSH_RECONCILE__PAUSE": str(_RECONCILE_PAUSE),
             "WAKUPUSH_RECONCILE__OVERLAP": str(_RECONCILE_OVERLAP),
         }
-        defaults = {**often, **self._defaults}
+        defaults = {name: value for name, value in {**often, **self._defaults}.items() if name not in _NODES}
+        one, several = _NODES
+        nodes = {several: json.dumps(self.node_urls)} if self.further_nodes else {one: self.node_url}
         return {
             **inherited,
             **defaults,
             "WAKUPUSH_PUBLIC_KEY": str(self.key.public_key),
             "WAKUPUSH_IDENTITY_KEY_FILE": str(self._key_file),
-            "WAKUPUSH_WAKU__URL": self.node_url,
-            "WAKUPUSH_RECONCILE__STORES": json.dumps([self.node_url]),
+            **nodes,
+            "WAKUPUSH_RECONCILE__STORES": json.dumps(self.node_urls),
             "WAKUPUSH_WAKU__SHARDS": json.dumps(self.shards),
             "WAKUPUSH_REDIS__URL": self.redis_url,
             "WAKUPUSH_POSTGRES__DSN": self.postgres_dsn,
@@ -285,12 +302,17 @@ class Stack:
     def __exit__(self, *exception: object) -> None:
         self.stop()
 
+    def _peers(self, name: str, nodes: Iterable[str]) -> list[str]:
+        """Return the options that make all other nodes peers of one."""
+        return [f"--peer=http://127.0.0.1:{self._ports[other]}" for other in nodes if other != name]
+
     def _server(self, name: str, *options: str) -> Process:
         port = str(self._ports[name])
-        ready_path = {"waku": "/debug/v1/info", "gorush": "/healthz"}[name]
+        kind = name.partition("-")[0]
+        ready_path = {"waku": "/debug/v1/info", "gorush": "/healthz"}[kind]
         return Process(
             name,
-            [sys.executable, "-m", "wakupush.devnet.serve", name, "--port", port, *options],
+            [sys.executable, "-m", "wakupush.devnet.serve", kind, "--port", port, *options],
             log=self.directory / f"{name}.log",
             ready=lambda: answers_http(f"http://127.0.0.1:{port}{ready_path}"),
         )

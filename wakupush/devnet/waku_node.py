@@ -108,6 +108,7 @@ def node_app(
         no_method: answers a request with a method that its path does not have.
     """
     faults: list[Fault] = []
+    peers = Peers(node)
 
     async def restart(_: Request) -> Response:
         node.restart()
@@ -117,7 +118,7 @@ def node_app(
         try:
             body = json.loads(await request.body())
             messages = [_message_from(message) for message in body["messages"]]
-            for message in messages:
+            for message in messages if peers.hears else ():
                 node.publish(body["pubsubTopic"], message)
         except (ValueError, LookupError, TypeError, PublishRefusedError) as error:
             return _refused(error)
@@ -126,7 +127,7 @@ def node_app(
     app = Starlette(
         routes=[
             *routes,
-            *Peers(node).routes(),
+            *peers.routes(),
             *control_routes(faults, node.log, node.numbers),
             Route("/dev/restart", restart, methods=["POST"]),
             Route("/dev/messages", relay, methods=["POST"]),

@@ -53,6 +53,8 @@ class NodeSettings:
     log_file: Path | None = None
     #: Of a message's protobuf encoding.
     max_message_bytes: int = 150 * 1024
+    #: URLs of the nodes that it hands everything to.
+    peers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
 disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client has no types there
 
 # Ingest.
-MESSAGES_READ: Final = Counter("wakupush_messages_read", "Messages read from the Waku node.", ["pubsub_topic"])
+MESSAGES_READ: Final = Counter("wakupush_messages_read", "Messages read from a Waku node.", ["node", "pubsub_topic"])
 MESSAGES_MALFORMED: Final = Counter(
-    "wakupush_messages_malformed", "Messages from the Waku node that are no WakuMessages.", ["pubsub_topic"]
+    "wakupush_messages_malformed", "Messages from a Waku node that are no WakuMessages.", ["node", "pubsub_topic"]
 )
 MESSAGES_ENQUEUED: Final = Counter("wakupush_messages_enqueued", "Messages put into a queue.", ["queue"])
 MESSAGES_REPEATED: Final = Counter(
@@ -29,13 +29,21 @@ MESSAGES_SHORT: Final = Counter(
     "wakupush_messages_short", "Messages for this server that were dropped because nothing sealed is as short."
 )
 CACHE_FULL: Final = Counter(
-    "wakupush_node_cache_full", "Polls that found the node's cache full, so that it may have dropped messages."
+    "wakupush_node_cache_full", "Polls that found a node's cache full, so that it may have dropped messages.", ["node"]
 )
-POLLS_FAILED: Final = Counter("wakupush_polls_failed", "Reads of the Waku node that failed.", ["reason"])
-SUBSCRIPTIONS: Final = Counter("wakupush_subscriptions", "Times that shards were subscribed at the node.")
-LAST_POLL: Final = Gauge("wakupush_last_poll_timestamp_seconds", "When a shard was last read.", ["pubsub_topic"])
+POLLS_FAILED: Final = Counter("wakupush_polls_failed", "Reads of a Waku node that failed.", ["node", "reason"])
+SUBSCRIPTIONS: Final = Counter("wakupush_subscriptions", "Times that shards were subscribed at a node.", ["node"])
+LAST_POLL: Final = Gauge("wakupush_last_poll_timestamp_seconds", "When a shard was last read.", ["node", "pubsub_topic"])
 LAST_MESSAGE: Final = Gauge(
-    "wakupush_last_message_timestamp_seconds", "When a shard last had a message.", ["pubsub_topic"]
+    "wakupush_last_message_timestamp_seconds", "When a shard last had a message.", ["node", "pubsub_topic"]
+)
+NODE_FAULT: Final = Gauge(
+    "wakupush_node_fault",
+    "1 while a Waku node is left out for sending, for this reason: unreachable, deaf or mute. One of several only.",
+    ["node", "reason"],
+)
+CANARIES: Final = Counter(
+    "wakupush_canaries", "Canaries that were published on a Waku node, or refused by it.", ["node", "result"]
 )
 WATCHED_COMPLETE: Final = Gauge(
     "wakupush_watched_complete",
@@ -147,8 +155,13 @@ BREAKER_FAILED: Final = Counter(
 TASKS_RETURNED: Final = Counter(
     "wakupush_tasks_returned", "Batches that went back to their queue, by reason.", ["queue", "reason"]
 )
-ANSWERS_PUBLISHED: Final = Counter("wakupush_answers_published", "Answers that the node took.")
-ANSWERS_FAILED: Final = Counter("wakupush_answers_failed", "Answers that the node did not take this time.", ["reason"])
+ANSWERS_PUBLISHED: Final = Counter("wakupush_answers_published", "Answers that a Waku node took.")
+ANSWERS_FAILED: Final = Counter("wakupush_answers_failed", "Answers that no Waku node took this time.", ["reason"])
+PUBLICATIONS: Final = Counter(
+    "wakupush_publications",
+    "Answers handed to a Waku node, by what came of it: taken, refused, unreachable, or late where another one took it.",
+    ["node", "result"],
+)
 ANSWERS_EXPIRED: Final = Counter("wakupush_answers_expired", "Answers for which nobody waits any more.")
 QUARANTINED: Final = Counter("wakupush_messages_quarantined", "Messages put into quarantine.", ["queue"])
 REQUESTS_PACKED: Final = Counter("wakupush_requests_packed", "Ids of old push requests that were packed.")

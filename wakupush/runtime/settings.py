@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from wakupush.runtime.urls import is_http
+from wakupush.runtime.urls import is_http, node_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,10 +78,12 @@ class Group(BaseModel):
 
 
 class WakuSettings(Group):
-    """The Waku node."""
+    """The Waku nodes."""
 
     url: HttpUrl = "http://127.0.0.1:8645"
     """URL of the REST API of a nwaku or go-waku relay node."""
+    urls: Annotated[tuple[HttpUrl, ...], NoDecode, _FROM_JSON] = ()
+    """The same of several nodes, as a JSON list: all are read, and each answer goes to two of them."""
     shards: Annotated[tuple[PubsubTopic, ...], Field(min_length=1), NoDecode, _FROM_JSON] = (
         "/waku/2/rs/16/32",
         "/waku/2/rs/16/64",
@@ -95,6 +97,21 @@ class WakuSettings(Group):
     """Largest WakuMessage that the node relays, in bytes of protobuf; larger answers are sent in segments."""
     publish_timeout: Seconds = 2.0
     """Seconds after which publishing an answer has failed this time."""
+
+    @property
+    def nodes(self) -> dict[str, str]:
+        """The URLs of all nodes, by their names."""
+        return {node_name(url): url for url in self.urls or (self.url,)}
+
+    @model_validator(mode="after")
+    def _says_once_which_nodes(self) -> Self:
+        if self.urls and "url" in self.model_fields_set:
+            raise PydanticCustomError(
+                "nodes", "WAKUPUSH_WAKU__URL and WAKUPUSH_WAKU__URLS are both set; name all nodes in the latter"
+            )
+        if len(self.nodes) < len(self.urls):
+            raise PydanticCustomError("nodes", "WAKUPUSH_WAKU__URLS names a node twice")
+        return self
 
     @field_validator("shards")
     @classmethod
@@ -179,7 +196,7 @@ class ReconcileSettings(Group):
     """`wakupush ingest reconcile`."""
 
     stores: Annotated[tuple[HttpUrl, ...], NoDecode, _FROM_JSON] = ()
-    """URLs of the REST APIs of nodes with a Store, as a JSON list; if empty, `WAKUPUSH_WAKU__URL` alone."""
+    """URLs of the REST APIs of nodes with a Store, as a JSON list; if empty, all of `WAKUPUSH_WAKU__URLS`."""
     pause: Seconds = 3.0
     """Seconds between looks for recent messages; each reads what is new and the 5 s before it once more."""
     window: Seconds = 86_400.0
@@ -188,8 +205,9 @@ class ReconcileSettings(Group):
     """Seconds between walks over the whole window: a message's time is its sender's, so it can come late."""
     overlap: Seconds = 120.0
     """Seconds for which messages may be late; twice in as many it is looked so far behind the watermark."""
-    query_window: Seconds = 120.0
-    """Seconds back to which whole shards are walked for queries; nobody waits for the answer to an older one."""
+    query_window: Seconds = 300.0
+    """Seconds back to which whole shards are walked for queries; nobody waits for the answer to an older one. Twice
+    `WAKUPUSH_INGEST__CLAIM_TTL` and more, or a query whose claim outlives its place in the queue never heals."""
     backlog_age: Seconds = 60.0
     """Age of a queue's oldest task in seconds above which nothing is brought there: a backlog is not a loss."""
     http_port: PortOrNone = 9101

@@ -18,3 +18,10 @@ def without_user(url: str) -> str:
     """Return what may be printed of a URL: without a user and a password."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def node_name(url: str) -> str:
+    """Return how a node is called in watermarks, metrics and logs: host, port and path, never a password."""
+    parts = urlsplit(url)
+    port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    return f"{parts.hostname}:{port}{parts.path.rstrip('/')}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from wakupush.redis.celery_app import celery_app
 from wakupush.runtime.connections.postgres import open_pool
 from wakupush.runtime.connections.redis import open_redis
+from wakupush.server.nodes import LeftOut
 from wakupush.server.outdated import end_if_outdated
 from wakupush.waku.publisher import Publisher
 
@@ -60,12 +61,16 @@ class Resources:
 
 def connected(settings: Settings) -> dict[str, Any]:
     """Return the fields of `Resources`, by name."""
+    redis = open_redis(settings.redis)
     return {
         "settings": settings,
         "pool": open_pool(settings.postgres, end_if_outdated),
-        "redis": open_redis(settings.redis),
+        "redis": redis,
         "publisher": Publisher(
-            settings.waku.url, timeout=settings.waku.publish_timeout, connections=PUBLISH_CONNECTIONS
+            settings.waku.nodes,
+            timeout=settings.waku.publish_timeout,
+            connections=PUBLISH_CONNECTIONS,
+            left_out=LeftOut(redis),
         ),
         "app": celery_app(settings),
     }

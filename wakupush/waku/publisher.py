@@ -1,4 +1,4 @@
-"""Publishing many messages at once.
+"""Publishing many messages at once, on two nodes where there are several: one that takes a message suffices.
 
 libcurl, which drives many small requests side by side at a sixth of the CPU time of any client in Python: see
 docs/adr/0034-libcurl-publishes-answers.md.
@@ -9,54 +9,77 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import pycurl
 
+from wakupush.runtime import metrics
 from wakupush.runtime.connections.curl import curl_handle, keep_within
 from wakupush.waku.codec import encode_message
-from wakupush.waku.errors import NodeError, NodeUnreachable, NodeUnreadable
+from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreachable, NodeUnreadable
 from wakupush.waku.rest import check_published, messages_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from wakupush.model.waku_message import WakuMessage
 
 #: Largest wait in seconds before messages are published once more.
 MOST_WAIT: Final = 0.3
+#: Nodes that each message is published on at once.
+NODES_AT_ONCE: Final = 2
+#: Seconds for which nodes are waited for after another one has taken every message.
+LATE_SECONDS: Final = 0.1
+#: Times in a row that a node was late or unreachable, after which it rests; and seconds for which it does.
+MOST_FAILURES: Final = 2
+REST_SECONDS: Final = 5.0
 #: Bytes of an answer at most: it says "OK", or in some words why not.
 ANSWER_LIMIT: Final = 64 * 1024
-#: Times that what the node was unreachable for is tried: most often it closed a connection that was idle.
+#: Times that what no node took is tried: most often one closed a connection that was idle.
 _TRIES: Final = 2
 #: Seconds until it is looked whether a request has timed out.
 _LOOK_SECONDS: Final = 1.0
 #: Seconds in which more answers may come after one, to be read together: each look at all requests has its price.
 _GATHER_SECONDS: Final = 0.001
 
+_NOT_BEGUN: Final = NodeUnreachable("it was not reached before")
+
 
 class Publisher:
-    """A client of one node that only publishes. One per process, made after a fork; its threads may share it.
+    """A client of nodes that only publishes. One per process, made after a fork; its threads may share it.
 
     Args:
-        url: of the REST API. Proxies of the environment are not used.
+        urls: of the REST APIs, by the nodes' names. Proxies of the environment are not used.
         timeout: seconds for one request.
-        connections: requests at the same time at most, of each thread.
+        connections: requests to a node at the same time at most, of each thread.
+        left_out: returns the names of nodes that nothing is to be published on, unless no others are left.
     """
 
-    def __init__(self, url: str, *, timeout: float, connections: int) -> None:
-        self._url = url.rstrip("/")
+    def __init__(
+        self,
+        urls: Mapping[str, str],
+        *,
+        timeout: float,
+        connections: int,
+        left_out: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        self._urls = {name: url.rstrip("/") for name, url in urls.items()}
         self._timeout = timeout
         self._connections = connections
+        self._left_out = left_out
         # Of threads that publish at the same time each has its own.
         self._idle: list[_Requests] = []
+        #: By name: failures in a row, and until when it rests, in monotonic seconds.
+        self._failures: Counter[str] = Counter()
+        self._rests: dict[str, float] = {}
 
     def publish(self, messages: Sequence[tuple[str, WakuMessage]]) -> list[NodeError | None]:
-        """Publish messages side by side, and return for each what went wrong.
+        """Publish messages side by side, and return for each what went wrong; None if a node took it.
 
-        Where the node is unreachable no more is begun, so that a node that hangs holds nobody up for longer than two
-        messages do.
+        On a node that is unreachable no more is begun, so that one that hangs holds nobody up for longer than two
+        messages do, and for `LATE_SECONDS` where another node takes them all.
 
         Args:
             messages: each with its shard.
@@ -66,7 +89,7 @@ class Publisher:
         for number in range(_TRIES):
             if number:
                 time.sleep(random.uniform(0, MOST_WAIT))
-            answers = self._post((messages[position] for position in left), len(left))
+            answers = self._post([messages[position] for position in left])
             for position, answer in zip(left, answers, strict=True):
                 results[position] = answer
             left = [position for position in left if isinstance(results[position], NodeUnreachable)]
@@ -79,72 +102,143 @@ class Publisher:
         while self._idle:
             self._idle.pop().close()
 
-    def _post(self, messages: Iterable[tuple[str, WakuMessage]], count: int) -> list[NodeError | None]:
+    def _chosen(self) -> list[str]:
+        """Return the names of the nodes to publish on now."""
+        names = list(self._urls)
+        if len(names) > 1:
+            left_out, now = self._left_out(), time.monotonic()
+            names = [name for name in names if name not in left_out] or names
+            names = [name for name in names if self._rests.get(name, now) <= now] or names
+        return random.sample(names, NODES_AT_ONCE) if len(names) > NODES_AT_ONCE else names
+
+    def _post(self, messages: Sequence[tuple[str, WakuMessage]]) -> list[NodeError | None]:
         requests = self._requests()
         try:
-            answers = requests.post(messages, count)
+            answers, came_to = requests.post(messages, self._chosen())
         except BaseException:
             requests.close()  # what is under way belongs to nobody any more
             raise
         self._idle.append(requests)
+        for name, results in came_to.items():
+            self._note(name, results)
         return answers
+
+    def _note(self, name: str, results: Counter[str]) -> None:
+        """Count what came of the requests to a node, and let it rest if it fails."""
+        for result, count in results.items():
+            metrics.PUBLICATIONS.labels(name, result).inc(count)
+        if results["late"] or results["unreachable"]:
+            self._failures[name] += 1
+            if self._failures[name] >= MOST_FAILURES:
+                self._rests[name] = time.monotonic() + REST_SECONDS
+        elif results:
+            self._failures[name] = 0
 
     def _requests(self) -> _Requests:
         with suppress(IndexError):
             return self._idle.pop()
-        return _Requests(self._url, self._timeout, self._connections)
+        return _Requests(self._urls, self._timeout, self._connections)
+
+
+class _Lane:
+    """The requests to one node."""
+
+    def __init__(self, handles: Sequence[pycurl.Curl], count: int) -> None:
+        self.free = list(handles)
+        self.waiting: Iterator[int] = iter(range(count))
+        #: Whether it answered so far.
+        self.is_reached = True
+        self.results: Counter[str] = Counter()
+
+    def next(self) -> int | None:
+        """Return the position of the message that is to be begun now, None if none is."""
+        return next(self.waiting, None) if self.free and self.is_reached else None
 
 
 class _Requests:
     """Requests side by side, of one thread at a time; connections are kept."""
 
-    def __init__(self, url: str, timeout: float, connections: int) -> None:
-        self._url = url
+    def __init__(self, urls: Mapping[str, str], timeout: float, connections: int) -> None:
+        self._urls = urls
         self._multi = pycurl.CurlMulti()
-        self._handles = [curl_handle(timeout=timeout) for _ in range(connections)]
+        self._handles = {name: [curl_handle(timeout=timeout) for _ in range(connections)] for name in urls}
 
-    def post(self, messages: Iterable[tuple[str, WakuMessage]], count: int) -> list[NodeError | None]:
-        """Post each of so many messages, and return what went wrong; those that are not begun are unreachable."""
-        not_begun = NodeUnreachable("it was not reached before")
-        answers: list[NodeError | None] = [not_begun] * count
-        waiting = enumerate(messages)
-        free = list(self._handles)
-        under_way: dict[pycurl.Curl, tuple[int, bytearray]] = {}
-        is_reached = True
+    def post(
+        self, messages: Sequence[tuple[str, WakuMessage]], names: Sequence[str]
+    ) -> tuple[list[NodeError | None], dict[str, Counter[str]]]:
+        """Post each message to each of these nodes.
+
+        Returns:
+            What went wrong with each message, and how often what came of the requests to each node.
+        """
+        answers: list[NodeError | None] = [_NOT_BEGUN] * len(messages)
+        lanes = {name: _Lane(self._handles[name], len(messages)) for name in names}
+        bodies: dict[int, str] = {}
+        under_way: dict[pycurl.Curl, tuple[str, int, bytearray]] = {}
+        refused: Counter[int] = Counter()
+        ends: float | None = None
         while True:
-            while free and is_reached and (following := next(waiting, None)) is not None:
-                position, (pubsub_topic, message) = following
-                handle, body = free.pop(), bytearray()
-                self._begin(handle, pubsub_topic, message, body)
-                under_way[handle] = position, body
+            for name, lane in lanes.items():
+                while (position := lane.next()) is not None:
+                    pubsub_topic, message = messages[position]
+                    if position not in bodies:
+                        bodies[position] = json.dumps(encode_message(message))
+                    handle, body = lane.free.pop(), bytearray()
+                    self._begin(handle, self._urls[name] + messages_path(pubsub_topic), bodies[position], body)
+                    under_way[handle] = name, position, body
             if not under_way:
-                return answers
+                break
             self._multi.perform()
             _, done, failed = self._multi.info_read()
             for handle, error in [*((handle, None) for handle in done), *((each[0], each[1:]) for each in failed)]:
                 self._multi.remove_handle(handle)
-                position, body = under_way.pop(handle)
-                answers[position] = _outcome(handle, body, error)
-                is_reached = is_reached and not isinstance(answers[position], NodeUnreachable)
-                free.append(handle)
+                name, position, body = under_way.pop(handle)
+                outcome = _outcome(handle, body, error)
+                lane = lanes[name]
+                lane.free.append(handle)
+                lane.results[_RESULTS.get(type(outcome), "unreachable")] += 1
+                lane.is_reached = lane.is_reached and not isinstance(outcome, NodeUnreachable)
+                if outcome is None or answers[position] is not None:
+                    answers[position] = outcome
+                if outcome is not None and not isinstance(outcome, NodeUnreachable):
+                    refused[position] += 1
+            if ends is None and len(names) > 1 and not any(answers):
+                ends = time.monotonic() + LATE_SECONDS
+            if ends is not None and time.monotonic() >= ends:
+                self._give_up(under_way, lanes)
+                break
             if not done and not failed:
-                self._multi.select(_LOOK_SECONDS)
+                self._multi.select(_LOOK_SECONDS if ends is None else LATE_SECONDS)
                 if len(under_way) > 1:
                     time.sleep(_GATHER_SECONDS)
+        # What one node refuses another may take.
+        for position, times in refused.items():
+            if times < len(lanes) and answers[position] is not None:
+                answers[position] = _NOT_BEGUN
+        return answers, {name: lane.results for name, lane in lanes.items()}
 
     def close(self) -> None:
         """Close all connections, and give up what is under way."""
-        for handle in self._handles:
+        for handle in (handle for handles in self._handles.values() for handle in handles):
             with suppress(pycurl.error):
                 self._multi.remove_handle(handle)
             handle.close()
         self._multi.close()
 
-    def _begin(self, handle: pycurl.Curl, pubsub_topic: str, message: WakuMessage, body: bytearray) -> None:
-        handle.setopt(pycurl.URL, self._url + messages_path(pubsub_topic))
-        handle.setopt(pycurl.POSTFIELDS, json.dumps(encode_message(message)))
+    def _give_up(self, under_way: Mapping[pycurl.Curl, tuple[str, int, bytearray]], lanes: Mapping[str, _Lane]) -> None:
+        for handle, (name, _, _) in under_way.items():
+            self._multi.remove_handle(handle)
+            lanes[name].results["late"] += 1
+
+    def _begin(self, handle: pycurl.Curl, url: str, content: str, body: bytearray) -> None:
+        handle.setopt(pycurl.URL, url)
+        handle.setopt(pycurl.POSTFIELDS, content)
         handle.setopt(pycurl.WRITEFUNCTION, keep_within(body, ANSWER_LIMIT))
         self._multi.add_handle(handle)
+
+
+#: What came of a request, as the metric calls it; "unreachable" if it is none of these.
+_RESULTS: Final = {type(None): "taken", NodeRefused: "refused", NodeUnreadable: "refused"}
 
 
 def _outcome(handle: pycurl.Curl, body: bytearray, error: tuple[int, str] | None) -> NodeError | None:

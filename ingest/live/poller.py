@@ -1,43 +1,28 @@
-"""`wakupush ingest live`: poll the relay of a Waku node, and enqueue what is for us."""
+"""Polling one shard of one node."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from threading import Thread
 from typing import TYPE_CHECKING
 
 import structlog
-from redis import RedisError
 
-from ingest.enqueue import Enqueuer
-from ingest.routing import Routes
 from wakupush.model.entries import Entry
 from wakupush.protocol.hashing import message_hash
-from wakupush.redis import watched
-from wakupush.redis.celery_app import celery_app
-from wakupush.runtime import metrics, probes, tracing
-from wakupush.runtime.connections.redis import open_redis
+from wakupush.runtime import metrics
 from wakupush.runtime.logging import is_told
-from wakupush.runtime.stopping import stop_on_signals
 from wakupush.waku.errors import NodeError, NotSubscribed
-from wakupush.waku.node import WakuNode
 
 if TYPE_CHECKING:
     from threading import Event
 
-    from redis import Redis
-
-    from wakupush.runtime.settings import Settings
+    from ingest.enqueue import Enqueuer
+    from ingest.live.canaries import Canaries
+    from wakupush.waku.node import WakuNode
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: Seconds without a turn of its loop after which a poller counts as stuck.
-STUCK_SECONDS = 60.0
-#: Seconds without a successful read after which ingest is not ready.
-UNREAD_SECONDS = 10.0
-#: Seconds between looks at the marker of the watched topics.
-MARKER_SECONDS = 5.0
 #: Longest pause in seconds after the node failed.
 MOST_PAUSE = 5.0
 
@@ -66,12 +51,16 @@ class Cache:
 class Poller:
     """Polls one shard. It never stops doing so: an unread go-waku stops its archive, our source of healing."""
 
+    #: The node's name, as logs and metrics have it.
+    name: str
     node: WakuNode
     enqueuer: Enqueuer
     pubsub_topic: str
     poll_interval: float
     stop: Event
     cache: Cache
+    #: What nodes hear is compared there; None where there is only one.
+    canaries: Canaries | None = None
     #: Monotonic seconds of the last turn of the loop, and of the last read that worked.
     turned: float = field(default_factory=time.monotonic)
     read: float = float("-inf")
@@ -91,7 +80,7 @@ class Poller:
                 pause = self._turn()
             except Exception:
                 # A fault of ours; whatever it is, a poller that ended would stop the node's archive unseen.
-                log.exception("poller_failed", pubsub_topic=self.pubsub_topic)
+                log.exception("poller_failed", node=self.name, pubsub_topic=self.pubsub_topic)
                 pause = MOST_PAUSE
             if pause:
                 self.stop.wait(pause)
@@ -101,22 +90,26 @@ class Poller:
         try:
             found = self.node.read(self.pubsub_topic)
         except NotSubscribed as error:
+            self._note_failure()
             return self._subscribe(error)
         except NodeError as error:
+            self._note_failure()
             return self._failed("poll_failed", error)
         self._failures = 0
         self._subscribed = False
         self.read = time.monotonic()
         now = time.time()
-        metrics.LAST_POLL.labels(self.pubsub_topic).set(now)
+        metrics.LAST_POLL.labels(self.name, self.pubsub_topic).set(now)
+        if self.canaries is not None:
+            self.canaries.hearing.note_read(self.name, self.pubsub_topic)
         if found.malformed:
-            metrics.MESSAGES_MALFORMED.labels(self.pubsub_topic).inc(found.malformed)
-            log.warning("messages_malformed", pubsub_topic=self.pubsub_topic, messages=found.malformed)
+            metrics.MESSAGES_MALFORMED.labels(self.name, self.pubsub_topic).inc(found.malformed)
+            log.warning("messages_malformed", node=self.name, pubsub_topic=self.pubsub_topic, messages=found.malformed)
         self._note_full(is_full=self.cache.note(self.pubsub_topic, len(found.messages) + found.malformed))
         if not found.messages:
             return self.poll_interval
-        metrics.MESSAGES_READ.labels(self.pubsub_topic).inc(len(found.messages))
-        metrics.LAST_MESSAGE.labels(self.pubsub_topic).set(now)
+        metrics.MESSAGES_READ.labels(self.name, self.pubsub_topic).inc(len(found.messages))
+        metrics.LAST_MESSAGE.labels(self.name, self.pubsub_topic).set(now)
         enqueued = self.enqueuer.enqueue(
             [
                 Entry(self.pubsub_topic, message_hash(self.pubsub_topic, message), now, message, live=True)
@@ -124,6 +117,9 @@ class Poller:
             ]
         )
         self._note_gap(enqueued.dropped, now)
+        if self.canaries is not None:
+            self.canaries.hearing.note_heard(self.name, self.pubsub_topic, enqueued.ours)
+            self.canaries.heard(self.name, self.pubsub_topic, found.messages)
         # A task costs as much as several messages: what comes within one interval shares one.
         is_filled = len(found.messages) >= self.enqueuer.settings.batch_size
         return 0.0 if is_filled or self._is_full else self.poll_interval
@@ -139,92 +135,35 @@ class Poller:
         except NodeError as error:
             return self._failed("subscribe_failed", error)
         self._subscribed = True
-        metrics.SUBSCRIPTIONS.inc()
-        log.info("subscribed", pubsub_topic=self.pubsub_topic)
+        metrics.SUBSCRIPTIONS.labels(self.name).inc()
+        log.info("subscribed", node=self.name, pubsub_topic=self.pubsub_topic)
         return 0.0
 
     def _failed(self, event: str, error: NodeError) -> float:
         self._failures += 1
-        metrics.POLLS_FAILED.labels(type(error).__name__).inc()
+        metrics.POLLS_FAILED.labels(self.name, type(error).__name__).inc()
         pause = min(MOST_PAUSE, self.poll_interval * 2.0 ** min(self._failures, 10))
         if is_told(self._failures):
-            log.warning(event, pubsub_topic=self.pubsub_topic, error=type(error).__name__, failures=self._failures)
+            log.warning(event, node=self.name, pubsub_topic=self.pubsub_topic, error=type(error).__name__, failures=self._failures)
         return pause
+
+    def _note_failure(self) -> None:
+        if self.canaries is not None:
+            self.canaries.hearing.note_failure(self.name, self.pubsub_topic)
 
     def _note_full(self, *, is_full: bool) -> None:
         """Count and log that the node may have dropped messages before they were read."""
         if is_full:
-            metrics.CACHE_FULL.inc()
+            metrics.CACHE_FULL.labels(self.name).inc()
         if is_full and not self._is_full:
-            log.warning("cache_full", pubsub_topic=self.pubsub_topic, capacity=self.cache.capacity)
+            log.warning("cache_full", node=self.name, pubsub_topic=self.pubsub_topic, capacity=self.cache.capacity)
         self._is_full = is_full
 
     def _note_gap(self, dropped: int, now: float) -> None:
         """Log the time in which messages were left to reconcile."""
         if dropped and self.gap_since is None:
             self.gap_since = now
-            log.error("gap_begins", pubsub_topic=self.pubsub_topic, since=now)
+            log.error("gap_begins", node=self.name, pubsub_topic=self.pubsub_topic, since=now)
         elif not dropped and self.gap_since is not None:
-            log.error("gap_ends", pubsub_topic=self.pubsub_topic, since=self.gap_since, until=now)
+            log.error("gap_ends", node=self.name, pubsub_topic=self.pubsub_topic, since=self.gap_since, until=now)
             self.gap_since = None
-
-
-def run(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT; what was read by then is enqueued before it returns.
-
-    Raises:
-        SettingsError: there is no public key, or it is none; or the extra ``otel`` is missing.
-    """
-    routes = Routes.load(settings)
-    tracing.start(settings.tracing, "ingest live")
-    redis = open_redis(settings.redis)
-    enqueuer = Enqueuer(celery_app(settings), redis, routes, settings.ingest)
-    stop = stop_on_signals()
-    cache = Cache(settings.waku.cache_capacity)
-    pollers = [
-        Poller(
-            WakuNode(settings.waku.url, timeout=settings.waku.timeout),
-            enqueuer,
-            shard,
-            settings.ingest.poll_interval,
-            stop,
-            cache,
-        )
-        for shard in settings.waku.shards
-    ]
-    threads = [Thread(target=poller.run, name=poller.pubsub_topic) for poller in pollers]
-    port = None
-    if settings.ingest.http_port >= 0:
-        port = probes.serve(
-            settings.ingest.http_port,
-            setting="WAKUPUSH_INGEST__HTTP_PORT",
-            healthy=lambda: _healthy(pollers),
-            ready=lambda: _ready(pollers, redis),
-        )
-    for thread in threads:
-        thread.start()
-    log.info("started", shards=settings.waku.shards, http_port=port)
-    while not stop.wait(MARKER_SECONDS):
-        metrics.WATCHED_COMPLETE.set(_watched_complete(redis))
-    for thread in threads:
-        thread.join()
-    tracing.stop()
-    log.info("stopped")
-
-
-def _healthy(pollers: list[Poller]) -> probes.Checks:
-    now = time.monotonic()
-    return {poller.pubsub_topic: now - poller.turned < STUCK_SECONDS for poller in pollers}
-
-
-def _ready(pollers: list[Poller], redis: Redis) -> probes.Checks:
-    now = time.monotonic()
-    checks = {poller.pubsub_topic: now - poller.read < UNREAD_SECONDS for poller in pollers}
-    return checks | {"watched query topics": _watched_complete(redis)}
-
-
-def _watched_complete(redis: Redis) -> bool:
-    try:
-        return watched.is_complete(redis)
-    except RedisError:
-        return False

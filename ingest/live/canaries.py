@@ -1,0 +1,107 @@
+"""Canaries: messages that show whether what is published on a node arrives at the others."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from redis import RedisError
+
+from wakupush.model.nodes import NodeFault
+from wakupush.model.waku_message import WakuMessage
+from wakupush.protocol.hashing import message_hash
+from wakupush.protocol.topics import content_topic
+from wakupush.redis import left_out
+from wakupush.runtime import metrics
+from wakupush.waku.errors import NodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from threading import Event
+
+    from redis import Redis
+
+    from ingest.live.hearing import Hearing
+    from wakupush.waku.node import WakuNode
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Seconds between canaries on a node and shard: a message of 400 bytes, which no Store keeps.
+CANARY_SECONDS: Final = 10.0
+#: Seconds between looks at who is at fault.
+LOOK_SECONDS: Final = 1.0
+#: Bytes of a canary: those of an ordinary envelope.
+CANARY_BYTES: Final = 300
+
+
+@dataclass(slots=True)
+class Canaries:
+    """Publishes canaries on every node, and tells everybody which nodes are at fault."""
+
+    nodes: Mapping[str, WakuNode]
+    shards: tuple[str, ...]
+    hearing: Hearing
+    redis: Redis
+    stop: Event
+    #: Of all canaries of this process: one that looks like a topic of anybody.
+    topic: str = field(default_factory=lambda: content_topic(random.randbytes(8).hex()))
+    _faults: Mapping[str, NodeFault] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Publish and tell until told to stop."""
+        due = time.monotonic()
+        while not self.stop.wait(LOOK_SECONDS):
+            try:
+                if time.monotonic() >= due:
+                    due = time.monotonic() + CANARY_SECONDS
+                    self.publish()
+                self.tell()
+            except Exception:
+                # A fault of ours; nodes that are at fault would go on being used.
+                log.exception("canaries_failed")
+
+    def publish(self) -> None:
+        """Publish a canary on each node and shard. What a node does not take says nothing."""
+        for name, node in self.nodes.items():
+            for shard in self.shards:
+                message = WakuMessage(
+                    payload=random.randbytes(CANARY_BYTES),
+                    content_topic=self.topic,
+                    version=1,
+                    timestamp=time.time_ns(),
+                    ephemeral=True,
+                )
+                canary = message_hash(shard, message)
+                self.hearing.note_canary(name, shard, canary)
+                try:
+                    node.publish(shard, message)
+                except NodeError as error:
+                    self.hearing.forget_canary(canary)
+                    metrics.CANARIES.labels(name, "refused").inc()
+                    log.debug("canary_not_taken", node=name, pubsub_topic=shard, error=type(error).__name__)
+                else:
+                    metrics.CANARIES.labels(name, "published").inc()
+
+    def heard(self, node: str, shard: str, messages: Iterable[WakuMessage]) -> None:
+        """Note which canaries are among the messages that a node had."""
+        canaries = [message_hash(shard, message) for message in messages if message.content_topic == self.topic]
+        if canaries:
+            self.hearing.note_canaries_heard(node, canaries)
+
+    def tell(self) -> None:
+        """Say in logs, in metrics and in Redis which nodes are at fault now."""
+        faults = self.hearing.faults()
+        for name in self.nodes:
+            fault, before = faults.get(name), self._faults.get(name)
+            for each in NodeFault:
+                metrics.NODE_FAULT.labels(name, each).set(each is fault)
+            if fault is not before:
+                log.warning("node_left_out" if fault else "node_taken_in", node=name, fault=fault, before=before)
+        self._faults = faults
+        try:
+            left_out.write(self.redis, faults)
+        except RedisError as error:
+            log.info("left_out_not_told", error=type(error).__name__)

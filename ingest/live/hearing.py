@@ -1,0 +1,165 @@
+"""What each of several nodes hears: who misses other people's messages, and whose canaries nobody hears.
+
+Only messages for this server are compared. They are other people's; our answers come back from a deaf node too. The
+number of a node's peers proves nothing, so nobody asks for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, defaultdict
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+from wakupush.model.nodes import NodeFault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+#: Seconds for which what was heard counts.
+WINDOW_SECONDS: Final = 60.0
+#: Seconds within which every node hears what one has heard, or what was published.
+SETTLED_SECONDS: Final = 8.0
+#: Seconds without a read that worked after which a node does not answer.
+SILENT_SECONDS: Final = 5.0
+#: Messages a second that are compared at most.
+COMPARED_PER_SECOND: Final = 20
+#: Messages, or canaries, without which nothing is said about a node.
+LEAST_HEARD: Final = 5
+LEAST_CANARIES: Final = 3
+#: Share of what it should hear, or be heard with, below which a node is deaf or mute. Above it: of two processes that
+#: read the same nodes during an upgrade, each sees half of what one of them hears.
+LEAST_SHARE: Final = 0.2
+
+
+@dataclass(slots=True)
+class _Sound:
+    """A message for this server, or a canary."""
+
+    shard: str
+    #: Monotonic seconds of when it was first heard, or published.
+    at: float
+    #: The node that it was published on; empty for other people's.
+    source: str = ""
+    #: Who heard it.
+    nodes: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Hearing:
+    """Compares what nodes hear. Its memory is bounded by `COMPARED_PER_SECOND` and `WINDOW_SECONDS`."""
+
+    nodes: tuple[str, ...]
+    #: Monotonic seconds.
+    now: Callable[[], float] = time.monotonic
+    #: By message hash (32 bytes), the oldest first.
+    _sounds: OrderedDict[bytes, _Sound] = field(default_factory=OrderedDict)
+    #: By node and shard: since when it is read without a failure, and when it was last read.
+    _read_since: dict[tuple[str, str], float] = field(default_factory=dict)
+    _read: dict[tuple[str, str], float] = field(default_factory=dict)
+    #: The second at hand, and the messages of others that were begun in it.
+    _second: int = 0
+    _begun: int = 0
+    _lock: Lock = field(default_factory=Lock)
+
+    @property
+    def compares(self) -> bool:
+        """Whether there is anybody to compare a node with."""
+        return len(self.nodes) > 1
+
+    def note_read(self, node: str, shard: str) -> None:
+        """Note that a node answered."""
+        now = self.now()
+        with self._lock:
+            self._read_since.setdefault((node, shard), now)
+            self._read[node, shard] = now
+
+    def note_failure(self, node: str, shard: str) -> None:
+        """Note that a node did not answer, or forgot its subscription: what it misses now is no deafness."""
+        with self._lock:
+            self._read_since.pop((node, shard), None)
+
+    def note_heard(self, node: str, shard: str, hashes: Iterable[bytes]) -> None:
+        """Note messages of others that are for this server (hashes of 32 bytes)."""
+        now = self.now()
+        with self._lock:
+            self._forget(now)
+            if int(now) != self._second:
+                self._second, self._begun = int(now), 0
+            for each in hashes:
+                sound = self._sounds.get(each)
+                if sound is None and self._begun < COMPARED_PER_SECOND:
+                    self._begun += 1
+                    sound = self._sounds[each] = _Sound(shard, now)
+                if sound is not None:
+                    sound.nodes.add(node)
+
+    def note_canary(self, node: str, shard: str, canary: bytes) -> None:
+        """Note that a canary (its hash, 32 bytes) is about to be published on a node."""
+        with self._lock:
+            self._sounds[canary] = _Sound(shard, self.now(), source=node)
+
+    def forget_canary(self, canary: bytes) -> None:
+        """A canary was not taken by its node."""
+        with self._lock:
+            self._sounds.pop(canary, None)
+
+    def note_canaries_heard(self, node: str, hashes: Iterable[bytes]) -> None:
+        """Note messages that may be canaries (hashes of 32 bytes); others are passed over."""
+        with self._lock:
+            for each in hashes:
+                if (sound := self._sounds.get(each)) is not None and sound.source:
+                    sound.nodes.add(node)
+
+    def faults(self) -> Mapping[str, NodeFault]:
+        """Return what is wrong with which node."""
+        now = self.now()
+        with self._lock:
+            self._forget(now)
+            sounds = [sound for sound in self._sounds.values() if sound.at <= now - SETTLED_SECONDS]
+            since, read = dict(self._read_since), dict(self._read)
+        found = {
+            node: NodeFault.UNREACHABLE
+            for node in self.nodes
+            if now - max((at for (of, _), at in read.items() if of == node), default=-1e9) > SILENT_SECONDS
+        }
+        answering = [node for node in self.nodes if node not in found]
+        found |= {node: NodeFault.DEAF for node in answering if _is_deaf(node, sounds, since)}
+        hearing = {node for node in answering if node not in found and _has_heard(node, sounds)}
+        found |= {node: NodeFault.MUTE for node in answering if node not in found and _is_mute(node, sounds, hearing)}
+        return found
+
+    def _forget(self, now: float) -> None:
+        while self._sounds and next(iter(self._sounds.values())).at < now - WINDOW_SECONDS:
+            self._sounds.popitem(last=False)
+
+
+def _is_deaf(node: str, sounds: Iterable[_Sound], read_since: Mapping[tuple[str, str], float]) -> bool:
+    """Say whether a node misses, on any shard, what others heard while it was read."""
+    heard: defaultdict[str, list[bool]] = defaultdict(list)
+    for sound in sounds:
+        of_others = not sound.source and sound.nodes - {node}
+        if of_others and read_since.get((node, sound.shard), sound.at + 1) <= sound.at:
+            heard[sound.shard].append(node in sound.nodes)
+    return any(_is_below(flags, LEAST_HEARD) for flags in heard.values())
+
+
+def _has_heard(node: str, sounds: Iterable[_Sound]) -> bool:
+    return any(node in sound.nodes and sound.source != node for sound in sounds)
+
+
+def _is_mute(node: str, sounds: Iterable[_Sound], hearing: set[str]) -> bool:
+    """Say whether, on any shard, what is published on a node arrives at no other node that hears."""
+    listeners = hearing - {node}
+    if not listeners:
+        return False
+    heard: defaultdict[str, list[bool]] = defaultdict(list)
+    for sound in sounds:
+        if sound.source == node:
+            heard[sound.shard].append(not listeners.isdisjoint(sound.nodes))
+    return any(_is_below(flags, LEAST_CANARIES) for flags in heard.values())
+
+
+def _is_below(flags: list[bool], least: int) -> bool:
+    return len(flags) >= least and sum(flags) < LEAST_SHARE * len(flags)

@@ -1,0 +1,102 @@
+"""The process: a poller for each shard of each node."""
+
+from __future__ import annotations
+
+import time
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import structlog
+from redis import RedisError
+
+from ingest.enqueue import Enqueuer
+from ingest.live.canaries import Canaries
+from ingest.live.hearing import Hearing
+from ingest.live.poller import Cache, Poller
+from ingest.routing import Routes
+from wakupush.redis import watched
+from wakupush.redis.celery_app import celery_app
+from wakupush.runtime import metrics, probes, tracing
+from wakupush.runtime.connections.redis import open_redis
+from wakupush.runtime.stopping import stop_on_signals
+from wakupush.waku.node import WakuNode
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+    from wakupush.runtime.settings import Settings
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Seconds without a turn of its loop after which a poller counts as stuck.
+STUCK_SECONDS = 60.0
+#: Seconds without a successful read after which ingest is not ready.
+UNREAD_SECONDS = 10.0
+#: Seconds between looks at the marker of the watched topics.
+MARKER_SECONDS = 5.0
+
+
+def run(settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT; what was read by then is enqueued before it returns.
+
+    Raises:
+        SettingsError: there is no public key, or it is none; or the extra ``otel`` is missing.
+    """
+    routes = Routes.load(settings)
+    tracing.start(settings.tracing, "ingest live")
+    redis = open_redis(settings.redis)
+    enqueuer = Enqueuer(celery_app(settings), redis, routes, settings.ingest)
+    stop = stop_on_signals()
+    urls, shards = settings.waku.nodes, settings.waku.shards
+    canaries = None
+    if len(urls) > 1:
+        publish_on = {name: WakuNode(url, timeout=settings.waku.publish_timeout) for name, url in urls.items()}
+        canaries = Canaries(publish_on, shards, Hearing(tuple(urls)), redis, stop)
+    pollers = []
+    for name, url in urls.items():
+        cache = Cache(settings.waku.cache_capacity)
+        for shard in shards:
+            node = WakuNode(url, timeout=settings.waku.timeout)
+            interval = settings.ingest.poll_interval
+            pollers.append(Poller(name, node, enqueuer, shard, interval, stop, cache, canaries))
+    threads = [Thread(target=poller.run, name=f"{poller.name} {poller.pubsub_topic}") for poller in pollers]
+    if canaries is not None:
+        threads.append(Thread(target=canaries.run, name="canaries"))
+    port = None
+    if settings.ingest.http_port >= 0:
+        port = probes.serve(
+            settings.ingest.http_port,
+            setting="WAKUPUSH_INGEST__HTTP_PORT",
+            healthy=lambda: _healthy(pollers),
+            ready=lambda: _ready(pollers, redis),
+        )
+    for thread in threads:
+        thread.start()
+    log.info("started", nodes=list(urls), shards=shards, http_port=port)
+    while not stop.wait(MARKER_SECONDS):
+        metrics.WATCHED_COMPLETE.set(_watched_complete(redis))
+    for thread in threads:
+        thread.join()
+    tracing.stop()
+    log.info("stopped")
+
+
+def _healthy(pollers: list[Poller]) -> probes.Checks:
+    now = time.monotonic()
+    return {f"{poller.name} {poller.pubsub_topic}": now - poller.turned < STUCK_SECONDS for poller in pollers}
+
+
+def _ready(pollers: list[Poller], redis: Redis) -> probes.Checks:
+    """Say of each shard whether a node of it is read, whichever."""
+    now = time.monotonic()
+    checks = dict.fromkeys((poller.pubsub_topic for poller in pollers), False)
+    for poller in pollers:
+        checks[poller.pubsub_topic] |= now - poller.read < UNREAD_SECONDS
+    return checks | {"watched query topics": _watched_complete(redis)}
+
+
+def _watched_complete(redis: Redis) -> bool:
+    try:
+        return watched.is_complete(redis)
+    except RedisError:
+        return False

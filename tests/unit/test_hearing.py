@@ -1,0 +1,145 @@
+"""What several nodes hear, compared."""
+
+import itertools
+import os
+
+import pytest
+
+from ingest.live import hearing as module
+from ingest.live.hearing import COMPARED_PER_SECOND, SETTLED_SECONDS, WINDOW_SECONDS, Hearing
+from wakupush.model.nodes import NodeFault
+
+SHARD, OTHER = "/waku/2/rs/16/32", "/waku/2/rs/16/64"
+NODES = ("a", "b", "c")
+
+
+class Network:
+    """Nodes, of which some are deaf or mute, and a clock."""
+
+    def __init__(self, *nodes, shards=(SHARD,)):
+        self.clock = 1000.0
+        self.nodes, self.shards = nodes, shards
+        self.hearing = Hearing(nodes, now=lambda: self.clock)
+        self.deaf, self.mute, self.down = set(), set(), set()
+
+    def message(self, shard=SHARD, to=None):
+        digest = os.urandom(32)
+        for node in self.nodes:
+            if node not in self.deaf | self.down and (to is None or node in to):
+                self.hearing.note_heard(node, shard, [digest])
+
+    def canaries(self):
+        for source, shard in itertools.product(self.nodes, self.shards):
+            if source in self.down:
+                continue
+            canary = os.urandom(32)
+            self.hearing.note_canary(source, shard, canary)
+            for node in self.nodes:
+                arrives = node == source or not (source in self.mute or node in self.deaf)
+                if arrives and node not in self.down:
+                    self.hearing.note_canaries_heard(node, [canary])
+
+    def run(self, seconds, *, messages=1):
+        """Let time pass, with so many messages a second for the server."""
+        for second in range(seconds):
+            for node, shard in itertools.product(self.nodes, self.shards):
+                if node in self.down:
+                    self.hearing.note_failure(node, shard)
+                else:
+                    self.hearing.note_read(node, shard)
+            for _ in range(messages):
+                self.message()
+            if second % 10 == 0:
+                self.canaries()
+            self.clock += 1.0
+        return self.hearing.faults()
+
+
+@pytest.mark.parametrize("nodes", [("a", "b"), NODES])
+def test_nothing_is_wrong_with_nodes_that_hear_and_speak(nodes):
+    assert Network(*nodes).run(120) == {}
+
+
+@pytest.mark.parametrize("nodes", [("a", "b"), NODES])
+@pytest.mark.parametrize(("what", "fault"), [("deaf", NodeFault.DEAF), ("mute", NodeFault.MUTE)])
+def test_a_node_is_found_out_and_taken_in_again(nodes, what, fault):
+    network = Network(*nodes)
+    network.run(60)
+    getattr(network, what).add("b")
+    assert network.run(90) == {"b": fault}
+    getattr(network, what).clear()
+    assert network.run(90) == {}
+
+
+def test_a_deaf_node_is_found_out_within_a_quarter_of_a_minute_under_load():
+    network = Network("a", "b")
+    network.deaf.add("b")
+    assert network.run(15, messages=50) == {"b": NodeFault.DEAF}
+
+
+def test_a_node_that_is_down_is_neither_deaf_nor_mute_and_back_at_once():
+    network = Network("a", "b")
+    network.run(30)
+    network.down.add("b")
+    assert network.run(30) == {"b": NodeFault.UNREACHABLE}
+    network.down.clear()
+    assert network.run(2) == {}  # what it missed meanwhile is not held against it
+    assert network.run(60) == {}
+
+
+def test_without_messages_of_others_nobody_is_found_out():
+    """That a canary of a is not heard by b may be either's fault."""
+    network = Network("a", "b")
+    network.deaf.add("b")
+    assert network.run(120, messages=0) == {}
+
+
+def test_with_three_nodes_canaries_alone_tell_who_is_mute():
+    network = Network(*NODES)
+    network.mute.add("b")
+    assert network.run(120, messages=0) == {"b": NodeFault.MUTE}
+
+
+def test_a_node_may_be_deaf_on_one_shard_alone():
+    network = Network("a", "b", shards=(SHARD, OTHER))
+    for _ in range(60):
+        network.message(OTHER, to={"a"})
+        network.run(1)
+    assert network.hearing.faults() == {"b": NodeFault.DEAF}
+
+
+def test_few_messages_prove_nothing():
+    network = Network("a", "b")
+    network.run(30, messages=0)
+    for _ in range(module.LEAST_HEARD - 1):
+        network.message(to={"a"})
+    assert network.run(int(SETTLED_SECONDS) + 2, messages=0) == {}
+    network.message(to={"a"})
+    assert network.run(int(SETTLED_SECONDS) + 2, messages=0) == {"b": NodeFault.DEAF}
+
+
+def test_two_processes_that_share_what_nodes_hand_out_find_nobody_out():
+    """While an upgrade is under way each reads half of it."""
+    network = Network("a", "b")
+    for number in range(90):
+        network.message(to=[{"a", "b"}, {"a"}, {"b"}][number % 3])
+        network.run(1, messages=0)
+    assert network.hearing.faults() == {}
+
+
+def test_what_is_kept_is_bounded_whatever_strangers_send():
+    network = Network("a", "b")
+    network.run(2 * int(WINDOW_SECONDS), messages=10 * COMPARED_PER_SECOND)
+    assert len(network.hearing._sounds) <= (COMPARED_PER_SECOND + 1) * (WINDOW_SECONDS + 1)
+    network.hearing.note_canaries_heard("a", [os.urandom(32) for _ in range(1000)])
+    assert len(network.hearing._sounds) <= (COMPARED_PER_SECOND + 1) * (WINDOW_SECONDS + 1)
+
+
+def test_a_canary_that_was_not_taken_says_nothing():
+    network = Network("a", "b")
+    for _ in range(60):
+        canary = os.urandom(32)
+        network.hearing.note_canary("a", SHARD, canary)
+        network.hearing.forget_canary(canary)
+        network.run(1)
+    assert network.hearing.faults() == {}

@@ -1,0 +1,40 @@
+"""Which Waku nodes are left out for sending: ingest writes it, everybody who publishes reads it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+from wakupush.model.nodes import NodeFault
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from redis import Redis
+
+KEY: Final = "wakupush:nodes:left_out"
+#: Seconds for which this holds unless it is written again: without ingest nobody knows, and all nodes are used.
+HOLDS_SECONDS: Final = 30
+
+
+def write(redis: Redis, faults: Mapping[str, NodeFault]) -> None:
+    """Say which nodes are at fault, by their names, and that no others are.
+
+    Raises:
+        RedisError: what was written before holds, to its end.
+    """
+    with redis.pipeline(transaction=True) as pipeline:
+        pipeline.delete(KEY)
+        if faults:
+            pipeline.hset(KEY, mapping={name: fault.value for name, fault in faults.items()})
+            pipeline.expire(KEY, HOLDS_SECONDS)
+        pipeline.execute()
+
+
+def read(redis: Redis) -> dict[str, NodeFault]:
+    """Return which nodes are at fault, by their names.
+
+    Raises:
+        RedisError: nobody knows.
+    """
+    written = cast("dict[bytes, bytes]", redis.hgetall(KEY))
+    return {name.decode(): NodeFault(fault.decode()) for name, fault in written.items()}
