@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -55,7 +55,7 @@ class Enqueued:
     #: Not enqueued: Redis failed, or a queue is full.
     dropped: int = 0
     #: The hashes of those that are for us (32 bytes each), whoever claimed them.
-    ours: tuple[bytes, ...] = ()
+    ours: tuple[bytes, ...] = field(default=(), compare=False)
 
 
 @dataclass(slots=True)

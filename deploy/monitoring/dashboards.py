@@ -61,7 +61,7 @@ OVERVIEW = Dashboard(
                     "In: messages",
                     "reqps",
                     (
-                        ("sum(rate(wakupush_messages_read_total{$n}[5m]))", "read from the node"),
+                        ("sum(rate(wakupush_messages_read_total{$n}[5m]))", "read from all nodes"),
                         ("sum by (queue) (rate(wakupush_messages_enqueued_total{$n}[5m]))", "enqueued {{queue}}"),
                         ("sum(rate(wakupush_reconcile_messages_enqueued_total{$n}[5m]))", "enqueued by reconciliation"),
                         ("sum by (reason) (rate(wakupush_messages_dropped_total{$n}[5m]))", "dropped: {{reason}}"),
@@ -382,12 +382,12 @@ NODE = Dashboard(
                     "s",
                     (
                         (
-                            "time() - max by (pubsub_topic) (wakupush_last_poll_timestamp_seconds{$n})",
-                            "read {{pubsub_topic}}",
+                            "time() - max by (node, pubsub_topic) (wakupush_last_poll_timestamp_seconds{$n})",
+                            "read {{node}} {{pubsub_topic}}",
                         ),
                         (
-                            "time() - max by (pubsub_topic) (wakupush_last_message_timestamp_seconds{$n})",
-                            "message {{pubsub_topic}}",
+                            "time() - max by (node, pubsub_topic) (wakupush_last_message_timestamp_seconds{$n})",
+                            "message {{node}} {{pubsub_topic}}",
                         ),
                     ),
                 ),
@@ -395,25 +395,46 @@ NODE = Dashboard(
                     "Reads",
                     "reqps",
                     (
-                        ("sum by (pubsub_topic) (rate(wakupush_messages_read_total{$n}[5m]))", "{{pubsub_topic}}"),
                         (
-                            "sum by (pubsub_topic) (rate(wakupush_messages_malformed_total{$n}[5m]))",
-                            "malformed {{pubsub_topic}}",
+                            "sum by (node, pubsub_topic) (rate(wakupush_messages_read_total{$n}[5m]))",
+                            "{{node}} {{pubsub_topic}}",
+                        ),
+                        (
+                            "sum by (node, pubsub_topic) (rate(wakupush_messages_malformed_total{$n}[5m]))",
+                            "malformed {{node}} {{pubsub_topic}}",
                         ),
                         ("sum by (queue) (rate(wakupush_messages_repeated_total{$n}[5m]))", "repeated {{queue}}"),
                         ("sum(rate(wakupush_messages_known_total{$n}[5m]))", "old copies"),
                         ("sum(rate(wakupush_messages_ahead_total{$n}[5m]))", "a day ahead"),
                         ("sum(rate(wakupush_messages_short_total{$n}[5m]))", "too short"),
-                        ("sum(rate(wakupush_node_cache_full_total{$n}[5m]))", "cache full"),
+                        ("sum by (node) (rate(wakupush_node_cache_full_total{$n}[5m]))", "cache full {{node}}"),
                     ),
                 ),
                 Panel(
                     "Reads that failed, subscriptions",
                     "reqps",
                     (
-                        ("sum by (reason) (rate(wakupush_polls_failed_total{$n}[5m]))", "{{reason}}"),
-                        ("sum(rate(wakupush_subscriptions_total{$n}[5m]))", "subscribed"),
+                        ("sum by (node, reason) (rate(wakupush_polls_failed_total{$n}[5m]))", "{{node}} {{reason}}"),
+                        ("sum by (node) (rate(wakupush_subscriptions_total{$n}[5m]))", "subscribed {{node}}"),
                     ),
+                ),
+                Panel(
+                    "Answers handed to nodes",
+                    "reqps",
+                    (
+                        ("sum by (node, result) (rate(wakupush_publications_total{$n}[5m]))", "{{node}} {{result}}"),
+                        (
+                            "sum by (node, result) (rate(wakupush_canaries_total{$n}[5m]))",
+                            "canaries {{node}} {{result}}",
+                        ),
+                    ),
+                    "Each answer goes to two nodes; one that takes it suffices.",
+                ),
+                Panel(
+                    "Nodes left out for sending",
+                    "short",
+                    (("max by (node, reason) (wakupush_node_fault{$n})", "{{node}} {{reason}}"),),
+                    "1: unreachable, deaf (misses what others hear) or mute (nobody hears its canaries).",
                 ),
                 Panel(
                     "Watched query topics",

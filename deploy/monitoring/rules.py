@@ -45,14 +45,21 @@ ALERTS = (
         "time() - max by (namespace, pubsub_topic) (wakupush_last_poll_timestamp_seconds) > 60",
         "1m",
         CRITICAL,
-        "Nobody reads the shard {{ $labels.pubsub_topic }} at the Waku node.",
+        "Nobody reads the shard {{ $labels.pubsub_topic }} at any Waku node.",
     ),
     Alert(
         "WakupushShardSilent",
         "time() - max by (namespace, pubsub_topic) (wakupush_last_message_timestamp_seconds) > 1800",
         "5m",
         WARNING,
-        "The node has had no message on the shard {{ $labels.pubsub_topic }} for half an hour.",
+        "No node has had a message on the shard {{ $labels.pubsub_topic }} for half an hour.",
+    ),
+    Alert(
+        "WakupushNodeLeftOut",
+        "max by (namespace, node, reason) (wakupush_node_fault) == 1",
+        "2m",
+        WARNING,
+        "The Waku node {{ $labels.node }} is left out for sending: {{ $labels.reason }}.",
     ),
     Alert(
         "WakupushWatchedTopicsIncomplete",
@@ -78,10 +85,11 @@ ALERTS = (
     ),
     Alert(
         "WakupushNodeCacheFull",
-        "sum by (namespace) (increase(wakupush_node_cache_full_total[10m])) > 0",
+        "sum by (namespace, node) (increase(wakupush_node_cache_full_total[10m])) > 0",
         "0m",
         WARNING,
-        "The node's cache was full when ingest read it: it may have dropped messages, which come from the Store.",
+        "The cache of the node {{ $labels.node }} was full when ingest read it: it may have dropped messages,"
+        " which come from the Store.",
     ),
     Alert(
         "WakupushStoreForgets",

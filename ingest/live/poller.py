@@ -144,7 +144,13 @@ class Poller:
         metrics.POLLS_FAILED.labels(self.name, type(error).__name__).inc()
         pause = min(MOST_PAUSE, self.poll_interval * 2.0 ** min(self._failures, 10))
         if is_told(self._failures):
-            log.warning(event, node=self.name, pubsub_topic=self.pubsub_topic, error=type(error).__name__, failures=self._failures)
+            log.warning(
+                event,
+                node=self.name,
+                pubsub_topic=self.pubsub_topic,
+                error=type(error).__name__,
+                failures=self._failures,
+            )
         return pause
 
     def _note_failure(self) -> None:

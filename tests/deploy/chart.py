@@ -27,6 +27,7 @@ KUBERNETES = "1.33"
 OWNED = {"public_key", "identity_key", "identity_key_file"}
 OWNED_FIELDS = {
     ("waku", "url"),
+    ("waku", "urls"),
     ("redis", "url"),
     ("postgres", "dsn"),
     ("gorush", "url"),

@@ -9,6 +9,7 @@ import yaml
 from chart import CHART, ROOT, VALUES, need, objects, pod_specs
 from test_policy import PARTS, REACHES
 
+from ingest.reconcile.stores import stores_of
 from wakupush.cli import app
 from wakupush.runtime.settings import STORE_SECONDS, Settings, load_settings
 
@@ -16,26 +17,26 @@ need("helm")
 
 #: What a process cannot do without, and where its port is among the settings.
 NEEDS = {
-    "ingest": ({"WAKUPUSH_PUBLIC_KEY", "WAKUPUSH_WAKU__URL", "WAKUPUSH_REDIS__URL"}, "ingest"),
+    "ingest": ({"WAKUPUSH_PUBLIC_KEY", "WAKUPUSH_WAKU__URLS", "WAKUPUSH_REDIS__URL"}, "ingest"),
     "reconcile": (
-        {"WAKUPUSH_PUBLIC_KEY", "WAKUPUSH_WAKU__URL", "WAKUPUSH_REDIS__URL", "WAKUPUSH_POSTGRES__DSN"},
+        {"WAKUPUSH_PUBLIC_KEY", "WAKUPUSH_WAKU__URLS", "WAKUPUSH_REDIS__URL", "WAKUPUSH_POSTGRES__DSN"},
         "reconcile",
     ),
     "registration": (
-        {"WAKUPUSH_IDENTITY_KEY_FILE", "WAKUPUSH_WAKU__URL", "WAKUPUSH_REDIS__URL", "WAKUPUSH_POSTGRES__DSN"},
+        {"WAKUPUSH_IDENTITY_KEY_FILE", "WAKUPUSH_WAKU__URLS", "WAKUPUSH_REDIS__URL", "WAKUPUSH_POSTGRES__DSN"},
         "worker",
     ),
-    "beat": ({"WAKUPUSH_WAKU__URL", "WAKUPUSH_REDIS__URL", "WAKUPUSH_POSTGRES__DSN"}, "worker"),
+    "beat": ({"WAKUPUSH_WAKU__URLS", "WAKUPUSH_REDIS__URL", "WAKUPUSH_POSTGRES__DSN"}, "worker"),
     "feedback": ({"WAKUPUSH_POSTGRES__DSN", "WAKUPUSH_GORUSH__FEEDBACK_SECRET"}, "feedback"),
     "exporter": ({"WAKUPUSH_REDIS__URL", "WAKUPUSH_POSTGRES__DSN"}, "exporter"),
     "migrate": ({"WAKUPUSH_POSTGRES__DSN"}, None),
     "doctor": (
-        {"WAKUPUSH_PUBLIC_KEY", "WAKUPUSH_WAKU__URL", "WAKUPUSH_REDIS__URL", "WAKUPUSH_POSTGRES__DSN"}
+        {"WAKUPUSH_PUBLIC_KEY", "WAKUPUSH_WAKU__URLS", "WAKUPUSH_REDIS__URL", "WAKUPUSH_POSTGRES__DSN"}
         | {"WAKUPUSH_GORUSH__URL"},
         None,
     ),
     "pipeline": (
-        {"WAKUPUSH_PUBLIC_KEY", "WAKUPUSH_WAKU__URL"},
+        {"WAKUPUSH_PUBLIC_KEY", "WAKUPUSH_WAKU__URLS"},
         None,
     ),
 }
@@ -112,11 +113,10 @@ def test_values_arrive_as_they_are_meant(monkeypatch):
     assert dispatch.gorush.concurrency == 8
     assert dispatch.limits.first_registrations_per_hour == 250_000
     assert dispatch.retention.events == 1_209_600
-    # Ingest reads each node, reconcile the Stores of all, and answers go to the name before all of them.
-    nodes = sorted(env["WAKUPUSH_WAKU__URL"] for component, _, env in environments("keda") if component == "ingest")
-    assert nodes == ["http://nwaku-0.nwaku.waku.svc:8645", "http://nwaku-1.nwaku.waku.svc:8645"]
-    assert list(found["reconcile"].reconcile.stores) == nodes
-    assert dispatch.waku.url == "http://nwaku.waku.svc:8645"
+    # Everybody knows all nodes: ingest reads them, reconcile walks their Stores, and answers go to two.
+    nodes = {"nwaku-0.nwaku.waku.svc:8645", "nwaku-1.nwaku.waku.svc:8645"}
+    assert {name for name, settings in found.items() if settings.waku.nodes.keys() == nodes} >= {"ingest", "dispatch"}
+    assert stores_of(found["reconcile"]).keys() == nodes
 
 
 def test_the_chart_checks_with_the_defaults_of_the_program():

@@ -463,8 +463,9 @@ def test_queries_are_found_in_the_whole_shard(bench, opened):
 def test_a_query_whose_claim_outlived_its_place_in_the_queue_heals(bench, overlap):
     """Redis was killed after the claim, and lost the rest: nobody looks for it anew until the claim is over."""
     found, queries, *_ = bench.walkers(overlap=overlap)
-    watched.add(bench.redis, [bytes.fromhex("00ff00ff")])
-    [query] = bench.send("/waku/1/0x00ff00ff/rfc26", ago=bench.settings().ingest.claim_ttl + 30)
+    topic = os.urandom(4)
+    watched.add(bench.redis, [topic])
+    [query] = bench.send(f"/waku/1/0x{topic.hex()}/rfc26", ago=bench.settings().ingest.claim_ttl + 30)
     queries.walker.settle(SHARD, ago(100), query.message.timestamp)
     looked_back(queries)
     found.close()

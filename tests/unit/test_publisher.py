@@ -243,7 +243,7 @@ def test_a_node_that_hangs_holds_up_its_neighbour_no_longer_than_a_moment_and_th
 
 
 def test_a_node_that_rested_is_asked_again(two, monkeypatch):
-    one, other, publisher = two
+    one, _, publisher = two
     monkeypatch.setattr(module, "REST_SECONDS", 0.2)
     one.answers = [(503, b"")]
     for _ in range(module.MOST_FAILURES):
@@ -267,9 +267,7 @@ def test_nodes_that_all_rest_are_asked_all_the_same(two):
 @pytest.mark.parametrize(("left_out", "asked"), [({"one"}, [False, True]), ({"one", "other"}, [True, True])])
 def test_a_node_that_is_left_out_is_not_asked_unless_no_other_is_left(left_out, asked):
     with serving() as one, serving() as other:
-        publisher = Publisher(
-            {"one": one.url, "other": other.url}, timeout=2, connections=4, left_out=lambda: left_out
-        )
+        publisher = Publisher({"one": one.url, "other": other.url}, timeout=2, connections=4, left_out=lambda: left_out)
         assert publisher.publish(messages(3)) == [None] * 3
         publisher.close()
         assert [bool(node.requests) for node in (one, other)] == asked

@@ -2,10 +2,10 @@
 
 import pytest
 
-from wakupush.runtime.urls import node_name
 from ingest.reconcile.walk import first_seen
 from wakupush.model.waku_message import WakuMessage
 from wakupush.runtime.settings import Settings, SettingsError, load_settings
+from wakupush.runtime.urls import node_name
 
 NOW = 1_795_000_000.0
 

@@ -33,7 +33,9 @@ CACHE_FULL: Final = Counter(
 )
 POLLS_FAILED: Final = Counter("wakupush_polls_failed", "Reads of a Waku node that failed.", ["node", "reason"])
 SUBSCRIPTIONS: Final = Counter("wakupush_subscriptions", "Times that shards were subscribed at a node.", ["node"])
-LAST_POLL: Final = Gauge("wakupush_last_poll_timestamp_seconds", "When a shard was last read.", ["node", "pubsub_topic"])
+LAST_POLL: Final = Gauge(
+    "wakupush_last_poll_timestamp_seconds", "When a shard was last read.", ["node", "pubsub_topic"]
+)
 LAST_MESSAGE: Final = Gauge(
     "wakupush_last_message_timestamp_seconds", "When a shard last had a message.", ["node", "pubsub_topic"]
 )
@@ -159,7 +161,7 @@ ANSWERS_PUBLISHED: Final = Counter("wakupush_answers_published", "Answers that a
 ANSWERS_FAILED: Final = Counter("wakupush_answers_failed", "Answers that no Waku node took this time.", ["reason"])
 PUBLICATIONS: Final = Counter(
     "wakupush_publications",
-    "Answers handed to a Waku node, by what came of it: taken, refused, unreachable, or late where another one took it.",
+    "Answers handed to a Waku node, by result: taken, refused, unreachable, or late where another one took it.",
     ["node", "result"],
 )
 ANSWERS_EXPIRED: Final = Counter("wakupush_answers_expired", "Answers for which nobody waits any more.")

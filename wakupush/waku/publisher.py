@@ -143,7 +143,8 @@ class Publisher:
 class _Lane:
     """The requests to one node."""
 
-    def __init__(self, handles: Sequence[pycurl.Curl], count: int) -> None:
+    def __init__(self, url: str, handles: Sequence[pycurl.Curl], count: int) -> None:
+        self.url = url
         self.free = list(handles)
         self.waiting: Iterator[int] = iter(range(count))
         #: Whether it answered so far.
@@ -153,6 +154,75 @@ class _Lane:
     def next(self) -> int | None:
         """Return the position of the message that is to be begun now, None if none is."""
         return next(self.waiting, None) if self.free and self.is_reached else None
+
+    def note(self, handle: pycurl.Curl, outcome: NodeError | None) -> None:
+        """Note what came of a request, whose handle is free again."""
+        self.free.append(handle)
+        self.results[_RESULTS.get(type(outcome), "unreachable")] += 1
+        self.is_reached = self.is_reached and not isinstance(outcome, NodeUnreachable)
+
+
+class _Post:
+    """Messages on their way to nodes."""
+
+    def __init__(self, messages: Sequence[tuple[str, WakuMessage]], lanes: Sequence[_Lane]) -> None:
+        self._messages = messages
+        self._lanes = lanes
+        self._answers: list[NodeError | None] = [_NOT_BEGUN] * len(messages)
+        #: By position: how many nodes refused a message.
+        self._refused: Counter[int] = Counter()
+        self._bodies: dict[int, str] = {}
+        self.under_way: dict[pycurl.Curl, tuple[_Lane, int, bytearray]] = {}
+        #: Monotonic seconds at which those that are late are given up; None until every message was taken.
+        self._ends: float | None = None
+
+    def begin(self) -> Iterator[pycurl.Curl]:
+        """Yield the requests that can be begun now."""
+        for lane in self._lanes:
+            while (position := lane.next()) is not None:
+                handle, answer = lane.free.pop(), bytearray()
+                pubsub_topic, message = self._messages[position]
+                if position not in self._bodies:
+                    self._bodies[position] = json.dumps(encode_message(message))
+                handle.setopt(pycurl.URL, lane.url + messages_path(pubsub_topic))
+                handle.setopt(pycurl.POSTFIELDS, self._bodies[position])
+                handle.setopt(pycurl.WRITEFUNCTION, keep_within(answer, ANSWER_LIMIT))
+                self.under_way[handle] = lane, position, answer
+                yield handle
+
+    def note(self, handle: pycurl.Curl, error: tuple[int, str] | None) -> None:
+        """Note how a request ended."""
+        lane, position, answer = self.under_way.pop(handle)
+        outcome = _outcome(handle, answer, error)
+        lane.note(handle, outcome)
+        if outcome is None or self._answers[position] is not None:
+            self._answers[position] = outcome
+        if outcome is not None and not isinstance(outcome, NodeUnreachable):
+            self._refused[position] += 1
+
+    def is_over(self) -> bool:
+        """Say whether to give up what is under way: every message was taken, and the other node is late."""
+        if self._ends is None and len(self._lanes) > 1 and not any(self._answers):
+            self._ends = time.monotonic() + LATE_SECONDS
+        return self._ends is not None and time.monotonic() >= self._ends
+
+    def give_up(self) -> Iterator[pycurl.Curl]:
+        """Yield the requests that are under way, as late ones."""
+        for handle, (lane, _, _) in self.under_way.items():
+            lane.results["late"] += 1
+            yield handle
+        self.under_way.clear()
+
+    def patience(self) -> float:
+        """Return the seconds for which something may be waited for."""
+        return _LOOK_SECONDS if self._ends is None else max(0.0, self._ends - time.monotonic())
+
+    def answers(self) -> list[NodeError | None]:
+        """Return what went wrong with each message. What one node refuses another may take."""
+        for position, times in self._refused.items():
+            if times < len(self._lanes) and self._answers[position] is not None:
+                self._answers[position] = _NOT_BEGUN
+        return self._answers
 
 
 class _Requests:
@@ -169,53 +239,29 @@ class _Requests:
         """Post each message to each of these nodes.
 
         Returns:
-            What went wrong with each message, and how often what came of the requests to each node.
+            What went wrong with each message, and by node how often which result there was.
         """
-        answers: list[NodeError | None] = [_NOT_BEGUN] * len(messages)
-        lanes = {name: _Lane(self._handles[name], len(messages)) for name in names}
-        bodies: dict[int, str] = {}
-        under_way: dict[pycurl.Curl, tuple[str, int, bytearray]] = {}
-        refused: Counter[int] = Counter()
-        ends: float | None = None
+        lanes = {name: _Lane(self._urls[name], self._handles[name], len(messages)) for name in names}
+        post = _Post(messages, list(lanes.values()))
         while True:
-            for name, lane in lanes.items():
-                while (position := lane.next()) is not None:
-                    pubsub_topic, message = messages[position]
-                    if position not in bodies:
-                        bodies[position] = json.dumps(encode_message(message))
-                    handle, body = lane.free.pop(), bytearray()
-                    self._begin(handle, self._urls[name] + messages_path(pubsub_topic), bodies[position], body)
-                    under_way[handle] = name, position, body
-            if not under_way:
+            for handle in post.begin():
+                self._multi.add_handle(handle)
+            if not post.under_way:
                 break
             self._multi.perform()
             _, done, failed = self._multi.info_read()
             for handle, error in [*((handle, None) for handle in done), *((each[0], each[1:]) for each in failed)]:
                 self._multi.remove_handle(handle)
-                name, position, body = under_way.pop(handle)
-                outcome = _outcome(handle, body, error)
-                lane = lanes[name]
-                lane.free.append(handle)
-                lane.results[_RESULTS.get(type(outcome), "unreachable")] += 1
-                lane.is_reached = lane.is_reached and not isinstance(outcome, NodeUnreachable)
-                if outcome is None or answers[position] is not None:
-                    answers[position] = outcome
-                if outcome is not None and not isinstance(outcome, NodeUnreachable):
-                    refused[position] += 1
-            if ends is None and len(names) > 1 and not any(answers):
-                ends = time.monotonic() + LATE_SECONDS
-            if ends is not None and time.monotonic() >= ends:
-                self._give_up(under_way, lanes)
+                post.note(handle, error)
+            if post.is_over():
+                for handle in post.give_up():
+                    self._multi.remove_handle(handle)
                 break
             if not done and not failed:
-                self._multi.select(_LOOK_SECONDS if ends is None else LATE_SECONDS)
-                if len(under_way) > 1:
+                self._multi.select(post.patience())
+                if len(post.under_way) > 1:
                     time.sleep(_GATHER_SECONDS)
-        # What one node refuses another may take.
-        for position, times in refused.items():
-            if times < len(lanes) and answers[position] is not None:
-                answers[position] = _NOT_BEGUN
-        return answers, {name: lane.results for name, lane in lanes.items()}
+        return post.answers(), {name: lane.results for name, lane in lanes.items()}
 
     def close(self) -> None:
         """Close all connections, and give up what is under way."""
@@ -224,17 +270,6 @@ class _Requests:
                 self._multi.remove_handle(handle)
             handle.close()
         self._multi.close()
-
-    def _give_up(self, under_way: Mapping[pycurl.Curl, tuple[str, int, bytearray]], lanes: Mapping[str, _Lane]) -> None:
-        for handle, (name, _, _) in under_way.items():
-            self._multi.remove_handle(handle)
-            lanes[name].results["late"] += 1
-
-    def _begin(self, handle: pycurl.Curl, url: str, content: str, body: bytearray) -> None:
-        handle.setopt(pycurl.URL, url)
-        handle.setopt(pycurl.POSTFIELDS, content)
-        handle.setopt(pycurl.WRITEFUNCTION, keep_within(body, ANSWER_LIMIT))
-        self._multi.add_handle(handle)
 
 
 #: What came of a request, as the metric calls it; "unreachable" if it is none of these.

@@ -150,11 +150,7 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{/* The settings of all processes, as variables; no secret is among them. */}}
 {{- define "wakupush.settings" -}}
 {{- $variables := dict "WAKUPUSH_PUBLIC_KEY" .Values.publicKey "WAKUPUSH_GORUSH__URL" (include "wakupush.gorushUrl" .) -}}
-{{- $urls := include "wakupush.nodeUrls" . | fromJsonArray -}}
-{{- $_ := set $variables "WAKUPUSH_WAKU__URL" (.Values.node.publishUrl | default (first $urls)) -}}
-{{- if gt (len $urls) 1 -}}
-{{- $_ := set $variables "WAKUPUSH_RECONCILE__STORES" (toJson $urls) -}}
-{{- end -}}
+{{- $_ := set $variables "WAKUPUSH_WAKU__URLS" (include "wakupush.nodeUrls" .) -}}
 {{- range $group, $fields := .Values.settings -}}
 {{- if kindIs "map" $fields -}}
 {{- range $field, $value := $fields -}}

@@ -1,0 +1,10 @@
+"""`wakupush`, whose ingest finds out within seconds which node is deaf or mute."""
+
+from ingest.live import canaries, hearing
+from wakupush.cli import main
+
+canaries.CANARY_SECONDS = 1.0
+hearing.SETTLED_SECONDS = 2.0
+
+if __name__ == "__main__":
+    main()
