@@ -43,6 +43,8 @@ LEFT_ALONE_SECONDS = 5.0
 #: Seconds by which a message's time may lie ahead. No clock that is set is so wrong, and a nwaku keeps no message that
 #: is off by more than 20 s; partitions of the ledger are made for days.
 AHEAD_SECONDS = 86_400.0
+#: Claims that are given back at most; older ones end by themselves.
+MOST_UNSENT = 10_000
 #: Share of a queue's limit from which on new messages are dropped by chance.
 DROPPED_FROM = 0.5
 
@@ -72,6 +74,8 @@ class Enqueuer:
     _failures: int = 0
     #: Monotonic seconds until which it is not asked.
     _left_alone: float = -math.inf
+    #: Hashes of messages that were claimed and not sent, whose claims are to be given back.
+    _unsent: list[bytes] = field(default_factory=list)
 
     def ours(self, entries: Iterable[Entry]) -> list[tuple[Queue, Entry]]:
         """Return the messages that are for us, each with its queue.
@@ -101,6 +105,7 @@ class Enqueuer:
             metrics.MESSAGES_DROPPED.labels("redis").inc(len(entries))
             return Enqueued(dropped=len(entries))
         try:
+            self._unclaim()
             ours = self.ours(entries)
             routed = self._shares(ours)
             lengths = self._lengths({queue.name for queue, _ in routed})
@@ -172,8 +177,7 @@ class Enqueuer:
             except REDIS_ERRORS as error:
                 unsent = [entry for _, each in parts[sent:] for entry in each]
                 self._failed("enqueue_failed", error, len(unsent))
-                if time.monotonic() >= self._left_alone:
-                    self._unclaim(unsent)
+                self._unsent += [entry.hash for entry in unsent]
                 return len(unsent)
             metrics.MESSAGES_ENQUEUED.labels(queue.name).inc(len(part))
             for entry in part:
@@ -191,12 +195,19 @@ class Enqueuer:
         if isinstance(error, TimedOut) or isinstance(error.__cause__, TimedOut):
             self._left_alone = time.monotonic() + LEFT_ALONE_SECONDS
 
-    def _unclaim(self, entries: list[Entry]) -> None:
-        """Give claims back, so that reconcile need not wait for their end; if that fails too, it does."""
-        try:
-            claims.release(self.redis, [entry.hash for entry in entries])
-        except RedisError as error:
-            log.info("unclaim_failed", messages=len(entries), error=type(error).__name__)
+    def _unclaim(self) -> None:
+        """Give back the claims of what could not be sent, so that reconcile need not wait for their end.
+
+        Raises:
+            RedisError: they stay, for the next time.
+        """
+        if self._unsent:
+            unsent, self._unsent = self._unsent[-MOST_UNSENT:], []
+            try:
+                claims.release(self.redis, unsent)
+            except RedisError:
+                self._unsent += unsent
+                raise
 
 
 def _least_bytes(queue: Queue) -> int:

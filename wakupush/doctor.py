@@ -23,7 +23,7 @@ from wakupush.postgres import roles
 from wakupush.postgres.migrations import runner
 from wakupush.redis import left_out
 from wakupush.runtime.connections.postgres import check_dsn, reason
-from wakupush.runtime.connections.redis import open_redis
+from wakupush.runtime.connections.redis import open_redis, open_sentinel, primary_name
 from wakupush.runtime.settings import SettingsError
 from wakupush.server.identity import NoIdentityError, is_published, load_identity
 from wakupush.waku.errors import NodeError
@@ -201,6 +201,8 @@ _REDIS_ADVICE: dict[type[RedisError], str] = {
 }
 #: What Redis' configuration is asked for.
 _REDIS_TELLS = ("maxmemory-policy", "maxmemory", "appendonly")
+#: Sentinels of which a majority is left when one is lost.
+LEAST_SENTINELS = 3
 
 
 def _redis(settings: Settings) -> Iterator[Finding]:
@@ -218,6 +220,28 @@ def _redis(settings: Settings) -> Iterator[Finding]:
         return
     yield from _keeps_queues(part, config)
     yield _clock(part, seconds + micros / 1e6)
+    if settings.redis.sentinels:
+        yield from _sentinels(settings)
+
+
+def _sentinels(settings: Settings) -> Iterator[Finding]:
+    """Ask each Sentinel by itself: the others would hide one that is down."""
+    part = "Redis Sentinel"
+    name = primary_name(settings.redis)
+    wrong = []
+    for address, sentinel in zip(settings.redis.sentinels, open_sentinel(settings.redis).sentinels, strict=True):
+        try:
+            with sentinel:
+                sentinel.sentinel_ckquorum(name)
+        except ResponseError as error:
+            wrong.append(f"the Sentinel {address} says of {name}: {error}")
+        except RedisError:
+            wrong.append(f"the Sentinel {address} does not answer, or does not take this user and password")
+    yield from (Finding(Level.WARNING, part, text) for text in wrong)
+    if not wrong:
+        yield Finding(Level.OK, part, f"all {len(settings.redis.sentinels)} Sentinels answer, and can elect a primary")
+    if len(settings.redis.sentinels) < LEAST_SENTINELS:
+        yield Finding(Level.WARNING, part, "there are fewer than three: the loss of one leaves no majority")
 
 
 def _redis_config(redis: Redis) -> dict[str, str | None]:

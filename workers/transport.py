@@ -44,6 +44,17 @@ class Transport(redis.Transport):
     Channel = Channel
 
 
+class SentinelChannel(Channel, redis.SentinelChannel):
+    """The same to the primary that Sentinels tell of."""
+
+
+class SentinelTransport(redis.SentinelTransport):
+    """The transport of workers whose Redis has Sentinels."""
+
+    Channel = SentinelChannel
+
+
 def install() -> None:
-    """Use it for URLs of Redis in this process."""
+    """Use them in this process."""
     TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), f"{__name__}:{Transport.__name__}"))
+    TRANSPORT_ALIASES["sentinel"] = f"{__name__}:{SentinelTransport.__name__}"

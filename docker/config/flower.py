@@ -8,10 +8,12 @@ win over FLOWER_… variables.
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 import ssl
 import sys
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from celery import current_app
 from flower.views.monitor import Healthcheck, Metrics
@@ -26,6 +28,18 @@ if not os.environ.get("FLOWER_BASIC_AUTH"):
     sys.exit("FLOWER_BASIC_AUTH is missing: user:password, several with commas in between")
 
 broker = os.environ.get("CELERY_BROKER_URL", "")
+if sentinels := json.loads(os.environ.get("WAKUPUSH_REDIS__SENTINELS", "[]")):
+    # As wakupush has it: the host of the URL is the name of the primary.
+    parts = urlsplit(broker)
+    user = "".join(parts.netloc.rpartition("@")[:2])
+    current_app.conf.broker_url = ";".join(f"sentinel://{user}{each}{parts.path}" for each in sentinels)
+    names = {"username": "WAKUPUSH_REDIS__SENTINEL_USER", "password": "WAKUPUSH_REDIS__SENTINEL_PASSWORD"}
+    options = {option: os.environ[name] for option, name in names.items() if name in os.environ}
+    current_app.conf.broker_transport_options = {
+        "master_name": parts.hostname,
+        "min_other_sentinels": len(sentinels) // 2,
+        "sentinel_kwargs": options | ({"ssl": True} if parts.scheme == "rediss" else {}),
+    }
 if broker.startswith("rediss:"):
     # Celery trusts every certificate unless it is told otherwise, and Flower's own client does not read the URL.
     current_app.conf.broker_use_ssl = {"ssl_cert_reqs": ssl.CERT_REQUIRED} | parse_url(broker).get("ssl", {})

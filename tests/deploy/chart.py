@@ -28,7 +28,7 @@ OWNED = {"public_key", "identity_key", "identity_key_file"}
 OWNED_FIELDS = {
     ("waku", "url"),
     ("waku", "urls"),
-    ("redis", "url"),
+    *(("redis", name) for name in ("url", "sentinels", "sentinel_user", "sentinel_password")),
     ("postgres", "dsn"),
     ("gorush", "url"),
     ("gorush", "feedback_secret"),

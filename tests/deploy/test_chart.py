@@ -265,6 +265,48 @@ def test_redis_is_asked_beside_prometheus_only_if_that_is_wanted():
     assert triggers("--set", "autoscaling.prometheus.serverAddress=") == of_redis
 
 
+SENTINELS = (
+    *("--set", "redis.sentinel.addresses={s-0:26379,s-1:26379,s-2:26379}"),
+    *("--set", "redis.sentinel.user=ours", "--set", "redis.sentinel.passwordSecret.name=sentinels"),
+    *("--set", "autoscaling.redis.sentinelMaster=mymaster"),
+)
+
+
+def test_keda_asks_the_sentinels():
+    rendered = objects(VALUES["keda"], *SENTINELS)
+    asked = [
+        trigger
+        for each in rendered
+        if each["kind"] == "ScaledObject"
+        for trigger in each["spec"]["triggers"]
+        if trigger["type"] != "prometheus"
+    ]
+    assert {trigger["type"] for trigger in asked} == {"redis-sentinel"}
+    for trigger in asked:
+        assert trigger["metadata"]["addresses"] == "s-0:26379,s-1:26379,s-2:26379"
+        assert trigger["metadata"]["sentinelMaster"] == "mymaster"
+        assert trigger["metadata"]["sentinelUsername"] == "ours"
+        assert "address" not in trigger["metadata"]
+    [secrets] = [
+        each["spec"]["secretTargetRef"]
+        for each in rendered
+        if each["kind"] == "TriggerAuthentication" and each["metadata"]["name"] == "wakupush-redis"
+    ]
+    assert {each["parameter"]: each["name"] for each in secrets} == {
+        "password": "redis-password",
+        "sentinelPassword": "sentinels",
+    }
+
+
+def test_everybody_who_reaches_redis_knows_its_sentinels():
+    for _, spec in pod_specs(objects(VALUES["keda"], *SENTINELS)):
+        for container in spec["containers"]:
+            names = {each["name"] for each in container.get("env", [])}
+            given = {name for name in names if name.startswith("WAKUPUSH_REDIS__SENTINEL")}
+            reaches = names & {"WAKUPUSH_REDIS__URL", "CELERY_BROKER_URL"}
+            assert len(given) == (3 if reaches else 0), container["name"]
+
+
 def test_without_figures_no_pod_goes():
     fallbacks = [each["spec"]["fallback"] for each in objects(VALUES["keda"]) if each["kind"] == "ScaledObject"]
     assert {each["behavior"] for each in fallbacks} == {"currentReplicasIfHigher"}
@@ -309,6 +351,14 @@ def test_the_bundled_postgres_takes_the_connections_of_all(mode):
 REFUSED = {
     "a value nobody knows": (["--set", "replicas=3"], "replicas"),
     "a component nobody knows": (["--set", "components.spark.enabled=true"], "spark"),
+    "two kinds of Redis": (
+        ["--set", "redis.bundled.enabled=true,redis.sentinel.addresses={a:1}"],
+        "redis: sentinel.addresses and bundled.enabled are both set",
+    ),
+    "a primary without Sentinels": (
+        ["--set", "autoscaling.redis.sentinelMaster=mymaster"],
+        "redis.sentinel.addresses is missing",
+    ),
     "a setting nobody knows": (["--set", "settings.waku.tiemout=5"], "tiemout"),
     "a setting that the chart sets": (["--set", "settings.redis.url=redis://x"], "url"),
     "a setting of the wrong type": (["--set", "settings.waku.timeout=soon"], "/settings/waku/timeout"),

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
+from kombu.exceptions import OperationalError
 from redis import Redis
+from redis import TimeoutError as TimedOut
 from structlog.testing import capture_logs
 
 from ingest import enqueue
@@ -316,3 +318,18 @@ def test_watched_topics(redis):
     watched.remove(redis, some[2:3])
     assert watched.among(redis, some) == set(some[:2])
     assert watched.among(redis, []) == set()
+
+
+def test_what_was_claimed_and_could_not_be_sent_is_claimed_again_at_the_next_look(enqueuer, monkeypatch):
+    """Also if Redis hung, and was not asked to give the claim back."""
+    message = entry()
+
+    def time_out(*_, **__):
+        raise OperationalError from TimedOut
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ingest.enqueue.send_entries", time_out)
+        assert enqueuer.enqueue([message]) == Enqueued(dropped=1)
+    assert enqueuer.enqueue([message]) == Enqueued(dropped=1)  # Redis is left alone
+    enqueuer._left_alone = 0.0
+    assert enqueuer.enqueue([message]) == Enqueued(sent=1)

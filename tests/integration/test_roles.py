@@ -69,7 +69,7 @@ USES = {
         "due": EVERY,
         "answers": {"claim", "expire", "remove", "postpone"},
         "message_segments": {"expire", "trim_all"},
-        "query_topics": {"lock", "all", "remove_unused", "candidates", "set_key", "underived"},
+        "query_topics": {"lock", "all", "since", "remove_unused", "candidates", "set_key", "underived"},
         "waiting_queries": {"topics", "wake", "take", "expire", "trim", "count"},
         "ledger": {"remove"},
         "token_trials": {"shares"},
@@ -90,7 +90,7 @@ USES = {
         "takeover": EVERY,
         "registrations": {"stored"},
         "old_code": EVERY,
-        "query_topics": {"lock_shared", "add", "count_without_key", "without_key", "set_keys", "all"},
+        "query_topics": {"lock_shared", "add", "count_without_key", "without_key", "set_keys", "all", "since"},
     },
 }
 #: That stand elsewhere than in the files.

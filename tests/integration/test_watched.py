@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
+from structlog.testing import capture_logs
 
 from wakupush.postgres import old_code, query_topics
 from wakupush.postgres.migrations import runner
@@ -177,8 +178,67 @@ def test_topics_are_read_from_postgres_in_their_order_without_sorting_them(open_
     register(server, *range(2000))
     with server.context.pool.connection() as connection:
         read = [topic for topics in query_topics.every_topic(connection) for topic in topics]
-        connection.execute("ANALYZE query_topics")
+        connection.commit()
+        connection.autocommit = True
+        connection.execute("VACUUM ANALYZE query_topics")
         plan = connection.execute("EXPLAIN " + query_topics._SQL["all"]).fetchall()
     assert read == sorted(read)
     assert len(set(read)) == len(read) == 4000
     assert not any("Sort" in line or "Hash" in line for (line,) in plan), plan
+
+
+@pytest.fixture
+def failed_over(open_server):
+    """A server with an old topic and a new one; its Redis kept the old one and was the replica of another."""
+    server = open_server()
+    redis = server.context.redis
+    old = register(server, 1)
+    server.rows("UPDATE query_topics SET added_at = now() - interval '1 hour' RETURNING 1")
+    fill_watched_topics(server.context)  # all are put there
+    assert not fill_watched_topics(server.context)  # and were seen to be complete
+    new = register(server, 2)
+    watched.remove(redis, sorted(new))  # the write that was not replicated
+    redis.set(watched.MARKER, b"0" * 40 + b" " + redis.get(watched.LIFE))
+    return server, old, new
+
+
+def test_after_a_failover_only_the_last_topics_are_filled_in(failed_over):
+    server, old, new = failed_over
+    redis = server.context.redis
+    assert not watched.is_complete(redis)
+    watched.remove(redis, sorted(old))  # so that it shows whether they are written again
+    with capture_logs() as logs:
+        assert fill_watched_topics(server.context)
+    assert watched.among(redis, sorted(old | new)) == new
+    assert [log["topics"] for log in logs if log["event"] == "watched_topics_filled"] == [len(new)]
+    assert watched.is_complete(redis)
+
+
+@pytest.mark.parametrize("lost", [watched.LIFE, watched.MARKER, watched.SEEN])
+def test_a_redis_that_does_not_know_since_when_is_filled_wholly(failed_over, lost):
+    server, old, new = failed_over
+    redis = server.context.redis
+    redis.delete(lost)
+    watched.remove(redis, sorted(old))
+    assert fill_watched_topics(server.context)
+    assert watched.among(redis, sorted(old | new)) == old | new
+
+
+def test_what_was_restored_from_an_older_copy_is_filled_from_there_on(failed_over):
+    server, old, new = failed_over
+    redis = server.context.redis
+    watched.remove(redis, sorted(old))
+    watched.note_seen(redis, float(redis.get(watched.SEEN)) - 7200)
+    assert fill_watched_topics(server.context)
+    assert watched.among(redis, sorted(old | new)) == old | new
+
+
+def test_the_last_topics_are_found_without_reading_all(open_server):
+    server = open_server()
+    register(server, *range(5000))
+    server.rows("UPDATE query_topics SET added_at = now() - interval '1 hour' RETURNING 1")
+    with server.context.pool.connection() as connection:
+        connection.execute("ANALYZE query_topics")
+        connection.execute("SET LOCAL enable_seqscan = off")  # the table has a few pages only
+        plan = connection.execute("EXPLAIN " + query_topics._SQL["since"], {"since": 2e9}).fetchall()
+    assert any("query_topics_added_at" in line for (line,) in plan), plan

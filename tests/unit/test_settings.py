@@ -21,6 +21,8 @@ from wakupush.cli import app
 from wakupush.model.waku_message import PUBSUB_TOPIC, WakuMessage
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
+from wakupush.redis.celery_app import celery_app
+from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.logging import configure
 from wakupush.runtime.settings import _PUBSUB_TOPIC, Group, Settings, SettingsError, load_settings
 
@@ -349,3 +351,50 @@ def test_ctrl_c_before_a_command_has_begun_ends_without_a_traceback(monkeypatch)
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 130
+
+
+def test_nodes_are_named_once(monkeypatch):
+    monkeypatch.setenv("WAKUPUSH_WAKU__URLS", '["http://a:8645", "http://b:8645/"]')
+    assert load_settings().waku.nodes == {"a:8645": "http://a:8645", "b:8645": "http://b:8645/"}
+    monkeypatch.setenv("WAKUPUSH_WAKU__URLS", '["http://a", "http://a:80/"]')
+    with pytest.raises(SettingsError, match="names a node twice"):
+        load_settings()
+    monkeypatch.setenv("WAKUPUSH_WAKU__URLS", '["http://a:8645"]')
+    monkeypatch.setenv("WAKUPUSH_WAKU__URL", "http://a:8645")
+    with pytest.raises(SettingsError, match="are both set"):
+        load_settings()
+
+
+@pytest.mark.parametrize("address", ["sentinel", "redis://sentinel:26379", "user@sentinel:26379", "a:1;b:2", ":26379"])
+def test_sentinels_are_addresses(monkeypatch, address):
+    monkeypatch.setenv("WAKUPUSH_REDIS__SENTINELS", json.dumps([address]))
+    with pytest.raises(SettingsError, match="such as sentinel-0:26379"):
+        load_settings()
+
+
+def test_celery_and_our_own_clients_ask_the_same_sentinels(monkeypatch):
+    monkeypatch.setattr("wakupush.redis.celery_app.follow_primary", lambda *_: None)
+    monkeypatch.setattr("wakupush.runtime.connections.redis.follow_primary", lambda *_: None)
+    monkeypatch.setenv("WAKUPUSH_REDIS__URL", "rediss://user:p%40ss@mymaster/3?ssl_ca_certs=/ca.pem")
+    monkeypatch.setenv("WAKUPUSH_REDIS__SENTINELS", '["s-0:26379", "[::1]:26380", "s-2:26379"]')
+    monkeypatch.setenv("WAKUPUSH_REDIS__SENTINEL_USER", "watch")
+    monkeypatch.setenv("WAKUPUSH_REDIS__SENTINEL_PASSWORD", "secret")
+    settings = load_settings()
+    client = open_redis(settings.redis)
+    options = client.connection_pool.connection_kwargs
+    assert (options["username"], options["password"], options["db"]) == ("user", "p@ss", 3)
+    assert client.connection_pool.service_name == "mymaster"
+    assert client.connection_pool.connection_class.__name__ == "SentinelManagedSSLConnection"
+    sentinels = client.connection_pool.sentinel_manager.sentinels
+    asked = [each.connection_pool.connection_kwargs for each in sentinels]
+    assert [(each["host"], each["port"]) for each in asked] == [("s-0", 26379), ("::1", 26380), ("s-2", 26379)]
+    assert {(each["username"], each["password"]) for each in asked} == {("watch", "secret")}
+    conf = celery_app(settings).conf
+    assert conf.broker_url == (
+        "sentinel://user:p%40ss@s-0:26379/3;sentinel://user:p%40ss@[::1]:26380/3;sentinel://user:p%40ss@s-2:26379/3"
+    )
+    assert conf.broker_use_ssl == {"ssl_cert_reqs": "required", "ssl_ca_certs": "/ca.pem"}
+    transport = conf.broker_transport_options
+    assert (transport["master_name"], transport["min_other_sentinels"]) == ("mymaster", 1)
+    assert transport["sentinel_kwargs"]["ssl_ca_certs"] == "/ca.pem"
+    assert "secret" not in repr(settings)

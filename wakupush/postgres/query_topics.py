@@ -79,10 +79,15 @@ def set_keys(connection: Connection, keys: dict[bytes, bytes], *, prefixed: bool
     return connection.execute(_SQL["set_keys"], values).rowcount
 
 
-def every_topic(connection: Connection) -> Iterator[list[bytes]]:
-    """Yield all topics, sorted, in chunks of at most 1,000 and in constant memory; needs a transaction."""
+def every_topic(connection: Connection, *, since: float | None = None) -> Iterator[list[bytes]]:
+    """Yield all topics, sorted, in chunks of at most 1,000 and in constant memory; needs a transaction.
+
+    Args:
+        connection: any.
+        since: leave out those that were added before this time, in seconds since the epoch.
+    """
     with connection.cursor(name="every_topic") as cursor:
-        cursor.execute(_SQL["all"])
+        cursor.execute(*((_SQL["all"],) if since is None else (_SQL["since"], {"since": since})))
         while rows := cursor.fetchmany(1000):
             yield [row[0] for row in rows]
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from celery import Celery
 from kombu import Queue as KombuQueue
 
 from wakupush.model.queues import DISPATCH, QUEUES
+from wakupush.runtime.connections.redis import open_sentinel, primary_name, sentinel_options, tls_options
+from wakupush.runtime.connections.sentinel import follow_primary
 
 if TYPE_CHECKING:
     from wakupush.runtime.settings import Settings
@@ -19,15 +22,43 @@ SOFT_TIME_LIMIT_SECONDS: Final = 60
 TIME_LIMIT_SECONDS: Final = 90
 
 
-def _tls(settings: Settings) -> dict[str, str] | None:
-    # kombu trusts every certificate unless it is told otherwise; what the URL says about them comes before this.
-    is_tls = settings.redis.url.get_secret_value().startswith("rediss:")
-    return {"ssl_cert_reqs": "required"} if is_tls else None
+#: Seconds without a word of Redis, while a worker waits for a task, after which its connection is given up: a primary
+#: that fell silent closes none. It is noticed within twice as many and one.
+SILENT_SECONDS: Final = 5
+
+
+def _broker(settings: Settings) -> str:
+    """Return the URL as kombu wants it: with Sentinels each of them, with the user and database of the primary."""
+    url = settings.redis.url.get_secret_value()
+    if not settings.redis.sentinels:
+        return url
+    parts = urlsplit(url)
+    user = "".join(parts.netloc.rpartition("@")[:2])
+    return ";".join(f"sentinel://{user}{each}{parts.path}" for each in settings.redis.sentinels)
+
+
+def _tls(settings: Settings) -> dict[str, Any] | None:
+    # kombu trusts every certificate unless it is told otherwise; what a rediss: URL says about them comes before this.
+    options = tls_options(settings.redis)
+    options.pop("ssl", None)
+    return options or None
+
+
+def _sentinel(settings: Settings) -> dict[str, Any]:
+    """Return the options of kombu's transport over Sentinels."""
+    if not settings.redis.sentinels:
+        return {}
+    follow_primary(open_sentinel(settings.redis), primary_name(settings.redis))
+    return {
+        "master_name": primary_name(settings.redis),
+        "min_other_sentinels": settings.redis.min_other_sentinels,
+        "sentinel_kwargs": sentinel_options(settings.redis),
+    }
 
 
 def celery_app(settings: Settings) -> Celery:
     """Return a Celery application that can send every task and runs none yet."""
-    app = Celery("wakupush", broker=settings.redis.url.get_secret_value(), set_as_current=False)
+    app = Celery("wakupush", broker=_broker(settings), set_as_current=False)
     app.conf.update(
         # A batch is acknowledged when its effects are committed, and comes back when its process dies in between:
         # attempts are counted in Postgres, so that it does not come back for ever.
@@ -62,7 +93,8 @@ def celery_app(settings: Settings) -> Celery:
             "socket_timeout": 15,
             "socket_connect_timeout": settings.redis.timeout,
             "socket_keepalive": True,
-            "health_check_interval": 25,
+            "health_check_interval": SILENT_SECONDS,
+            **_sentinel(settings),
         },
     )
     return app

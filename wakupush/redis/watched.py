@@ -3,9 +3,11 @@
 A hash has a field for the first two bytes of a topic; its value is the last two bytes of all topics that begin so, one
 after the other in any order. What changes or asks is one script, so nobody sees half of a change.
 
-A marker says that the topics are complete. It carries Redis' run id, which a restart changes, and a random id that a
-wipe takes away: after either, or a restore, it does not fit any more, also if that happened while they were being
-filled in. Then they are filled in again from Postgres. Topics that nobody needs any more do no harm.
+A marker says that the topics are complete. It carries Redis' run id, which a restart or a failover changes, and a
+random id that a wipe takes away: after either, or a restore, it does not fit any more, also if that happened while they
+were being filled in. Then they are filled in again from Postgres. What Redis keeps it keeps in the order of writing. So
+where the random id is still there, the time at which they were last seen complete tells since when topics may be
+missing, and only those are filled in. Topics that nobody needs any more do no harm.
 
 Code of 0.1.0 keeps them in a set, the former one, and knows no other. Until all of it is gone both are asked, and
 what is added goes to both; then the schedule moves what is left of the set into the hash.
@@ -25,6 +27,8 @@ KEY: Final = "wakupush:watched:topics"
 MARKER: Final = "wakupush:watched:complete"
 #: An id of the data, from one wipe to the next.
 LIFE: Final = "wakupush:watched:life"
+#: When they were last seen complete, in seconds since the epoch.
+SEEN: Final = "wakupush:watched:seen"
 #: The set of code of 0.1.0, and its marker.
 FORMER: Final = "wakupush:watched"
 FORMER_MARKER: Final = "wakupush:watched:filled"
@@ -140,6 +144,24 @@ def mark_complete(redis: Redis, mark: bytes, *, former: bool = False) -> None:
         former: whether the former set is, too.
     """
     redis.mset({MARKER: mark, FORMER_MARKER: mark} if former else {MARKER: mark})
+
+
+def note_seen(redis: Redis, at: float) -> None:
+    """Note that they were complete (`is_complete`) at a time, in seconds since the epoch."""
+    redis.set(SEEN, at)
+
+
+def lacks_since(redis: Redis) -> float | None:
+    """Return since when, in seconds since the epoch, topics may be missing that were added; None: all may be.
+
+    A replica that is the primary now, or a Redis that was killed, lacks what was written last. So it has the time of a
+    while before, and everything that was written before that. What was added shortly before that time may be missing
+    all the same: allow for replication, for transactions that were open, and for clocks.
+    """
+    marker, life, seen = cast("list[bytes | None]", redis.mget(MARKER, LIFE, SEEN))
+    if marker is None or life is None or seen is None or not marker.endswith(b" " + life):
+        return None
+    return float(seen)
 
 
 def has_former(redis: Redis) -> bool:

@@ -67,6 +67,13 @@ def _pubsub_topic(topic: str) -> str:
     return topic
 
 
+def _sentinel(address: str) -> str:
+    if not re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@;]+):\d{1,5}", address):
+        raise PydanticCustomError("sentinel", "addresses are expected such as sentinel-0:26379")
+    return address
+
+
+SentinelAddress = Annotated[str, AfterValidator(_sentinel)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 PubsubTopic = Annotated[str, AfterValidator(_pubsub_topic)]
 
@@ -128,9 +135,21 @@ class RedisSettings(Group):
     """Redis: queues, claims, watched query topics."""
 
     url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
-    """URL of the Redis database."""
+    """URL of the Redis database; with Sentinels its host is the name of the primary that they watch, for example
+    `redis://user:password@mymaster/0`."""
+    sentinels: Annotated[tuple[SentinelAddress, ...], NoDecode, _FROM_JSON] = ()
+    """Addresses of all Sentinels, `HOST:PORT`, as a JSON list. They speak TLS if the URL begins with `rediss://`."""
+    sentinel_user: str | None = None
+    """User at the Sentinels, where they have ACLs."""
+    sentinel_password: SecretStr | None = None
+    """Password at the Sentinels."""
     timeout: Seconds = 5.0
     """Seconds after which connecting or a command has failed; Celery's own commands have 15."""
+
+    @property
+    def min_other_sentinels(self) -> int:
+        """How many others a Sentinel must know to be believed: with it they are the most of all."""
+        return len(self.sentinels) // 2
 
 
 class PostgresSettings(Group):

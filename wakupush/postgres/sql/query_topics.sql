@@ -12,6 +12,9 @@ UPDATE query_topics SET symmetric_key = %(symmetric_key)s WHERE key_hash = %(key
 -- name: all
 SELECT DISTINCT topic FROM query_topics ORDER BY topic
 
+-- name: since
+SELECT DISTINCT topic FROM query_topics WHERE added_at >= to_timestamp(%(since)s) ORDER BY topic
+
 -- name: lock_shared
 SELECT pg_advisory_xact_lock_shared(%(lock)s)
 

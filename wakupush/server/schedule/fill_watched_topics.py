@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -14,14 +14,21 @@ if TYPE_CHECKING:
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
+#: Seconds before they were last seen complete from which topics are filled in again. The longest transaction has 90 s;
+#: the rest is for replication and clocks.
+MARGIN_SECONDS: Final = 600.0
+
 
 def fill_watched_topics(resources: Resources) -> bool:
     """Fill in the watched topics from Postgres if they are not complete; say whether they were not.
 
     The former set is taken in once nobody reads it any more.
     """
+    now = resources.now()
     is_complete = watched.is_complete(resources.redis)
-    if not is_complete:
+    if is_complete:
+        watched.note_seen(resources.redis, now)
+    else:
         _fill(resources)
     if watched.has_former(resources.redis) and not _is_former_read(resources):
         watched.take_in_former(resources.redis)
@@ -30,17 +37,19 @@ def fill_watched_topics(resources: Resources) -> bool:
 
 def _fill(resources: Resources) -> None:
     former = _is_former_read(resources)
+    seen = None if former else watched.lacks_since(resources.redis)
+    since = None if seen is None else seen - MARGIN_SECONDS
     mark = watched.begin_filling(resources.redis)
     # Registrations that added their topics to a Redis that was wiped since are waited for, so that they are read here.
     with resources.pool.connection() as connection:
         query_topics.wait_for_additions(connection)
     count = 0
     with resources.pool.connection() as connection:
-        for topics in query_topics.every_topic(connection):
+        for topics in query_topics.every_topic(connection, since=since):
             watched.add(resources.redis, topics, begin_former=former)
             count += len(topics)
     watched.mark_complete(resources.redis, mark, former=former)
-    log.info("watched_topics_filled", topics=count)
+    log.info("watched_topics_filled", topics=count, since=since)
 
 
 def _is_former_read(resources: Resources) -> bool:

@@ -78,6 +78,17 @@ capabilities:
 {{- else -}}
 {{ include "wakupush.fromSecret" (dict "name" $.variable "secret" .Values.secrets.redis) }}
 {{- end }}
+{{- if .Values.redis.sentinel.addresses }}
+- name: WAKUPUSH_REDIS__SENTINELS
+  value: {{ toJson .Values.redis.sentinel.addresses | quote }}
+{{- with .Values.redis.sentinel.user }}
+- name: WAKUPUSH_REDIS__SENTINEL_USER
+  value: {{ . | quote }}
+{{- end }}
+{{- if .Values.redis.sentinel.passwordSecret.name }}
+{{ include "wakupush.fromSecret" (dict "name" "WAKUPUSH_REDIS__SENTINEL_PASSWORD" "secret" .Values.redis.sentinel.passwordSecret) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -276,8 +287,14 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- if and $dispatch.enabled (gt $atOnce (int64 .Values.gorush.queueNum)) -}}
 {{- $problems = append $problems (printf "components.dispatch: %d pods (with those that end) x %v processes x %d posts x %d notifications are %d, above gorush.queueNum (%v); gorush would never answer. Lower one of them, or raise gorush.queueNum, and core.queue_num of a gorush of your own with it" $pods $dispatch.concurrency $posts $batch $atOnce .Values.gorush.queueNum) -}}
 {{- end -}}
-{{- if and (eq .Values.autoscaling.mode "keda") (not .Values.autoscaling.prometheus.serverAddress) (not .Values.autoscaling.redis.address) (not .Values.redis.bundled.enabled) -}}
-{{- $problems = append $problems "autoscaling.mode is keda, which needs autoscaling.prometheus.serverAddress or autoscaling.redis.address" -}}
+{{- if and (eq .Values.autoscaling.mode "keda") (not .Values.autoscaling.prometheus.serverAddress) (not .Values.autoscaling.redis.address) (not .Values.autoscaling.redis.sentinelMaster) (not .Values.redis.bundled.enabled) -}}
+{{- $problems = append $problems "autoscaling.mode is keda, which needs autoscaling.prometheus.serverAddress, or autoscaling.redis.address or sentinelMaster" -}}
+{{- end -}}
+{{- if and .Values.redis.sentinel.addresses .Values.redis.bundled.enabled -}}
+{{- $problems = append $problems "redis: sentinel.addresses and bundled.enabled are both set; which one is meant?" -}}
+{{- end -}}
+{{- if and .Values.autoscaling.redis.sentinelMaster (not .Values.redis.sentinel.addresses) -}}
+{{- $problems = append $problems "autoscaling.redis.sentinelMaster is set, and redis.sentinel.addresses is missing" -}}
 {{- end -}}
 {{- if and (eq .Values.autoscaling.mode "keda") .Values.autoscaling.prometheus.serverAddress (not .Values.components.exporter.enabled) -}}
 {{- $problems = append $problems "components.exporter.enabled is false, and autoscaling asks Prometheus for its figures" -}}

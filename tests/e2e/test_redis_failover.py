@@ -1,0 +1,92 @@
+"""Redis with Sentinels: the primary dies, or falls silent, under load. Nothing is lost, and nothing is pushed twice."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx2
+import pytest
+from requests_load import Load, metric
+from sentinels import PASSWORD, SENTINEL_PASSWORD, Sentinels
+
+from wakupush.devnet.processes import answers_http, wait_until
+from wakupush.devnet.stack import External
+
+
+@pytest.fixture(scope="module")
+def redis():
+    with tempfile.TemporaryDirectory(prefix="wakupush-sentinels-") as directory, Sentinels(Path(directory)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def stack(start_stack, redis):
+    settings = {**redis.settings, "WAKUPUSH_LIMITS__PUSHES_PER_DEVICE_PER_MINUTE": "1000000"}
+    return start_stack(external=External(redis_url=redis.url), settings=settings)
+
+
+def pause(server):
+    """Let it fall silent: its connections stay, and nothing answers."""
+    os.kill(server.pid, signal.SIGSTOP)
+
+
+def kill(server):
+    server.kill()
+
+
+@pytest.mark.parametrize("fault", [kill, pause], ids=["dies", "falls silent"])
+def test_a_failover_under_load_loses_nothing(stack, redis, fault):
+    old = redis.primary()
+    healed = metric(stack.reconcile_url, "wakupush_reconcile_messages_enqueued_total")
+    with Load(stack, stack.node_url) as load:
+        wait_until(lambda: len(load.sent) > 100, timeout=60, what="there is load")
+        fault(old)
+        began, seconds = time.time(), redis.wait_for_another(old)
+        wait_until(lambda: answers_http(f"{stack.ingest_url}/readyz"), timeout=120, what="ingest is ready again")
+        ready = time.time() - began
+        time.sleep(5)
+        load.end()
+        wait_until(load.look, timeout=200, what="every request is answered and pushed")
+        time.sleep(1)
+        load.look()
+    assert all(load.answered.values())
+    assert load.pushed == len(load.sent)  # none twice
+    healed = metric(stack.reconcile_url, "wakupush_reconcile_messages_enqueued_total") - healed
+    took = sorted(load.took.values())
+    assert took[-1] < 60  # the claim of a message that is lost has 120 s
+    print(
+        f"{len(took)} answers; another primary after {seconds:.1f} s, ingest ready after {ready:.1f} s,"
+        f" the longest answer took {took[-1]:.1f} s, {sum(each > 3 for each in took)} more than 3 s;"
+        f" {healed:.0f} enqueued by reconcile"
+    )
+    if fault is pause:
+        os.kill(old.pid, signal.SIGCONT)
+    else:
+        old.start()
+    wait_until(lambda: len([each for each in redis.servers if each.answers()]) == 3, timeout=60, what="all are up")
+
+
+def test_doctor_says_what_the_sentinels_know(stack, redis):
+    def doctor():
+        command = [sys.executable, "-m", "wakupush", "doctor"]
+        done = subprocess.run(command, env=stack.environment, capture_output=True, text=True, check=False)
+        return " ".join(done.stdout.split())
+
+    assert "all 3 Sentinels answer" in doctor()
+    redis.sentinels[0].stop()
+    try:
+        assert f"the Sentinel 127.0.0.1:{redis.sentinels[0].port} does not answer" in doctor()
+    finally:
+        redis.sentinels[0].start()
+
+
+def test_a_password_never_shows(stack):
+    text = "".join(path.read_text(errors="replace") for path in stack.directory.glob("*.log"))
+    for secret in (PASSWORD, SENTINEL_PASSWORD, quote(PASSWORD)):
+        assert secret not in text
+    assert httpx2.get(f"{stack.ingest_url}/metrics").text.count("password") == 0

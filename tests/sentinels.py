@@ -1,0 +1,127 @@
+"""A Redis with two replicas and three Sentinels, all with passwords."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Self
+from urllib.parse import quote
+
+from redis import Redis, RedisError
+
+from wakupush.devnet.processes import Process, free_port, wait_until
+from wakupush.devnet.redis import _server_binary
+
+PASSWORD, SENTINEL_PASSWORD = "password@redis", "password@sentinels"
+NAME = "primary-of-ours"
+#: Milliseconds after which a silent server counts as down.
+DOWN_AFTER = 2000
+
+
+class Server(Process):
+    """A redis-server, or a Sentinel, on its port of 127.0.0.1."""
+
+    def __init__(self, directory: Path, port: int, lines: list[str], *options: str, password: str) -> None:
+        self.port, self.password = port, password
+        directory.mkdir(parents=True)
+        config = directory / "redis.conf"
+        config.write_text("\n".join([f"port {port}", "bind 127.0.0.1", f"dir {directory.resolve()}", *lines, ""]))
+        super().__init__(
+            f"redis-{port}",
+            [str(_server_binary()), str(config), *options],
+            log=directory / "log",
+            ready=self.answers,
+        )
+
+    def client(self) -> Redis:
+        return Redis(port=self.port, password=self.password, socket_timeout=1, decode_responses=True)
+
+    def answers(self) -> bool:
+        with self.client() as client:
+            try:
+                return bool(client.ping())
+            except RedisError:
+                return False
+
+
+class Sentinels:
+    """Three servers, the first of which is the primary to begin with, and three Sentinels that watch them."""
+
+    def __init__(self, directory: Path) -> None:
+        ports = [free_port() for _ in range(6)]
+        common = [
+            "appendonly yes",
+            'save ""',
+            "maxmemory-policy noeviction",
+            f'requirepass "{PASSWORD}"',
+            f'masterauth "{PASSWORD}"',
+            # A primary that is cut off takes no writes that would be lost.
+            "min-replicas-to-write 1",
+            "min-replicas-max-lag 3",
+        ]
+        replica = [*common, f"replicaof 127.0.0.1 {ports[0]}"]
+        self.servers = [
+            Server(directory / f"server-{number}", port, replica if number else common, password=PASSWORD)
+            for number, port in enumerate(ports[:3])
+        ]
+        watch = [
+            f'requirepass "{SENTINEL_PASSWORD}"',
+            f"sentinel monitor {NAME} 127.0.0.1 {ports[0]} 2",
+            f'sentinel auth-pass {NAME} "{PASSWORD}"',
+            f"sentinel down-after-milliseconds {NAME} {DOWN_AFTER}",
+            f"sentinel failover-timeout {NAME} 6000",
+        ]
+        self.sentinels = [
+            Server(directory / f"sentinel-{number}", port, watch, "--sentinel", password=SENTINEL_PASSWORD)
+            for number, port in enumerate(ports[3:])
+        ]
+
+    @property
+    def url(self) -> str:
+        return f"redis://:{quote(PASSWORD)}@{NAME}/0"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {
+            "WAKUPUSH_REDIS__SENTINELS": json.dumps([f"127.0.0.1:{each.port}" for each in self.sentinels]),
+            "WAKUPUSH_REDIS__SENTINEL_PASSWORD": SENTINEL_PASSWORD,
+        }
+
+    def primary(self) -> Server | None:
+        """Return the server that the Sentinels call the primary, if it takes writes."""
+        for sentinel in self.sentinels:
+            try:
+                with sentinel.client() as client:
+                    _, port = client.sentinel_get_master_addr_by_name(NAME)
+                [found] = [each for each in self.servers if each.port == int(port)]
+                with found.client() as client:
+                    client.set("test:writes", "1")
+                    return found
+            except RedisError:
+                continue
+        return None
+
+    def wait_for_another(self, old: Server) -> float:
+        """Wait until another one is the primary; return how many seconds that took."""
+        begun = time.monotonic()
+        wait_until(lambda: self.primary() not in (None, old), timeout=60, what="another primary")
+        return time.monotonic() - begun
+
+    def _know_each_other(self) -> bool:
+        for sentinel in self.sentinels:
+            with sentinel.client() as client:
+                state = client.sentinel_master(NAME)
+                if state["num-other-sentinels"] < 2 or state["num-slaves"] < 2:
+                    return False
+        return self.primary() is not None
+
+    def __enter__(self) -> Self:
+        for each in (*self.servers, *self.sentinels):
+            each.start()
+        wait_until(self._know_each_other, timeout=60, what="the Sentinels know everybody")
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for each in (*self.sentinels, *self.servers):
+            each.stop()

@@ -1,0 +1,82 @@
+"""Leaving a primary of Redis that is none any more.
+
+A primary that falls silent closes no connection: whoever waits for it does so until a time-out, one connection after
+the other, for more than a minute. So each process asks the Sentinels, and shuts what is connected to the old primary as
+soon as there is another one. Its clients then connect anew, and are led there.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from redis import RedisError
+
+if TYPE_CHECKING:
+    from redis.sentinel import Sentinel
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Seconds between questions.
+ASK_SECONDS: Final = 1.0
+#: The open files of a process, on Linux and macOS.
+_FILES: Final = Path("/dev/fd")
+
+#: The processes that have their thread: a child has none of its parent's.
+_followed_in: set[int] = set()
+
+
+def follow_primary(sentinel: Sentinel, name: str) -> None:
+    """Shut connections to a former primary from now on, in a thread of this process; once is enough.
+
+    Args:
+        sentinel: all of them; nobody else uses this client.
+        name: what they call the primary.
+    """
+    if os.getpid() not in _followed_in:
+        _followed_in.add(os.getpid())
+        Thread(target=_follow, args=(sentinel, name), name="redis primary", daemon=True).start()
+
+
+def _follow(sentinel: Sentinel, name: str) -> None:
+    primary: tuple[str, int] | None = None
+    while True:
+        try:
+            address = sentinel.discover_master(name)  # type: ignore[no-untyped-call]  # it has no types there
+        except RedisError:
+            address = primary
+        if primary is not None and address != primary:
+            shut = shut_connections(primary)
+            log.warning("redis_primary_changed", primary=f"{address[0]}:{address[1]}", connections_shut=shut)
+        primary = address
+        time.sleep(ASK_SECONDS)
+
+
+def shut_connections(address: tuple[str, int]) -> int:
+    """Shut all connections of this process to an address (host and port), and return how many there were.
+
+    Who waits for an answer on one gets the end of it at once.
+    """
+    try:
+        addresses = {info[4][:2] for info in socket.getaddrinfo(*address, type=socket.SOCK_STREAM)}
+    except OSError:
+        addresses = {address}
+    shut = 0
+    for file in _FILES.iterdir():
+        try:
+            connection = socket.socket(fileno=os.dup(int(file.name)))
+        except OSError:  # it is none, or was closed meanwhile
+            continue
+        with connection:
+            try:
+                if connection.getpeername()[:2] in addresses:
+                    connection.shutdown(socket.SHUT_RDWR)
+                    shut += 1
+            except OSError:  # it is not connected
+                continue
+    return shut
