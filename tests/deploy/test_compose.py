@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import podman
 import psycopg
 import pytest
 import yaml
@@ -16,6 +17,7 @@ from compose import FILE, filled, needed
 from containers import DOCKERFILE, instructions
 from psycopg.conninfo import conninfo_to_dict
 
+from deploy.supply import sbom
 from wakupush.devnet.postgres import temporary_postgres
 from wakupush.model.queues import QUEUES
 from wakupush.model.roles import Role
@@ -294,6 +296,16 @@ def test_the_linter_can_fail(tmp_path):
     result = lint(tmp_path / "Dockerfile")
     assert result.returncode == 1
     assert {"DL3007", "DL3013"} <= set(re.findall(r"DL\d+", result.stdout))
+
+
+def test_images_have_one_name_everywhere():
+    ours = {SERVICES[name]["build"]["target"]: SERVICES[name]["image"].split(":")[0] for name in OURS}
+    assert ours == podman.IMAGES
+    assert set(ours.values()) == sbom.IMAGES.keys()
+    [built] = re.findall(r"^for image in (.*); do$", (DOCKERFILE.parent / "build.sh").read_text(), re.MULTILINE)
+    assert built.split() == sorted(ours.values())
+    # As build.sh makes the target out of the name.
+    assert ours == {name.removeprefix("wakupush-"): name for name in ours.values()}
 
 
 def test_images_are_pinned_small_and_not_root():
