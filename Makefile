@@ -3,7 +3,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo test test-long chaos check unit fuzz bench bench-against bench-pipeline attack autoscaling lock proto clean
+.PHONY: help setup setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo test test-long chaos check unit fuzz bench bench-against bench-pipeline attack autoscaling lock audit sbom images setup-images proto clean
 
 help: ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -56,6 +56,17 @@ setup-promtool:
 		apt-get download -qq -o APT::Sandbox::User=root prometheus && \
 		dpkg --fsys-tarfile prometheus_*.deb | tar -x --strip-components=3 ./usr/bin/promtool; rm -f prometheus_*.deb; \
 	fi >/dev/null || true
+
+# Only `make images` and its tests use them; nothing else installs them.
+setup-images:
+	@if ! command -v apt-get >/dev/null || test "$$(id -u)" != 0; then echo "make images needs Debian, and root" >&2; exit 1; fi
+	@if ! (command -v buildah && command -v podman && command -v crun && command -v mmdebstrap) >/dev/null; then \
+		apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends buildah podman crun mmdebstrap; \
+	fi
+
+images: setup-images ## Build the three images with buildah on bases of Debian's packages (root, Debian; opt-in)
+	docker/build.sh
 
 monitoring: setup ## Write the dashboards and alerts anew, out of deploy/monitoring
 	$(RUN) deploy.monitoring.generate
@@ -120,8 +131,14 @@ lock: ## Resolve the dependencies anew (needs uv)
 			-c requirements/dev.lock requirements/$$name.in -o requirements/$$name.lock; \
 	done
 
+audit: setup ## Fail on known holes in what is locked, but for what deploy/supply/accepted.toml accepts for a while
+	$(RUN) deploy.supply.audit
+
+sbom: setup ## Write a bill of materials (CycloneDX) of what each image is locked to into dist/sbom
+	$(RUN) deploy.supply.sbom
+
 proto: setup ## Generate the protobuf modules anew
 	proto/generate.sh
 
 clean: ## Remove .venv and caches
-	rm -rf $(VENV) .tools tests/interop/node_modules examples/js/node_modules tests/monitoring/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .tools dist tests/interop/node_modules examples/js/node_modules tests/monitoring/bin .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

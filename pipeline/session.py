@@ -90,8 +90,7 @@ def spark_session(settings: PipelineSettings, *, lake: bool = False) -> Iterator
         "spark.ui.showConsoleProgress": "false",
     }
     if settings.master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        options |= _on_loopback()
     if lake:
         options |= jars(settings)
         options["spark.sql.extensions"] = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -147,6 +146,12 @@ def telling_tasks(spark: SparkSession, progress: Callable[[int, int], None], eve
         thread.join()
 
 
+def _on_loopback() -> dict[str, str]:
+    """Let Spark use loopback, and return the options for it: the name of a container often has no address."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
 def fetch_jars(folder: str) -> None:
     """Let Spark resolve all of `JARS`, and put them into a folder, for `WAKUPUSH_PIPELINE__JARS`.
 
@@ -157,7 +162,7 @@ def fetch_jars(folder: str) -> None:
 
     with tempfile.TemporaryDirectory() as resolved:
         options = {"spark.jars.packages": ",".join(JARS), "spark.jars.ivy": resolved, "spark.ui.enabled": "false"}
-        SparkSession.builder.master("local[1]").config(map=options).getOrCreate().stop()
+        SparkSession.builder.master("local[1]").config(map=options | _on_loopback()).getOrCreate().stop()
         Path(folder).mkdir(parents=True, exist_ok=True)
         for coordinates, expected in JARS.items():
             group, artifact, version = coordinates.split(":")

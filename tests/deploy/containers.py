@@ -1,8 +1,9 @@
-"""What a container engine does with `docker/Dockerfile`, as far as Linux does it by itself.
+"""What a container engine does with `docker/Dockerfile`, as far as Linux does it by itself: where there is no podman.
 
 Each stage is a layer of an overlay over this machine's own root, which stands for the base image; its RUN lines are run
 in it by chroot, as they are. A container is the layers without one to write to, an unprivileged user without
-capabilities, and a tmpfs on /tmp. That needs root and `unshare`; the network is this machine's.
+capabilities, and a tmpfs on /tmp. That needs root and `unshare`; the network is this machine's, but for its name, which
+is one that nobody can resolve.
 """
 
 import json
@@ -23,9 +24,10 @@ DOCKERFILE = ROOT / "docker" / "Dockerfile"
 #: Variables with which the package client of this machine works.
 _CLIENT = re.compile(r"PIP_|HTTPS?_PROXY|SSL_CERT|REQUESTS_CA", re.IGNORECASE)
 
-_IN_NAMESPACE = ("unshare", "--mount", "sh", "-c")
+_IN_NAMESPACE = ("unshare", "--mount", "--uts", "sh", "-c")
 _LAYERS = """
 set -eu
+hostname container
 mount --make-rprivate /
 mount -t overlay overlay -o "$OVERLAY" "$MERGED"
 mount --rbind /proc "$MERGED/proc"
@@ -55,10 +57,10 @@ def missing() -> str | None:
     """What keeps containers from being made here."""
     if os.geteuid() != 0:
         return "run the tests as root: they make overlays and change the user"
-    if not shutil.which("unshare") or not shutil.which("setpriv"):
-        return "install util-linux (unshare, setpriv)"
-    if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
-        return "this system lets nobody make a mount namespace"
+    if not all(map(shutil.which, ("unshare", "setpriv", "hostname"))):
+        return "install util-linux (unshare, setpriv) and hostname"
+    if subprocess.run(["unshare", "--mount", "--uts", "true"], check=False, capture_output=True).returncode:
+        return "this system lets nobody make a namespace"
     return None
 
 
@@ -229,6 +231,9 @@ class Builder:
         }
         in_workdir = ["sh", "-c", f'cd {shlex.quote(stage.workdir)}; exec "$@"', "run"]
         return [*_IN_NAMESPACE, _RUN, "run", *inside, *in_workdir, *command], outside
+
+    def close(self) -> None:
+        """Nothing is left but the folder."""
 
     def _mount_point(self) -> Path:
         """A layer that has the folder that a volume is mounted on."""

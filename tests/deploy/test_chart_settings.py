@@ -11,7 +11,11 @@ from test_policy import PARTS, REACHES
 
 from ingest.reconcile.stores import stores_of
 from wakupush.cli import app
+from wakupush.model.queues import QUEUES
+from wakupush.protocol.keys import PrivateKey
+from wakupush.runtime import keyfile
 from wakupush.runtime.settings import STORE_SECONDS, Settings, load_settings
+from wakupush.server.identity import is_published, load_identity
 
 need("helm")
 
@@ -23,7 +27,8 @@ NEEDS = {
         "reconcile",
     ),
     "registration": (
-        {"WAKUPUSH_IDENTITY_KEY_FILE", "WAKUPUSH_WAKU__URLS", "WAKUPUSH_REDIS__URL", "WAKUPUSH_POSTGRES__DSN"},
+        {"WAKUPUSH_PUBLIC_KEY", "WAKUPUSH_WAKU__URLS", "WAKUPUSH_REDIS__URL", "WAKUPUSH_POSTGRES__DSN"}
+        | {"WAKUPUSH_IDENTITY_KEY_FILE"},
         "worker",
     ),
     "beat": ({"WAKUPUSH_WAKU__URLS", "WAKUPUSH_REDIS__URL", "WAKUPUSH_POSTGRES__DSN"}, "worker"),
@@ -50,6 +55,8 @@ HOLDERS = {
     "WAKUPUSH_PIPELINE__REPORT_DSN": {"pipeline"},
     "WAKUPUSH_PIPELINE__CATALOG": {"pipeline"},
 }
+#: What compose calls otherwise.
+COMPOSE_NAMES = {"doctor": "tools"}
 SECRETS = {
     "WAKUPUSH_REDIS__URL": "rediss://:secret@redis.example.org:6380/0",
     "WAKUPUSH_POSTGRES__DSN": "postgresql://wakupush:secret@postgres.example.org/wakupush",
@@ -153,22 +160,49 @@ def compose_services():
     return yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())["services"]
 
 
+def compose_environments():
+    """Component and variables of every process of ours in compose, with secrets as `.env` would give them."""
+    services = compose_services()
+    for component in NEEDS:
+        service = services[COMPOSE_NAMES.get(component, component)]
+        yield (
+            component,
+            {
+                variable: SECRETS.get(variable, re.sub(r"\$\{\w+:-(.*)\}", r"\1", value))
+                for variable, value in service["environment"].items()
+            },
+        )
+
+
 def test_compose_has_every_component_of_the_chart():
-    chart = {component for component, _, _ in environments("minimal")} - {"doctor"}
-    assert chart <= compose_services().keys()
+    chart = {component for component, _, _ in environments("minimal")}
+    assert {COMPOSE_NAMES.get(component, component) for component in chart} <= compose_services().keys()
 
 
 def test_compose_gives_each_service_the_settings_that_it_needs(monkeypatch):
-    for component, (needed, _) in NEEDS.items():
-        if component == "doctor":
-            continue
-        env = {
-            variable: SECRETS.get(variable, re.sub(r"\$\{\w+:-(.*)\}", r"\1", value))
-            for variable, value in compose_services()[component]["environment"].items()
-        }
+    for component, env in compose_environments():
+        needed, _ = NEEDS[component]
         assert needed <= env.keys(), component
         assert not {secret for secret, holders in HOLDERS.items() if secret in env and component not in holders}
-        settings_of(env | {"WAKUPUSH_PUBLIC_KEY": "0x04"}, monkeypatch)
+        settings_of(env, monkeypatch)
+
+
+def test_who_holds_the_key_knows_which_one_ingest_listens_by(monkeypatch, tmp_path):
+    """A worker with another key than that of ingest has to refuse: it would answer as a server that nobody asked."""
+    ours, theirs = PrivateKey.generate(), PrivateKey.generate()
+    keyfile.write(tmp_path / "ours", ours.secret)
+    keyfile.write(tmp_path / "theirs", theirs.secret)
+    chart = ((component, env) for component, _, env in environments("minimal"))
+    holders = set()
+    for component, env in (*chart, *compose_environments()):
+        if "WAKUPUSH_IDENTITY_KEY_FILE" not in env:
+            continue
+        holders.add(component)
+        for name, published in (("ours", True), ("theirs", False)):
+            key = {"WAKUPUSH_PUBLIC_KEY": str(ours.public_key), "WAKUPUSH_IDENTITY_KEY_FILE": str(tmp_path / name)}
+            settings = settings_of(env | {variable: key[variable] for variable in key & env.keys()}, monkeypatch)
+            assert is_published(load_identity(settings), settings) is published, component
+    assert holders == {*QUEUES, "doctor"}
 
 
 def test_compose_networks_are_the_policies_of_the_chart():

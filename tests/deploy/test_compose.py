@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import podman
 import psycopg
 import pytest
 import yaml
@@ -16,6 +17,7 @@ from compose import FILE, filled, needed
 from containers import DOCKERFILE, instructions
 from psycopg.conninfo import conninfo_to_dict
 
+from deploy.supply import sbom
 from wakupush.devnet.postgres import temporary_postgres
 from wakupush.model.queues import QUEUES
 from wakupush.model.roles import Role
@@ -296,11 +298,21 @@ def test_the_linter_can_fail(tmp_path):
     assert {"DL3007", "DL3013"} <= set(re.findall(r"DL\d+", result.stdout))
 
 
+def test_images_have_one_name_everywhere():
+    ours = {SERVICES[name]["build"]["target"]: SERVICES[name]["image"].split(":")[0] for name in OURS}
+    assert ours == podman.IMAGES
+    assert set(ours.values()) == sbom.IMAGES.keys()
+    [built] = re.findall(r"^for image in (.*); do$", (DOCKERFILE.parent / "build.sh").read_text(), re.MULTILINE)
+    assert built.split() == sorted(ours.values())
+    # As build.sh makes the target out of the name.
+    assert ours == {name.removeprefix("wakupush-"): name for name in ours.values()}
+
+
 def test_images_are_pinned_small_and_not_root():
     steps = instructions(DOCKERFILE.read_text())
-    bases = dict(text.split("=") for instruction, text in steps if instruction == "ARG")
-    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", bases.pop("PYTHON"))
-    assert re.fullmatch(r"eclipse-temurin:17\.\d+\.\d+_\d+-jre-\w+", bases.pop("JAVA"))
+    bases = dict(text.split("=") for instruction, text in steps if instruction == "ARG" and "=" in text)
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+@sha256:[0-9a-f]{64}", bases.pop("PYTHON"))
+    assert re.fullmatch(r"eclipse-temurin:17\.\d+\.\d+_\d+-jre-\w+@sha256:[0-9a-f]{64}", bases.pop("JAVA"))
     assert not bases
     froms = [text.split(" AS ") for instruction, text in steps if instruction == "FROM"]
     names = [name for _, name in froms]

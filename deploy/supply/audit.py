@@ -1,0 +1,133 @@
+"""`make audit`: fail on known holes in what the lock files pin, but for those in accepted.toml."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import json
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from deploy.supply.locks import REQUIREMENTS, Pin, pins
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ACCEPTED: Final = Path(__file__).parent / "accepted.toml"
+
+
+class Hole(NamedTuple):
+    """A known hole in a version of a package."""
+
+    pin: Pin
+    #: All names that it has, the one that pip-audit prefers first.
+    ids: tuple[str, ...]
+    fixed_in: tuple[str, ...]
+
+
+class Accepted(NamedTuple):
+    """A hole that is accepted until a day, and on it."""
+
+    id: str
+    package: str
+    reason: str
+    until: dt.date
+
+
+class AuditError(Exception):
+    """Nobody could say what is known of the pins."""
+
+
+def known(pinned: Iterable[Pin]) -> list[Hole]:
+    """Ask pip-audit for the known holes; its own variables say which service it asks.
+
+    Raises:
+        AuditError: pip-audit failed, or its service knows one of the packages not at all.
+    """
+    # pip-audit takes a package once: further versions, for other versions of Python, are asked for by themselves.
+    versions = defaultdict[str, list[str]](list)
+    for name, version in sorted(pinned):
+        versions[name].append(version)
+    rounds = itertools.zip_longest(*([Pin(name, each) for each in all_] for name, all_ in versions.items()))
+    return [hole for one in rounds for hole in _ask([pin for pin in one if pin])]
+
+
+def _ask(pinned: list[Pin]) -> list[Hole]:
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write("".join(f"{name}=={version}\n" for name, version in pinned))
+        file.flush()
+        options = ["--no-deps", "--disable-pip", "--progress-spinner=off", "--format=json", "--requirement", file.name]
+        told = subprocess.run(  # noqa: S603 - our own arguments
+            [sys.executable, "-m", "pip_audit", *options],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    # It exits with 1 where there are holes, and where it failed.
+    if not told.stdout:
+        raise AuditError(f"pip-audit failed:\n{told.stderr}")
+    return read(json.loads(told.stdout))
+
+
+def read(told: dict[str, Any]) -> list[Hole]:
+    """Return the holes that pip-audit told.
+
+    Raises:
+        AuditError: it could not look at something.
+    """
+    skipped = [each for each in told["dependencies"] if "skip_reason" in each]
+    if skipped:
+        raise AuditError(f"pip-audit could not look at {len(skipped)} packages, at first: {skipped[0]['skip_reason']}")
+    return [
+        Hole(Pin(each["name"], each["version"]), (hole["id"], *hole["aliases"]), tuple(hole["fix_versions"]))
+        for each in told["dependencies"]
+        for hole in each["vulns"]
+    ]
+
+
+def accepted(file: Path = ACCEPTED) -> list[Accepted]:
+    """Return what is accepted."""
+    return [Accepted(**each) for each in tomllib.loads(file.read_text()).get("accepted", [])]
+
+
+def faults(holes: Iterable[Hole], exceptions: Iterable[Accepted], today: dt.date) -> list[str]:
+    """Return what is wrong, a line each: holes that nobody accepted, and exceptions that are over or not needed."""
+    holes, exceptions = list(holes), list(exceptions)
+
+    def covers(exception: Accepted, hole: Hole) -> bool:
+        return exception.id in hole.ids and exception.package == hole.pin.name
+
+    found = [
+        f"{hole.pin.name} {hole.pin.version}: {', '.join(hole.ids)}; "
+        + (f"mended in {', '.join(hole.fixed_in)}" if hole.fixed_in else "not mended yet")
+        for hole in holes
+        if not any(covers(exception, hole) for exception in exceptions)
+    ]
+    for exception in exceptions:
+        if exception.until < today:
+            found.append(f"{exception.id} of {exception.package} was accepted until {exception.until} only")
+        if not any(covers(exception, hole) for hole in holes):
+            found.append(f"{exception.id} of {exception.package} is accepted, and no longer there")
+    return found
+
+
+def main() -> None:
+    """Look at all lock files."""
+    pinned = set[Pin]().union(*map(pins, REQUIREMENTS.glob("*.lock")))
+    exceptions = accepted()
+    try:
+        found = faults(known(pinned), exceptions, dt.datetime.now(dt.UTC).date())
+    except AuditError as error:
+        sys.exit(str(error))
+    if found:
+        sys.exit("\n".join(found))
+    sys.stdout.write(f"{len(pinned)} versions have no known hole that is not accepted ({len(exceptions)} are)\n")
+
+
+if __name__ == "__main__":
+    main()
