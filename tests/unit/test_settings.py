@@ -378,7 +378,7 @@ def test_celery_and_our_own_clients_ask_the_same_sentinels(monkeypatch):
     monkeypatch.setenv("WAKUPUSH_REDIS__URL", "rediss://user:p%40ss@mymaster/3?ssl_ca_certs=/ca.pem")
     monkeypatch.setenv("WAKUPUSH_REDIS__SENTINELS", '["s-0:26379", "[::1]:26380", "s-2:26379"]')
     monkeypatch.setenv("WAKUPUSH_REDIS__SENTINEL_USER", "watch")
-    monkeypatch.setenv("WAKUPUSH_REDIS__SENTINEL_PASSWORD", "secret")
+    monkeypatch.setenv("WAKUPUSH_REDIS__SENTINEL_PASSWORD", "hush-hush")
     settings = load_settings()
     client = open_redis(settings.redis)
     options = client.connection_pool.connection_kwargs
@@ -388,7 +388,7 @@ def test_celery_and_our_own_clients_ask_the_same_sentinels(monkeypatch):
     sentinels = client.connection_pool.sentinel_manager.sentinels
     asked = [each.connection_pool.connection_kwargs for each in sentinels]
     assert [(each["host"], each["port"]) for each in asked] == [("s-0", 26379), ("::1", 26380), ("s-2", 26379)]
-    assert {(each["username"], each["password"]) for each in asked} == {("watch", "secret")}
+    assert {(each["username"], each["password"]) for each in asked} == {("watch", "hush-hush")}
     conf = celery_app(settings).conf
     assert conf.broker_url == (
         "sentinel://user:p%40ss@s-0:26379/3;sentinel://user:p%40ss@[::1]:26380/3;sentinel://user:p%40ss@s-2:26379/3"
@@ -397,4 +397,4 @@ def test_celery_and_our_own_clients_ask_the_same_sentinels(monkeypatch):
     transport = conf.broker_transport_options
     assert (transport["master_name"], transport["min_other_sentinels"]) == ("mymaster", 1)
     assert transport["sentinel_kwargs"]["ssl_ca_certs"] == "/ca.pem"
-    assert "secret" not in repr(settings)
+    assert "hush-hush" not in repr(settings)
