@@ -164,12 +164,16 @@ _GORUSH_WANTS = {
 
 
 def _gorush(settings: Settings) -> Iterator[Finding]:
-    part = "gorush"
-    health = _get(f"{settings.gorush.url}/healthz")
+    for name, url in settings.gorush.instances.items():
+        yield from _instance(f"gorush {name}", url, settings)
+
+
+def _instance(part: str, url: str, settings: Settings) -> Iterator[Finding]:
+    health = _get(f"{url}/healthz")
     if health is None or health.status_code != HTTPStatus.OK:
-        yield Finding(Level.FAULT, part, "no gorush answers at WAKUPUSH_GORUSH__URL: deliveries wait as rows meanwhile")
+        yield Finding(Level.FAULT, part, "no gorush answers there: deliveries wait as rows meanwhile, or go to another")
         return
-    config = _get(f"{settings.gorush.url}/api/config")
+    config = _get(f"{url}/api/config")
     if config is None or config.status_code != HTTPStatus.OK:
         yield Finding(
             Level.WARNING, part, "it answers, and does not show its configuration: see that core.sync is true"

@@ -121,6 +121,12 @@ OVERVIEW = Dashboard(
                     "A post of up to 50 notifications.",
                 ),
                 Panel(
+                    "Instances of gorush that listen",
+                    "short",
+                    (("min by (gorush) (wakupush_gorush_listens{$n})", "{{gorush}}"),),
+                    "0: a worker passes it over. Of several instances only.",
+                ),
+                Panel(
                     "Messages in a task",
                     "short",
                     (

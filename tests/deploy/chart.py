@@ -31,6 +31,7 @@ OWNED_FIELDS = {
     *(("redis", name) for name in ("url", "sentinels", "sentinel_user", "sentinel_password")),
     ("postgres", "dsn"),
     ("gorush", "url"),
+    ("gorush", "urls"),
     ("gorush", "feedback_secret"),
     *(("pipeline", name) for name in ("warehouse", "catalog", "keys", "archive", "reports", "report_dsn", "jars")),
 }

@@ -134,7 +134,7 @@ def test_the_chart_checks_with_the_defaults_of_the_program():
         assert float(default) == getattr(Settings.model_fields[group].default, field), (group, field)
     [shards] = re.findall(r"shards \| default \(list (.*?)\)", text)
     assert tuple(shards.replace('"', "").split()) == Settings.model_fields["waku"].default.shards
-    assert f"addf $post $connect {STORE_SECONDS:.0f}" in text
+    assert f"addf $post (mulf $tries $connect) {STORE_SECONDS:.0f}" in text
 
 
 def commands():

@@ -61,7 +61,7 @@ def test_nested_settings(monkeypatch):
     ("name", "value", "text"),
     [
         ("WAKUPUSH_GORUSH_URL", "http://x", "unknown settings: WAKUPUSH_GORUSH_URL"),
-        ("WAKUPUSH_GORUSH__URLS", "http://x", "unknown settings: WAKUPUSH_GORUSH__URLS"),
+        ("WAKUPUSH_GORUSH__ADDRESS", "http://x", "unknown settings: WAKUPUSH_GORUSH__ADDRESS"),
         (
             "WAKUPUSH_GORUSH__DIALECT",
             "secret-value",

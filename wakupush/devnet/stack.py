@@ -34,6 +34,8 @@ SHARDS = ("/waku/2/rs/16/32", "/waku/2/rs/16/64")
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV")
 #: The variables that say where one Waku node is, or several.
 _NODES = ("WAKUPUSH_WAKU__URL", "WAKUPUSH_WAKU__URLS")
+#: Variables that say where parts are, and that a shell may have.
+_ELSEWHERE = {*_NODES, "WAKUPUSH_GORUSH__URLS", "WAKUPUSH_REDIS__SENTINELS"}
 #: Seconds between the walks of reconcile: what is missed is there again at once.
 _RECONCILE_PAUSE = 1.0
 _RECONCILE_OVERLAP = 20.0
@@ -207,7 +209,7 @@ class Stack:
             "WAKUPUSH_RECONCILE__PAUSE": str(_RECONCILE_PAUSE),
             "WAKUPUSH_RECONCILE__OVERLAP": str(_RECONCILE_OVERLAP),
         }
-        defaults = {name: value for name, value in {**often, **self._defaults}.items() if name not in _NODES}
+        defaults = {name: value for name, value in {**often, **self._defaults}.items() if name not in _ELSEWHERE}
         one, several = _NODES
         nodes = {several: json.dumps(self.node_urls)} if self.further_nodes else {one: self.node_url}
         return {

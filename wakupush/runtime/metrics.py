@@ -132,6 +132,12 @@ POST_SECONDS: Final = Histogram(
     ["platform"],
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 75),
 )
+GORUSH_LISTENS: Final = Gauge(
+    "wakupush_gorush_listens",
+    "1 if an instance of gorush listens, 0 if it is passed over. One of several only.",
+    ["gorush"],
+    multiprocess_mode="livemin",
+)
 DELIVERIES_DEFERRED: Final = Counter(
     "wakupush_deliveries_deferred",
     "Deliveries left to the schedule without an attempt: no slot was free, or the breaker is open.",

@@ -170,6 +170,8 @@ class GorushSettings(Group):
 
     url: HttpUrl = "http://127.0.0.1:8088"
     """URL of gorush."""
+    urls: Annotated[tuple[HttpUrl, ...], NoDecode, _FROM_JSON] = ()
+    """URLs of several instances, as a JSON list: posts go to those that listen, in turn."""
     dialect: Literal["spec", "status", "both"] = "spec"
     """Keys of the notification's `data`: those of the specification, those that Status clients read, or both."""
     batch_size: Annotated[int, Field(ge=1, le=100)] = 64
@@ -182,6 +184,30 @@ class GorushSettings(Group):
     """Posts that one worker process keeps open at the same time; when all are taken, deliveries wait as rows."""
     feedback_secret: SecretStr | None = None
     """What gorush sends as `X-Wakupush-Secret` with its feedback; 16 or more visible ASCII characters, no colon."""
+
+    @property
+    def instances(self) -> dict[str, str]:
+        """The URLs of all instances, by their names."""
+        return {node_name(url): url for url in self.urls or (self.url,)}
+
+    @property
+    def tries(self) -> int:
+        """Instances at which a post is tried at most, as long as nothing of it was taken."""
+        return min(2, len(self.instances))
+
+    @property
+    def longest_post(self) -> float:
+        """Seconds that a post takes at most, until what came of it is stored."""
+        return self.timeout + self.tries * self.connect_timeout + STORE_SECONDS
+
+    @model_validator(mode="after")
+    def _says_once_which_instances(self) -> Self:
+        if self.urls and "url" in self.model_fields_set:
+            raise PydanticCustomError(
+                "instances",
+                "WAKUPUSH_GORUSH__URL and WAKUPUSH_GORUSH__URLS are both set; name all instances in the latter",
+            )
+        return self
 
     @field_validator("feedback_secret")
     @classmethod
@@ -492,7 +518,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _lease_covers_a_post(self) -> Self:
-        needed = self.gorush.timeout + self.gorush.connect_timeout + STORE_SECONDS
+        needed = self.gorush.longest_post
         if self.delivery.lease < needed:
             raise PydanticCustomError(
                 "lease",

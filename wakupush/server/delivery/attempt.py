@@ -17,7 +17,6 @@ from wakupush.model.platforms import Platform
 from wakupush.postgres import deliveries
 from wakupush.protocol import notification as texts
 from wakupush.runtime import metrics, tracing
-from wakupush.runtime.settings import STORE_SECONDS
 from wakupush.server.delivery.posting import Attempted, Work
 from wakupush.server.delivery.settlement import settle
 
@@ -43,12 +42,11 @@ def start(resources: DeliveryResources, postings: list[Posting], *, scheduled: b
         scheduled: whether the schedule enqueued them.
     """
     settings = resources.settings
-    a_post = settings.gorush.timeout + settings.gorush.connect_timeout + STORE_SECONDS
     work = Work(
         partial(attempt, resources),
         partial(_put_back, resources),
         settings.gorush.batch_size,
-        time.monotonic() + settings.delivery.lease - a_post,
+        time.monotonic() + settings.delivery.lease - settings.gorush.longest_post,
     )
     futures = resources.lanes.start(postings, work, scheduled=scheduled)
     if gone := [posting for posting in postings if posting.target is None]:

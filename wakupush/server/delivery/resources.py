@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from wakupush.gorush.client import Gorush
+from wakupush.gorush.instances import Instances
 from wakupush.server.delivery.breaker import Breaker
 from wakupush.server.delivery.flower import TaskEvents
 from wakupush.server.delivery.lanes import Caution, Lanes, Slots
@@ -22,7 +22,7 @@ class DeliveryResources(Resources):
     """Resources, with the key and the way to gorush."""
 
     identity: Identity
-    gorush: Gorush
+    gorush: Instances
     breaker: Breaker
     #: Of the posts to gorush that are open, some of them longer than the task that made them.
     lanes: Lanes
@@ -57,10 +57,11 @@ def delivery_connected(settings: Settings, node: str | None) -> dict[str, Any]:
     breaker = Breaker(resources["redis"], settings.breaker, settings.delivery.lease)
     return resources | {
         "identity": load_identity(settings),
-        "gorush": Gorush(
-            settings.gorush.url,
+        "gorush": Instances(
+            settings.gorush.instances,
             connect_timeout=settings.gorush.connect_timeout,
             timeout=settings.gorush.timeout,
+            tries=settings.gorush.tries,
         ),
         "breaker": breaker,
         "lanes": Lanes(Slots(settings.gorush.concurrency), breaker, Caution()),

@@ -161,6 +161,10 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{/* The settings of all processes, as variables; no secret is among them. */}}
 {{- define "wakupush.settings" -}}
 {{- $variables := dict "WAKUPUSH_PUBLIC_KEY" .Values.publicKey "WAKUPUSH_GORUSH__URL" (include "wakupush.gorushUrl" .) -}}
+{{- if .Values.gorush.urls -}}
+{{- $variables = omit $variables "WAKUPUSH_GORUSH__URL" -}}
+{{- $_ := set $variables "WAKUPUSH_GORUSH__URLS" (toJson .Values.gorush.urls) -}}
+{{- end -}}
 {{- $_ := set $variables "WAKUPUSH_WAKU__URLS" (include "wakupush.nodeUrls" .) -}}
 {{- range $group, $fields := .Values.settings -}}
 {{- if kindIs "map" $fields -}}
@@ -237,7 +241,7 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- if not .Values.publicKey -}}
 {{- $problems = append $problems "publicKey is missing: `wakupush keygen` prints it" -}}
 {{- end -}}
-{{- range $part, $given := dict "node" .Values.node.urls "gorush" .Values.gorush.url -}}
+{{- range $part, $given := dict "node" .Values.node.urls "gorush" (.Values.gorush.urls | default .Values.gorush.url) -}}
 {{- $bundled := (index $.Values $part).bundled.enabled -}}
 {{- if and (not $given) (not $bundled) -}}
 {{- $problems = append $problems (printf "%s.%s is missing: say where it is, or set %s.bundled.enabled" $part (ternary "urls" "url" (eq $part "node")) $part) -}}
@@ -263,8 +267,10 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- $lease := include "wakupush.settingOr" (dict "root" . "group" "delivery" "field" "lease" "default" 120) | float64 -}}
 {{- $post := include "wakupush.settingOr" (dict "root" . "group" "gorush" "field" "timeout" "default" 75) | float64 -}}
 {{- $connect := include "wakupush.settingOr" (dict "root" . "group" "gorush" "field" "connect_timeout" "default" 5) | float64 -}}
-{{- if lt $lease (addf $post $connect 20) -}}
-{{- $problems = append $problems (printf "settings.delivery.lease must be at least %v (gorush.timeout, gorush.connect_timeout and 20 to store the outcome), or pushes double" (addf $post $connect 20)) -}}
+{{- $tries := ternary 2 1 (gt (len .Values.gorush.urls) 1) -}}
+{{- $needed := addf $post (mulf $tries $connect) 20 -}}
+{{- if lt $lease $needed -}}
+{{- $problems = append $problems (printf "settings.delivery.lease must be at least %v (gorush.timeout, gorush.connect_timeout for each try and 20 to store the outcome), or pushes double" $needed) -}}
 {{- end -}}
 {{- range $name, $component := .Values.components -}}
 {{- if and (index $table $name).pool $component.enabled -}}

@@ -1,0 +1,98 @@
+"""Several instances of gorush: posts go to those that listen, in turn."""
+
+from __future__ import annotations
+
+import itertools
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from wakupush.gorush.client import Gorush, Posted
+from wakupush.model.failures import Failure
+from wakupush.runtime import metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from wakupush.model.notifications import Notification
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Seconds between looks at an instance. One that hangs is found out within these and the time of a health check.
+LOOK_SECONDS: Final = 1.0
+#: Outcomes of which nothing was taken: the same may be posted at another instance.
+_NOTHING_TAKEN: Final = {Failure.GORUSH_UNREACHABLE, Failure.GORUSH_THROTTLED}
+
+
+class Instances:
+    """A client of several instances of gorush. One per process, made after a fork; its threads may share it.
+
+    Args:
+        urls: of the instances, by their names.
+        connect_timeout: seconds to wait for a connection to one.
+        timeout: seconds that a post takes, see `Gorush`.
+        tries: instances at which a post is tried at most, as long as nothing of it was taken.
+    """
+
+    def __init__(self, urls: Mapping[str, str], *, connect_timeout: float, timeout: float, tries: int) -> None:
+        self._clients = {
+            name: Gorush(url, connect_timeout=connect_timeout, timeout=timeout) for name, url in urls.items()
+        }
+        self._tries = tries
+        self._turns = itertools.count()
+        self._listen = dict.fromkeys(self._clients, True)
+        self._stop = Event()
+        self._watchers: list[Thread] = []
+        self._lock = Lock()
+
+    def post(self, notifications: Sequence[Notification]) -> Posted:
+        """Post notifications at an instance, and at another one if nothing was taken; see `Gorush.post`.
+
+        Raises:
+            ValueError: see there.
+        """
+        self._watch()
+        *others, last = self._chosen()
+        for name in others:
+            posted = self._clients[name].post(notifications)
+            if not _NOTHING_TAKEN.issuperset(posted.outcomes):
+                return posted
+            log.warning("gorush_passed_over", gorush=name, notifications=len(notifications))
+        return self._clients[last].post(notifications)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._stop.set()
+        for watcher in self._watchers:
+            watcher.join()
+        for client in self._clients.values():
+            client.close()
+
+    def _chosen(self) -> list[str]:
+        """Return where to post, those first that listen, each time from another one on."""
+        names = list(self._clients)
+        first = next(self._turns) % len(names)
+        turned = names[first:] + names[:first]
+        return sorted(turned, key=lambda name: not self._listen[name])[: self._tries]
+
+    def _watch(self) -> None:
+        """Look after the instances from the first post on, if there is a choice."""
+        with self._lock:
+            if len(self._clients) > 1 and not self._watchers:
+                self._watchers = [
+                    Thread(target=self._look_after, args=(name,), name=f"gorush {name}", daemon=True)
+                    for name in self._clients
+                ]
+                for watcher in self._watchers:
+                    watcher.start()
+
+    def _look_after(self, name: str) -> None:
+        while True:
+            listens = self._clients[name].healthy()
+            if listens != self._listen[name]:
+                log.warning("gorush_listens" if listens else "gorush_does_not_listen", gorush=name)
+            self._listen[name] = listens
+            metrics.GORUSH_LISTENS.labels(name).set(listens)
+            if self._stop.wait(LOOK_SECONDS):
+                return
