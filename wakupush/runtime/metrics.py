@@ -165,6 +165,12 @@ PUBLICATIONS: Final = Counter(
 ANSWERS_EXPIRED: Final = Counter("wakupush_answers_expired", "Answers for which nobody waits any more.")
 QUARANTINED: Final = Counter("wakupush_messages_quarantined", "Messages put into quarantine.", ["queue"])
 REQUESTS_PACKED: Final = Counter("wakupush_requests_packed", "Ids of old push requests that were packed.")
+SHADOW_ANSWER_BYTES: Final = Histogram(
+    "wakupush_shadow_answer_bytes",
+    "Answers that were decided in shadow, which another server is to give, by their padded size.",
+    ["queue"],
+    buckets=(256, 512, 768, 1024, 2048, 4096, 16_384, 65_536),
+)
 ROWS_SEALED: Final = Counter("wakupush_rows_sealed", "Rows of older code whose secrets were in the clear until then.")
 LIMITED: Final = Counter(
     "wakupush_limited",
@@ -190,6 +196,12 @@ QUERIES_DROPPED: Final = Counter(
     "wakupush_queries_dropped",
     "Queries that waited and were not answered: too long (expired), or too many (full).",
     ["reason"],
+)
+SHADOWED_MESSAGES: Final = Gauge(
+    "wakupush_shadowed_messages", "Messages that were decided in shadow and are kept for the switch."
+)
+SHADOWED_DROPPED: Final = Counter(
+    "wakupush_shadowed_messages_dropped", "Those of them that were too many: nobody answers them after the switch."
 )
 JOBS_FAILED: Final = Counter("wakupush_jobs_failed", "Runs of a job of the schedule that failed.", ["work"])
 

@@ -349,6 +349,10 @@ class LimitSettings(Group):
     """Queries that wait, for the key of their topic or for their turn; chance decides which go beyond that."""
     query_bytes_waiting: Count = 64_000_000
     """Bytes of these queries; most have 400."""
+    shadowed_messages: Count = 200_000
+    """Messages that are kept in shadow; chance decides which go beyond that. Ten minutes of 300 a second."""
+    shadowed_bytes: Count = 256_000_000
+    """Bytes of these messages."""
 
 
 class RetentionSettings(Group):
@@ -370,6 +374,8 @@ class RetentionSettings(Group):
     """The same for delivery events in Postgres."""
     queries: Seconds = 3600.0
     """The same for queries that wait; clients use what comes within an hour."""
+    shadowed_messages: Seconds = 600.0
+    """The same for messages that were decided in shadow, to be answered if the switch finds that nobody did."""
     answers: Seconds = 600.0
     """The same for answers that could not be published."""
     lake: Seconds = 400 * 86_400.0
@@ -448,6 +454,9 @@ class Settings(BaseSettings):
     """The server's public key, 0x04…, which names its topics. ingest needs it; workers refuse another's."""
     identity_key_file: Path | None = None
     """File with the server's private key, 64 hex digits (`wakupush keygen` writes one). For workers and `rebuild`."""
+    shadow: bool = False
+    """Whether another server with the same key still answers and pushes: this one reads, decides and stores, until
+    `wakupush shadow end`. For workers and beat."""
     identity_key: SecretStr | None = None
     """The private key itself, instead of a file. For workers; `rebuild` needs the file."""
     log_format: Literal["json", "console"] = "json"
