@@ -51,7 +51,9 @@ def end(
         fail(str(error))
     since = datetime.fromtimestamp(switched.answers_since, UTC)
     typer.echo(f"what was seen since {since:%Y-%m-%d %H:%M:%S} UTC is answered and pushed here")
-    typer.echo(f"{switched.answered} messages of before the switch are handled now, {switched.left} are left as they are")
+    typer.echo(
+        f"{switched.answered} messages of before the switch are handled now, {switched.left} are left as they are"
+    )
     if switched.lost_seconds > 0:
         typer.echo(
             f"wakupush: messages of the first {switched.lost_seconds:.0f} s of that time are not kept any more:"

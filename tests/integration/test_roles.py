@@ -30,6 +30,7 @@ POOL = {
     },
     "message_segments": {"lock", "kept", "parts", "forget", "keep", "trim"},
     "answers": {"add", "remove", "postpone"},
+    "shadow": {"begin", "state", "keep"},
     "old_code": {"newest_post"},
 }
 USES = {
@@ -71,6 +72,7 @@ USES = {
         "message_segments": {"expire", "trim_all"},
         "query_topics": {"lock", "all", "remove_unused", "candidates", "set_key", "underived"},
         "waiting_queries": {"topics", "wake", "take", "expire", "trim", "count"},
+        "shadow": {"begin", "state", "take", "forget", "trim", "count"},
         "ledger": {"remove"},
         "token_trials": {"shares"},
         "dead_letters": {"counts"},
@@ -88,6 +90,7 @@ USES = {
     Role.REBUILD: {
         "rebuilding": EVERY,
         "takeover": EVERY,
+        "shadow": {"state", "end", "forget", "count_since"},
         "registrations": {"stored"},
         "old_code": EVERY,
         "query_topics": {"lock_shared", "add", "count_without_key", "without_key", "set_keys", "all"},

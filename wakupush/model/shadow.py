@@ -27,6 +27,8 @@ class Shadowed:
 
     queue: Queue
     entry: Entry
+    #: Whether it is known that nothing will come of it here.
+    is_over: bool
     #: Application message id (32 bytes) of a push request of which an item would have been taken on, and its items.
     request_id: bytes | None
     items: int

@@ -34,17 +34,18 @@ def state(connection: Connection) -> ShadowState | None:
     return ShadowState(*row) if row else None
 
 
-def end(connection: Connection, answers_since: float) -> bool:
-    """End, and forget what was seen before a time (seconds since the epoch); say whether it went on until now.
+def end(connection: Connection, answers_since: float) -> int | None:
+    """End, and forget what was seen before a time (seconds since the epoch); return how much that is.
+
+    None if it had ended before.
 
     Args:
         connection: in a transaction: nobody is to handle a repeat of a request that is not remembered yet.
         answers_since: what was seen from then on is answered and pushed.
     """
     if not connection.execute(_SQL["end"], {"answers_since": answers_since}).rowcount:
-        return False
-    forget(connection, 0.0)
-    return True
+        return None
+    return forget(connection, 0.0)
 
 
 def keep(connection: Connection, messages: Collection[Shadowed]) -> None:

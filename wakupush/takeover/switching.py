@@ -11,8 +11,8 @@ from wakupush.takeover.errors import TakeoverError
 if TYPE_CHECKING:
     from psycopg import Connection
 
-#: Seconds before the other server was stopped from which on what was seen is answered here: it may have read it, and not
-#: have come to it. Its requests are known by their ids once its database is imported; else so much is pushed twice.
+#: Seconds before the other server was stopped from which on what was seen is answered here: it may have read it, and
+#: not have come to it. Once its database is imported, what it pushed is known by its id; else so much is pushed twice.
 MARGIN_SECONDS: Final = 60.0
 
 
@@ -50,9 +50,9 @@ def end(connection: Connection, stopped_at: float, *, now: float, keep: float) -
         raise TakeoverError("that time is to come: stop the reference server first, and say when that was")
     answers_since = stopped_at - MARGIN_SECONDS
     with connection.transaction():
-        kept, _ = shadow.count(connection)
-        answered = shadow.count_since(connection, answers_since)
-        if not shadow.end(connection, answers_since):
+        left = shadow.end(connection, answers_since)
+        if left is None:
             raise TakeoverError("somebody else has just ended the shadow")
+        answered = shadow.count_since(connection, answers_since)
     lost = max(0.0, now - keep - max(answers_since, state.begun))
-    return Switched(answers_since, answered, kept - answered, lost)
+    return Switched(answers_since, answered, left, lost)

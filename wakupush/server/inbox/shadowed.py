@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING
 
 from wakupush.model.events import EventKind, message_opened
 from wakupush.model.shadow import Shadowed
-from wakupush.postgres import requests, shadow
 from wakupush.runtime import metrics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from psycopg import Connection
 
     from wakupush.model.answers import SealedAnswer
     from wakupush.model.entries import Task
@@ -47,29 +44,21 @@ def split(
         opened = message_opened(task, outcome.entry, now, EventKind.OPENED)
         ours.append(replace(outcome, events=opened, reply=None, request=None, admissions=(), forget=None))
         answers.append([])
-        theirs.append(_shadowed(outcome, answer, task))
+        theirs.append(_shadowed(outcome, answer, task, is_over=answers_since < math.inf))
     return ours, answers, theirs
 
 
-def _shadowed(outcome: Outcome, answer: list[SealedAnswer], task: Task) -> Shadowed:
+def _shadowed(outcome: Outcome, answer: list[SealedAnswer], task: Task, *, is_over: bool) -> Shadowed:
     request = outcome.request
     is_taken_on = request is not None and None in request.failures
     return Shadowed(
         queue=task.queue,
         entry=outcome.entry,
+        is_over=is_over,
         request_id=request.message_id if request is not None and is_taken_on else None,
         items=len(request.failures) if request is not None else 0,
         answer_bytes=tuple(len(part.payload) for part in answer),
     )
-
-
-def put_aside(connection: Connection, shadowed: Sequence[Shadowed], answers_since: float) -> None:
-    """Keep messages that may be answered after all; where it is known that they are not, their requests are over."""
-    ids = {each.request_id: each.items for each in shadowed if each.request_id is not None}
-    if shadowed and answers_since == math.inf:
-        shadow.keep(connection, shadowed)
-    elif ids:
-        requests.remember_expired(connection, ids)
 
 
 def count(shadowed: Sequence[Shadowed]) -> None:

@@ -89,8 +89,7 @@ def run(resources: InboxResources, queue: Queue, entries: Sequence[Entry], *, al
             kept: list[Shadowed] = []
             if (answers_since := resources.shadow.answers_since(connection)) > -math.inf:
                 outcomes, sealed, kept = shadowed.split(outcomes, sealed, task, answers_since, resources.now())
-                shadowed.put_aside(connection, kept, answers_since)
-            written = write(connection, resources, outcomes, sealed, alone=entries[0] if alone else None)
+            written = write(connection, resources, outcomes, sealed, kept, alone=entries[0] if alone else None)
     shadowed.count(kept)
     try:
         pass_on(resources.app, elsewhere + gathered.passed_on)
