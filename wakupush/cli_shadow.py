@@ -61,3 +61,30 @@ def end(
             err=True,
         )
     typer.echo("take WAKUPUSH_SHADOW away before a process is started again")
+
+
+@app.command()
+def compare() -> None:
+    """Say how often the reference server answers: how many questions are followed by a message like an answer.
+
+    By kind and size, beside the same of a minute before, when nobody had asked. Needs the Store of a node.
+    """
+    from rich.table import Table
+
+    from wakupush.takeover import answering
+    from wakupush.waku.errors import NodeError
+    from wakupush.waku.store import Store
+
+    with cli_kept.database() as (settings, connection):
+        url = next(iter(settings.reconcile.stores or settings.waku.nodes.values()))
+        try:
+            with Store(url, timeout=settings.waku.timeout) as store:
+                rates = answering.rates(connection, store, time.time())
+        except NodeError as error:
+            fail(f"the Store at {url} does not answer: {type(error).__name__}")
+    if not rates:
+        fail("there is no question of the last minutes: compare while this server is in shadow")
+    table = Table("questions of", "bytes of the answer", "questions", "answered", "a minute before", box=None)
+    for rate in rates:
+        table.add_row(rate.queue, *map(str, (rate.bytes, rate.questions, rate.followed, rate.control)))
+    cli_kept.print_tables(table)

@@ -90,7 +90,7 @@ USES = {
     Role.REBUILD: {
         "rebuilding": EVERY,
         "takeover": EVERY,
-        "shadow": {"state", "end", "forget", "count_since"},
+        "shadow": {"state", "end", "forget", "count_since", "sample"},
         "registrations": {"stored"},
         "old_code": EVERY,
         "query_topics": {"lock_shared", "add", "count_without_key", "without_key", "set_keys", "all"},

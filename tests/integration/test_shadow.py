@@ -14,8 +14,11 @@ from wakupush.devnet import messages
 from wakupush.model.answers import SealedAnswer
 from wakupush.model.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
 from wakupush.model.roles import Role
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistrationResponse
 from wakupush.postgres import answers, takeover
 from wakupush.postgres import shadow as rows_of_shadow
+from wakupush.protocol.application import Type
+from wakupush.protocol.envelopes import to_key
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime import metrics
 from wakupush.server import shadow
@@ -25,9 +28,10 @@ from wakupush.server.schedule.enqueue_shadowed import enqueue_shadowed
 from wakupush.server.schedule.prune import prune
 from wakupush.server.schedule.publish_overdue import publish_overdue
 from wakupush.server.schedule.trim_shadowed import trim_shadowed
-from wakupush.takeover import switching
+from wakupush.takeover import answering, switching
 from wakupush.takeover.errors import TakeoverError
 from wakupush.takeover.switching import MARGIN_SECONDS
+from wakupush.waku.node import WakuNode
 
 #: Tables that nothing is left in by what another server answers and pushes.
 UNTOUCHED = ("answers", "deliveries", "admitted_requests")
@@ -311,3 +315,37 @@ def test_the_command(shadowing, client, dsn, monkeypatch):
     again = run("--reference-stopped-at", "5s")
     assert (again.exit_code, "has ended" in again.output) == (2, True)
     assert enqueue_shadowed(shadowing.context) == 1
+
+
+def test_how_often_the_reference_answers_shows_in_a_store(shadowing, node, dsn, monkeypatch):
+    """It answers two of three registrations; on the third's topic a message of that size had come before."""
+    # A node archives what is fresh.
+    monkeypatch.setattr(answering, "WINDOW_SECONDS", 4.0)
+    monkeypatch.setattr(answering, "CONTROL_SECONDS", 6.0)
+    monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", make_conninfo(dsn, user=Role.REBUILD))
+    monkeypatch.setenv("WAKUPUSH_WAKU__URL", node)
+    now = time.time()
+    clients = [PrivateKey.generate() for _ in range(3)]
+    with WakuNode(node) as waku:
+        for number, client in enumerate(clients):
+            seen = now - 8 - number / 10
+            content = messages.registration(client, shadowing.key)
+            shadowing.handle(REGISTRATION, messages.register(client, shadowing.key, content), seen=seen)
+            answered = seen + 1 if number < 2 else seen - 5
+            response = PushNotificationRegistrationResponse(success=True, request_id=bytes(64)).SerializeToString()
+            kind = Type.PUSH_NOTIFICATION_REGISTRATION_RESPONSE
+            key = shadowing.context.identity.private_key
+            [answer] = to_key(key, client.public_key, kind, response, timestamp=int(answered * 1e9))
+            waku.publish(SHARD, answer)
+            other = to_key(key, client.public_key, kind, bytes(1000), timestamp=int((seen + 1) * 1e9))
+            waku.publish(SHARD, *other)
+    result = CliRunner().invoke(app, ["shadow", "compare"])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[1].split() == ["registration", "369", "3", "2", "1"]
+
+
+def test_without_questions_nothing_can_be_said_of_answers(server, node, dsn, monkeypatch):  # noqa: ARG001 - the schema
+    monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", make_conninfo(dsn, user=Role.REBUILD))
+    monkeypatch.setenv("WAKUPUSH_WAKU__URL", node)
+    result = CliRunner().invoke(app, ["shadow", "compare"])
+    assert (result.exit_code, "no question" in result.output) == (2, True)

@@ -289,7 +289,9 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         "quarantine": Rights(select=("key_hash", "installation_hash"), delete=True),
         "admitted_requests": Rights(select=("message_id",), insert=("message_id", "succeeded", "expired")),
         "shadow": Rights(select=("begun_at", "ended_at", "answers_since"), update=("ended_at", "answers_since")),
-        "shadowed_messages": Rights(select=("request_id", "seen_at"), delete=True),
+        "shadowed_messages": Rights(
+            select=("request_id", "seen_at", "queue", "pubsub_topic", "answer_topic", "answer_bytes"), delete=True
+        ),
         **_MIGRATIONS,
     },
 }

@@ -32,5 +32,20 @@ class Shadowed:
     #: Application message id (32 bytes) of a push request of which an item would have been taken on, and its items.
     request_id: bytes | None
     items: int
-    #: Bytes of each part of its answer, as it would have gone to the node.
+    #: The content topic of its answer, and the bytes of each part, as it would have gone to the node.
+    answer_topic: str
     answer_bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """An answer that the other server is to give."""
+
+    #: Name of the queue that the message came through.
+    queue: str
+    pubsub_topic: str
+    content_topic: str
+    #: Of its payload, or of that of its first part.
+    bytes: int
+    #: When the message was seen, in seconds since the epoch.
+    seen: float

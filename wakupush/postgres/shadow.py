@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from wakupush.model.entries import Entry
 from wakupush.model.queues import QUEUES
-from wakupush.model.shadow import ShadowState
+from wakupush.model.shadow import Expected, ShadowState
 from wakupush.model.waku_message import WakuMessage
 from wakupush.postgres.named_sql import load
 from wakupush.protocol.at_rest import REQUEST_ID_BYTES
@@ -63,6 +63,8 @@ def keep(connection: Connection, messages: Collection[Shadowed]) -> None:
             "timestamp": [entry.message.timestamp for entry in entries],
             "meta": [entry.message.meta for entry in entries],
             "seen": [entry.seen for entry in entries],
+            "answer_topic": [message.answer_topic for message in messages],
+            "answer_bytes": [message.answer_bytes[0] for message in messages],
             "request_id": [None if id_ is None else id_[:REQUEST_ID_BYTES] for id_ in ids],
         },
     )
@@ -107,6 +109,11 @@ def count(connection: Connection) -> tuple[int, int]:
 def count_since(connection: Connection, since: float) -> int:
     """Return how many of them were seen since a time, in seconds since the epoch."""
     return _number(connection, "count_since", since=since)
+
+
+def sample(connection: Connection, before: float, most: int) -> list[Expected]:
+    """Return, for some of them that were seen before a time (seconds since the epoch), which answer is expected."""
+    return [Expected(*row) for row in connection.execute(_SQL["sample"], {"before": before, "most": most})]
 
 
 def _number(connection: Connection, name: str, **values: Any) -> int:

@@ -167,9 +167,10 @@ QUARANTINED: Final = Counter("wakupush_messages_quarantined", "Messages put into
 REQUESTS_PACKED: Final = Counter("wakupush_requests_packed", "Ids of old push requests that were packed.")
 SHADOW_ANSWER_BYTES: Final = Histogram(
     "wakupush_shadow_answer_bytes",
-    "Answers that were decided in shadow, which another server is to give, by their padded size.",
+    "Bytes of the payloads of answers that were decided in shadow, which another server is to give.",
     ["queue"],
-    buckets=(256, 512, 768, 1024, 2048, 4096, 16_384, 65_536),
+    # Payloads are padded to multiples of 256, and sealing adds 113.
+    buckets=(369, 625, 881, 1137, 2161, 4209, 16_497, 65_649),
 )
 ROWS_SEALED: Final = Counter("wakupush_rows_sealed", "Rows of older code whose secrets were in the clear until then.")
 LIMITED: Final = Counter(

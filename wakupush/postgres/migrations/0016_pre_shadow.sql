@@ -18,6 +18,9 @@ CREATE TABLE shadowed_messages (
     message_timestamp bigint NOT NULL,
     meta bytea NOT NULL,
     seen_at timestamptz NOT NULL,
+    -- Where its answer would have gone, on the same shard, and the bytes of that, or of its first part.
+    answer_topic text NOT NULL,
+    answer_bytes integer NOT NULL,
     -- Application message id (16 bytes) of a push request of which an item would have been taken on.
     request_id bytea
 );

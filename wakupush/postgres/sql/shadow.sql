@@ -11,13 +11,15 @@ UPDATE shadow SET ended_at = now(), answers_since = to_timestamp(%(answers_since
 
 -- name: keep
 INSERT INTO shadowed_messages (
-    message_hash, queue, pubsub_topic, content_topic, payload, message_timestamp, meta, seen_at, request_id
+    message_hash, queue, pubsub_topic, content_topic, payload, message_timestamp, meta, seen_at, answer_topic,
+    answer_bytes, request_id
 )
-SELECT hash, queue, shard, topic, payload, timestamp, meta, to_timestamp(seen), request
+SELECT hash, queue, shard, topic, payload, timestamp, meta, to_timestamp(seen), answer, bytes, request
 FROM unnest(
     %(hash)b::bytea[], %(queue)s::text[], %(pubsub_topic)s::text[], %(content_topic)s::text[], %(payload)b::bytea[],
-    %(timestamp)s::bigint[], %(meta)b::bytea[], %(seen)s::float8[], %(request_id)b::bytea[]
-) AS new (hash, queue, shard, topic, payload, timestamp, meta, seen, request)
+    %(timestamp)s::bigint[], %(meta)b::bytea[], %(seen)s::float8[], %(answer_topic)s::text[], %(answer_bytes)s::integer[],
+    %(request_id)b::bytea[]
+) AS new (hash, queue, shard, topic, payload, timestamp, meta, seen, answer, bytes, request)
 ORDER BY hash
 ON CONFLICT DO NOTHING
 
@@ -69,3 +71,9 @@ SELECT count(*), coalesce(sum(octet_length(payload)), 0) FROM shadowed_messages
 
 -- name: count_since
 SELECT count(*) FROM shadowed_messages WHERE seen_at >= to_timestamp(%(since)s)
+
+-- name: sample
+SELECT queue, pubsub_topic, answer_topic, answer_bytes, extract(epoch FROM seen_at)::float8
+FROM shadowed_messages
+WHERE seen_at < to_timestamp(%(before)s)
+ORDER BY random() LIMIT %(most)s

@@ -57,6 +57,7 @@ def _shadowed(outcome: Outcome, answer: list[SealedAnswer], task: Task, *, is_ov
         is_over=is_over,
         request_id=request.message_id if request is not None and is_taken_on else None,
         items=len(request.failures) if request is not None else 0,
+        answer_topic=answer[0].content_topic,
         answer_bytes=tuple(len(part.payload) for part in answer),
     )
 
