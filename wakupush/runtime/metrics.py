@@ -199,7 +199,9 @@ QUERIES_DROPPED: Final = Counter(
     ["reason"],
 )
 SHADOWED_MESSAGES: Final = Gauge(
-    "wakupush_shadowed_messages", "Messages that were decided in shadow and are kept for the switch."
+    "wakupush_shadowed_messages",
+    "Messages that were decided in shadow and are kept for the switch.",
+    multiprocess_mode="max",
 )
 SHADOWED_DROPPED: Final = Counter(
     "wakupush_shadowed_messages_dropped", "Those of them that were too many: nobody answers them after the switch."

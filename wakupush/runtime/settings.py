@@ -455,8 +455,7 @@ class Settings(BaseSettings):
     identity_key_file: Path | None = None
     """File with the server's private key, 64 hex digits (`wakupush keygen` writes one). For workers and `rebuild`."""
     shadow: bool = False
-    """Whether another server with the same key still answers and pushes: this one reads, decides and stores, until
-    `wakupush shadow end`. For workers and beat."""
+    """Read, decide and store beside another server with the same key, which answers, until `wakupush shadow end`."""
     identity_key: SecretStr | None = None
     """The private key itself, instead of a file. For workers; `rebuild` needs the file."""
     log_format: Literal["json", "console"] = "json"
