@@ -84,7 +84,7 @@ USES = {
     Role.RECONCILE: {"reconciliation": EVERY, "old_code": {"newest_post"}},
     Role.EXPORTER: {"backlog": EVERY, "old_code": {"newest_post"}},
     Role.FEEDBACK: {"deliveries": {"note_feedback", "exists", "takes_feedback"}, "old_code": {"newest_post"}},
-    Role.OPERATOR: {"dead_letters": EVERY, "quarantine": EVERY, "roles": EVERY},
+    Role.OPERATOR: {"dead_letters": EVERY, "quarantine": EVERY, "roles": EVERY, "shadow": {"state"}},
     Role.PIPELINE: {"exporting": EVERY},
     Role.LAKE: {"exporting": {"lock"}},
     Role.REBUILD: {

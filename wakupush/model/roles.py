@@ -274,6 +274,7 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
             delete=True,
         ),
         "delivery_history": Rights(select=ALL),
+        "shadow": Rights(select=_SHADOW.select),
         # Forgetting a fault of the platforms: docs/dead-letters.md.
         "token_trials": Rights(select=("platform",), delete=True),
         "schema_migrations": Rights(select=("name", "checksum")),
@@ -288,7 +289,7 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         "deliveries": Rights(select=("key_hash", "installation_hash"), delete=True),
         "quarantine": Rights(select=("key_hash", "installation_hash"), delete=True),
         "admitted_requests": Rights(select=("message_id",), insert=("message_id", "succeeded", "expired")),
-        "shadow": Rights(select=("begun_at", "ended_at", "answers_since"), update=("ended_at", "answers_since")),
+        "shadow": Rights(select=_SHADOW.select, update=("ended_at", "answers_since")),
         "shadowed_messages": Rights(
             select=("request_id", "seen_at", "queue", "pubsub_topic", "answer_topic", "answer_bytes"), delete=True
         ),

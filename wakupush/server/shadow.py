@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from psycopg import Connection
 
+    from wakupush.model.shadow import ShadowState
     from wakupush.runtime.settings import Settings
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
@@ -40,6 +41,7 @@ class Shadow:
 
     def __init__(self) -> None:
         self._absent_until = -math.inf
+        self._told: ShadowState | None = None
 
     def answers_since(self, connection: Connection) -> float:
         """Return from when on what is seen is answered and pushed, in seconds since the epoch.
@@ -52,6 +54,9 @@ class Shadow:
         if state is None:
             self._absent_until = time.monotonic() + LOOK_SECONDS
             return -math.inf
+        if state != self._told:
+            self._told = state
+            log.info("in_shadow" if state.ended is None else "shadow_ended", answers_since=state.answers_since)
         return math.inf if state.answers_since is None else state.answers_since
 
     def is_on(self, connection: Connection) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from wakupush.model.queues import QUEUES
@@ -21,6 +22,8 @@ def enqueue_shadowed(resources: Resources) -> int:
     A worker that is faster than this commit waits for it, as it claims what is taken out of the ledger here.
     """
     with resources.pool.connection() as connection:
+        if math.isinf(resources.shadow.answers_since(connection)):
+            return 0
         taken = shadow.take(connection, TOGETHER)
         if taken:
             ledger.remove(connection, [entry for _, entry in taken])

@@ -30,7 +30,7 @@ JOBS: Final[dict[Callable[[ScheduleResources], object], float]] = {
     claim_due: 0.1,
     derive_keys: 0.1,
     enqueue_waiting: 0.1,
-    enqueue_shadowed: 1.0,
+    enqueue_shadowed: 0.1,
     publish_overdue: 1.0,
     fill_watched_topics: 1.0,
     enqueue_feedback: 1.0,
