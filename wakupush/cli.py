@@ -13,6 +13,7 @@ from wakupush.cli_dead_letters import app as dead_letters_app
 from wakupush.cli_pipeline import app as pipeline_app
 from wakupush.cli_quarantine import app as quarantine_app
 from wakupush.cli_reference import export_app, import_app
+from wakupush.cli_shadow import app as shadow_app
 from wakupush.runtime.usage import fail as _fail
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ app.add_typer(export_app, name="export")
 app.add_typer(import_app, name="import")
 app.add_typer(pipeline_app, name="pipeline")
 app.add_typer(quarantine_app, name="quarantine")
+app.add_typer(shadow_app, name="shadow")
 
 #: In a checkout.
 RECORDING = Path(__file__).parent.parent / "tests" / "vectors" / "scenario_client_flow.json"

@@ -30,6 +30,7 @@ POOL = {
     },
     "message_segments": {"lock", "kept", "parts", "forget", "keep", "trim"},
     "answers": {"add", "remove", "postpone"},
+    "shadow": {"begin", "state", "keep"},
     "old_code": {"newest_post"},
 }
 USES = {
@@ -71,6 +72,7 @@ USES = {
         "message_segments": {"expire", "trim_all"},
         "query_topics": {"lock", "all", "since", "remove_unused", "candidates", "set_key", "underived"},
         "waiting_queries": {"topics", "wake", "take", "expire", "trim", "count"},
+        "shadow": {"begin", "state", "take", "forget", "trim", "count"},
         "ledger": {"remove"},
         "token_trials": {"shares"},
         "dead_letters": {"counts"},
@@ -82,12 +84,13 @@ USES = {
     Role.RECONCILE: {"reconciliation": EVERY, "old_code": {"newest_post"}},
     Role.EXPORTER: {"backlog": EVERY, "old_code": {"newest_post"}},
     Role.FEEDBACK: {"deliveries": {"note_feedback", "exists", "takes_feedback"}, "old_code": {"newest_post"}},
-    Role.OPERATOR: {"dead_letters": EVERY, "quarantine": EVERY, "roles": EVERY},
+    Role.OPERATOR: {"dead_letters": EVERY, "quarantine": EVERY, "roles": EVERY, "shadow": {"state"}},
     Role.PIPELINE: {"exporting": EVERY},
     Role.LAKE: {"exporting": {"lock"}},
     Role.REBUILD: {
         "rebuilding": EVERY,
         "takeover": EVERY,
+        "shadow": {"state", "end", "forget", "count_since", "sample"},
         "registrations": {"stored"},
         "old_code": EVERY,
         "query_topics": {"lock_shared", "add", "count_without_key", "without_key", "set_keys", "all", "since"},

@@ -34,6 +34,7 @@ from wakupush.postgres import (
     rebuilding,
     registrations,
     requests,
+    shadow,
     token_trials,
 )
 from wakupush.postgres.migrations import runner
@@ -608,6 +609,8 @@ def test_every_rule_deletes(connection, rule):
     ledger.count_attempt(connection, entry(5))
     ledger.quarantine(connection, REGISTRATION, entry(1), reason="x", attempts=3, owner=None)
     requests.admit(connection, {b"m" * 32: [True]})
+    shadow.begin(connection)
+    shadow.end(connection, 0.0)
     token_trials.count(connection, [(Platform.IOS, True, False)])
     events.add(connection, [Event(kind=EventKind.RECEIVED, time=0.0, worker="w", trace_id="t")])
     assert maintenance.delete(connection, RetentionRule(rule.name, 3600)) == (rule.name == "delivery_events_default")

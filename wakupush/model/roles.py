@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -35,7 +35,7 @@ class Role(StrEnum):
     #: Of the pipeline's jobs over the lake, which know its catalog and nothing else.
     LAKE = "wakupush_lake"
     #: Of what people run to bring registrations from elsewhere, or to elsewhere: the pipeline's `rebuild` and
-    #: `warm-topics`, `wakupush import` and `wakupush export`.
+    #: `warm-topics`, `wakupush import`, `wakupush export` and `wakupush shadow`.
     REBUILD = "wakupush_rebuild"
 
 
@@ -60,6 +60,7 @@ ROLE_OF: Final[Mapping[tuple[str, ...], Role]] = {
     ("pipeline", "warm-topics"): Role.REBUILD,
     ("import", "reference"): Role.REBUILD,
     ("export", "reference"): Role.REBUILD,
+    ("shadow",): Role.REBUILD,
 }
 
 
@@ -119,6 +120,9 @@ _SECRETS: Final[Columns] = (
 #: Which code may run on the schema: who keeps a connection asks.
 _MIGRATIONS: Final[Mapping[str, Rights]] = {"schema_migrations": Rights(select=("name",))}
 
+#: Who is started in shadow begins it.
+_SHADOW: Final = Rights(select=("begun_at", "ended_at", "answers_since"), insert=ALL)
+
 #: What is told of a message that is put aside again.
 _QUARANTINED: Final[Columns] = ("reason", "attempts", "retried_at")
 #: What every pool of workers needs for messages of any kind.
@@ -135,6 +139,8 @@ _POOL: Final[Mapping[str, Rights]] = {
     "message_segments": Rights(select=ALL, insert=ALL, update=("received_at",), delete=True),
     "answers": Rights(select=("id",), insert=ALL, update=("publish_at",), delete=True),
     "delivery_events": Rights(insert=ALL),
+    "shadow": _SHADOW,
+    "shadowed_messages": Rights(insert=ALL),
 }
 
 RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
@@ -202,6 +208,8 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         "query_topics": Rights(select=ALL, update=("symmetric_key",), delete=True),
         # What waited is taken out of the ledger again when it is enqueued.
         "waiting_queries": Rights(select=ALL, update=("due_at",), delete=True),
+        "shadow": replace(_SHADOW, delete=True),
+        "shadowed_messages": Rights(select=ALL, delete=True),
         "ledger": Rights(select=("message_hash",), delete=True),
         "deliveries": Rights(
             select=(
@@ -220,7 +228,7 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         "ledger_default": Rights(select=("ctid", "received_at"), delete=True),
         "delivery_events_default": Rights(select=("ctid", "time"), delete=True),
         "message_attempts": Rights(select=("ctid", "updated_at"), delete=True),
-        "admitted_requests": Rights(select=("admitted_at",)),
+        "admitted_requests": Rights(select=("admitted_at",), insert=("message_id", "succeeded", "expired")),
         "packed_requests": Rights(select=("month",), delete=True),
         "packed_months": Rights(select=("month",), delete=True),
         "quarantine": Rights(select=("ctid", "quarantined_at", "key_hash", "installation_hash"), delete=True),
@@ -266,6 +274,7 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
             delete=True,
         ),
         "delivery_history": Rights(select=ALL),
+        "shadow": Rights(select=_SHADOW.select),
         # Forgetting a fault of the platforms: docs/dead-letters.md.
         "token_trials": Rights(select=("platform",), delete=True),
         "schema_migrations": Rights(select=("name", "checksum")),
@@ -280,6 +289,10 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         "deliveries": Rights(select=("key_hash", "installation_hash"), delete=True),
         "quarantine": Rights(select=("key_hash", "installation_hash"), delete=True),
         "admitted_requests": Rights(select=("message_id",), insert=("message_id", "succeeded", "expired")),
+        "shadow": Rights(select=_SHADOW.select, update=("ended_at", "answers_since")),
+        "shadowed_messages": Rights(
+            select=("request_id", "seen_at", "queue", "pubsub_topic", "answer_topic", "answer_bytes"), delete=True
+        ),
         **_MIGRATIONS,
     },
 }

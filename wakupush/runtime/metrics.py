@@ -173,6 +173,13 @@ PUBLICATIONS: Final = Counter(
 ANSWERS_EXPIRED: Final = Counter("wakupush_answers_expired", "Answers for which nobody waits any more.")
 QUARANTINED: Final = Counter("wakupush_messages_quarantined", "Messages put into quarantine.", ["queue"])
 REQUESTS_PACKED: Final = Counter("wakupush_requests_packed", "Ids of old push requests that were packed.")
+SHADOW_ANSWER_BYTES: Final = Histogram(
+    "wakupush_shadow_answer_bytes",
+    "Bytes of the payloads of answers that were decided in shadow, which another server is to give.",
+    ["queue"],
+    # Payloads are padded to multiples of 256, and sealing adds 113.
+    buckets=(369, 625, 881, 1137, 2161, 4209, 16_497, 65_649),
+)
 ROWS_SEALED: Final = Counter("wakupush_rows_sealed", "Rows of older code whose secrets were in the clear until then.")
 LIMITED: Final = Counter(
     "wakupush_limited",
@@ -198,6 +205,14 @@ QUERIES_DROPPED: Final = Counter(
     "wakupush_queries_dropped",
     "Queries that waited and were not answered: too long (expired), or too many (full).",
     ["reason"],
+)
+SHADOWED_MESSAGES: Final = Gauge(
+    "wakupush_shadowed_messages",
+    "Messages that were decided in shadow and are kept for the switch.",
+    multiprocess_mode="max",
+)
+SHADOWED_DROPPED: Final = Counter(
+    "wakupush_shadowed_messages_dropped", "Those of them that were too many: nobody answers them after the switch."
 )
 JOBS_FAILED: Final = Counter("wakupush_jobs_failed", "Runs of a job of the schedule that failed.", ["work"])
 

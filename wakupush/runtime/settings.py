@@ -394,6 +394,10 @@ class LimitSettings(Group):
     """Queries that wait, for the key of their topic or for their turn; chance decides which go beyond that."""
     query_bytes_waiting: Count = 64_000_000
     """Bytes of these queries; most have 400."""
+    shadowed_messages: Count = 200_000
+    """Messages that are kept in shadow; chance decides which go beyond that. Ten minutes of 300 a second."""
+    shadowed_bytes: Count = 256_000_000
+    """Bytes of these messages."""
 
 
 class RetentionSettings(Group):
@@ -415,6 +419,8 @@ class RetentionSettings(Group):
     """The same for delivery events in Postgres."""
     queries: Seconds = 3600.0
     """The same for queries that wait; clients use what comes within an hour."""
+    shadowed_messages: Seconds = 600.0
+    """The same for messages that were decided in shadow, to be answered if the switch finds that nobody did."""
     answers: Seconds = 600.0
     """The same for answers that could not be published."""
     lake: Seconds = 400 * 86_400.0
@@ -493,6 +499,8 @@ class Settings(BaseSettings):
     """The server's public key, 0x04…, which names its topics. ingest needs it; workers refuse another's."""
     identity_key_file: Path | None = None
     """File with the server's private key, 64 hex digits (`wakupush keygen` writes one). For workers and `rebuild`."""
+    shadow: bool = False
+    """Read, decide and store beside another server with the same key, which answers, until `wakupush shadow end`."""
     identity_key: SecretStr | None = None
     """The private key itself, instead of a file. For workers; `rebuild` needs the file."""
     log_format: Literal["json", "console"] = "json"

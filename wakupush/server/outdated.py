@@ -32,5 +32,10 @@ def end_if_outdated(connection: Connection) -> None:
         refuse_outdated(connection)
     except OutdatedCodeError as error:
         log.critical("outdated_code", reason=str(error))
-        os.kill(_MAIN, signal.SIGTERM)
+        end_process()
         raise
+
+
+def end_process() -> None:
+    """Ask the main process to end, as SIGTERM does."""
+    os.kill(_MAIN, signal.SIGTERM)

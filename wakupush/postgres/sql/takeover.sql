@@ -22,7 +22,10 @@ SELECT (SELECT count(*) FROM registrations), (SELECT count(*) FROM admitted_requ
 SELECT message_id FROM admitted_requests
 
 -- name: known_requests
-SELECT count(*) FROM admitted_requests WHERE message_id = ANY (%(message_ids)b)
+SELECT count(*) FROM (
+    SELECT message_id FROM admitted_requests WHERE message_id = ANY (%(message_ids)b)
+    UNION SELECT request_id FROM shadowed_messages WHERE request_id = ANY (%(message_ids)b)
+) AS known
 
 -- name: remember
 -- What became of their items is not known: they are over, as those that expired.

@@ -59,6 +59,8 @@ def rules(keep: RetentionSettings) -> tuple[RetentionRule, ...]:
         RetentionRule("dead_letters", keep.dead_letters),
         RetentionRule("quarantine", keep.dead_letters),
         RetentionRule("token_trials", token_trials.WINDOW_SECONDS),
+        # What reconcile brings as late as this is in the ledger's reach.
+        RetentionRule("shadow", keep.ledger),
     )
 
 
