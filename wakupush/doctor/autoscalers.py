@@ -58,7 +58,7 @@ def examine(names: Sequence[str]) -> Iterator[Finding]:
     try:
         api = _api()
     except (KeyError, OSError):
-        text = f"this is no pod of a cluster with a service account: nothing is at {SERVICE_ACCOUNT}; try `helm test`"
+        text = f"this is no pod of a cluster: no service account can be read at {SERVICE_ACCOUNT}; try `helm test`"
         yield Finding(Level.FAULT, "autoscalers", text)
         return
     with api:
@@ -116,19 +116,20 @@ def _missing(name: str) -> str:
     )
 
 
+def _told(condition: _Condition) -> str:
+    message = " ".join(condition.message.split())
+    return f"{condition.type} is {condition.status} ({condition.reason}: {message})"
+
+
 def _state(content: bytes) -> tuple[Level, str]:
     try:
         status = _Autoscaler.model_validate_json(content).status
     except ValidationError:
         return Level.FAULT, "the Kubernetes API answers with something else than an autoscaler"
     conditions = {condition.type: condition for condition in status.conditions or ()}
-    if missing := [kind for kind in NEEDED if kind not in conditions]:
-        return Level.FAULT, f"Kubernetes does not say {' and '.join(missing)} of it yet: look again in a minute"
-    for condition in map(conditions.__getitem__, NEEDED):
-        if condition.status != "True":
-            message = " ".join(condition.message.split())
-            return (
-                Level.FAULT,
-                f"it does not scale: {condition.type} is {condition.status} ({condition.reason}: {message})",
-            )
+    for kind in NEEDED:
+        if kind not in conditions:
+            return Level.FAULT, f"Kubernetes does not say yet whether it is {kind}: look again in a minute"
+        if conditions[kind].status != "True":
+            return Level.FAULT, f"it does not scale: {_told(conditions[kind])}"
     return Level.OK, f"it scales: {status.current} replicas, {status.desired} wanted"
