@@ -234,26 +234,38 @@ def feedback() -> None:
 
 
 @app.command()
-def doctor() -> None:
+def doctor(
+    autoscalers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--autoscaler",
+            help="A HorizontalPodAutoscaler to look at too, in a pod that may get it; several are allowed.",
+        ),
+    ] = None,
+) -> None:
     """Look at the settings, the node, gorush, Redis and Postgres; say what is wrong and what to do about it.
 
-    Exits with 1 if the server cannot work.
+    Exits with 1 if the server cannot work, or an autoscaler that is named does not scale.
     """
+    from itertools import chain
+
     from rich.console import Console
 
-    from wakupush.doctor import Level, examine
+    from wakupush.doctor import autoscalers as scaling
+    from wakupush.doctor.examine import examine
+    from wakupush.doctor.finding import Level
     from wakupush.runtime.settings import SettingsError, load_settings
 
     try:
         settings = load_settings()
     except SettingsError as error:
         _fail(str(error))
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
     colours = {Level.OK: "green", Level.WARNING: "yellow", Level.FAULT: "red"}
     levels = set()
-    for finding in examine(settings):
+    for finding in chain(examine(settings), scaling.examine(autoscalers or [])):
         levels.add(finding.level)
-        console.print(f"{finding.level.value:<9}{finding.part:<11}{finding.text}", style=colours[finding.level])
+        console.print(f"{finding.level.value:<9}{finding.part:<10} {finding.text}", style=colours[finding.level])
     sys.exit(int(Level.FAULT in levels))
 
 

@@ -8,10 +8,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import httpx2
 import psycopg
 import pytest
+from certificates import self_signed
+from cluster import TOKEN, Cluster
 from redis import Redis
 from served import SHARD, AtOnce, Server
 
@@ -19,6 +22,7 @@ from wakupush.devnet.observer import Observer
 from wakupush.devnet.postgres import PostgresServer, temporary_postgres
 from wakupush.devnet.processes import Process, answers_http, free_port
 from wakupush.devnet.redis import RedisServer
+from wakupush.doctor import autoscalers
 from wakupush.model.roles import Role
 from wakupush.postgres import maintenance
 from wakupush.postgres.migrations import runner
@@ -67,6 +71,29 @@ def _serve(tmp_path_factory, name: str, path: str, *options: str) -> Iterator[st
     log = tmp_path_factory.mktemp(name) / "log"
     with Process(name, command, log=log, ready=lambda: answers_http(url + path)):
         yield url
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory) -> Path:
+    """A certificate of 127.0.0.1 that nobody signed but itself, with its key, in one file."""
+    file = tmp_path_factory.mktemp("tls") / "certificate.pem"
+    file.write_bytes(self_signed())
+    return file
+
+
+@pytest.fixture
+def cluster(certificate, tmp_path, monkeypatch) -> Iterator[Cluster]:
+    """The Kubernetes API, as a pod of the cluster finds it."""
+    account = tmp_path / "serviceaccount"
+    account.mkdir()
+    for name, content in (("token", TOKEN), ("namespace", "push"), ("ca.crt", certificate.read_text())):
+        (account / name).write_text(content)
+    with Cluster(certificate, account) as cluster:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(cluster.server_port))
+        monkeypatch.setattr(autoscalers, "SERVICE_ACCOUNT", account)
+        monkeypatch.setattr(autoscalers, "SETTLING", 0.0)
+        yield cluster
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from cluster import ABLE, READY, autoscaler
 from psycopg.conninfo import make_conninfo
 from redis import Redis
 from typer.testing import CliRunner
@@ -30,8 +31,8 @@ def environment(dsn, redis_server, node, gorush):
     }
 
 
-def examine(environment, **changes):
-    result = CliRunner().invoke(app, ["doctor"], env={**environment, **changes})
+def examine(environment, *options, **changes):
+    result = CliRunner().invoke(app, ["doctor", *options], env={**environment, **changes})
     found = [line.split(maxsplit=1) for line in result.stdout.splitlines()]
     return result.exit_code, {(level, text.strip()) for level, text in found}
 
@@ -307,3 +308,21 @@ def test_a_redis_that_answers_the_question_with_nothing(environment, monkeypatch
     code, findings = examine(environment)
     assert code == 0
     assert "see that maxmemory-policy is noeviction" in texts(findings, "warning")
+
+
+def test_autoscalers_are_looked_at_where_they_are_named(environment, cluster):
+    options = ("--autoscaler", "wakupush-query", "--autoscaler", "wakupush-dispatch")
+    cluster.answers = {"wakupush-query": [READY], "wakupush-dispatch": [READY]}
+    code, findings = examine(environment, *options)
+    assert code == 0
+    assert "autoscaler wakupush-dispatch it scales: 2 replicas, 3 wanted" in texts(findings, "ok")
+    # What others say is no markup.
+    cluster.answers["wakupush-query"] = [autoscaler(ABLE, ("ScalingActive", "False", "FailedGetMetric", "[/no] :x:"))]
+    code, findings = examine(environment, *options)
+    assert code == 1
+    assert "autoscaler wakupush-query it does not scale" in texts(findings, "fault")
+    assert "ScalingActive is False (FailedGetMetric: [/no] :x:)" in texts(findings, "fault")
+    cluster.asked.clear()
+    code, findings = examine(environment)
+    assert (code, cluster.asked) == (0, [])
+    assert "autoscaler" not in str(findings)

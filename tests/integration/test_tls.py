@@ -1,8 +1,6 @@
 """Redis behind TLS: who is not whom it should be gets no password, by Celery no more than by redis-py."""
 
 import contextlib
-import datetime as dt
-import ipaddress
 import os
 import socket
 import ssl
@@ -15,10 +13,6 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from redis import Redis, RedisError
 
 from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
@@ -29,28 +23,6 @@ from wakupush.runtime.settings import RedisSettings, Settings
 
 FLOWER = Path(__file__).parents[2] / "docker" / "config" / "flower.py"
 PASSWORD = "planted"
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory):
-    """A certificate of 127.0.0.1 that nobody signed but itself, with its key, in one file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "redis")])
-    now = dt.datetime.now(dt.UTC)
-    signed = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    file = tmp_path_factory.mktemp("tls") / "redis.pem"
-    file.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        + signed.public_bytes(serialization.Encoding.PEM)
-    )
-    return file
 
 
 @dataclass

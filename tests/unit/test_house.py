@@ -17,7 +17,7 @@ SERVER, POSTGRES, REDIS, MODEL, RUNTIME = (
 #: What stays in the root until the commands move.
 ROOT = {
     *("__init__.py", "__main__.py", "cli.py", "cli_client.py", "cli_dead_letters.py", "cli_kept.py", "cli_pipeline.py"),
-    *("cli_quarantine.py", "cli_reference.py", "cli_shadow.py", "doctor.py"),
+    *("cli_quarantine.py", "cli_reference.py", "cli_shadow.py"),
 }
 #: Statements that change rows.
 WRITES = re.compile(r"^\s*(INSERT|UPDATE|DELETE|COPY)\b|\(\s*(INSERT|UPDATE|DELETE)\b", re.MULTILINE)

@@ -1,9 +1,13 @@
 {{/* The pod of what runs to its end: (dict "root" $ "component" NAME "args" LIST "env" YAML "resources" VALUES
-     "image" TEXT "settings" BOOLEAN "claims" CLAIMS "temporary" SIZE). "settings" says whether the ConfigMap is read, which
-     a hook before the installation does not find; "claims" are the names of volumes' claims by where they are mounted. */}}
+     "image" TEXT "settings" BOOLEAN "claims" CLAIMS "temporary" SIZE "serviceAccount" NAME). "settings" says whether the
+     ConfigMap is read, which a hook before the installation does not find; "claims" are the names of volumes' claims by where
+     they are mounted; by "serviceAccount", if there is one, it asks the Kubernetes API. */}}
 {{- define "wakupush.jobPod" -}}
 restartPolicy: Never
-{{ include "wakupush.scheduling" (dict "root" .root "component" .component "own" dict) }}
+{{- with .serviceAccount }}
+serviceAccountName: {{ . }}
+{{- end }}
+{{ include "wakupush.scheduling" (dict "root" .root "component" .component "own" dict "asksKubernetes" (not (empty .serviceAccount))) }}
 terminationGracePeriodSeconds: 30
 securityContext: {{- include "wakupush.podSecurity" 10001 | nindent 2 }}
 containers:

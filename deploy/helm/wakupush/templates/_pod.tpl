@@ -1,10 +1,11 @@
-{{/* Where a pod runs and beside whom: (dict "root" $ "component" NAME "own" VALUES). */}}
+{{/* Where a pod runs and beside whom: (dict "root" $ "component" NAME "own" VALUES "asksKubernetes" BOOLEAN). The last says
+     whether it gets a token for the Kubernetes API. */}}
 {{- define "wakupush.scheduling" -}}
 {{- $pod := dict -}}
 {{- range $name, $value := .root.Values.pod -}}
 {{- $_ := set $pod $name (index ($.own.pod | default dict) $name | default $value) -}}
 {{- end -}}
-automountServiceAccountToken: false
+automountServiceAccountToken: {{ .asksKubernetes | default false }}
 enableServiceLinks: false
 {{- include "wakupush.pullSecrets" .root }}
 {{- with $pod.priorityClassName }}

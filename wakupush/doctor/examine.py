@@ -1,13 +1,11 @@
-"""`wakupush doctor`: what is wrong with what the server depends on, and what to do about it."""
+"""What the server depends on: settings, nodes, gorush, Redis and Postgres."""
 
 from __future__ import annotations
 
 import re
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from enum import Enum
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -17,6 +15,7 @@ from redis import AuthenticationError, ConnectionError, RedisError, ResponseErro
 
 from ingest.reconcile.stores import stores_of
 from ingest.routing import Routes
+from wakupush.doctor.finding import Finding, Level
 from wakupush.model.nodes import NodeFault
 from wakupush.model.roles import Role
 from wakupush.postgres import roles, shadow
@@ -46,27 +45,6 @@ PATIENCE = 5.0
 MOST_SKEW = 5.0
 #: Rights of a login that are named at most.
 MOST_RIGHTS = 5
-
-
-class Level(Enum):
-    """How bad it is."""
-
-    OK = "ok"
-    #: The server runs, and something will not be as it should.
-    WARNING = "warning"
-    #: The server does not work.
-    FAULT = "fault"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What was looked at."""
-
-    level: Level
-    #: What it is about, for example ``Redis``.
-    part: str
-    #: What is so, and what to do about it.
-    text: str
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
