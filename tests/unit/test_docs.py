@@ -342,5 +342,15 @@ def write_tables() -> None:
         document.write_text(before + table + re.sub(r"\A(\|.*\n)*", "", after))
 
 
+def test_what_happens_when_a_part_dies_is_shown_by_tests():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    section = text.split("## What happens when a part dies\n")[1].split("\n## ")[0]
+    rows = [row.split(" | ") for row in section.splitlines() if row.startswith("| ") and not row.startswith("| ---")]
+    assert {len(row) for row in rows} == {5}
+    for row in rows[1:]:
+        path, _, name = row[4].strip("`| ").partition("::")
+        assert f"def {name or 'test_'}" in (ROOT / path).read_text(), row[0]
+
+
 if __name__ == "__main__":
     write_tables()
