@@ -143,6 +143,9 @@ async def ask_all(stack: Stack, service: str, nodes: list[str], late: list[float
         # A go-waku whose relay nobody reads stops.
         await exits.enter_async_context(RelayTransport(service, SHARDS))
         transports = [await exits.enter_async_context(LightTransport(node)) for node in nodes]
+        own = Mailbox(PrivateKey.generate()).content_topic
+        for transport in transports:  # an app has a topic that it always listens to
+            await exits.enter_async_context(transport.listening(own, lambda _: None))
         file = exits.enter_context(SqliteFile(":memory:"))
         alice, bob = [
             await exits.enter_async_context(Client(PrivateKey.generate(), transport, file.account(str(number))))
