@@ -14,7 +14,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -146,7 +146,9 @@ def gorush(binary: str, directory: Path) -> Iterator[str]:
 
 
 @contextmanager
-def serving(waku: str | None, rush: str | None, concurrency: int) -> Iterator[Subject]:
+def serving(
+    waku: str | None, rush: str | None, concurrency: int, settings: Mapping[str, str] | None = None
+) -> Iterator[Subject]:
     """Run a server on real parts, where binaries are given."""
     with ExitStack() as stack:
         directory = Path(
@@ -163,7 +165,7 @@ def serving(waku: str | None, rush: str | None, concurrency: int) -> Iterator[Su
                 directory,
                 concurrency=concurrency,
                 external=external,
-                defaults=UNLIMITED | (ONCE if rush else {}),
+                defaults={**UNLIMITED, **(ONCE if rush else {}), **(settings or {})},
                 node_options=("--cache-capacity", str(CACHE_CAPACITY)),
             )
         )

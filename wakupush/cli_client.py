@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 # Commands import what they need when they run: `wakupush --help` starts without aiohttp.
 # ruff: noqa: PLC0415
 
+_NODE = "http://127.0.0.1:8645"
+
 app = typer.Typer(
     help="Register, advertise, ask and send as a client of push notification servers.", no_args_is_help=True
 )
@@ -83,7 +85,7 @@ class _Common:
     """The options of every command."""
 
     key: Path | None
-    node: str
+    nodes: tuple[str, ...]
     mode: Mode
     shard: str
     state: Path | None
@@ -100,7 +102,13 @@ def common(
     context: typer.Context,
     *,
     key: Annotated[Path | None, typer.Option(help="File with the chat key; `keygen` makes one.")] = None,
-    node: Annotated[str, typer.Option(help="REST API of a Waku node.")] = "http://127.0.0.1:8645",
+    node: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"REST API of a Waku node, {_NODE} unless given; repeatable in light mode, which uses all at once.",
+            show_default=False,
+        ),
+    ] = None,
     mode: Annotated[
         Mode, typer.Option(help="light: filter and light push; relay: this must be its only reader.")
     ] = Mode.LIGHT,
@@ -117,11 +125,16 @@ def common(
     wrong argument or file, 3 if nobody answered, nothing is known of a user or it could not be advertised in time, 4 if
     the node did not do its part, 130 after Ctrl-C.
     """
-    if not is_http(node):
-        _fail("--node is the URL of a REST API, for example http://127.0.0.1:8645")
+    nodes = tuple(node or (_NODE,))
+    if not all(map(is_http, nodes)):
+        _fail(f"--node is the URL of a REST API, for example {_NODE}")
+    if mode is Mode.RELAY and len(nodes) > 1:
+        _fail("--mode relay reads one --node")
     if not PUBSUB_TOPIC.fullmatch(shard):
         _fail("--shard is a pubsub topic, for example /waku/2/rs/16/32")
-    context.obj = _Common(key=key, node=node, mode=mode, shard=shard, state=state, anonymous=anonymous, as_json=as_json)
+    context.obj = _Common(
+        key=key, nodes=nodes, mode=mode, shard=shard, state=state, anonymous=anonymous, as_json=as_json
+    )
 
 
 @app.command()
@@ -367,7 +380,7 @@ def listen(
     async def work(session: _Session) -> Exit:
         from wakupush.waku.async_rest import AsyncRest
 
-        async with AsyncRest(context.obj.node) as rest:
+        async with AsyncRest(context.obj.nodes[0]) as rest:
             await rest.send("GET", "/health")  # or nothing would tell that there is no node
         events: asyncio.Queue[Event] = asyncio.Queue()
         session.on_event = events.put_nowait
@@ -482,7 +495,7 @@ async def _with_client(
                 transport,
                 file.account(str(key.public_key)),
                 Config(anonymous=common.anonymous),
-                history=History(common.node, common.shard),
+                history=History(common.nodes[0], common.shard),
                 on_event=session.happened,
             )
         except ValueError as error:
@@ -497,7 +510,8 @@ async def _with_client(
 
 
 def _blame_node(common: _Common, error: str) -> Exit:
-    _complain(f"the node at {without_user(common.node)} did not do its part: {error}; see --node")
+    nodes = ", ".join(map(without_user, common.nodes))
+    _complain(f"the node at {nodes} did not do its part: {error}; see --node")
     return Exit.NODE
 
 
@@ -508,11 +522,10 @@ def _state_of(common: _Common) -> Path:
 def _transport(common: _Common) -> RelayTransport | LightTransport:
     from wakupush.client.transport import LightTransport, RelayTransport
 
-    kinds: dict[Mode, type[RelayTransport | LightTransport]] = {
-        Mode.LIGHT: LightTransport,
-        Mode.RELAY: RelayTransport,
-    }
-    return kinds[common.mode](common.node, [common.shard])
+    first, *others = common.nodes
+    if common.mode is Mode.RELAY:
+        return RelayTransport(first, [common.shard])
+    return LightTransport(first, [common.shard], others=others)
 
 
 def _enrolment(each: Enrolment) -> dict[str, Any]:

@@ -108,6 +108,15 @@ def test_advertised_discovered_and_listened_to(stack, person):
     assert carol.run("query", alice.public_key, code=3) == []
 
 
+def test_a_node_that_is_gone_costs_nothing_where_another_is_named(stack, person):
+    alice = person("alice")
+    server = str(stack.key.public_key)
+    [registered] = alice.run("--node", "http://127.0.0.1:1", "register", "--server", server, "--device-token", "a")
+    assert registered["status"] == "registered"
+    assert alice.run("--mode", "relay", "--node", stack.node_url, "status", code=2) == []
+    assert "one --node" in alice.complaint
+
+
 def test_exit_codes(stack, person):
     alice = person("alice")
     assert alice.run("send", alice.public_key, "--chat", "c", code=1) == []  # nobody knows her

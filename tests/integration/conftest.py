@@ -136,7 +136,7 @@ def open_server(dsn, redis_server, node, gorush):
 
     def open_it(**settings):
         base = {
-            "worker": {"key_derivation_share": 1},
+            "worker": {"key_derivation_share": 1, "repeat_answers_after": 0},
             "identity_key": PrivateKey.generate().secret.hex(),
             "waku": {"url": node, "timeout": 2},
             "redis": {"url": redis_server.url, "timeout": 2},

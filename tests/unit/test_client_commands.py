@@ -40,7 +40,7 @@ HOSTILE = ["[/]", "[bold]x", "\x1b]0;title\x07\x1b[2J", "a\nb", "x" * 10_000]
 
 def common(*, as_json=False):
     return cli_client._Common(
-        key=None, node="", mode=cli_client.Mode.LIGHT, shard="", state=None, anonymous=False, as_json=as_json
+        key=None, nodes=("",), mode=cli_client.Mode.LIGHT, shard="", state=None, anonymous=False, as_json=as_json
     )
 
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from wakupush.client import transport
+from wakupush.client import light as service
 from wakupush.client.transport import LightTransport
 from wakupush.waku.errors import NodeUnreachable
 
@@ -49,9 +49,9 @@ def light(monkeypatch):
 
     @asynccontextmanager
     async def start(node):
-        monkeypatch.setattr(transport, "LightNode", lambda _rest: node)
-        monkeypatch.setattr(transport, "FILTER_PAUSE", 0.0)
-        monkeypatch.setattr(transport, "FILTER_REQUESTS", 1000)
+        monkeypatch.setattr(service, "LightNode", lambda _rest: node)
+        monkeypatch.setattr(service, "FILTER_PAUSE", 0.0)
+        monkeypatch.setattr(service, "FILTER_REQUESTS", 1000)
         async with LightTransport("http://127.0.0.1:1") as running:
             yield running
 
@@ -63,7 +63,7 @@ def listening(running, content_topic):
 
 
 def test_a_busy_client_pings_and_takes_back_what_nobody_needs(light, monkeypatch):
-    monkeypatch.setattr(transport, "PING_SECONDS", 0.1)
+    monkeypatch.setattr(service, "PING_SECONDS", 0.1)
 
     async def run():
         node = Node()
@@ -79,7 +79,7 @@ def test_a_busy_client_pings_and_takes_back_what_nobody_needs(light, monkeypatch
 
 
 def test_messages_at_once_go_one_after_the_other_as_the_service_node_takes_them(light, monkeypatch):
-    monkeypatch.setattr(transport, "PUSH_PAUSE", 0.11)
+    monkeypatch.setattr(service, "PUSH_PAUSE", 0.11)
 
     async def run():
         node = Node()

@@ -208,6 +208,8 @@ class Stack:
         often = {
             "WAKUPUSH_RECONCILE__PAUSE": str(_RECONCILE_PAUSE),
             "WAKUPUSH_RECONCILE__OVERLAP": str(_RECONCILE_OVERLAP),
+            # Who counts answers counts each once.
+            "WAKUPUSH_WORKER__REPEAT_ANSWERS_AFTER": "0",
         }
         defaults = {name: value for name, value in {**often, **self._defaults}.items() if name not in _ELSEWHERE}
         one, several = _NODES

@@ -264,8 +264,9 @@ class WorkerSettings(Group):
 
     answer_within: Seconds = 1.5
     """Seconds after ingest saw a push request within which its answer leaves."""
-    repeat_answers_after: Annotated[float, Field(ge=0)] = 0.0
-    """Seconds after which answers to queries and push requests are published once more, for light clients; 0: never."""
+    repeat_answers_after: Annotated[float, Field(ge=0, le=3)] = 1.2
+    """Seconds after which answers to queries and push requests are published once more, for light clients whose
+    subscription was late; 0: never."""
     max_attempts: Count = 3
     """Times that a message which fails by itself is handled before it is put into quarantine."""
     key_derivation_share: Annotated[float, Field(gt=0, le=1)] = 0.2

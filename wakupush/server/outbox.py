@@ -24,41 +24,51 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 RETRY_SECONDS = 1.0
 
 
-def publish(resources: Resources, outbox: Sequence[tuple[int, SealedAnswer]], *, again_after: float = 0.0) -> None:
-    """Publish committed answers; those that the node does not take stay for the schedule.
+def publish(resources: Resources, outbox: Sequence[tuple[int, SealedAnswer]]) -> list[SealedAnswer]:
+    """Publish committed answers, and return those that a node took; what none took stays for the schedule.
 
     Args:
         resources: of this process.
         outbox: the answers, with their ids.
-        again_after: seconds after which the schedule publishes them once more; 0 is never. A light client may not be
-            subscribed yet when a fast answer leaves.
     """
     if not outbox:
-        return
-    # Nodes do not archive messages that are older than seconds, so the time is that of publishing.
-    timestamp = int(resources.now() * 1e9)
-    messages = [
-        (
-            answer.pubsub_topic,
-            WakuMessage(payload=answer.payload, content_topic=answer.content_topic, timestamp=timestamp),
-        )
-        for _, answer in outbox
-    ]
-    errors = resources.publisher.publish(messages)
-    done: list[int] = []
-    left: list[int] = []
-    for (answer_id, answer), error in zip(outbox, errors, strict=True):
-        _note(answer, error)
-        (left if isinstance(error, NodeUnreachable) else done).append(answer_id)
+        return []
+    errors = _hand_over(resources, [answer for _, answer in outbox])
+    left = {
+        answer_id for (answer_id, _), error in zip(outbox, errors, strict=True) if isinstance(error, NodeUnreachable)
+    }
+    done = [answer_id for answer_id, _ in outbox if answer_id not in left]
     if left:
         log.warning("answers_not_published", answers=len(left))
     with resources.pool.connection() as connection:
-        if again_after:
-            answers.postpone(connection, done, again_after)
-        else:
-            answers.remove(connection, done)
+        answers.remove(connection, done)
         if left:
             answers.postpone(connection, left, RETRY_SECONDS)
+    return [answer for (_, answer), error in zip(outbox, errors, strict=True) if error is None]
+
+
+def repeat(resources: Resources, sealed: Sequence[SealedAnswer]) -> None:
+    """Publish answers once more that were published: a light client may have subscribed since. It is tried once."""
+    _hand_over(resources, sealed)
+
+
+def _hand_over(resources: Resources, sealed: Sequence[SealedAnswer]) -> list[NodeError | None]:
+    """Give answers to the nodes, and return what became of each."""
+    # Nodes do not archive messages that are older than seconds, and gossip drops what it knows, so the time is that of
+    # publishing.
+    timestamp = int(resources.now() * 1e9)
+    errors = resources.publisher.publish(
+        [
+            (
+                answer.pubsub_topic,
+                WakuMessage(payload=answer.payload, content_topic=answer.content_topic, timestamp=timestamp),
+            )
+            for answer in sealed
+        ]
+    )
+    for answer, error in zip(sealed, errors, strict=True):
+        _note(answer, error)
+    return errors
 
 
 def _note(answer: SealedAnswer, error: NodeError | None) -> None:

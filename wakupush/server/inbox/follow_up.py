@@ -117,7 +117,9 @@ def _correct(resources: InboxResources, corrections: Mapping[int, Outcome], answ
 
 
 def _publish(resources: InboxResources, again_after: float, answers: Answers) -> None:
-    _without_fail(outbox.publish, resources, answers, again_after=again_after)
+    taken = _without_fail(outbox.publish, resources, answers)
+    if again_after and taken:
+        resources.later.do(again_after, partial(outbox.repeat, resources, taken))
 
 
 def _flat(answers: Iterable[Answers]) -> Answers:

@@ -1,0 +1,121 @@
+"""A light client with two service nodes, one of which does not do its part: answers come within what a sender waits."""
+
+import asyncio
+import os
+import statistics
+import sys
+import time
+from contextlib import AsyncExitStack, ExitStack
+
+import httpx2
+import pytest
+
+from wakupush.client.client import Client
+from wakupush.client.notifying import Recipient
+from wakupush.client.registering import Device
+from wakupush.client.sending import Result
+from wakupush.client.storage import SqliteFile
+from wakupush.client.transport import LightTransport
+from wakupush.devnet.processes import Process, answers_http, free_port
+from wakupush.devnet.stack import SHARDS
+from wakupush.model.notifications import NotificationType
+from wakupush.model.platforms import TokenType
+from wakupush.protocol.keys import PrivateKey
+
+SHARD = SHARDS[0]
+#: What senders wait for an answer at least.
+SECONDS = 3.0
+OK = '{"requestId": "r", "statusDesc": "OK"}'
+FAULTS = {
+    "hangs": [{"kind": "hang"}],
+    "lies": [
+        {"kind": "status", "status": 200, "body": OK, "path": "/filter/v2/subscriptions"},
+        {"kind": "status", "status": 200, "body": "[]", "path": "/filter/v2/messages"},
+        {"kind": "status", "status": 200, "body": "OK", "path": "/lightpush"},
+    ],
+    "limits": [
+        {"kind": "status", "status": 429, "path": "/filter/v2/subscriptions"},
+        {"kind": "status", "status": 429, "path": "/lightpush"},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def stack(start_stack):
+    return start_stack()
+
+
+@pytest.fixture(params=["nwaku", "go-waku"])
+def nodes(request, stack, tmp_path):
+    """Two service nodes, peers of the server's."""
+    with ExitStack() as exits:
+        found = []
+        for name in ("one", "other"):
+            url = f"http://127.0.0.1:{(port := free_port())}"
+            command = [
+                *(sys.executable, "-m", "wakupush.devnet.serve", "waku", "--port", str(port)),
+                *("--manners", request.param, "--shard", SHARD, "--peer", stack.node_url),
+            ]
+            ready = f"{url}/debug/v1/info"
+            process = Process(name, command, log=tmp_path / name, ready=lambda url=ready: answers_http(url))
+            exits.enter_context(process)
+            httpx2.post(f"{stack.node_url}/dev/peers", json={"url": url}).raise_for_status()
+            found.append((url, process))
+        yield found
+
+
+class Leaving:
+    """A transport that notes when a message has left."""
+
+    def __init__(self, transport):
+        self._transport = transport
+        self.listening = transport.listening
+        self.left = []
+
+    async def publish(self, message):
+        await self._transport.publish(message)
+        self.left.append(time.monotonic())
+
+
+@pytest.mark.parametrize("fault", ["dies", *FAULTS])
+def test_answers_come_through_the_other_node(stack, nodes, fault):
+    [(faulty_url, faulty), (url, _)] = nodes
+
+    async def run():
+        async with AsyncExitStack() as exits:
+            light = LightTransport(faulty_url, [SHARD], others=[url])
+            transport = Leaving(await exits.enter_async_context(light))
+            file = exits.enter_context(SqliteFile(":memory:"))
+            alice, bob = [
+                await exits.enter_async_context(Client(PrivateKey.generate(), transport, file.account(name)))
+                for name in ("alice", "bob")
+            ]
+            device = Device(token_type=TokenType.APN, device_token=os.urandom(8).hex(), apn_topic="im.status")
+            alice.enable_receiving(device, [stack.key.public_key])
+            assert await alice.settled(120)
+            assert await alice.advertised(120)
+            bob.enable_sending()
+            assert (await bob.query([alice.push_key]))[0].ways
+
+            if fault == "dies":
+                faulty.kill()
+            for each in FAULTS.get(fault, ()):
+                httpx2.post(f"{faulty_url}/dev/faults", json=each).raise_for_status()
+            took = []
+            for _ in range(3):
+                transport.left.clear()
+                assert await notify(bob, alice) == [Result.ACCEPTED]
+                [left] = transport.left  # the first request was answered
+                took.append(time.monotonic() - left)
+            return took
+
+    took = asyncio.run(run())
+    # The machine of the tests is busy with others.
+    assert statistics.median(took) < SECONDS, took
+
+
+async def notify(sender, recipient):
+    targets = await sender.notify(
+        [Recipient(user=recipient.push_key)], message_id=os.urandom(32), chat_id="c", kind=NotificationType.MESSAGE
+    )
+    return [target.result for target in targets]

@@ -1,0 +1,232 @@
+"""A service node of a light client: what is subscribed there, kept alive and read, and what is pushed through it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import structlog
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from wakupush.waku.errors import NodeError, NodeUnreachable, NotSubscribed
+from wakupush.waku.light import MOST_TOPICS, LightNode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
+    from typing import Any, Protocol
+
+    from wakupush.model.waku_message import WakuMessage
+    from wakupush.waku.async_rest import AsyncRest
+
+    class Wanted(Protocol):
+        """Content topics that somebody listens to."""
+
+        def __contains__(self, content_topic: str) -> bool: ...
+
+        def __iter__(self) -> Iterator[str]: ...
+
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Seconds between two reads that brought nothing.
+POLL_SECONDS = 0.1
+#: Seconds between two attempts to read a node that does not answer.
+RECOVER_SECONDS = 1.0
+#: Attempts to publish a message, with waits around these seconds.
+ATTEMPTS, FIRST_WAIT = 6, 0.5
+#: Seconds between two requests to a filter server, and requests a minute: go-waku's limit, and nwaku's 30.
+FILTER_PAUSE, FILTER_REQUESTS = 1.05, 28
+#: Likewise for light push: go-waku refuses what follows within a second. Our node does not tell which kind serves it.
+PUSH_PAUSE, PUSH_REQUESTS = 1.05, 60
+#: Seconds between two pings of a filter server: nwaku forgets those who do not for five minutes.
+PING_SECONDS = 30.0
+#: Attempts to subscribe before whoever waits for it is told.
+SUBSCRIBE_ATTEMPTS = 5
+
+
+class ServiceNode:
+    """One node that is used for filter and light push; `work` goes on all the time.
+
+    Args:
+        rest: connections to it.
+        shards: pubsub topics that are listened to, each at the cost of requests.
+        wanted: content topics that somebody listens to.
+        deliver: takes what was read of a shard.
+    """
+
+    def __init__(
+        self,
+        rest: AsyncRest,
+        shards: Sequence[str],
+        wanted: Wanted,
+        deliver: Callable[[str, Sequence[WakuMessage]], None],
+    ) -> None:
+        self._light = LightNode(rest)
+        self._shards = shards
+        self._wanted = wanted
+        self._deliver = deliver
+        #: Topics that are to be subscribed, each with who waits for it, and those that are.
+        self._missing: dict[str, asyncio.Future[None]] = {}
+        self._subscribed: set[str] = set()
+        self._changed = asyncio.Event()
+        self._filtering = Pacer(FILTER_PAUSE, FILTER_REQUESTS)
+        self._pushing = Pacer(PUSH_PAUSE, PUSH_REQUESTS)
+        #: False: it did not do its part of late, so nobody should wait for it who has another.
+        self.is_well = True
+
+    def work(self) -> list[Coroutine[Any, Any, None]]:
+        """Return what is to go on while the node is used."""
+        return [self._keep_subscribed(), self._poll()]
+
+    def subscribed(self, content_topic: str) -> asyncio.Future[None]:
+        """Return what is done once a topic is subscribed, or has failed to be; it is shared: do not cancel it."""
+        if content_topic in self._subscribed:
+            done = asyncio.get_running_loop().create_future()
+            done.set_result(None)
+            return done
+        return self._miss(content_topic)
+
+    async def publish(self, message: WakuMessage) -> None:
+        """Hand a message to the network when its turn comes, and again a few times while the node does not take it.
+
+        Raises:
+            NodeError: it did not.
+        """
+        await again(self._pushing.send, self._light.publish, self._shards[0], message)
+
+    def _miss(self, content_topic: str) -> asyncio.Future[None]:
+        self._subscribed.discard(content_topic)
+        if content_topic not in self._missing:
+            future = asyncio.get_running_loop().create_future()
+            future.add_done_callback(lambda done: done.exception())  # nobody may wait for it any more
+            self._missing[content_topic] = future
+            self._changed.set()
+        return self._missing[content_topic]
+
+    async def _keep_subscribed(self) -> None:
+        tend_at = time.monotonic() + PING_SECONDS
+        while True:
+            self._changed.clear()
+            if time.monotonic() >= tend_at:
+                await self._tend()
+                tend_at = time.monotonic() + PING_SECONDS
+            elif self._missing:
+                await self._subscribe(list(self._missing)[:MOST_TOPICS])
+            else:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(tend_at - time.monotonic()):
+                        await self._changed.wait()
+
+    async def _subscribe(self, content_topics: list[str]) -> None:
+        """Subscribe to topics, and tell those who wait for them what came of it."""
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(NodeUnreachable),
+            wait=wait_random_exponential(multiplier=FIRST_WAIT, max=5),
+            stop=stop_after_attempt(SUBSCRIBE_ATTEMPTS),
+            reraise=True,
+        )
+        wanted = [each for each in content_topics if each in self._wanted]
+        problem: NodeError | None = None
+        try:
+            for shard in self._shards if wanted else ():
+                await retrying(self._filtering.send, self._light.subscribe, shard, wanted)
+            self._subscribed.update(wanted)
+            self.is_well = True
+        except NodeError as error:
+            problem, self.is_well = error, False
+            log.warning("filter_not_subscribed", topics=len(wanted), error=str(error))
+        for each in content_topics:
+            if each not in wanted and each in self._wanted:
+                continue  # somebody has begun to listen since: it is among the next
+            future = self._missing.pop(each)
+            if problem is None:
+                future.set_result(None)
+            else:
+                future.set_exception(problem)
+        if problem is not None:
+            await asyncio.sleep(RECOVER_SECONDS)
+            for each in wanted:
+                if each in self._wanted:  # somebody was listening before
+                    self._miss(each)
+
+    async def _tend(self) -> None:
+        """Keep the subscriptions alive, heal them if they are gone, and take back those that nobody needs."""
+        if not self._subscribed:
+            return
+        try:
+            await self._filtering.send(self._light.ping)
+            self.is_well = True
+            unused = [each for each in self._subscribed if each not in self._wanted][:MOST_TOPICS]
+            self._subscribed.difference_update(unused)
+            for shard in self._shards if unused else ():
+                await self._filtering.send(self._light.unsubscribe, shard, unused)
+        except NotSubscribed:
+            log.warning("filter_subscription_lost", topics=len(self._subscribed))
+            for each in tuple(self._subscribed):
+                self._miss(each)
+        except NodeError as error:
+            self.is_well = False
+            log.warning("filter_not_kept", error=str(error))
+
+    async def _poll(self) -> None:
+        while True:
+            found = False
+            for content_topic in [each for each in self._wanted if each in self._subscribed]:
+                for shard in self._shards:
+                    try:
+                        messages = await self._light.read(shard, content_topic)
+                    except NotSubscribed:
+                        self._miss(content_topic)
+                        break
+                    except NodeError as error:
+                        self.is_well = False
+                        log.warning("filter_not_read", error=str(error))
+                        await asyncio.sleep(RECOVER_SECONDS)
+                        break
+                    found = found or bool(messages)
+                    self._deliver(shard, messages)
+            if not found:
+                await asyncio.sleep(POLL_SECONDS)
+
+
+class Pacer:
+    """Spreads requests.
+
+    Args:
+        pause: seconds between two.
+        most: requests within a minute.
+    """
+
+    def __init__(self, pause: float, most: int) -> None:
+        self._pause = pause
+        self._times: deque[float] = deque([-1e9] * most, maxlen=most)
+        self._turn = asyncio.Lock()
+
+    def wait(self, now: float) -> float:
+        """Return the seconds to wait before the next request, and take it for sent then."""
+        at = max(now, self._times[-1] + self._pause, self._times[0] + 60.0)
+        self._times.append(at)
+        return at - now
+
+    async def send(self, request: Callable[..., Coroutine[Any, Any, None]], *arguments: object) -> None:
+        """Send a request once it is its turn. The pause begins at the last one's end: it may have taken its time."""
+        async with self._turn:
+            await asyncio.sleep(self.wait(time.monotonic()))
+            try:
+                await request(*arguments)
+            finally:
+                self._times[-1] = time.monotonic()
+
+
+async def again(publish: Callable[..., Coroutine[Any, Any, None]], *arguments: object) -> None:
+    """Publish, and again a few times while the node cannot be reached."""
+    retrying = AsyncRetrying(
+        retry=retry_if_exception_type(NodeUnreachable),
+        wait=wait_random_exponential(multiplier=FIRST_WAIT, max=2),
+        stop=stop_after_attempt(ATTEMPTS),
+        reraise=True,
+    )
+    await retrying(publish, *arguments)
