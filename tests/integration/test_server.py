@@ -30,7 +30,7 @@ from wakupush.protocol import application, payload, segments, topics
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import watched
 from wakupush.server import outbox
-from wakupush.server.delivery import lanes, next_attempts
+from wakupush.server.delivery import attempt, lanes, next_attempts
 from wakupush.server.delivery.posting import Attempted
 from wakupush.server.inbox import steps
 from wakupush.server.schedule.claim_due import claim_due
