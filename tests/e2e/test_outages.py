@@ -169,7 +169,7 @@ def test_redis_refuses_writes(stack, client):
 def test_the_node_is_restarted(stack, client):
     def subscriptions():
         text = httpx2.get(f"{stack.ingest_url}/metrics", trust_env=False).text
-        return float(re.findall(r"^wakupush_subscriptions_total (.*)$", text, re.MULTILINE)[0])
+        return float(re.findall(r"^wakupush_subscriptions_total{.*} (.*)$", text, re.MULTILINE)[0])
 
     before = subscriptions()
     httpx2.post(f"{stack.node_url}/dev/restart").raise_for_status()

@@ -181,7 +181,7 @@ def test_what_cuts_publishing_off_leaves_nothing_under_way(server, publisher, mo
 def two():
     """Two nodes, and a publisher on both."""
     with serving() as one, serving() as other:
-        made = Publisher({"one": one.url, "other": other.url}, timeout=2, connections=4)
+        made = Publisher({"one": one.url, "other": other.url}, timeout=10, connections=4)
         yield one, other, made
         made.close()
 
@@ -234,7 +234,7 @@ def test_a_node_that_hangs_holds_up_its_neighbour_no_longer_than_a_moment_and_th
     for _ in range(module.MOST_FAILURES):
         begun = time.monotonic()
         assert publisher.publish(messages(30)) == [None] * 30
-        assert time.monotonic() - begun < 1.5  # a request has two seconds
+        assert time.monotonic() - begun < 8  # a request has ten seconds
     assert came_to("one", "late") > late
     asked = len(one.requests)
     assert publisher.publish(messages(30)) == [None] * 30

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from wakupush.model.notifications import Notification
+    from wakupush.runtime.settings import GorushSettings
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -23,6 +24,15 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 LOOK_SECONDS: Final = 1.0
 #: Outcomes of which nothing was taken: the same may be posted at another instance.
 _NOTHING_TAKEN: Final = {Failure.GORUSH_UNREACHABLE, Failure.GORUSH_THROTTLED}
+
+
+def open_gorush(settings: GorushSettings) -> Gorush | Instances:
+    """Return a client of gorush, or of its instances if there are several."""
+    timeouts = {"connect_timeout": settings.connect_timeout, "timeout": settings.timeout}
+    if len(settings.instances) > 1:
+        return Instances(settings.instances, tries=settings.tries, **timeouts)
+    [url] = settings.instances.values()
+    return Gorush(url, **timeouts)
 
 
 class Instances:
@@ -77,9 +87,9 @@ class Instances:
         return sorted(turned, key=lambda name: not self._listen[name])[: self._tries]
 
     def _watch(self) -> None:
-        """Look after the instances from the first post on, if there is a choice."""
+        """Look after the instances from the first post on."""
         with self._lock:
-            if len(self._clients) > 1 and not self._watchers:
+            if not self._watchers:
                 self._watchers = [
                     Thread(target=self._look_after, args=(name,), name=f"gorush {name}", daemon=True)
                     for name in self._clients

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 MOST_WAIT: Final = 0.3
 #: Nodes that each message is published on at once.
 NODES_AT_ONCE: Final = 2
-#: Seconds for which nodes are waited for after another one has taken every message.
-LATE_SECONDS: Final = 0.1
+#: Seconds for which nodes are waited for after another one has taken every message, which may be mute.
+LATE_SECONDS: Final = 1.0
 #: Times in a row that a node was late or unreachable, after which it rests; and seconds for which it does.
 MOST_FAILURES: Final = 2
 REST_SECONDS: Final = 5.0

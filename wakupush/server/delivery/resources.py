@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from wakupush.gorush.instances import Instances
+from wakupush.gorush.instances import open_gorush
 from wakupush.server.delivery.breaker import Breaker
 from wakupush.server.delivery.flower import TaskEvents
 from wakupush.server.delivery.lanes import Caution, Lanes, Slots
@@ -13,6 +13,8 @@ from wakupush.server.identity import load_identity
 from wakupush.server.resources import Resources, connected
 
 if TYPE_CHECKING:
+    from wakupush.gorush.client import Gorush
+    from wakupush.gorush.instances import Instances
     from wakupush.protocol.identity import Identity
     from wakupush.runtime.settings import Settings
 
@@ -22,7 +24,7 @@ class DeliveryResources(Resources):
     """Resources, with the key and the way to gorush."""
 
     identity: Identity
-    gorush: Instances
+    gorush: Gorush | Instances
     breaker: Breaker
     #: Of the posts to gorush that are open, some of them longer than the task that made them.
     lanes: Lanes
@@ -57,12 +59,7 @@ def delivery_connected(settings: Settings, node: str | None) -> dict[str, Any]:
     breaker = Breaker(resources["redis"], settings.breaker, settings.delivery.lease)
     return resources | {
         "identity": load_identity(settings),
-        "gorush": Instances(
-            settings.gorush.instances,
-            connect_timeout=settings.gorush.connect_timeout,
-            timeout=settings.gorush.timeout,
-            tries=settings.gorush.tries,
-        ),
+        "gorush": open_gorush(settings.gorush),
         "breaker": breaker,
         "lanes": Lanes(Slots(settings.gorush.concurrency), breaker, Caution()),
         "task_events": TaskEvents(resources["app"], node, settings.delivery.max_attempts),
