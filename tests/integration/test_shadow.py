@@ -255,9 +255,9 @@ def test_bytes_are_bounded(open_server, client):
 def test_after_ten_minutes_a_request_is_over(shadowing, client):
     content, _ = register(shadowing, client)
     asked = request(client, shadowing, content)
-    shadowing.handle(DISPATCH, asked, seen=time.time() - 595)
+    shadowing.handle(DISPATCH, asked, seen=time.time() - 500)
     assert trim_shadowed(shadowing.context) == 0
-    shadowing.rows("UPDATE shadowed_messages SET seen_at = seen_at - interval '6 s' RETURNING 1")
+    shadowing.rows("UPDATE shadowed_messages SET seen_at = seen_at - interval '101 s' RETURNING 1")
     assert trim_shadowed(shadowing.context) == 1
     assert shadowing.rows("SELECT expired FROM admitted_requests") == [(True,)]
     shadowing.handle(DISPATCH, rewrapped(asked, shadowing))
