@@ -49,8 +49,19 @@ class Sentinels:
     """Three servers, the first of which is the primary to begin with, and three Sentinels that watch them."""
 
     def __init__(self, directory: Path) -> None:
-        ports = [free_port() for _ in range(6)]
-        common = [
+        self._directory = directory
+        self.servers: list[Server] = []
+        self.sentinels: list[Server] = []
+
+    def _start(self, name: str, *lines: str, **options: str) -> Server:
+        """Start one on a port that is free now: connections of the others take ports, too."""
+        words = ("--sentinel",) if name.startswith("sentinel") else ()
+        server = Server(self._directory / name, free_port(), list(lines), *words, **options)
+        server.start()
+        return server
+
+    def _start_all(self) -> None:
+        common = (
             "appendonly yes",
             'save ""',
             "maxmemory-policy noeviction",
@@ -59,23 +70,21 @@ class Sentinels:
             # A primary that is cut off takes no writes that would be lost.
             "min-replicas-to-write 1",
             "min-replicas-max-lag 3",
-        ]
-        replica = [*common, f"replicaof 127.0.0.1 {ports[0]}"]
+        )
+        primary = self._start("server-0", *common, password=PASSWORD)
+        replica = (*common, f"replicaof 127.0.0.1 {primary.port}")
         self.servers = [
-            Server(directory / f"server-{number}", port, replica if number else common, password=PASSWORD)
-            for number, port in enumerate(ports[:3])
+            primary,
+            *(self._start(f"server-{number}", *replica, password=PASSWORD) for number in (1, 2)),
         ]
-        watch = [
+        watch = (
             f'requirepass "{SENTINEL_PASSWORD}"',
-            f"sentinel monitor {NAME} 127.0.0.1 {ports[0]} 2",
+            f"sentinel monitor {NAME} 127.0.0.1 {primary.port} 2",
             f'sentinel auth-pass {NAME} "{PASSWORD}"',
             f"sentinel down-after-milliseconds {NAME} {DOWN_AFTER}",
             f"sentinel failover-timeout {NAME} 6000",
-        ]
-        self.sentinels = [
-            Server(directory / f"sentinel-{number}", port, watch, "--sentinel", password=SENTINEL_PASSWORD)
-            for number, port in enumerate(ports[3:])
-        ]
+        )
+        self.sentinels = [self._start(f"sentinel-{number}", *watch, password=SENTINEL_PASSWORD) for number in range(3)]
 
     @property
     def url(self) -> str:
@@ -117,8 +126,7 @@ class Sentinels:
         return self.primary() is not None
 
     def __enter__(self) -> Self:
-        for each in (*self.servers, *self.sentinels):
-            each.start()
+        self._start_all()
         wait_until(self._know_each_other, timeout=60, what="the Sentinels know everybody")
         return self
 

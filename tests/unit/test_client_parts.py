@@ -18,11 +18,12 @@ from wakupush.client.backoff import Backoff
 from wakupush.client.context import Config
 from wakupush.client.documents import UnreadableError
 from wakupush.client.kept import Advertising, Seen, Settings
+from wakupush.client.light import FILTER_PAUSE, FILTER_REQUESTS, Pacer
 from wakupush.client.mailbox import MOST_KEPT, Mailbox, open_advertisement
 from wakupush.client.receiving import parse, receive, seal_message
 from wakupush.client.registering import Device, Enrolment, State
 from wakupush.client.storage import ACQUAINTANCE, ADVERTISING, REGISTRATION, SEEN, SETTINGS, SqliteFile
-from wakupush.client.transport import FILTER_PAUSE, FILTER_REQUESTS, Listeners, Pacer
+from wakupush.client.transport import Listeners
 from wakupush.model.platforms import TokenType
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import envelopes, notification, topics
