@@ -55,15 +55,15 @@ def test_one_of_two_nodes_dies_goes_deaf_and_goes_mute_under_load(stack, client_
     other = stack.further_nodes[0]
     network = f"{stack.node_urls[1]}/dev/network"
     with Load(stack, client_node) as load:
-        wait_until(lambda: len(load.sent) > 40 and not faults(stack), timeout=60, what="both nodes are used")
+        wait_until(lambda: len(load.sent) > 40 and not faults(stack), timeout=180, what="both nodes are used")
         other.kill()
-        wait_until(lambda: faults(stack) == {"unreachable"}, timeout=60, what="the dead node is left out")
+        wait_until(lambda: faults(stack) == {"unreachable"}, timeout=180, what="the dead node is left out")
         other.start()
         httpx2.post(f"{stack.node_urls[1]}/dev/peers", json={"url": client_node}).raise_for_status()
-        wait_until(lambda: not faults(stack), timeout=60, what="it is taken in again")
+        wait_until(lambda: not faults(stack), timeout=180, what="it is taken in again")
         for state, reason in (({"hears": False}, "deaf"), ({"speaks": False}, "mute")):
             httpx2.post(network, json=state).raise_for_status()
-            wait_until(lambda reason=reason: faults(stack) == {reason}, timeout=60, what=f"it is found out: {reason}")
+            wait_until(lambda reason=reason: faults(stack) == {reason}, timeout=180, what=f"it is found out: {reason}")
             assert f"left out for sending ({reason})" in doctor(stack)
             httpx2.post(network, json={"hears": True, "speaks": True}).raise_for_status()
             other.restart()
