@@ -64,9 +64,8 @@ def run(settings: Settings, since: float, progress: Callable[[int, int], None]) 
         for start in range(int(since * 10**9) // HOUR * HOUR, int(now * 10**9), HOUR)
         for shard in settings.waku.shards
     ]
-    urls = settings.reconcile.stores or tuple(settings.waku.nodes.values())
     connections = settings.pipeline.archive_connections
-    stores = [Store(url, timeout=settings.waku.timeout, connections=connections) for url in urls]
+    stores = [Store(url, timeout=settings.waku.timeout, connections=connections) for url in settings.stores.values()]
     with archive.writing():
         wanted = [hour for hour in hours if not archive.is_complete(hour)]
         walks = [_Walk(hour, stores, server_content_topics(server), now) for hour in wanted]

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from redis import Redis, RedisError
 
 from wakupush.devnet.processes import Process, free_port, wait_until
-from wakupush.devnet.redis import _server_binary
+from wakupush.devnet.redis import server_binary
 
 PASSWORD, SENTINEL_PASSWORD = "password@redis", "password@sentinels"
 NAME = "primary-of-ours"
@@ -29,7 +29,7 @@ class Server(Process):
         config.write_text("\n".join([f"port {port}", "bind 127.0.0.1", f"dir {directory.resolve()}", *lines, ""]))
         super().__init__(
             f"redis-{port}",
-            [str(_server_binary()), str(config), *options],
+            [str(server_binary()), str(config), *options],
             log=directory / "log",
             ready=self.answers,
         )

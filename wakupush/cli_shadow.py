@@ -76,12 +76,12 @@ def compare() -> None:
     from wakupush.waku.store import Store
 
     with cli_kept.database() as (settings, connection):
-        url = next(iter(settings.reconcile.stores or settings.waku.nodes.values()))
+        name, url = next(iter(settings.stores.items()))
         try:
             with Store(url, timeout=settings.waku.timeout) as store:
                 rates = answering.rates(connection, store, time.time())
         except NodeError as error:
-            fail(f"the Store at {url} does not answer: {type(error).__name__}")
+            fail(f"the Store at {name} does not answer: {type(error).__name__}")
     if not rates:
         fail("there is no question of the last minutes: compare while this server is in shadow")
     table = Table("questions of", "bytes of the answer", "questions", "answered", "a minute before", box=None)

@@ -63,11 +63,6 @@ class Hearing:
     _begun: int = 0
     _lock: Lock = field(default_factory=Lock)
 
-    @property
-    def compares(self) -> bool:
-        """Whether there is anybody to compare a node with."""
-        return len(self.nodes) > 1
-
     def note_read(self, node: str, shard: str) -> None:
         """Note that a node answered."""
         now = self.now()

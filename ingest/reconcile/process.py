@@ -14,7 +14,6 @@ from ingest.enqueue import Enqueuer
 from ingest.reconcile.audit import Audit
 from ingest.reconcile.recent import Recent
 from ingest.reconcile.rest import Rest
-from ingest.reconcile.stores import stores_of
 from ingest.reconcile.thorough import Thorough
 from ingest.reconcile.walk import Kind, Walker
 from ingest.routing import Routes
@@ -63,7 +62,7 @@ class Reconciliation:
         """
         chosen, shards, timeout = settings.reconcile, settings.waku.shards, settings.waku.timeout
         routes = Routes.load(settings)
-        stores = stores_of(settings)
+        stores = settings.stores
         redis = open_redis(settings.redis)
         pool = open_pool(settings.postgres, end_if_outdated)
         enqueuer = Enqueuer(celery_app(settings), redis, routes, settings.ingest)

@@ -9,7 +9,6 @@ import yaml
 from chart import CHART, ROOT, VALUES, need, objects, pod_specs
 from test_policy import PARTS, REACHES
 
-from ingest.reconcile.stores import stores_of
 from wakupush.cli import app
 from wakupush.model.queues import QUEUES
 from wakupush.protocol.keys import PrivateKey
@@ -123,7 +122,7 @@ def test_values_arrive_as_they_are_meant(monkeypatch):
     # Everybody knows all nodes: ingest reads them, reconcile walks their Stores, and answers go to two.
     nodes = {"nwaku-0.nwaku.waku.svc:8645", "nwaku-1.nwaku.waku.svc:8645"}
     assert {name for name, settings in found.items() if settings.waku.nodes.keys() == nodes} >= {"ingest", "dispatch"}
-    assert stores_of(found["reconcile"]).keys() == nodes
+    assert found["reconcile"].stores.keys() == nodes
 
 
 def test_the_chart_checks_with_the_defaults_of_the_program():

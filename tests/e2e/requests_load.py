@@ -1,6 +1,8 @@
 """A client that asks for pushes all the time, and what a process tells of itself."""
 
 import re
+import subprocess
+import sys
 import threading
 import time
 
@@ -79,3 +81,10 @@ def metric(url, name, **labels):
     found = re.findall(rf"^{name}(?:{{(.*)}})? (.*)$", text, re.MULTILINE)
     wanted = {f'{label}="{value}"' for label, value in labels.items()}
     return sum(float(value) for given, value in found if wanted <= set(given.split(",")))
+
+
+def doctor(stack):
+    """Return what `wakupush doctor` says, in one line."""
+    command = [sys.executable, "-m", "wakupush", "doctor"]
+    done = subprocess.run(command, env=stack.environment, capture_output=True, text=True, check=False)
+    return " ".join(done.stdout.split())

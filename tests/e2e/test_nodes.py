@@ -1,13 +1,12 @@
 """Two Waku nodes, of which one dies, goes deaf and goes mute under load: clients notice nothing."""
 
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import httpx2
 import pytest
-from requests_load import Load, metric
+from requests_load import Load, doctor, metric
 
 from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
 from wakupush.devnet.stack import SHARDS
@@ -43,12 +42,6 @@ def faults(stack):
         for reason in ("unreachable", "deaf", "mute")
         if metric(stack.ingest_url, "wakupush_node_fault", node=name, reason=reason)
     }
-
-
-def doctor(stack):
-    command = [sys.executable, "-m", "wakupush", "doctor"]
-    done = subprocess.run(command, env=stack.environment, capture_output=True, text=True, check=False)
-    return " ".join(done.stdout.split())
 
 
 def test_one_of_two_nodes_dies_goes_deaf_and_goes_mute_under_load(stack, client_node):

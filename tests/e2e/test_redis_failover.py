@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -11,7 +9,7 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
-from requests_load import Load, metric
+from requests_load import Load, doctor, metric
 from sentinels import PASSWORD, SENTINEL_PASSWORD, Sentinels
 
 from wakupush.devnet.processes import answers_http, wait_until
@@ -76,15 +74,10 @@ def test_a_failover_under_load_loses_nothing(stack, redis, old, fault):
 
 
 def test_doctor_says_what_the_sentinels_know(stack, redis):
-    def doctor():
-        command = [sys.executable, "-m", "wakupush", "doctor"]
-        done = subprocess.run(command, env=stack.environment, capture_output=True, text=True, check=False)
-        return " ".join(done.stdout.split())
-
-    assert "all 3 Sentinels answer" in doctor()
+    assert "all 3 Sentinels answer" in doctor(stack)
     redis.sentinels[0].stop()
     try:
-        assert f"the Sentinel 127.0.0.1:{redis.sentinels[0].port} does not answer" in doctor()
+        assert f"the Sentinel 127.0.0.1:{redis.sentinels[0].port} does not answer" in doctor(stack)
     finally:
         redis.sentinels[0].start()
 

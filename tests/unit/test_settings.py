@@ -373,7 +373,6 @@ def test_sentinels_are_addresses(monkeypatch, address):
 
 
 def test_celery_and_our_own_clients_ask_the_same_sentinels(monkeypatch):
-    monkeypatch.setattr("wakupush.redis.celery_app.follow_primary", lambda *_: None)
     monkeypatch.setattr("wakupush.runtime.connections.redis.follow_primary", lambda *_: None)
     monkeypatch.setenv("WAKUPUSH_REDIS__URL", "rediss://user:p%40ss@mymaster/3?ssl_ca_certs=/ca.pem")
     monkeypatch.setenv("WAKUPUSH_REDIS__SENTINELS", '["s-0:26379", "[::1]:26380", "s-2:26379"]')

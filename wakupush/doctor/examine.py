@@ -13,7 +13,6 @@ import httpx2
 import psycopg
 from redis import AuthenticationError, ConnectionError, RedisError, ResponseError, TimeoutError  # noqa: A004 - Redis' own
 
-from ingest.reconcile.stores import stores_of
 from ingest.routing import Routes
 from wakupush.doctor.finding import Finding, Level
 from wakupush.model.nodes import NodeFault
@@ -120,7 +119,7 @@ def _left_out(settings: Settings) -> Iterator[Finding]:
 def _store(settings: Settings) -> Iterator[Finding]:
     part = "Store"
     at = int(time.time()) * 10**9
-    for name, url in stores_of(settings).items():
+    for name, url in settings.stores.items():
         try:
             with Store(url, timeout=PATIENCE) as store:
                 list(store.walk(Query(pubsub_topic=settings.waku.shards[0], start=at, end=at), with_messages=False))

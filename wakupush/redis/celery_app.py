@@ -9,8 +9,7 @@ from celery import Celery
 from kombu import Queue as KombuQueue
 
 from wakupush.model.queues import DISPATCH, QUEUES
-from wakupush.runtime.connections.redis import open_sentinel, primary_name, sentinel_options, tls_options
-from wakupush.runtime.connections.sentinel import follow_primary
+from wakupush.runtime.connections.redis import follow, primary_name, sentinel_options, tls_options
 
 if TYPE_CHECKING:
     from wakupush.runtime.settings import Settings
@@ -48,7 +47,6 @@ def _sentinel(settings: Settings) -> dict[str, Any]:
     """Return the options of kombu's transport over Sentinels."""
     if not settings.redis.sentinels:
         return {}
-    follow_primary(open_sentinel(settings.redis), primary_name(settings.redis))
     return {
         "master_name": primary_name(settings.redis),
         "min_other_sentinels": settings.redis.min_other_sentinels,
@@ -58,6 +56,7 @@ def _sentinel(settings: Settings) -> dict[str, Any]:
 
 def celery_app(settings: Settings) -> Celery:
     """Return a Celery application that can send every task and runs none yet."""
+    follow(settings.redis)
     app = Celery("wakupush", broker=_broker(settings), set_as_current=False)
     app.conf.update(
         # A batch is acknowledged when its effects are committed, and comes back when its process dies in between:

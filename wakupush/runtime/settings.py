@@ -525,6 +525,11 @@ class Settings(BaseSettings):
     retention: RetentionSettings = RetentionSettings()
     pipeline: PipelineSettings = PipelineSettings()
 
+    @property
+    def stores(self) -> dict[str, str]:
+        """The URLs of the nodes whose Stores are walked, by their names."""
+        return {node_name(url): url for url in self.reconcile.stores} or self.waku.nodes
+
     @model_validator(mode="after")
     def _lease_covers_a_post(self) -> Self:
         needed = self.gorush.longest_post

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from redis import Redis, ResponseError
 from redis.backoff import NoBackoff
+from redis.connection import parse_url
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
@@ -34,22 +35,22 @@ def open_redis(settings: RedisSettings) -> Redis:
     Raises:
         SettingsError: the URL is none; the client's own words would repeat parts of it, password and all.
     """
-    url = settings.url.get_secret_value()
+    options = _options(settings)
     timeouts = {"socket_timeout": settings.timeout, "socket_connect_timeout": settings.timeout}
-    try:
-        # It reads the URL, whatever the addresses come from.
-        client = Redis.from_url(url, retry=RETRY, **timeouts)
-    except ValueError:
-        raise SettingsError("WAKUPUSH_REDIS__URL is no URL of a Redis database") from None
     if not settings.sentinels:
-        return client
-    follow_primary(open_sentinel(settings), primary_name(settings))
-    options = client.connection_pool.connection_kwargs
+        return Redis.from_url(settings.url.get_secret_value(), retry=RETRY, **timeouts)
+    follow(settings)
     kept = {name: options[name] for name in ("username", "password", "db") if name in options}
     primary: Redis = open_sentinel(settings).master_for(  # type: ignore[no-untyped-call]  # it has no types there
         primary_name(settings), retry=RETRY, **kept, **timeouts, **tls_options(settings)
     )
     return primary
+
+
+def follow(settings: RedisSettings) -> None:
+    """Let this process leave a primary that is none any more, from now on; without Sentinels there is nothing to do."""
+    if settings.sentinels:
+        follow_primary(lambda: open_sentinel(settings), primary_name(settings))
 
 
 def open_sentinel(settings: RedisSettings) -> Sentinel:
@@ -83,11 +84,18 @@ def tls_options(settings: RedisSettings) -> dict[str, Any]:
 
     Certificates are checked unless the URL says otherwise.
     """
-    url = urlsplit(settings.url.get_secret_value())
-    if url.scheme != "rediss":
+    if urlsplit(settings.url.get_secret_value()).scheme != "rediss":
         return {}
-    given = {name: value for name, value in parse_qsl(url.query) if name.startswith("ssl_")}
+    given = {name: value for name, value in _options(settings).items() if name.startswith("ssl_")}
     return {"ssl": True, "ssl_cert_reqs": "required", **given}
+
+
+def _options(settings: RedisSettings) -> dict[str, Any]:
+    """Return what the URL says, as redis-py reads it."""
+    try:
+        return dict(parse_url(settings.url.get_secret_value()))  # type: ignore[no-untyped-call]  # it has no types there
+    except ValueError:
+        raise SettingsError("WAKUPUSH_REDIS__URL is no URL of a Redis database") from None
 
 
 def _address(text: str) -> tuple[str, int]:

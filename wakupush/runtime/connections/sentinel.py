@@ -18,6 +18,8 @@ import structlog
 from redis import RedisError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from redis.sentinel import Sentinel
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
@@ -31,16 +33,16 @@ _FILES: Final = Path("/dev/fd")
 _followed_in: set[int] = set()
 
 
-def follow_primary(sentinel: Sentinel, name: str) -> None:
+def follow_primary(open_sentinel: Callable[[], Sentinel], name: str) -> None:
     """Shut connections to a former primary from now on, in a thread of this process; once is enough.
 
     Args:
-        sentinel: all of them; nobody else uses this client.
+        open_sentinel: returns a client of all of them, for this thread alone.
         name: what they call the primary.
     """
     if os.getpid() not in _followed_in:
         _followed_in.add(os.getpid())
-        Thread(target=_follow, args=(sentinel, name), name="redis primary", daemon=True).start()
+        Thread(target=_follow, args=(open_sentinel(), name), name="redis primary", daemon=True).start()
 
 
 def _follow(sentinel: Sentinel, name: str) -> None:
