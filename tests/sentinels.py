@@ -9,12 +9,15 @@ from typing import Self
 from urllib.parse import quote
 
 from redis import Redis, RedisError
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from wakupush.devnet.processes import Process, free_port, wait_until
 from wakupush.devnet.redis import server_binary
 
 PASSWORD, SENTINEL_PASSWORD = "password@redis", "password@sentinels"
 NAME = "primary-of-ours"
+ONCE = Retry(NoBackoff(), 0)
 #: Milliseconds after which a silent server counts as down.
 DOWN_AFTER = 2000
 
@@ -35,7 +38,8 @@ class Server(Process):
         )
 
     def client(self) -> Redis:
-        return Redis(port=self.port, password=self.password, socket_timeout=1, decode_responses=True)
+        """Return a client that asks once: a server may be silent on purpose."""
+        return Redis(port=self.port, password=self.password, socket_timeout=1, retry=ONCE, decode_responses=True)
 
     def answers(self) -> bool:
         with self.client() as client:

@@ -1,7 +1,9 @@
 """Leaving a primary of Redis that is none any more."""
 
+import os
 import socket
 import threading
+from pathlib import Path
 
 from wakupush.runtime.connections.sentinel import shut_connections
 
@@ -20,3 +22,18 @@ def test_who_waits_for_an_answer_of_the_old_primary_gets_the_end_at_once():
         assert accepted.recv(1) == b"x"
         for each in (waiting, kept, accepted):
             each.close()
+
+
+def open_files():
+    return {file.name for file in Path("/dev/fd").iterdir()}
+
+
+def test_no_file_stays_open_that_was_not():
+    """Nor one that is no socket: a copy of each would double the open files with each failover."""
+    read, write = os.pipe()
+    with socket.create_server(("127.0.0.1", 0)) as old, socket.create_connection(old.getsockname()):
+        before = open_files()
+        assert shut_connections(old.getsockname()) == 1
+        assert open_files() == before
+    os.close(read)
+    os.close(write)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Final
@@ -18,7 +19,7 @@ import structlog
 from redis import RedisError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from redis.sentinel import Sentinel
 
@@ -48,14 +49,13 @@ def follow_primary(open_sentinel: Callable[[], Sentinel], name: str) -> None:
 def _follow(sentinel: Sentinel, name: str) -> None:
     primary: tuple[str, int] | None = None
     while True:
-        try:
+        # Sentinels that do not answer, or a process that cannot open one more file, may do so in a second.
+        with suppress(RedisError, OSError):
             address = sentinel.discover_master(name)  # type: ignore[no-untyped-call]  # it has no types there
-        except RedisError:
-            address = primary
-        if primary is not None and address != primary:
-            shut = shut_connections(primary)
-            log.warning("redis_primary_changed", primary=f"{address[0]}:{address[1]}", connections_shut=shut)
-        primary = address
+            if primary is not None and address != primary:
+                shut = shut_connections(primary)
+                log.warning("redis_primary_changed", primary=f"{address[0]}:{address[1]}", connections_shut=shut)
+            primary = address
         time.sleep(ASK_SECONDS)
 
 
@@ -63,22 +63,35 @@ def shut_connections(address: tuple[str, int]) -> int:
     """Shut all connections of this process to an address (host and port), and return how many there were.
 
     Who waits for an answer on one gets the end of it at once.
+
+    Raises:
+        OSError: the open files cannot be listed.
     """
     try:
         addresses = {info[4][:2] for info in socket.getaddrinfo(*address, type=socket.SOCK_STREAM)}
     except OSError:
         addresses = {address}
     shut = 0
-    for file in _FILES.iterdir():
-        try:
-            connection = socket.socket(fileno=os.dup(int(file.name)))
-        except OSError:  # it is none, or was closed meanwhile
-            continue
-        with connection:
-            try:
-                if connection.getpeername()[:2] in addresses:
-                    connection.shutdown(socket.SHUT_RDWR)
-                    shut += 1
-            except OSError:  # it is not connected
-                continue
+    for file in list(_FILES.iterdir()):
+        with suppress(OSError), _socket(int(file.name)) as connection:  # it is closed by now, or not connected
+            if connection.getpeername()[:2] in addresses:
+                connection.shutdown(socket.SHUT_RDWR)
+                shut += 1
     return shut
+
+
+@contextmanager
+def _socket(file: int) -> Iterator[socket.socket]:
+    """Open an open file once more, as a socket.
+
+    Raises:
+        OSError: it is none, or not open any more.
+    """
+    copy = os.dup(file)
+    try:
+        connection = socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        raise
+    with connection:
+        yield connection
