@@ -1,4 +1,4 @@
-"""kombu's transport over Redis, whose worker outlives a Redis that is killed, and makes clients once."""
+"""kombu's transport over Redis, whose worker outlives a Redis that dies at any moment, and makes clients once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,36 @@ from typing import Any
 
 from kombu.transport import TRANSPORT_ALIASES, redis
 from redis.exceptions import ConnectionError as LostConnection
+
+
+class QoS(redis.QoS):
+    """The messages under way, of which one less can be taken for each.
+
+    Celery logs an acknowledgement that failed, and forgets the message. kombu 5.7 does not: a worker of one process
+    takes no task any more. Here its place is free; the message comes back by the visibility time-out.
+    """
+
+    def ack(self, delivery_tag: str) -> None:
+        """Acknowledge a message.
+
+        Raises:
+            RedisError: Redis has not heard of it.
+        """
+        try:
+            super().ack(delivery_tag)
+        finally:
+            super(redis.QoS, self).ack(delivery_tag)  # the place in memory alone
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        """Put a message back, or drop it.
+
+        Raises:
+            RedisError: Redis has not heard of it.
+        """
+        try:
+            super().reject(delivery_tag, requeue=requeue)
+        finally:
+            super(redis.QoS, self).ack(delivery_tag)  # the place in memory alone
 
 
 class Channel(redis.Channel):
@@ -16,6 +46,7 @@ class Channel(redis.Channel):
     error as what it is. The task comes back by the visibility time-out; what it did is in the ledger, or under a lease.
     """
 
+    QoS = QoS
     #: The client of the pool that the channel has.
     _plain: Any = None
 
