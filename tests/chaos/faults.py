@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from threading import Lock
+from threading import Event, Lock, Thread
 
 import httpx2
 import psutil
@@ -25,6 +25,10 @@ from wakupush.model.queues import QUEUES
 
 #: A fault at work: what it begins, it ends.
 Work = Callable[[Stack, Random], AbstractContextManager[None]]
+
+
+#: The part of the connections that are cut at a time.
+CUT = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,7 @@ def _child_killed(name: str, stack: Stack, random: Random) -> Iterator[None]:
 @contextmanager
 def _stalled(name: str, stack: Stack, _: Random) -> Iterator[None]:
     """A process that stands still, as on a machine that swaps."""
-    pid = server_processes(stack)[name].pid
+    pid = (server_processes(stack) | {"redis": stack.redis})[name].pid
     if pid is not None:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -126,6 +130,27 @@ def _redis_wiped(stack: Stack, _: Random) -> Iterator[None]:
     with Redis.from_url(stack.redis_url) as redis:
         redis.flushall()
     yield
+
+
+@contextmanager
+def _connections_cut(stack: Stack, random: Random) -> Iterator[None]:
+    """Connections to Redis end in the midst of what is under way, while others of the same process stay."""
+    over = Event()
+
+    def cut() -> None:
+        with Redis.from_url(stack.redis_url) as redis:
+            while not over.wait(0.3):
+                for client in redis.client_list():
+                    if random.random() < CUT:
+                        redis.client_kill_filter(_id=client["id"])
+
+    thread = Thread(target=cut)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 @contextmanager
@@ -210,6 +235,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault("reconcile is killed", "reconcile", partial(_process_killed, "reconcile"), (0, 5), kills=1, weight=2),
     Fault("feedback is killed", "feedback", partial(_process_killed, "feedback"), (0, 5), kills=1),
     Fault("Redis is killed", "redis", partial(_killed, "redis"), (0, 4), kills=1, weight=3),
+    Fault("Redis stalls", "redis", partial(_stalled, "redis"), (2, 8)),
+    Fault("connections to Redis are cut", "redis", _connections_cut, (3, 8), weight=2),
     Fault("Redis is wiped", "redis", _redis_wiped, (0.5, 1), weight=2),
     Fault("Postgres is killed", "postgres", partial(_killed, "postgres"), (0, 5), kills=1, weight=3),
     Fault("the node is killed", "node", partial(_killed, "node"), (0, 5), kills=1, weight=2),

@@ -288,7 +288,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--seed", default=secrets.token_hex(4))
     parser.add_argument("--messages", type=int, default=10_000)
-    parser.add_argument("--minutes", type=float, default=8.0, help="for which faults happen")
+    parser.add_argument("--minutes", type=float, default=9.0, help="for which faults happen")
     parser.add_argument("--json", type=Path, help="write the figures there")
     parser.add_argument("--keep", type=Path, help="work in this directory, and keep it")
     given = parser.parse_args()

@@ -56,6 +56,6 @@ def test_nothing_happens_twice_to_one_part_at_the_same_time() -> None:
 
 def test_a_full_run_lets_every_fault_happen_and_kills_enough() -> None:
     for seed in range(5):
-        planned = schedule(Random(seed), FAULTS, 480, pause=2.5, alone=True)
+        planned = schedule(Random(seed), FAULTS, 540, pause=2.5, alone=True)
         assert {each.fault for each in planned} == set(FAULTS)
         assert sum(each.fault.kills for each in planned) >= 50
