@@ -20,6 +20,11 @@ EMPTY = FIRST + timedelta(days=2)
 LAST = FIRST + timedelta(days=4)
 
 
+def kept_from(day: date) -> float:
+    """Return a retention in seconds that keeps this day and later ones, although midnight may have passed."""
+    return 86_400.0 * (datetime.now(UTC).date() - day).days
+
+
 def seconds(day: date) -> float:
     return datetime.combine(day, time.min, UTC).timestamp()
 

@@ -231,7 +231,7 @@ def test_tidy_goes_on_where_an_export_sleeps(spark, connection, settings, start,
     happenings.write(connection, new)
     sleeper = stopped(start, connection, "in the transaction", "export")
     take_the_lock_from_it(connection)
-    kept = 86_400.0 * (happenings.TODAY - happenings.LAST).days if other == "retention" else settings.retention.lake
+    kept = happenings.kept_from(happenings.LAST) if other == "retention" else settings.retention.lake
     retention = settings.retention.model_copy(update={"lake": kept})
     done = tidy.run(spark, settings.model_copy(update={"retention": retention}), [])
     assert done.compacted or done.forgotten

@@ -10,7 +10,7 @@ import happenings
 import psycopg
 import pytest
 import subtracting
-from happenings import EMPTY, FIRST, LAST, TODAY, day_of
+from happenings import EMPTY, FIRST, LAST, day_of, kept_from
 
 from pipeline import export, page, report
 from pipeline.catalog import CATALOG
@@ -193,7 +193,7 @@ def test_reports_are_forgotten_when_the_lake_forgets_their_days(spark, exported,
         exported.postgres.dsn.get_secret_value(),
         warehouse=exported.pipeline.warehouse,
         report_dsn=dsn,
-        retention={"lake": 86_400.0 * (TODAY - FIRST).days},
+        retention={"lake": kept_from(FIRST)},
     )
     ended = FIRST - timedelta(days=1)
     names = {f"{FIRST - timedelta(days=9)}_{day}": day >= FIRST for day in (ended, FIRST)} | {"another folder": True}

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import happenings
 import pytest
-from happenings import DAYS, FIRST, TODAY, day_of
+from happenings import DAYS, FIRST, day_of, kept_from
 
 from pipeline import catalog, export, report, tidy
 from pipeline.errors import PipelineError
@@ -93,7 +93,7 @@ def test_what_was_replaced_stays_for_a_day_and_then_goes_but_for_the_mark(spark,
 
 def test_days_past_the_retention_are_forgotten_and_gone_after_a_day(spark, exported, settings, monkeypatch):
     lake, events = exported
-    retention = settings.retention.model_copy(update={"lake": DAY * (TODAY - DAYS[1]).days})
+    retention = settings.retention.model_copy(update={"lake": kept_from(DAYS[1])})
     old = [event for event in events if day_of(event) < DAYS[1]]
     done = tidy.run(spark, settings.model_copy(update={"retention": retention}), [])
     assert done.forgotten == len(old) > 0
