@@ -19,6 +19,7 @@ def no_ledger() -> None:
         return {entry.hash for entry in entries}
 
     _replace(ledger, "add", add)
+    _replace(ledger, "known", lambda *_: set())
 
 
 def no_lease() -> None:
