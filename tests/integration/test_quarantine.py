@@ -10,7 +10,7 @@ from served import SHARD, request, work_off
 from typer.testing import CliRunner
 
 from wakupush.cli import app
-from wakupush.cli_quarantine import QueueName
+from wakupush.cli.quarantine import QueueName
 from wakupush.devnet import messages
 from wakupush.devnet.processes import free_port
 from wakupush.model.entries import Entry

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wakupush import cli_kept
+from wakupush.cli import kept
 from wakupush.runtime.usage import fail
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from wakupush.takeover.comparing import Found
     from wakupush.takeover.rows import Told
 
-# Commands import what they need when they run, as in `wakupush.cli`.
+# Commands import what they need when they run, as in `wakupush.cli.cli`.
 # ruff: noqa: PLC0415
 
 import_app = typer.Typer(help="Take over from another server.", no_args_is_help=True)
@@ -86,7 +86,7 @@ def import_reference(
             database.open_database(
                 path, _password(password_file), kdf_iterations or database.KDF_ITERATIONS
             ) as reference,
-            cli_kept.database() as (settings, connection),
+            kept.database() as (settings, connection),
         ):
             theirs = identity.their_key(reference, config)
             ours = identity.agreed(theirs, settings, identity_out)
@@ -124,7 +124,7 @@ def export_reference(
     from wakupush.takeover.errors import TakeoverError
 
     try:
-        with cli_kept.database() as (settings, connection):
+        with kept.database() as (settings, connection):
             identity = load_identity(settings)
             with _bar("rows", sum(takeover.count(connection))) as progress:
                 exported = exporting.run(
@@ -265,7 +265,7 @@ def _print_totals(totals: Any) -> None:
     for name, value in totals.items():
         for of, count in value.items() if isinstance(value, dict) else [("", value)]:
             table.add_row(f"{name} {of}".strip().replace("_", " "), str(count))
-    cli_kept.print_tables(table)
+    kept.print_tables(table)
 
 
 def _warn(text: str) -> None:

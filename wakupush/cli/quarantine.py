@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wakupush import cli_kept
-from wakupush.cli_kept import All, AsJson, Kind, Limit, NewerThan, OlderThan, Yes
+from wakupush.cli import kept
+from wakupush.cli.kept import All, AsJson, Kind, Limit, NewerThan, OlderThan, Yes
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.runtime.usage import fail
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from wakupush.model.dead_letters import Position
     from wakupush.model.quarantine import QuarantinedMessage, QuarantineSelection
 
-# Commands import what they need when they run, as in `wakupush.cli`.
+# Commands import what they need when they run, as in `wakupush.cli.cli`.
 # ruff: noqa: PLC0415
 
 app = typer.Typer(
@@ -60,10 +60,10 @@ def list_(
     """List quarantined messages, the newest first; as JSON it is one object a line."""
     from wakupush.postgres import quarantine
 
-    with cli_kept.database() as (_, connection):
+    with kept.database() as (_, connection):
         selection = _selection(connection, queue, reason, older_than, newer_than)
         pages = quarantine.every(connection, selection, limit)
-        cli_kept.print_pages(KIND, pages, limit=limit, as_json=as_json, facts=_facts, table=_table)
+        kept.print_pages(KIND, pages, limit=limit, as_json=as_json, facts=_facts, table=_table)
 
 
 @app.command()
@@ -75,14 +75,14 @@ def show(
     from wakupush.model.quarantine import QuarantineSelection
     from wakupush.postgres import dead_letters, quarantine
 
-    with cli_kept.database() as (_, connection):
+    with kept.database() as (_, connection):
         keys = _find(connection, [key])
         pages = list(quarantine.every(connection, QuarantineSelection(keys=keys), 1)) if keys else []
         if not pages:
-            cli_kept.end(KIND, 0, "shown")
+            kept.end(KIND, 0, "shown")
         [[message]] = pages
         events = dead_letters.past(connection, message.trace_id, message.seen_at)
-    cli_kept.print_one(_facts(message), events, as_json=as_json)
+    kept.print_one(_facts(message), events, as_json=as_json)
 
 
 @app.command()
@@ -102,12 +102,12 @@ def retry(
     from wakupush.postgres import quarantine
     from wakupush.redis.celery_app import celery_app
 
-    with cli_kept.database() as (settings, connection):
+    with kept.database() as (settings, connection):
         selection = _selection(connection, queue, reason, older_than, newer_than)
         chosen = _chosen(connection, selection, keys, every=every)
         broker = celery_app(settings)
         try:
-            cli_kept.change(
+            kept.change(
                 KIND,
                 quarantine.count(connection, chosen),
                 partial(_enqueue, broker, connection, chosen),
@@ -135,10 +135,10 @@ def drop(
     """Delete quarantined messages for good."""
     from wakupush.postgres import quarantine
 
-    with cli_kept.database() as (_, connection):
+    with kept.database() as (_, connection):
         selection = _selection(connection, queue, reason, older_than, newer_than)
         chosen = _chosen(connection, selection, keys, every=every)
-        cli_kept.change(
+        kept.change(
             KIND,
             quarantine.count(connection, chosen),
             partial(quarantine.drop, connection, chosen),
@@ -176,7 +176,7 @@ def _selection(
     from wakupush.model.quarantine import QuarantineSelection
     from wakupush.postgres import dead_letters
 
-    since, until = cli_kept.between(dead_letters.now(connection), newer_than, older_than)
+    since, until = kept.between(dead_letters.now(connection), newer_than, older_than)
     return QuarantineSelection(queue=queue and queue.value, reason=reason, since=since, until=until)
 
 
@@ -184,14 +184,14 @@ def _chosen(
     connection: Connection, selection: QuarantineSelection, keys: list[str] | None, *, every: bool
 ) -> QuarantineSelection:
     """Return what is to be changed: hashes, or what the options select."""
-    prefixes = cli_kept.named(KIND, keys, every=every)
+    prefixes = kept.named(KIND, keys, every=every)
     return replace(selection, keys=_find(connection, prefixes)) if prefixes else selection
 
 
 def _find(connection: Connection, prefixes: list[str]) -> list[bytes]:
     from wakupush.postgres import quarantine
 
-    return cli_kept.find(KIND, prefixes, partial(quarantine.find, connection))
+    return kept.find(KIND, prefixes, partial(quarantine.find, connection))
 
 
 def _facts(message: QuarantinedMessage) -> dict[str, Any]:
@@ -203,9 +203,9 @@ def _facts(message: QuarantinedMessage) -> dict[str, Any]:
         "attempts": message.attempts,
         "bytes": message.bytes,
         "pubsub_topic": message.pubsub_topic,
-        "seen_at": cli_kept.seconds(message.seen_at),
-        "quarantined_at": cli_kept.seconds(message.quarantined_at),
-        "retried_at": cli_kept.seconds(message.retried_at),
+        "seen_at": kept.seconds(message.seen_at),
+        "quarantined_at": kept.seconds(message.quarantined_at),
+        "retried_at": kept.seconds(message.retried_at),
         "owner": "known" if message.is_owned else "unknown",
         "trace_id": message.trace_id,
     }

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wakupush import cli_kept
-from wakupush.cli_kept import All, AsJson, Kind, Limit, NewerThan, OlderThan, Yes
+from wakupush.cli import kept
+from wakupush.cli.kept import All, AsJson, Kind, Limit, NewerThan, OlderThan, Yes
 from wakupush.runtime.usage import fail
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from wakupush.model.dead_letters import DeadLetter, DeadLetterDevice, Selection
     from wakupush.model.failures import Failure
 
-# Commands import what they need when they run, as in `wakupush.cli`.
+# Commands import what they need when they run, as in `wakupush.cli.cli`.
 # ruff: noqa: PLC0415
 
 app = typer.Typer(
@@ -56,10 +56,10 @@ def list_(
     """List dead letters, the newest first; as JSON it is one object a line."""
     from wakupush.postgres import dead_letters
 
-    with cli_kept.database() as (_, connection):
+    with kept.database() as (_, connection):
         selection = _selection(connection, reason, older_than, newer_than, platform)
         pages = dead_letters.every(connection, selection, limit)
-        cli_kept.print_pages(KIND, pages, limit=limit, as_json=as_json, facts=_facts, table=_table)
+        kept.print_pages(KIND, pages, limit=limit, as_json=as_json, facts=_facts, table=_table)
 
 
 @app.command()
@@ -71,15 +71,15 @@ def show(
     from wakupush.model.dead_letters import Selection
     from wakupush.postgres import dead_letters
 
-    with cli_kept.database() as (_, connection):
+    with kept.database() as (_, connection):
         delivery_keys = _find(connection, [key])
         pages = list(dead_letters.every(connection, Selection(keys=delivery_keys), 1)) if delivery_keys else []
         if not pages:
-            cli_kept.end(KIND, 0, "shown")
+            kept.end(KIND, 0, "shown")
         [[letter]] = pages
         device = dead_letters.device(connection, letter.delivery_key)
         events = dead_letters.past(connection, letter.trace_id, letter.seen_at)
-    cli_kept.print_one(_facts(letter) | _device_facts(device), events, as_json=as_json)
+    kept.print_one(_facts(letter) | _device_facts(device), events, as_json=as_json)
 
 
 @app.command()
@@ -97,11 +97,11 @@ def retry(
     from wakupush.postgres import dead_letters
     from wakupush.server.delivery.retry import times_to_live
 
-    with cli_kept.database() as (settings, connection):
+    with kept.database() as (settings, connection):
         selection = _selection(connection, reason, older_than, newer_than, platform)
         time_to_live = times_to_live(settings.delivery)
         chosen = _chosen(connection, selection, keys, every=every)
-        cli_kept.change(
+        kept.change(
             KIND,
             dead_letters.count(connection, chosen),
             partial(dead_letters.retry, connection, chosen, time_to_live=time_to_live),
@@ -125,10 +125,10 @@ def drop(
     """Delete dead letters with their content, for good."""
     from wakupush.postgres import dead_letters
 
-    with cli_kept.database() as (_, connection):
+    with kept.database() as (_, connection):
         selection = _selection(connection, reason, older_than, newer_than, platform)
         chosen = _chosen(connection, selection, keys, every=every)
-        cli_kept.change(
+        kept.change(
             KIND,
             dead_letters.count(connection, chosen),
             partial(dead_letters.drop, connection, chosen),
@@ -150,7 +150,7 @@ def _selection(
     from wakupush.model.platforms import Platform
     from wakupush.postgres import dead_letters
 
-    since, until = cli_kept.between(dead_letters.now(connection), newer_than, older_than)
+    since, until = kept.between(dead_letters.now(connection), newer_than, older_than)
     return Selection(
         reason=_reason(reason) if reason else None,
         platform=next((each for each in Platform if each.label == platform), None),
@@ -173,14 +173,14 @@ def _reason(label: str) -> Failure:
 
 def _chosen(connection: Connection, selection: Selection, keys: list[str] | None, *, every: bool) -> Selection:
     """Return what is to be changed: keys, or what the options select."""
-    prefixes = cli_kept.named(KIND, keys, every=every)
+    prefixes = kept.named(KIND, keys, every=every)
     return replace(selection, keys=_find(connection, prefixes)) if prefixes else selection
 
 
 def _find(connection: Connection, prefixes: list[str]) -> list[bytes]:
     from wakupush.postgres import dead_letters
 
-    return cli_kept.find(KIND, prefixes, partial(dead_letters.find, connection))
+    return kept.find(KIND, prefixes, partial(dead_letters.find, connection))
 
 
 def _facts(letter: DeadLetter) -> dict[str, Any]:
@@ -191,9 +191,9 @@ def _facts(letter: DeadLetter) -> dict[str, Any]:
         "platform": letter.platform.label,
         "reason": letter.reason,
         "attempts": letter.attempts,
-        "seen_at": cli_kept.seconds(letter.seen_at),
-        "finished_at": cli_kept.seconds(letter.finished_at),
-        "expires_at": cli_kept.seconds(letter.expires_at),
+        "seen_at": kept.seconds(letter.seen_at),
+        "finished_at": kept.seconds(letter.finished_at),
+        "expires_at": kept.seconds(letter.expires_at),
         "trace_id": letter.trace_id,
     }
 
@@ -205,7 +205,7 @@ def _device_facts(device: DeadLetterDevice | None) -> dict[str, Any]:
         return {"device": "unregistered"}
     return {
         "device": "its token is dead" if device.token_died_at else "registered",
-        "token_died_at": cli_kept.seconds(device.token_died_at),
+        "token_died_at": kept.seconds(device.token_died_at),
         "suspicions": device.suspicions,
         "registered_anew_since": None if device.unchanged is None else not device.unchanged,
     }

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from wakupush import cli_kept
+from wakupush.cli import kept
 from wakupush.runtime.usage import fail
 
-# Commands import what they need when they run, as in `wakupush.cli`.
+# Commands import what they need when they run, as in `wakupush.cli.cli`.
 # ruff: noqa: PLC0415
 
 app = typer.Typer(help="Beside the reference server, and the switch.", no_args_is_help=True)
@@ -45,7 +45,7 @@ def end(
     except ValueError:
         fail("--reference-stopped-at is a time like 2026-11-21T04:00:30, or a duration like 90s or 5m")
     try:
-        with cli_kept.database() as (settings, connection):
+        with kept.database() as (settings, connection):
             switched = switching.end(connection, stopped_at, now=now, keep=settings.retention.shadowed_messages)
     except TakeoverError as error:
         fail(str(error))
@@ -75,7 +75,7 @@ def compare() -> None:
     from wakupush.waku.errors import NodeError
     from wakupush.waku.store import Store
 
-    with cli_kept.database() as (settings, connection):
+    with kept.database() as (settings, connection):
         name, url = next(iter(settings.stores.items()))
         try:
             with Store(url, timeout=settings.waku.timeout) as store:
@@ -87,4 +87,4 @@ def compare() -> None:
     table = Table("questions of", "bytes of the answer", "questions", "answered", "a minute before", box=None)
     for rate in rates:
         table.add_row(rate.queue, *map(str, (rate.bytes, rate.questions, rate.followed, rate.control)))
-    cli_kept.print_tables(table)
+    kept.print_tables(table)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from wakupush.model.dead_letters import PastEvent, Position
     from wakupush.runtime.settings import Settings
 
-# Commands import what they need when they run, as in `wakupush.cli`.
+# Commands import what they need when they run, as in `wakupush.cli.cli`.
 # ruff: noqa: PLC0415
 
 T = TypeVar("T")
