@@ -38,13 +38,13 @@ from benchmarks.real import ASKED, Came
 from benchmarks.real import serving as loaded
 from benchmarks.running import UNLIMITED, cpu, end_on_signals, idle_cpu
 from wakupush.client.client import Client
-from wakupush.client.context import topic_key
-from wakupush.client.mailbox import Mailbox
-from wakupush.client.querying import Query
-from wakupush.client.registering import Device
-from wakupush.client.sending import Content, Sending, Target
-from wakupush.client.storage import SqliteFile
-from wakupush.client.transport import LightTransport, RelayTransport
+from wakupush.client.drivers.context import topic_key
+from wakupush.client.drivers.storage import SqliteFile
+from wakupush.client.drivers.transport import LightTransport, RelayTransport
+from wakupush.client.rules.mailbox import Mailbox
+from wakupush.client.rules.querying import Query
+from wakupush.client.rules.registering import Device
+from wakupush.client.rules.sending import Content, Sending, Target
 from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
 from wakupush.devnet.stack import SHARDS, External, Stack
 from wakupush.model.notifications import NotificationType

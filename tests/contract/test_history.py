@@ -10,8 +10,8 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
-from wakupush.client import history
-from wakupush.client.history import History
+from wakupush.client.drivers import history
+from wakupush.client.drivers.history import History
 from wakupush.devnet import go_waku, waku_node
 from wakupush.devnet.go_waku_state import GoWakuNode
 from wakupush.devnet.processes import wait_until

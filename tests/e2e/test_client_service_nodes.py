@@ -9,11 +9,11 @@ import httpx2
 import pytest
 
 from wakupush.client.client import Client
-from wakupush.client.notifying import Recipient
-from wakupush.client.registering import Device
-from wakupush.client.sending import Result
-from wakupush.client.storage import SqliteFile
-from wakupush.client.transport import LightTransport
+from wakupush.client.drivers.notifying import Recipient
+from wakupush.client.drivers.storage import SqliteFile
+from wakupush.client.drivers.transport import LightTransport
+from wakupush.client.rules.registering import Device
+from wakupush.client.rules.sending import Result
 from wakupush.devnet.processes import Process, answers_http, free_port
 from wakupush.devnet.stack import SHARDS
 from wakupush.model.notifications import NotificationType

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakupush.client.acquaintances import (
+from wakupush.client.drivers.storage import ACQUAINTANCE
+from wakupush.client.rules.acquaintances import (
     ABSENT_SECONDS,
     KEEP_SECONDS,
     MOST_INSTALLATIONS,
     MOST_SERVERS,
     Acquaintance,
 )
-from wakupush.client.querying import MOST_USERS, Query, group
-from wakupush.client.storage import ACQUAINTANCE
+from wakupush.client.rules.querying import MOST_USERS, Query, group
 from wakupush.pb.push_notification_pb2 import PushNotificationQueryResponse
 from wakupush.protocol import application, payload, query
 from wakupush.protocol.advertisement import encode_advertisement, parse_advertisement

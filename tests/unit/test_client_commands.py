@@ -20,10 +20,10 @@ from typer.testing import CliRunner
 
 from wakupush.cli import client as commands
 from wakupush.cli.client import Exit
-from wakupush.client.acquaintances import KEEP_SECONDS, Acquaintance, Way
+from wakupush.client.drivers.storage import REGISTRATION, SqliteFile
 from wakupush.client.events import Unsent
-from wakupush.client.registering import Enrolment, State, Status
-from wakupush.client.storage import REGISTRATION, SqliteFile
+from wakupush.client.rules.acquaintances import KEEP_SECONDS, Acquaintance, Way
+from wakupush.client.rules.registering import Enrolment, State, Status
 from wakupush.protocol.keys import PrivateKey
 
 

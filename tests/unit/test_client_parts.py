@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakupush.client.accounts import Account
-from wakupush.client.acquaintances import Acquaintance, Way
-from wakupush.client.advertising import SETTLE_SECONDS, Advertiser, advertisement
-from wakupush.client.backoff import Backoff
-from wakupush.client.context import Config
+from wakupush.client.config import Config
 from wakupush.client.documents import UnreadableError
-from wakupush.client.kept import Advertising, Seen, Settings
-from wakupush.client.light import FILTER_PAUSE, FILTER_REQUESTS, Pacer
-from wakupush.client.mailbox import MOST_KEPT, Mailbox, open_advertisement
-from wakupush.client.receiving import parse, receive, seal_message
-from wakupush.client.registering import Device, Enrolment, State
-from wakupush.client.storage import ACQUAINTANCE, ADVERTISING, REGISTRATION, SEEN, SETTINGS, SqliteFile
-from wakupush.client.transport import Listeners
+from wakupush.client.drivers.light import FILTER_PAUSE, FILTER_REQUESTS, Pacer
+from wakupush.client.drivers.storage import ACQUAINTANCE, ADVERTISING, REGISTRATION, SEEN, SETTINGS, SqliteFile
+from wakupush.client.drivers.transport import Listeners
+from wakupush.client.rules.accounts import Account
+from wakupush.client.rules.acquaintances import Acquaintance, Way
+from wakupush.client.rules.advertising import SETTLE_SECONDS, Advertiser, advertisement
+from wakupush.client.rules.backoff import Backoff
+from wakupush.client.rules.kept import Advertising, Seen, Settings
+from wakupush.client.rules.mailbox import MOST_KEPT, Mailbox, open_advertisement
+from wakupush.client.rules.receiving import parse, receive, seal_message
+from wakupush.client.rules.registering import Device, Enrolment, State
 from wakupush.model.platforms import TokenType
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import envelopes, notification, topics

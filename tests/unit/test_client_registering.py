@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from wakupush.client.registering import MOST_VERSION, Device, Options, Registrar, State, Status
-from wakupush.client.storage import REGISTRATION
+from wakupush.client.drivers.storage import REGISTRATION
+from wakupush.client.rules.registering import MOST_VERSION, Device, Options, Registrar, State, Status
 from wakupush.model.failures import Answer
 from wakupush.model.platforms import TokenType
 from wakupush.model.registrations import Unregistration

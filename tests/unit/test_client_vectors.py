@@ -6,12 +6,12 @@ from random import Random
 import pytest
 import vectors
 
-from wakupush.client.acquaintances import Acquaintance, Way
-from wakupush.client.advertising import advertisement
-from wakupush.client.mailbox import Mailbox, open_advertisement
-from wakupush.client.querying import Query
-from wakupush.client.registering import Device, Enrolment, Options, Registrar, State, Status
-from wakupush.client.sending import Content, Sending, Target
+from wakupush.client.rules.acquaintances import Acquaintance, Way
+from wakupush.client.rules.advertising import advertisement
+from wakupush.client.rules.mailbox import Mailbox, open_advertisement
+from wakupush.client.rules.querying import Query
+from wakupush.client.rules.registering import Device, Enrolment, Options, Registrar, State, Status
+from wakupush.client.rules.sending import Content, Sending, Target
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
 from wakupush.model.waku_message import WakuMessage

@@ -26,11 +26,11 @@ from wakupush.runtime.usage import fail as _fail
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-    from wakupush.client.acquaintances import Acquaintance
     from wakupush.client.client import Client
+    from wakupush.client.drivers.transport import LightTransport, RelayTransport
     from wakupush.client.events import Event
-    from wakupush.client.registering import Enrolment
-    from wakupush.client.transport import LightTransport, RelayTransport
+    from wakupush.client.rules.acquaintances import Acquaintance
+    from wakupush.client.rules.registering import Enrolment
     from wakupush.protocol.keys import PublicKey
 
 # Commands import what they need when they run: `wakupush --help` starts without aiohttp.
@@ -192,7 +192,7 @@ def register(
 
     Who may notify, and of what, stays as it is unless one of these options is given; then they replace all of it.
     """
-    from wakupush.client.registering import Device, Options
+    from wakupush.client.rules.registering import Device, Options
     from wakupush.model.platforms import TokenType
 
     servers = _keys(server, "--server")
@@ -317,8 +317,8 @@ def send(
     message_id: Annotated[str, typer.Option(help="64 hex digits; random unless given.")] = "",
 ) -> None:
     """Ask for a push to the devices of users, under keys of their own."""
-    from wakupush.client.notifying import Recipient
-    from wakupush.client.receiving import seal_message
+    from wakupush.client.drivers.notifying import Recipient
+    from wakupush.client.rules.receiving import seal_message
     from wakupush.model.notifications import NotificationType
 
     keys = _keys(users)
@@ -335,7 +335,7 @@ def send(
         _fail("a message id has 64 hex digits")
 
     async def work(session: _Session) -> Exit:
-        from wakupush.client.sending import Result
+        from wakupush.client.rules.sending import Result
 
         sender = session.client.account.key
         recipients = [
@@ -420,7 +420,7 @@ class _Session:
 
 async def _settle(session: _Session, seconds: float, servers: Collection[PublicKey] | None = None) -> Exit:
     """Wait for the answers of these servers, or all, show how it stands, and let the change be advertised."""
-    from wakupush.client.registering import Status
+    from wakupush.client.rules.registering import Status
 
     is_settled = await session.client.settled(seconds, servers)
     is_advertised = await session.client.advertised(seconds)
@@ -448,7 +448,7 @@ def _run(
     import structlog
 
     from wakupush.client.documents import UnreadableError
-    from wakupush.client.storage import InUseError
+    from wakupush.client.drivers.storage import InUseError
     from wakupush.runtime import keyfile
     from wakupush.waku.errors import NodeError
 
@@ -481,9 +481,9 @@ async def _with_client(
     common: _Common, key: PrivateKey, work: Callable[[_Session], Awaitable[Exit]], *, offline: bool
 ) -> Exit:
     from wakupush.client.client import Client
-    from wakupush.client.context import Config
-    from wakupush.client.history import History
-    from wakupush.client.storage import SqliteFile
+    from wakupush.client.config import Config
+    from wakupush.client.drivers.history import History
+    from wakupush.client.drivers.storage import SqliteFile
 
     session = _Session(common)
     async with AsyncExitStack() as exits:
@@ -520,7 +520,7 @@ def _state_of(common: _Common) -> Path:
 
 
 def _transport(common: _Common) -> RelayTransport | LightTransport:
-    from wakupush.client.transport import LightTransport, RelayTransport
+    from wakupush.client.drivers.transport import LightTransport, RelayTransport
 
     first, *others = common.nodes
     if common.mode is Mode.RELAY:

@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Self
 
 import structlog
 
-from wakupush.client import receiving
-from wakupush.client.accounts import Account
-from wakupush.client.asking import QUERY_SECONDS, Asker
-from wakupush.client.book import Book
-from wakupush.client.context import Config, Context
-from wakupush.client.enrolling import Enroller
+from wakupush.client.config import Config
+from wakupush.client.drivers.asking import QUERY_SECONDS, Asker
+from wakupush.client.drivers.book import Book
+from wakupush.client.drivers.context import Context
+from wakupush.client.drivers.enrolling import Enroller
+from wakupush.client.drivers.notifying import Notifier, Recipient, targets
+from wakupush.client.drivers.storage import SEEN, SETTINGS
+from wakupush.client.drivers.tasks import Tasks
 from wakupush.client.events import Unsent
-from wakupush.client.kept import Seen, Settings
-from wakupush.client.notifying import Notifier, Recipient, targets
-from wakupush.client.sending import Sending, Target
-from wakupush.client.storage import SEEN, SETTINGS
-from wakupush.client.tasks import Tasks
+from wakupush.client.rules import receiving
+from wakupush.client.rules.accounts import Account
+from wakupush.client.rules.kept import Seen, Settings
+from wakupush.client.rules.sending import Sending, Target
 from wakupush.protocol.hashing import shake256_64
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime.tracebacks import places
@@ -34,13 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from typing import Any
 
-    from wakupush.client.acquaintances import Acquaintance
+    from wakupush.client.drivers.history import History
+    from wakupush.client.drivers.storage import Storage
+    from wakupush.client.drivers.transport import Transport
     from wakupush.client.events import Event
-    from wakupush.client.history import History
-    from wakupush.client.receiving import Received
-    from wakupush.client.registering import Device, Options, State
-    from wakupush.client.storage import Storage
-    from wakupush.client.transport import Transport
+    from wakupush.client.rules.acquaintances import Acquaintance
+    from wakupush.client.rules.receiving import Received
+    from wakupush.client.rules.registering import Device, Options, State
     from wakupush.model.notifications import NotificationType
     from wakupush.protocol.keys import PublicKey
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from wakupush.client.backoff import Backoff
+from wakupush.client.rules.backoff import Backoff
 from wakupush.model.failures import Answer
 from wakupush.protocol.request import Item, Request, encode_request
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from random import Random
 
-    from wakupush.client.acquaintances import Way
+    from wakupush.client.rules.acquaintances import Way
     from wakupush.model.notifications import NotificationType
     from wakupush.protocol.keys import PublicKey
     from wakupush.protocol.request import Report, RequestResponse

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from wakupush.client.advertising import Advertiser, advertisement
-from wakupush.client.context import Signal, topic_key
+from wakupush.client.drivers.context import Signal, topic_key
+from wakupush.client.drivers.storage import ADVERTISING, REGISTRATION
 from wakupush.client.events import Advertised, Enrolled, Unsent
-from wakupush.client.kept import Advertising
-from wakupush.client.mailbox import Mailbox, open_advertisement
-from wakupush.client.registering import Registrar, State, Status
-from wakupush.client.storage import ADVERTISING, REGISTRATION
+from wakupush.client.rules.advertising import Advertiser, advertisement
+from wakupush.client.rules.kept import Advertising
+from wakupush.client.rules.mailbox import Mailbox, open_advertisement
+from wakupush.client.rules.registering import Registrar, State, Status
 from wakupush.protocol import envelopes, topics
 from wakupush.protocol.advertisement import parse_advertisement
 from wakupush.protocol.application import Type
@@ -26,7 +26,7 @@ from wakupush.waku.errors import NodeError, NodeRefused
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from wakupush.client.context import Context
+    from wakupush.client.drivers.context import Context
     from wakupush.model.waku_message import WakuMessage
     from wakupush.protocol.keys import PublicKey
 

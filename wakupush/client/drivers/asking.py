@@ -7,17 +7,17 @@ import time
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from wakupush.client.context import topic_key
-from wakupush.client.mailbox import Mailbox
-from wakupush.client.querying import Query, group
+from wakupush.client.drivers.context import topic_key
+from wakupush.client.rules.mailbox import Mailbox
+from wakupush.client.rules.querying import Query, group
 from wakupush.protocol.keys import PrivateKey
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Sequence
 
-    from wakupush.client.book import Book
-    from wakupush.client.context import Context
-    from wakupush.client.tasks import Tasks
+    from wakupush.client.drivers.book import Book
+    from wakupush.client.drivers.context import Context
+    from wakupush.client.drivers.tasks import Tasks
     from wakupush.model.waku_message import WakuMessage
     from wakupush.protocol.keys import PublicKey
 

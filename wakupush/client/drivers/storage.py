@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 from urllib.parse import quote
 
-from wakupush.client.acquaintances import Acquaintance
 from wakupush.client.documents import Kind
-from wakupush.client.kept import Advertising, Seen, Settings
-from wakupush.client.registering import State
+from wakupush.client.rules.acquaintances import Acquaintance
+from wakupush.client.rules.kept import Advertising, Seen, Settings
+from wakupush.client.rules.registering import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from wakupush.client.acquaintances import Acquaintance
-from wakupush.client.context import Signal, topic_key
+from wakupush.client.drivers.context import Signal, topic_key
+from wakupush.client.drivers.storage import ACQUAINTANCE
 from wakupush.client.events import Learned
-from wakupush.client.mailbox import open_advertisement
-from wakupush.client.storage import ACQUAINTANCE
+from wakupush.client.rules.acquaintances import Acquaintance
+from wakupush.client.rules.mailbox import open_advertisement
 from wakupush.protocol import topics
 from wakupush.protocol.advertisement import parse_advertisement
 from wakupush.protocol.application import Type
@@ -23,10 +23,10 @@ from wakupush.waku.errors import NodeError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from wakupush.client.context import Context
-    from wakupush.client.history import History
-    from wakupush.client.sending import Useless
-    from wakupush.client.tasks import Tasks
+    from wakupush.client.drivers.context import Context
+    from wakupush.client.drivers.history import History
+    from wakupush.client.drivers.tasks import Tasks
+    from wakupush.client.rules.sending import Useless
     from wakupush.model.waku_message import WakuMessage
     from wakupush.protocol.keys import PublicKey
     from wakupush.protocol.query import Info

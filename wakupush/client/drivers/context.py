@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -14,29 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from wakupush.client.accounts import Account
+    from wakupush.client.config import Config
+    from wakupush.client.drivers.storage import Storage
+    from wakupush.client.drivers.transport import Transport
     from wakupush.client.events import Event
-    from wakupush.client.storage import Storage
-    from wakupush.client.transport import Transport
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """How a client behaves."""
-
-    #: Devices of a user that are notified at most; the specification asks for at least 3.
-    most_devices: int = 3
-    #: Seconds between two advertisements.
-    advertise_every: float = 6 * 3600.0
-    #: True: registers with a key of its own instead of the chat key. Decided when an account is first used.
-    anonymous: bool = False
-    #: A messenger's own ProtocolMessage with the bundles of its contact code, which goes with each advertisement. Not
-    #: in anonymous mode: servers would learn the chat key from it.
-    contact_code: bytes = field(repr=False, default=b"")
-
-    def __post_init__(self) -> None:
-        if self.most_devices < 3:  # noqa: PLR2004 - the specification's number
-            raise ValueError("at least 3 devices are to be notified")
+    from wakupush.client.rules.accounts import Account
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import structlog
 
-from wakupush.client.light import POLL_SECONDS, RECOVER_SECONDS, SUBSCRIBE_ATTEMPTS, ServiceNode, again
-from wakupush.client.tasks import Tasks
+from wakupush.client.drivers.light import POLL_SECONDS, RECOVER_SECONDS, SUBSCRIBE_ATTEMPTS, ServiceNode, again
+from wakupush.client.drivers.tasks import Tasks
 from wakupush.protocol.hashing import message_hash
 from wakupush.runtime.tracebacks import places
 from wakupush.waku.async_relay import AsyncRelay

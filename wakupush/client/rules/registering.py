@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from wakupush.client.backoff import Backoff
 from wakupush.client.documents import Hex, Key, Told, document
+from wakupush.client.rules.backoff import Backoff
 from wakupush.model.failures import Answer
 from wakupush.model.platforms import TokenType
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration

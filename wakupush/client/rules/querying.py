@@ -13,7 +13,7 @@ from wakupush.protocol.query import encode_query, parse_response
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from wakupush.client.acquaintances import Acquaintance
+    from wakupush.client.rules.acquaintances import Acquaintance
     from wakupush.model.waku_message import WakuMessage
     from wakupush.protocol.application import Opened
     from wakupush.protocol.keys import PrivateKey, PublicKey

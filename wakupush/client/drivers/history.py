@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import aclosing
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode
 
-from wakupush.client.transport import SHARDS
+from wakupush.client.drivers.transport import SHARDS
 from wakupush.waku.async_rest import AsyncRest
-from wakupush.waku.rest import check
-from wakupush.waku.store import V1, V3, speaks_v1, while_busy
-from wakupush.waku.store_codec import Query, decode_v1, decode_v3
+from wakupush.waku.async_store import AsyncStore
+from wakupush.waku.store_codec import Query
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from wakupush.model.waku_message import WakuMessage
-    from wakupush.waku.store_codec import Cursor, Page
 
 #: Seconds that are looked back: whoever is still there has advertised since.
 LOOK_BACK_SECONDS = 2 * 86_400
@@ -58,28 +56,14 @@ class History:
             end=now,
             ascending=False,
         )
-        async with AsyncRest(self._url) as rest:
-            at: Mapping[str, str] = {}
-            for _ in range(MOST_PAGES):
-                page, cursor = await _ask(rest, query, at)
+        async with AsyncRest(self._url) as rest, aclosing(AsyncStore(rest).pages(query)) as pages:
+            looked_at = 0
+            async for page in pages:
                 messages = [stored.message for stored in page.found if stored.message is not None]
                 wanted = await asyncio.to_thread(list, filter(is_wanted, messages))
-                # In a go-waku's order, what has no time comes last.
-                if wanted or cursor is None or cursor.is_timeless:
+                if wanted:
                     return sorted(wanted, key=lambda message: message.timestamp)
-                at = cursor.parameters
+                looked_at += 1
+                if looked_at == MOST_PAGES:
+                    break
         return []
-
-
-@while_busy
-async def _ask(rest: AsyncRest, query: Query, at: Mapping[str, str]) -> tuple[Page, Cursor | None]:
-    """Return a page, and where the next one begins: by Store v3, or by v1 where the node answers as a go-waku."""
-    parameters = urlencode({**query.parameters(), "includeData": "true", **at})
-    status, body = await rest.send("GET", f"{V3}?{parameters}")
-    decode = decode_v3
-    if speaks_v1(status, body):
-        status, body = await rest.send("GET", f"{V1}?{parameters}")
-        decode = decode_v1
-    check(status, body)
-    page, cursor = await asyncio.to_thread(decode, body, query.pubsub_topic)
-    return query.only(page, timeless=decode is decode_v1), cursor

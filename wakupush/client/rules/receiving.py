@@ -13,7 +13,7 @@ from wakupush.protocol.hashing import shake256_64
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from wakupush.client.accounts import Account
+    from wakupush.client.rules.accounts import Account
     from wakupush.protocol.application import ApplicationMessage
     from wakupush.protocol.keys import PrivateKey, PublicKey
 

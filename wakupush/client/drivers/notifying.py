@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from wakupush.client.context import Signal
+from wakupush.client.drivers.context import Signal
 from wakupush.client.events import Unsent
-from wakupush.client.mailbox import Mailbox
-from wakupush.client.sending import Content, Sending, Target
+from wakupush.client.rules.mailbox import Mailbox
+from wakupush.client.rules.sending import Content, Sending, Target
 from wakupush.protocol import envelopes
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
@@ -24,11 +24,11 @@ from wakupush.waku.errors import NodeError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from wakupush.client.asking import Asker
-    from wakupush.client.book import Book
-    from wakupush.client.context import Context
-    from wakupush.client.sending import Asking, Useless
-    from wakupush.client.tasks import Tasks
+    from wakupush.client.drivers.asking import Asker
+    from wakupush.client.drivers.book import Book
+    from wakupush.client.drivers.context import Context
+    from wakupush.client.drivers.tasks import Tasks
+    from wakupush.client.rules.sending import Asking, Useless
     from wakupush.model.notifications import NotificationType
     from wakupush.model.waku_message import WakuMessage
 
