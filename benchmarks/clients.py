@@ -29,8 +29,8 @@ from wakupush.client.drivers.notifying import Recipient
 from wakupush.client.drivers.storage import SqliteFile
 from wakupush.client.drivers.transport import RelayTransport
 from wakupush.client.rules.registering import Device, Options
-from wakupush.devnet.processes import Process, answers_http, free_port
-from wakupush.devnet.stack import SHARDS, Stack
+from wakupush.devnet.demo.stack import SHARDS, Stack
+from wakupush.devnet.parts.processes import Process, answers_http, free_port
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
 from wakupush.protocol.keys import PrivateKey

@@ -45,8 +45,8 @@ from wakupush.client.rules.mailbox import Mailbox
 from wakupush.client.rules.querying import Query
 from wakupush.client.rules.registering import Device
 from wakupush.client.rules.sending import Content, Sending, Target
-from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
-from wakupush.devnet.stack import SHARDS, External, Stack
+from wakupush.devnet.demo.stack import SHARDS, External, Stack
+from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
 from wakupush.model.waku_message import WakuMessage

@@ -12,8 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipeline.archive import HOUR, SCHEMA
-from wakupush.devnet import messages
-from wakupush.devnet.stack import SHARDS
+from wakupush.devnet.demo import messages
+from wakupush.devnet.demo.stack import SHARDS
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import envelopes
 from wakupush.protocol.application import Type

@@ -40,7 +40,7 @@ from pipeline.synthesize import WORKER
 from pipeline.tables import TABLES
 from tests.pipeline.standalone import cluster
 from tests.pipeline.stores import store
-from wakupush.devnet.postgres import PostgresServer
+from wakupush.devnet.parts.postgres import PostgresServer
 from wakupush.postgres.migrations import runner
 
 DAYS = 28

@@ -16,8 +16,8 @@ from stored import contents
 from chaos.evidence import Answered, DeviceId, Happened, Kept, Pushed, Sample, Stored
 from chaos.faults import server_processes
 from chaos.plan import SUCCESS, Sent
-from wakupush.devnet.conversation import Reply, open_reply
-from wakupush.devnet.stack import Stack
+from wakupush.devnet.demo.conversation import Reply, open_reply
+from wakupush.devnet.demo.stack import Stack
 from wakupush.model.queues import QUEUES
 from wakupush.model.registrations import Installation
 from wakupush.model.waku_message import WakuMessage

@@ -19,9 +19,10 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
-from wakupush.devnet import gorush
-from wakupush.devnet.gorush import Gorush, GorushSettings, create_app
-from wakupush.devnet.processes import Process, answers_http, free_port
+from wakupush.devnet.gorush import gorush
+from wakupush.devnet.gorush.app import VERSION, create_app
+from wakupush.devnet.gorush.gorush import Gorush, GorushSettings
+from wakupush.devnet.parts.processes import Process, answers_http, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -327,7 +328,7 @@ def test_metrics_and_statistics_have_the_recorded_shape(serve: Serve) -> None:
         key: list(value) for key, value in expected.items() if isinstance(value, dict)
     }
     source = recordings.load(AREA, "version").answer["source"]
-    assert client.get("/version").json() == {"source": source, "version": gorush.VERSION}
+    assert client.get("/version").json() == {"source": source, "version": VERSION}
 
 
 def test_counts_what_it_did(serve: Serve) -> None:

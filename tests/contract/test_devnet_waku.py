@@ -17,9 +17,9 @@ import httpx2
 import pytest
 import recordings
 
-from wakupush.devnet import go_waku
-from wakupush.devnet.waku_node import create_app
-from wakupush.devnet.waku_state import NodeSettings, WakuNode, encoded_size
+from wakupush.devnet.node import go_waku
+from wakupush.devnet.node.nwaku import create_app
+from wakupush.devnet.node.state import NodeSettings, WakuNode, encoded_size
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
 

@@ -21,9 +21,9 @@ from wakupush.client.rules.mailbox import Mailbox
 from wakupush.client.rules.receiving import seal_message
 from wakupush.client.rules.registering import Device, Options, Status
 from wakupush.client.rules.sending import Result
-from wakupush.devnet.observer import Observer
-from wakupush.devnet.processes import Process, answers_http, free_port
-from wakupush.devnet.stack import SHARDS
+from wakupush.devnet.demo.observer import Observer
+from wakupush.devnet.demo.stack import SHARDS
+from wakupush.devnet.parts.processes import Process, answers_http, free_port
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
 from wakupush.pb.push_notification_pb2 import PushNotificationQueryInfo, PushNotificationQueryResponse

@@ -13,8 +13,8 @@ from wakupush.client.drivers.storage import SqliteFile
 from wakupush.client.drivers.transport import LightTransport, RelayTransport
 from wakupush.client.rules.registering import Device, Options, Status
 from wakupush.client.rules.sending import Result
-from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
-from wakupush.devnet.stack import SHARDS, External
+from wakupush.devnet.demo.stack import SHARDS, External
+from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
 from wakupush.protocol.keys import PrivateKey

@@ -21,9 +21,9 @@ from wakupush.client.drivers.transport import LightTransport
 from wakupush.client.events import Enrolled
 from wakupush.client.rules.registering import Device, Status
 from wakupush.client.rules.sending import Result
-from wakupush.devnet.observer import Observer
-from wakupush.devnet.postgres import temporary_postgres
-from wakupush.devnet.stack import SHARDS, External
+from wakupush.devnet.demo.observer import Observer
+from wakupush.devnet.demo.stack import SHARDS, External
+from wakupush.devnet.parts.postgres import temporary_postgres
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
 from wakupush.protocol.identity import Identity

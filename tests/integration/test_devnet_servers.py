@@ -19,9 +19,10 @@ import psycopg
 import pytest
 import redis
 
-from wakupush.devnet import postgres
-from wakupush.devnet.postgres import PostgresServer, temporary_postgres
-from wakupush.devnet.processes import (
+from wakupush.devnet.node.state import NodeSettings, WakuNode
+from wakupush.devnet.parts import postgres
+from wakupush.devnet.parts.postgres import PostgresServer, temporary_postgres
+from wakupush.devnet.parts.processes import (
     Process,
     StartFailedError,
     WaitTimeoutError,
@@ -30,8 +31,7 @@ from wakupush.devnet.processes import (
     unprivileged_user,
     wait_until,
 )
-from wakupush.devnet.redis import RedisServer
-from wakupush.devnet.waku_state import NodeSettings, WakuNode
+from wakupush.devnet.parts.redis import RedisServer
 from wakupush.model.waku_message import WakuMessage
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ def test_children_die_with_their_parent(tmp_path: Path) -> None:
     parent = f"""
 import sys, time
 from pathlib import Path
-from wakupush.devnet.processes import Process
+from wakupush.devnet.parts.processes import Process
 Process("child", ["/bin/sh", "-c", "sleep {marker} & sleep {marker}"], log=Path({str(tmp_path / "log")!r})).start()
 print("started", flush=True)
 time.sleep(60)

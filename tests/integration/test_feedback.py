@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from psycopg.conninfo import make_conninfo
 from served import request
 
-from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
+from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH
 from wakupush.model.roles import Role

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from wakupush.cli import app
 from wakupush.cli import reference as commands
-from wakupush.devnet import messages
+from wakupush.devnet.demo import messages
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.model.registrations import Change, Registration, Unregistration
 from wakupush.model.roles import Role

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from wakupush.cli import app
 from wakupush.cli.quarantine import QueueName
-from wakupush.devnet import messages
-from wakupush.devnet.processes import free_port
+from wakupush.devnet.demo import messages
+from wakupush.devnet.parts.processes import free_port
 from wakupush.model.entries import Entry
 from wakupush.model.quarantine import QuarantineSelection
 from wakupush.model.queues import DISPATCH, QUERY, QUEUES, REGISTRATION

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.archive import HOUR, Archive, Hour
-from wakupush.devnet import messages
+from wakupush.devnet.demo import messages
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import application, envelopes, payload, topics
 from wakupush.protocol.application import Type

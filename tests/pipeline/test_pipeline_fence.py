@@ -18,7 +18,7 @@ from test_pipeline_export import expected, in_lake, make
 
 from pipeline import export, tidy
 from pipeline.lake import Lake
-from wakupush.devnet.processes import wait_until
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.postgres import exporting
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]

@@ -13,7 +13,7 @@ from pipeline import fetch
 from pipeline.archive import HOUR, SCHEMA, Archive, Hour
 from pipeline.errors import PipelineError
 from wakupush.cli import app
-from wakupush.devnet.processes import Process, answers_http, free_port
+from wakupush.devnet.parts.processes import Process, answers_http, free_port
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey

@@ -27,11 +27,11 @@ def demo(
 
     if missing := devnet.missing_parts():
         fail(f"the demo needs {', '.join(missing)}: install wakupush[devnet]")
-    from wakupush.devnet import demo as devnet_demo
+    from wakupush.devnet.demo import timeline
 
     if recording is None and RECORDING.exists():
         recording = RECORDING
-    sys.exit(devnet_demo.run(recording))
+    sys.exit(timeline.run(recording))
 
 
 def dev(
@@ -56,8 +56,8 @@ def dev(
 
     if missing := devnet.missing_parts():
         fail(f"dev needs {', '.join(missing)}: install wakupush[devnet]")
-    from wakupush.devnet import dev as devnet_dev
-    from wakupush.devnet.stack import External
+    from wakupush.devnet.demo import dev as in_foreground
+    from wakupush.devnet.demo.stack import External
 
     try:
         settings = load_settings()
@@ -69,7 +69,7 @@ def dev(
     except (SettingsError, keyfile.KeyFileError, NoIdentityError) as error:
         fail(str(error))
     external = External(waku_url=waku_url, gorush_url=gorush_url, postgres_dsn=postgres_dsn, redis_url=redis_url)
-    sys.exit(devnet_dev.run(external, key, settings))
+    sys.exit(in_foreground.run(external, key, settings))
 
 
 def replay(
@@ -88,10 +88,10 @@ def replay(
 
     Exits with 1 if the node did not take all of them.
     """
-    from wakupush.devnet import replay as devnet_replay
+    from wakupush.devnet.demo import replay as recorded
 
     try:
-        code = devnet_replay.run(file, waku_url, limit=limit, rate=rate, restamp=restamp)
-    except devnet_replay.ReplayError as error:
+        code = recorded.run(file, waku_url, limit=limit, rate=rate, restamp=restamp)
+    except recorded.ReplayError as error:
         fail(str(error))
     sys.exit(code)

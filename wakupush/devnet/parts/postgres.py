@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from wakupush.devnet.processes import Process, StartFailedError, free_port, unprivileged_user, wait_until
+from wakupush.devnet.parts.processes import Process, StartFailedError, free_port, unprivileged_user, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import redis
 
-from wakupush.devnet.processes import Process, free_port
+from wakupush.devnet.parts.processes import Process, free_port
 
 
 class RedisServer(Process):

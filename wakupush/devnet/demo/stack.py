@@ -16,9 +16,9 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from wakupush.devnet.postgres import PostgresServer
-from wakupush.devnet.processes import Process, StartFailedError, answers_http, free_port
-from wakupush.devnet.redis import RedisServer
+from wakupush.devnet.parts.postgres import PostgresServer
+from wakupush.devnet.parts.processes import Process, StartFailedError, answers_http, free_port
+from wakupush.devnet.parts.redis import RedisServer
 from wakupush.model.queues import QUEUES
 from wakupush.model.roles import ROLE_OF, Role
 from wakupush.protocol import topics

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from wakupush.devnet import messages
-from wakupush.devnet.conversation import Conversation, Player, Sent, load, open_reply
-from wakupush.devnet.observer import Observer
-from wakupush.devnet.processes import StartFailedError
-from wakupush.devnet.stack import SHARDS, Stack
+from wakupush.devnet.demo import messages
+from wakupush.devnet.demo.conversation import Conversation, Player, Sent, load, open_reply
+from wakupush.devnet.demo.observer import Observer
+from wakupush.devnet.demo.stack import SHARDS, Stack
+from wakupush.devnet.parts.processes import StartFailedError
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,
     PushNotificationRegistration,
@@ -33,7 +33,7 @@ from wakupush.waku.node import WakuNode
 if TYPE_CHECKING:
     from types import FrameType
 
-    from wakupush.devnet.conversation import Reply, Step
+    from wakupush.devnet.demo.conversation import Reply, Step
     from wakupush.model.waku_message import WakuMessage
 
 #: Columns of a file or a pipe: nothing is folded.
@@ -50,7 +50,7 @@ def run(recording: Path | None) -> int:
     """Run the demo and return the exit code: 0 if everything happened as it should.
 
     Args:
-        recording: a recorded conversation to play, see `wakupush.devnet.conversation`; None plays none.
+        recording: a recorded conversation to play, see `wakupush.devnet.demo.conversation`; None plays none.
     """
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
     for number in (signal.SIGTERM, signal.SIGINT):

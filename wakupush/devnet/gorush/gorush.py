@@ -1,24 +1,4 @@
-"""A development gorush: the HTTP contract of gorush 1.22 with scripted deliveries instead of Apple and Google.
-
-Serves POST /api/push (gorush.md section 2), /healthz, /metrics, /api/stat/app, /version and /, in sync mode with the
-local queue unless told otherwise. What becomes of a push is decided by how its token begins, see `SCRIPTS` and:
-
-==============  ================================================================================================
-``flaky-N``     the first N attempts for this token and ``notif_id``, of which a hyphen and what follows are those of an
-                attempt, fail with a server error, then it is delivered
-``slow-MS``     takes MS milliseconds; what follows (``slow-300-dead``) is a script again
-``total-``      Android: what follows (``total-flaky-1``) is a script again; where it fails, the whole notification
-                does, which leaves ``logs`` empty: only the feedback webhook tells
-``malformed-``  the whole request is refused with 400, with all other notifications in it
-anything else   is delivered; so is every token of 64 hex digits, which a random APNs token may be
-==============  ================================================================================================
-
-Tests and the demo may use the `controls` endpoints (``/dev/log``, ``/dev/counters``, ``/dev/faults``); a fault for
-pushes alone has ``"path": "/api/push"``. An entry of ``/dev/log`` is one attempt to deliver one
-push: ``{seq, at, post, platform, token, outcome, notification}`` with ``at`` in Unix seconds, ``post`` the number of
-the request, ``outcome`` either ``delivered``, the error text, or ``refused`` for what gorush drops without a log
-entry, and the notification exactly as it was handed over.
-"""
+"""What a development gorush does with the notifications of a request, without HTTP around it."""
 
 from __future__ import annotations
 
@@ -32,66 +12,13 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
-from starlette.applications import Starlette
-from starlette.datastructures import MutableHeaders
-from starlette.middleware import Middleware
-from starlette.responses import Response
-from starlette.routing import Route
 
-from wakupush.devnet.controls import EventLog, Fault, FaultInjection, control_routes
+from wakupush.devnet.controls import EventLog
+from wakupush.devnet.gorush.scripts import SCRIPTS, SERVER_ERROR, Failure
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from starlette.requests import Request
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-VERSION = "1.22.0-devnet"
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why one attempt failed."""
-
-    error: str
-    #: Whether gorush tries again at once, if ``max_retry`` lets it.
-    retried: bool
-
-
-@dataclass(frozen=True)
-class Script:
-    """What Apple or Google say to a token, as gorush passes it on (gorush.md section 3)."""
-
-    ios: str
-    android: str
-    #: gorush repeats APNs' server errors only, but every error of FCM.
-    ios_retried: bool = False
-
-    def failure(self, platform: str) -> Failure:
-        """Return the failure on ``ios`` or ``android``."""
-        return Failure(self.ios, self.ios_retried) if platform == "ios" else Failure(self.android, retried=True)
-
-
-_SERVER_ERROR = Script("InternalServerError", "Internal error encountered.", ios_retried=True)
-
-#: By the beginning of the token.
-SCRIPTS = {
-    "dead": Script("Unregistered", "Requested entity was not found."),
-    "bad": Script("BadDeviceToken", "The registration token is not a valid FCM registration token"),
-    "expired": Script("ExpiredToken", "Requested entity was not found."),
-    "topic": Script("DeviceTokenNotForTopic", "SenderId mismatch"),
-    "mismatch": Script("DeviceTokenNotForTopic", "SenderId mismatch"),
-    "throttled": Script("TooManyRequests", "Quota exceeded for quota metric"),
-    "ise": _SERVER_ERROR,
-    "unavailable": Script("ServiceUnavailable", "The service is currently unavailable.", ios_retried=True),
-    "empty": Script("", "Internal error encountered.", ios_retried=True),
-    "credentials": Script("InvalidProviderToken", "Request had invalid authentication credentials."),
-    "unreachable": Script(
-        'Post "https://api.push.apple.com/3/device/": dial tcp: lookup api.push.apple.com: no such host',
-        'unknown error while making an http call: Post "https://fcm.googleapis.com/v1/projects/devnet/messages:send": '
-        "dial tcp: lookup fcm.googleapis.com: no such host",
-    ),
-}
 
 _TOO_LARGE = Failure("PayloadTooLarge", retried=False)
 _APNS_MAX_PAYLOAD = 4096
@@ -121,7 +48,8 @@ _FIELD_TYPES: dict[str, type] = {
     **dict.fromkeys(("content_available", "mutable_content", "production", "development"), bool),
 }
 
-_METRICS = (
+#: Of each counter: its name, its kind and its text.
+METRICS = (
     ("total_push_count", "counter", "Number of push count"),
     ("ios_success", "counter", "Number of iOS success count"),
     ("ios_error", "counter", "Number of iOS fail count"),
@@ -170,7 +98,7 @@ class Gorush:
     def __init__(self, settings: GorushSettings | None = None) -> None:
         self.settings = settings or GorushSettings()
         self.log = EventLog(file=self.settings.log_file)
-        self.counters: Counter[str] = Counter({name: 0 for name, *_ in _METRICS})
+        self.counters: Counter[str] = Counter({name: 0 for name, *_ in METRICS})
         self._posts = 0
         self._flaky_attempts: Counter[tuple[str, str]] = Counter()
         self._queue: set[asyncio.Future[list[list[dict[str, str]]]]] = set()
@@ -257,7 +185,7 @@ class Gorush:
             for entry in entries:
                 try:
                     async with session.post(
-                        self.settings.feedback_url, data=_dumped(entry).encode(errors="replace")
+                        self.settings.feedback_url, data=dumped(entry).encode(errors="replace")
                     ) as answer:
                         taken = answer.status == HTTPStatus.OK
                 except (aiohttp.ClientError, TimeoutError):
@@ -284,7 +212,7 @@ class Gorush:
         if flaky := _FLAKY.match(script):
             key = (str(notification.get("notif_id")).partition("-")[0], script)
             self._flaky_attempts[key] += 1
-            return _SERVER_ERROR.failure(platform) if self._flaky_attempts[key] <= int(flaky[1]) else None
+            return SERVER_ERROR.failure(platform) if self._flaky_attempts[key] <= int(flaky[1]) else None
         return next((it.failure(platform) for prefix, it in SCRIPTS.items() if script.startswith(prefix)), None)
 
     def _record(self, notification: dict[str, Any], post: int, token: str, outcome: str) -> None:
@@ -310,89 +238,8 @@ class Gorush:
         }
 
 
-def create_app(gorush: Gorush | None = None) -> Starlette:
-    """Return the app of a gorush; without one it gets a new one with default settings."""
-    gorush = gorush or Gorush()
-    faults: list[Fault] = []
-
-    async def push(request: Request) -> Response:
-        try:
-            return _json(await gorush.push(await request.body()))
-        except BadRequestError as error:
-            return _json({"code": 400, "message": str(error)}, status=400)
-
-    async def healthz(_: Request) -> Response:
-        return Response()
-
-    async def metrics(_: Request) -> Response:
-        return Response(
-            "".join(
-                f"# HELP gorush_{name} {text}\n# TYPE gorush_{name} {kind}\ngorush_{name} {gorush.counters[name]}\n"
-                for name, kind, text in sorted(_METRICS)
-            ),
-            headers={"content-type": "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"},
-        )
-
-    async def stat_app(_: Request) -> Response:
-        counters = gorush.counters
-        return _json(
-            {
-                "version": VERSION,
-                **{name: counters[name] for name in ("busy_workers", "success_tasks", "failure_tasks")},
-                "submitted_tasks": counters["submitted_tasks"],
-                "total_count": counters["total_push_count"],
-                "ios": {"push_success": counters["ios_success"], "push_error": counters["ios_error"]},
-                "android": {"push_success": counters["android_success"], "push_error": counters["android_fail"]},
-                "huawei": {"push_success": counters["huawei_success"], "push_error": counters["huawei_fail"]},
-            }
-        )
-
-    async def version(_: Request) -> Response:
-        return _json({"source": "https://github.com/appleboy/gorush", "version": VERSION})
-
-    async def root(_: Request) -> Response:
-        return _json({"text": "Welcome to notification server."})
-
-    async def not_found(_: Request, __: Exception) -> Response:
-        return Response("404 page not found", status_code=404, headers={"content-type": "text/plain"})
-
-    app = Starlette(
-        routes=[
-            Route("/api/push", push, methods=["POST"]),
-            Route("/healthz", healthz),
-            Route("/metrics", metrics),
-            Route("/api/stat/app", stat_app),
-            Route("/version", version),
-            Route("/", root),
-            *control_routes(faults, gorush.log, lambda: gorush.counters),
-        ],
-        middleware=[Middleware(_VersionHeader), Middleware(FaultInjection, faults=faults)],
-        exception_handlers=dict.fromkeys((404, 405), not_found),
-    )
-    app.router.redirect_slashes = False
-    return app
-
-
-class _VersionHeader:
-    """ASGI middleware: gorush names its version in every answer."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_version(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["X-Gorush-Version"] = VERSION
-            await send(message)
-
-        await self._app(scope, receive, send_with_version)
-
-
-def _json(content: dict[str, Any], *, status: int = 200) -> Response:
-    return Response(_dumped(content), status_code=status, media_type="application/json; charset=utf-8")
-
-
-def _dumped(content: dict[str, Any]) -> str:
+def dumped(content: dict[str, Any]) -> str:
+    """Return JSON as gorush writes it."""
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 

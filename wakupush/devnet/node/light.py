@@ -9,15 +9,15 @@ from urllib.parse import unquote, unquote_plus
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from wakupush.devnet.filter_state import Limit
-from wakupush.devnet.waku_state import PublishRefusedError
+from wakupush.devnet.node.filter_state import Limit
+from wakupush.devnet.node.state import PublishRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from starlette.requests import Request
 
-    from wakupush.devnet.waku_state import WakuNode
+    from wakupush.devnet.node.state import WakuNode
     from wakupush.model.waku_message import WakuMessage
 
     Decode = Callable[[Any], WakuMessage]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, ClassVar
 
-from wakupush.devnet.filter_state import GO_WAKU, FilterSettings
-from wakupush.devnet.waku_state import ArchivedMessage, NodeSettings, QueryRefusedError, Relay, WakuNode
+from wakupush.devnet.node.filter_state import GO_WAKU, FilterSettings
+from wakupush.devnet.node.state import ArchivedMessage, NodeSettings, QueryRefusedError, Relay, WakuNode
 from wakupush.model.waku_message import WakuMessage
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 Implements relay, Store v1, what there is of Store v3, filter, light push, health, info, version and the list of peers,
 as go-waku v0.10.0 has them; auto-sharding is not mounted. Store v1 is answered from the node's own archive, and no
 peer offers Store v3, whatever ``peerAddr`` says. The node never hangs for good, which a go-waku may after many
-subscriptions. The controls are those of `waku_node`, whose sibling this is: how the node behaves is `go_waku_state`.
+subscriptions. The controls are those of `nwaku`, whose sibling this is: how the node behaves is `go_waku_state`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import unquote_plus
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from wakupush.devnet.go_values import (
+from wakupush.devnet.node.go_values import (
     kind,
     parse_base64,
     parse_bool,
@@ -25,10 +25,10 @@ from wakupush.devnet.go_values import (
     parse_text,
     parse_uint,
 )
-from wakupush.devnet.go_waku_state import GoWakuNode, HistoryQuery, SparseMessage, cursor_of, history
-from wakupush.devnet.light import GoWakuLight
-from wakupush.devnet.waku_node import INFO, MESSAGES_PATH, PEER_ADDRESS, VERSION, node_app
-from wakupush.devnet.waku_state import PublishRefusedError, QueryRefusedError
+from wakupush.devnet.node.go_waku_state import GoWakuNode, HistoryQuery, SparseMessage, cursor_of, history
+from wakupush.devnet.node.light import GoWakuLight
+from wakupush.devnet.node.nwaku import INFO, MESSAGES_PATH, PEER_ADDRESS, VERSION, node_app
+from wakupush.devnet.node.state import PublishRefusedError, QueryRefusedError
 from wakupush.model.waku_message import INT64_MAX, INT64_MIN
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
 
-    from wakupush.devnet.waku_state import ArchivedMessage
+    from wakupush.devnet.node.state import ArchivedMessage
     from wakupush.model.waku_message import WakuMessage
 
 _JSON = "application/json; charset=UTF-8"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from wakupush.devnet.waku_state import WakuNode
+    from wakupush.devnet.node.state import WakuNode
     from wakupush.model.waku_message import WakuMessage
 
 

@@ -12,7 +12,7 @@ demo may also use those of `controls` (``/dev/log``, ``/dev/counters``, ``/dev/f
 ======================  =====================================================================================
 
 An entry of ``/dev/log`` is ``{seq, pubsubTopic, contentTopic, hash, arrivedAt}``, the hash in 0x-hex and the arrival
-in Unix seconds; duplicates do not appear. How a node behaves is `waku_state`, how nwaku says it is `NwakuRest`.
+in Unix seconds; duplicates do not appear. How a node behaves is `state`, how nwaku says it is `NwakuRest`.
 go-waku's manners are `go_waku`.
 """
 
@@ -33,9 +33,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from wakupush.devnet.controls import Fault, FaultInjection, control_routes
-from wakupush.devnet.light import NwakuLight
-from wakupush.devnet.peers import Peers
-from wakupush.devnet.waku_state import (
+from wakupush.devnet.node.light import NwakuLight
+from wakupush.devnet.node.peers import Peers
+from wakupush.devnet.node.state import (
     ArchivedMessage,
     PublishRefusedError,
     QueryRefusedError,

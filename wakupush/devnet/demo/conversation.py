@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from wakupush.devnet.observer import Observer, Push
+    from wakupush.devnet.demo.observer import Observer, Push
     from wakupush.protocol.keys import PublicKey
     from wakupush.waku.node import WakuNode
 

@@ -12,8 +12,8 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from rich.console import Console
 
-from wakupush.devnet.processes import StartFailedError
-from wakupush.devnet.stack import External, Stack
+from wakupush.devnet.demo.stack import External, Stack
+from wakupush.devnet.parts.processes import StartFailedError
 from wakupush.runtime.stopping import stop_on_signals
 from wakupush.runtime.urls import without_user
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from wakupush.devnet.controls import EventLog
-from wakupush.devnet.filter_state import NWAKU, Filter, FilterSettings
+from wakupush.devnet.node.filter_state import NWAKU, Filter, FilterSettings
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
 
