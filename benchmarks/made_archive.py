@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.archive import HOUR, SCHEMA
+from pipeline.archive.files import HOUR, SCHEMA
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.stack import SHARDS
 from wakupush.model.waku_message import WakuMessage

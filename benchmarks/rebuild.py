@@ -28,7 +28,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from benchmarks.commands import measured, watched
 from benchmarks.made_archive import SHARD, START, rows
-from pipeline.archive import SCHEMA, Archive
+from pipeline.archive.files import SCHEMA, Archive
 from pipeline.session import spark_session
 from tests.pipeline.standalone import cluster
 from wakupush.devnet.demo import messages

@@ -9,8 +9,8 @@ from histories import SHARD, History
 from pyarrow import parquet
 from typer.testing import CliRunner
 
-from pipeline import fetch
-from pipeline.archive import HOUR, SCHEMA, Archive, Hour
+from pipeline.archive import fetch
+from pipeline.archive.files import HOUR, SCHEMA, Archive, Hour
 from pipeline.errors import PipelineError
 from wakupush.cli import app
 from wakupush.devnet.parts.processes import Process, answers_http, free_port

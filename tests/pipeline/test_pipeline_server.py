@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import export, report
-from pipeline.lake import Lake
+from pipeline.events import export, report
+from pipeline.events.lake import Lake
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.stack import SHARDS, Stack
 from wakupush.devnet.parts.processes import wait_until

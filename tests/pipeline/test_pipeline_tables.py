@@ -8,8 +8,8 @@ import pytest
 import subtracting
 from happenings import FIRST, pseudonym, seconds
 
-from pipeline.page import Report, render
-from pipeline.tables import TABLES, anonymous
+from pipeline.events.page import Report, render
+from pipeline.events.tables import TABLES, anonymous
 from wakupush.model.events import Event
 
 K = 5

@@ -51,7 +51,7 @@ def export(warehouse: Warehouse = None) -> None:
     It may be killed at any time: the next run goes on where the last commit ended.
     """
     with _extra():
-        from pipeline import export as exporting
+        from pipeline.events import export as exporting
         from pipeline.session import spark_session
 
     with (
@@ -79,7 +79,7 @@ def tidy(
     It may be killed at any time. Readers of the last day find all that they began to read.
     """
     with _extra():
-        from pipeline import tidy as tidying
+        from pipeline.events import tidy as tidying
         from pipeline.session import spark_session, telling_tasks
 
     with (
@@ -106,7 +106,7 @@ def migrate_lake(
     It may be killed at any time: the next run goes on. The old lake stays as it is.
     """
     with _extra():
-        from pipeline import old_lake
+        from pipeline.events import old_lake
         from pipeline.session import spark_session
 
     with (
@@ -126,7 +126,7 @@ def report(
 ) -> None:
     """Write the tables and the page of some days, the last four weeks unless told otherwise."""
     with _extra():
-        from pipeline import report as reporting
+        from pipeline.events import report as reporting
         from pipeline.session import spark_session
 
     days = _days(first, last, 28)
@@ -155,7 +155,7 @@ def capacity(
 ) -> None:
     """Say how many replicas each pool needs, check it on the later half of the days, print values for the chart."""
     with _extra():
-        from pipeline import capacity as planning
+        from pipeline.events import capacity as planning
         from pipeline.session import spark_session
 
     days = _days(first, last, 28)
@@ -189,7 +189,7 @@ def fetch_archive(
     fetched.
     """
     with _extra():
-        from pipeline import fetch
+        from pipeline.archive import fetch
     with _settings() as settings, _bar("hours of a shard") as progress:
         done = fetch.run(settings, _since(since), progress)
     typer.echo(
@@ -215,7 +215,7 @@ def rebuild(
     What the database has that is newer stays. It may be killed at any time, and run again.
     """
     with _extra():
-        from pipeline import rebuild as rebuilding
+        from pipeline.archive import rebuild as rebuilding
         from pipeline.session import spark_session, telling_tasks
 
     with (
@@ -241,7 +241,7 @@ def warm_topics() -> None:
     It may be killed at any time: the next run goes on.
     """
     with _extra():
-        from pipeline import warm
+        from pipeline.archive import warm
         from pipeline.session import spark_session
 
     with _settings() as settings, spark_session(settings.pipeline) as spark, _bar("keys") as progress:
@@ -261,9 +261,9 @@ def synthesize(
 ) -> None:
     """Make up events of a server: daily and weekly load, group chats, outages, dead tokens."""
     with _extra():
-        from pipeline import made_up
+        from pipeline.events import made_up
+        from pipeline.events.synthesize import Plan
         from pipeline.session import spark_session, telling_tasks
-        from pipeline.synthesize import Plan
 
     begin = _day(first) or datetime.now(UTC).date() - timedelta(days=days)
     plan = Plan(seed=seed, messages=messages, first_day=begin, days=days)
@@ -329,8 +329,8 @@ def _days(first: str | None, last: str | None, most: int) -> tuple[date, date]:
 
 
 def _costs(given: list[str]) -> dict[str, float]:
-    from pipeline.capacity import costs
     from pipeline.errors import PipelineError
+    from pipeline.events.capacity import costs
 
     try:
         return costs(given)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pipeline.errors import PipelineError
-from pipeline.lake import SPARK_ERRORS
 from pipeline.postgres import connected
+from pipeline.spark_errors import SPARK_ERRORS
 from wakupush.postgres import query_topics
 from wakupush.protocol.topics import query_topics as names_of
 from wakupush.protocol.topics import symmetric_key

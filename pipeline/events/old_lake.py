@@ -27,12 +27,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pipeline import schema
-from pipeline.catalog import alone
 from pipeline.errors import PipelineError
+from pipeline.events import schema
+from pipeline.events.catalog import alone
+from pipeline.events.lake import MARK, MIGRATED, Lake, Mark
+from pipeline.events.pseudonyms import blurred
 from pipeline.folders import writing
-from pipeline.lake import MARK, MIGRATED, SPARK_ERRORS, Lake, Mark
-from pipeline.pseudonyms import blurred
+from pipeline.spark_errors import SPARK_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pipeline.lake import State
+    from pipeline.events.lake import State
     from wakupush.runtime.settings import Settings
 
 #: What is written now.

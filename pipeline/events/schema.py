@@ -15,7 +15,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-#: The schema version of the events in Postgres that `pipeline.export` understands.
+#: The schema version of the events in Postgres that `pipeline.events.export` understands.
 EVENT_VERSION: Final = 3
 
 EVENTS: Final = StructType(

@@ -23,8 +23,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
-from pipeline import catalog, schema
 from pipeline.errors import PipelineError
+from pipeline.events import catalog, schema
+from pipeline.spark_errors import SPARK_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
     from wakupush.runtime.settings import Settings
 
-#: How a job of Spark fails, depending on where.
-SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
 EVENTS: Final = f"{catalog.NAMESPACE}.events"
 #: Properties of the table: how far the export got, and how far an old lake was taken over.
 MARK: Final = "wakupush.mark"

@@ -12,12 +12,12 @@ import psycopg
 from psycopg import sql
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
-from pipeline.catalog import CATALOG
 from pipeline.errors import PipelineError
-from pipeline.lake import Lake
-from pipeline.page import Report, render
-from pipeline.pseudonyms import keep_from, whole_periods
-from pipeline.tables import TABLES, anonymous, of_shown_hours
+from pipeline.events.catalog import CATALOG
+from pipeline.events.lake import Lake
+from pipeline.events.page import Report, render
+from pipeline.events.pseudonyms import keep_from, whole_periods
+from pipeline.events.tables import TABLES, anonymous, of_shown_hours
 from wakupush.runtime.connections.postgres import KEEPALIVES
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from pipeline.tables import Row, Table
+    from pipeline.events.tables import Row, Table
     from wakupush.runtime.settings import Settings
 
 #: The schema of the tables in Postgres, and their namespace in the catalog.

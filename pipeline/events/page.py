@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from pipeline.lake import days_between
-from pipeline.plots import NOTHING, bars, durations, heat_map, lines, number
+from pipeline.events.lake import days_between
+from pipeline.events.plots import NOTHING, bars, durations, heat_map, lines, number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from datetime import date
     from pathlib import Path
 
-    from pipeline.tables import Row
+    from pipeline.events.tables import Row
 
 #: The stages of the way, in its order, with what they are called on the page.
 _STAGES: Final = {

@@ -18,7 +18,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from pipeline.errors import PipelineError
-from pipeline.lake import Lake
+from pipeline.events.lake import Lake
 from wakupush.model.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
 
 if TYPE_CHECKING:

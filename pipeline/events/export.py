@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
-from pipeline import schema
-from pipeline.catalog import alone, is_folder_alone, warehouse
 from pipeline.errors import PipelineError
-from pipeline.lake import MARK, MIGRATED, SPARK_ERRORS, Lake, Mark
+from pipeline.events import schema
+from pipeline.events.catalog import alone, is_folder_alone, warehouse
+from pipeline.events.lake import MARK, MIGRATED, Lake, Mark
+from pipeline.events.pseudonyms import Keys, blurred, rehash, today
 from pipeline.postgres import connected, jdbc_options, read_slices
-from pipeline.pseudonyms import Keys, blurred, rehash, today
+from pipeline.spark_errors import SPARK_ERRORS
 from wakupush.postgres import exporting
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from pyspark.sql import DataFrame, SparkSession
 
-    from pipeline.lake import State
+    from pipeline.events.lake import State
     from wakupush.model import exports
     from wakupush.runtime.settings import Settings
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from pipeline import synthesize
-from pipeline.catalog import alone
 from pipeline.errors import PipelineError
-from pipeline.export import for_lake, keys_of
-from pipeline.lake import MARK, Lake, Mark
+from pipeline.events import synthesize
+from pipeline.events.catalog import alone
+from pipeline.events.export import for_lake, keys_of
+from pipeline.events.lake import MARK, Lake, Mark
+from pipeline.events.pseudonyms import today
 from pipeline.postgres import connected, jdbc_options
-from pipeline.pseudonyms import today
 from wakupush.postgres import exporting, maintenance
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipeline.synthesize import Plan
+    from pipeline.events.synthesize import Plan
     from wakupush.runtime.settings import Settings
 
 #: Made-up events that are written in one transaction.

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pipeline.archive import HOUR, Archive, Hour
+from pipeline.archive.files import HOUR, Archive, Hour
 from pipeline.errors import PipelineError
 from wakupush.protocol.keys import InvalidKeyError, PublicKey
 from wakupush.protocol.topics import server_content_topics

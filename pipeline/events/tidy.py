@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from pipeline.catalog import CATALOG, NAMESPACE, alone
-from pipeline.lake import BRANCH, EVENTS, Lake
-from pipeline.pseudonyms import keep_from, today
-from pipeline.report import SCHEMA
+from pipeline.events.catalog import CATALOG, NAMESPACE, alone
+from pipeline.events.lake import BRANCH, EVENTS, Lake
+from pipeline.events.pseudonyms import keep_from, today
+from pipeline.events.report import SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

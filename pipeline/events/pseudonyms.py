@@ -29,7 +29,7 @@ PSEUDONYM_BYTES: Final = 16
 KEY_BYTES: Final = 32
 #: Days after its period for which a key is kept for events that come late; later ones come without pseudonyms.
 GRACE_DAYS: Final = 2
-#: Kinds whose seconds are read, by `pipeline.capacity`. They name no user.
+#: Kinds whose seconds are read, by `pipeline.events.capacity`. They name no user.
 TO_THE_SECOND: Final = ("received", "foreign")
 #: Kinds whose latency is read, by the report and the same.
 TIMED: Final = ("answered", "delivered", "foreign")

@@ -88,7 +88,7 @@ def session(spark: SparkSession, settings: Settings) -> SparkSession:
 def alone(settings: Settings) -> Iterator[None]:
     """Keep other runs that write to the lake out until the end of the block.
 
-    It saves their work, which would be in vain: that nothing is committed twice is up to `pipeline.lake`. A folder
+    It saves their work, which would be in vain: that nothing is committed twice is up to `lake`. A folder
     without a catalog has nothing but this lock, and one machine.
 
     Raises:

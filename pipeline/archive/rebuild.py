@@ -30,11 +30,10 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 from pyspark.sql.pandas.types import from_arrow_schema
 from redis import RedisError
 
-from pipeline import archive
-from pipeline.archive import Archive
+from pipeline.archive.files import SCHEMA, Archive, message_of
 from pipeline.errors import PipelineError
-from pipeline.lake import SPARK_ERRORS
 from pipeline.postgres import connected
+from pipeline.spark_errors import SPARK_ERRORS
 from wakupush.model.entries import Entry
 from wakupush.model.failures import Failure
 from wakupush.model.registrations import Registration
@@ -218,7 +217,7 @@ def run(spark: SparkSession, settings: Settings) -> Rebuilt:
         query_topics.count_without_key(connection)
     for name, value in FEW_ROWS.items():
         spark.conf.set(name, value)
-    messages = spark.read.schema(from_arrow_schema(archive.SCHEMA)).parquet(*map(str, files))
+    messages = spark.read.schema(from_arrow_schema(SCHEMA)).parquet(*map(str, files))
     try:
         told = _rebuild(messages, job, settings.pipeline.shuffle_partitions)
     except SPARK_ERRORS as error:
@@ -300,7 +299,7 @@ def _open(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 def _opened(row: _Row, identity: Identity, own: tuple[str, ...]) -> _Row:
     if row["content_topic"] not in own:
         return {"outcome": ELSEWHERE}
-    entry = Entry(row["pubsub_topic"], row["hash"], 0.0, archive.message_of(row))
+    entry = Entry(row["pubsub_topic"], row["hash"], 0.0, message_of(row))
     try:
         content = open_asymmetric(entry, identity.private_key)
     except Exception:  # noqa: BLE001 - the workers would put this message aside, and so does a rebuild
