@@ -105,7 +105,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class CapacityPlan:
     """The answer."""
 
     question: Question
@@ -137,7 +137,7 @@ def run(
     days: tuple[date, date],
     question: Question,
     progress: Callable[[int, int], None],
-) -> Plan:
+) -> CapacityPlan:
     """Plan every pool by the load of some days, the first and the last included.
 
     Raises:
@@ -157,7 +157,7 @@ def run(
         if seconds[0]:
             pools.append(_plan(queue, seconds, _epoch(middle), question))
         progress(len(pools), len(QUEUES))
-    return Plan(question=question, pools=tuple(pools))
+    return CapacityPlan(question=question, pools=tuple(pools))
 
 
 def _epoch(day: date) -> int:
@@ -314,7 +314,7 @@ def percentile(counted: Mapping[float, float], share: float) -> float:
     return 0.0
 
 
-def describe(plan: Plan) -> str:
+def describe(plan: CapacityPlan) -> str:
     """Return a plan for people, and as values of the chart."""
     question = plan.question
     lines = [
@@ -334,7 +334,7 @@ def describe(plan: Plan) -> str:
     return "\n".join(lines) + "\n" + yaml_of(values(plan))
 
 
-def values(plan: Plan) -> dict[str, Any]:
+def values(plan: CapacityPlan) -> dict[str, Any]:
     """Return what the chart wants to know, as its values.yaml has it.
 
     Gorush has to hold what all dispatch processes post at the same time, or it never answers. An upgrade starts one pod

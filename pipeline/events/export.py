@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 from pipeline.errors import PipelineError
 from pipeline.events import schema
 from pipeline.events.catalog import alone, is_folder_alone, warehouse
-from pipeline.events.lake import MARK, MIGRATED, Lake, Mark
+from pipeline.events.lake import MARK, MIGRATED, Lake, LakeMark
 from pipeline.events.pseudonyms import Keys, blurred, rehash, today
 from pipeline.postgres import connected, jdbc_options, read_slices
 from pipeline.spark_errors import SPARK_ERRORS
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from pyspark.sql import DataFrame, SparkSession
 
-    from pipeline.events.lake import State
+    from pipeline.events.lake import LakeState
     from wakupush.model import exports
     from wakupush.runtime.settings import Settings
 
@@ -109,7 +109,7 @@ def _take_over(
             keys.of(extent.days, today(), known),
             settings.pipeline.pseudonym_days,
         )
-        reached = Mark(
+        reached = LakeMark(
             source=mark.source,
             timeline=mark.timeline,
             transaction=end,
@@ -123,7 +123,7 @@ def _take_over(
     return done, steps
 
 
-def _check_source(connection: Connection, state: State, now: exports.Mark) -> None:
+def _check_source(connection: Connection, state: LakeState, now: exports.Mark) -> None:
     """Refuse a database whose transactions are not those that the lake's mark is of, else events would be left out."""
     mark = state.mark
     if mark is None:
@@ -164,7 +164,7 @@ def for_lake(events: DataFrame, keys: dict[int, bytes], days: int) -> DataFrame:
     return blurred(rehash(shaped, keys, days, PSEUDONYMS))
 
 
-def _append(lake: Lake, events: DataFrame, state: State, mark: Mark, rows: int) -> tuple[int, State]:
+def _append(lake: Lake, events: DataFrame, state: LakeState, mark: LakeMark, rows: int) -> tuple[int, LakeState]:
     try:
         return lake.append(events, state, {MARK: mark.text}, rows)
     except SPARK_ERRORS as error:

@@ -44,7 +44,7 @@ BRANCH: Final = "export_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class LakeMark:
     """How far the export got."""
 
     #: The Postgres cluster that the events come from.
@@ -63,7 +63,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class LakeState:
     """The lake at one time."""
 
     #: None before the first commit.
@@ -72,10 +72,10 @@ class State:
     properties: Mapping[str, str]
 
     @property
-    def mark(self) -> Mark | None:
+    def mark(self) -> LakeMark | None:
         """How far the export got; None before the first one."""
         text = self.properties.get(MARK)
-        return Mark(**json.loads(text)) if text else None
+        return LakeMark(**json.loads(text)) if text else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Lake:
         jvm: Any = self.spark._jvm  # noqa: SLF001 - there is no other way to Java
         return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, name)  # noqa: SLF001
 
-    def state(self) -> State:
+    def state(self) -> LakeState:
         """Return the state of the lake, whose table there is."""
         return _state(self.table())
 
@@ -155,8 +155,8 @@ class Lake:
         return self.events()
 
     def append(
-        self, events: DataFrame, state: State, remember: Mapping[str, str], rows: int | None = None
-    ) -> tuple[int, State]:
+        self, events: DataFrame, state: LakeState, remember: Mapping[str, str], rows: int | None = None
+    ) -> tuple[int, LakeState]:
         """Append events and remember how far that was, in one commit.
 
         Args:
@@ -201,7 +201,7 @@ class Lake:
             raise PipelineError("files are not in the order of users, which would tell their times: nothing was taken")
         return int(row["rows"])
 
-    def _publish(self, branch: str, state: State, remember: Mapping[str, str]) -> State:
+    def _publish(self, branch: str, state: LakeState, remember: Mapping[str, str]) -> LakeState:
         transaction = self.table().newTransaction()
         if _state(transaction.table()) != state:
             raise PipelineError("another run has committed to the lake meanwhile: start this one again")
@@ -268,11 +268,11 @@ def days_between(first: date, last: date) -> list[date]:
     return [first + timedelta(days=offset) for offset in range((last - first).days + 1)]
 
 
-def _state(table: Any) -> State:
+def _state(table: Any) -> LakeState:
     current = table.currentSnapshot()
     properties = table.properties()
     found = {name: properties.get(name) for name in (MARK, MIGRATED)}
-    return State(
+    return LakeState(
         snapshot=current.snapshotId() if current is not None else None,
         properties={name: value for name, value in found.items() if value is not None},
     )

@@ -9,7 +9,7 @@ from pipeline.errors import PipelineError
 from pipeline.events import synthesize
 from pipeline.events.catalog import alone
 from pipeline.events.export import for_lake, keys_of
-from pipeline.events.lake import MARK, Lake, Mark
+from pipeline.events.lake import MARK, Lake, LakeMark
 from pipeline.events.pseudonyms import today
 from pipeline.postgres import connected, jdbc_options
 from wakupush.postgres import exporting, maintenance
@@ -43,7 +43,7 @@ def into_lake(spark: SparkSession, settings: Settings, plan: Plan) -> int:
             keys.of(days, today(), keys.periods(lake.days())),
             settings.pipeline.pseudonym_days,
         )
-        mark = Mark(source=synthesize.WORKER, timeline=0, transaction=0, last_event=None)
+        mark = LakeMark(source=synthesize.WORKER, timeline=0, transaction=0, last_event=None)
         rows, _ = lake.append(events, state, {MARK: mark.text})
         return rows
 

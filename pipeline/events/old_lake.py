@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 from pipeline.errors import PipelineError
 from pipeline.events import schema
 from pipeline.events.catalog import alone
-from pipeline.events.lake import MARK, MIGRATED, Lake, Mark
+from pipeline.events.lake import MARK, MIGRATED, Lake, LakeMark
 from pipeline.events.pseudonyms import blurred
 from pipeline.folders import writing
 from pipeline.spark_errors import SPARK_ERRORS
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pipeline.events.lake import State
+    from pipeline.events.lake import LakeState
     from wakupush.runtime.settings import Settings
 
 #: What is written now.
@@ -94,7 +94,7 @@ UPGRADES: Final[dict[int, Callable[[DataFrame], DataFrame]]] = {1: _from_1, 2: b
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class OldFile:
     """A file that counts."""
 
     #: Below the lake's folder.
@@ -118,7 +118,7 @@ class Snapshot:
     watermark: int
     #: When the last event of the transaction below happened, seconds since the epoch.
     last_event: float | None = None
-    files: tuple[File, ...]
+    files: tuple[OldFile, ...]
 
 
 def run(spark: SparkSession, settings: Settings, old: Path, progress: Callable[[int, int], None]) -> int:
@@ -174,16 +174,16 @@ def latest(folder: Path) -> Snapshot:
     return snapshot
 
 
-def _file(values: dict[str, Any]) -> File:
-    return File(**values | {"day": date.fromisoformat(values["day"])})
+def _file(values: dict[str, Any]) -> OldFile:
+    return OldFile(**values | {"day": date.fromisoformat(values["day"])})
 
 
-def _mark(snapshot: Snapshot) -> Mark:
+def _mark(snapshot: Snapshot) -> LakeMark:
     # The old log had no timeline; the last event says whether the database is the same.
-    return Mark(source=snapshot.source, timeline=0, transaction=snapshot.watermark, last_event=snapshot.last_event)
+    return LakeMark(source=snapshot.source, timeline=0, transaction=snapshot.watermark, last_event=snapshot.last_event)
 
 
-def _done(state: State, snapshot: Snapshot) -> date | None:
+def _done(state: LakeState, snapshot: Snapshot) -> date | None:
     """Return the last day that was taken over; None if nothing was."""
     if state.mark is not None:
         raise PipelineError("the lake has events of its own, or all of the old one already: nothing was taken over")
@@ -195,9 +195,9 @@ def _done(state: State, snapshot: Snapshot) -> date | None:
     return date.fromisoformat(before["day"])
 
 
-def _chunks(files: list[File], most: int) -> Iterator[tuple[list[File], bool]]:
+def _chunks(files: list[OldFile], most: int) -> Iterator[tuple[list[OldFile], bool]]:
     """Yield the files of whole days, as many as have some rows together, and whether they are the last."""
-    chunk: list[File] = []
+    chunk: list[OldFile] = []
     for index, file in enumerate(files):
         chunk.append(file)
         is_last = index + 1 == len(files)
@@ -206,7 +206,9 @@ def _chunks(files: list[File], most: int) -> Iterator[tuple[list[File], bool]]:
             chunk = []
 
 
-def _take_over(lake: Lake, old: Path, files: list[File], state: State, remember: dict[str, str]) -> tuple[int, State]:
+def _take_over(
+    lake: Lake, old: Path, files: list[OldFile], state: LakeState, remember: dict[str, str]
+) -> tuple[int, LakeState]:
     rows = sum(file.rows for file in files)
     try:
         return lake.append(_read(lake.spark, old, files), state, remember, rows)
@@ -215,7 +217,7 @@ def _take_over(lake: Lake, old: Path, files: list[File], state: State, remember:
         raise PipelineError(f"a file of {days} cannot be read: {str(error).splitlines()[0]}") from error
 
 
-def _read(spark: SparkSession, folder: Path, files: Iterable[File]) -> DataFrame:
+def _read(spark: SparkSession, folder: Path, files: Iterable[OldFile]) -> DataFrame:
     by_version: dict[int, list[str]] = {}
     for file in files:
         if file.version not in COLUMNS:

@@ -72,7 +72,7 @@ th{color:var(--soft);font-weight:500}td:first-child,th:first-child{text-align:le
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class WrittenReport:
     """What was written, and the page shows."""
 
     first: date
@@ -88,7 +88,7 @@ class Report:
         return _sum(self.rows["funnel_daily"], "events")
 
 
-def render(report: Report) -> str:
+def render(report: WrittenReport) -> str:
     """Return the page of a report, HTML."""
     days = days_between(report.first, report.last)
     parts = [
@@ -128,7 +128,7 @@ def _sum(rows: Iterable[Row], name: str) -> int | None:
     return sum(told) if told else None
 
 
-def _funnel(report: Report) -> dict[str, int | None]:
+def _funnel(report: WrittenReport) -> dict[str, int | None]:
     rows = report.rows["funnel_daily"]
     found = {row["stage"] for row in rows}
     return {
@@ -138,7 +138,7 @@ def _funnel(report: Report) -> dict[str, int | None]:
     }
 
 
-def _facts(report: Report) -> str:
+def _facts(report: WrittenReport) -> str:
     funnel = _funnel(report)
     admitted = funnel.get(_STAGES["admitted"])
     won = funnel.get(_STAGES["delivered_by_retry"])
@@ -170,7 +170,7 @@ def _days(days: list[date]) -> list[str]:
     return [f"{day:%d %b}" for day in days]
 
 
-def _daily(report: Report, days: list[date]) -> str:
+def _daily(report: WrittenReport, days: list[date]) -> str:
     rows = report.rows["funnel_daily"]
     wanted = ("admitted", "delivered_at_once", "delivered_by_retry")
     series = {
@@ -180,7 +180,9 @@ def _daily(report: Report, days: list[date]) -> str:
     return lines(_days(days), series)
 
 
-def _latencies(report: Report, days: list[date], what: str, value: str, key: str) -> dict[str, list[float | None]]:
+def _latencies(
+    report: WrittenReport, days: list[date], what: str, value: str, key: str
+) -> dict[str, list[float | None]]:
     rows = [row for row in report.rows["latency_daily"] if row["what"] == what]
     told: dict[str, dict[date, float | None]] = {}
     for row in rows:
@@ -188,7 +190,7 @@ def _latencies(report: Report, days: list[date], what: str, value: str, key: str
     return {name: [values.get(day) for day in days] for name, values in sorted(told.items())}
 
 
-def _delivery(report: Report, days: list[date]) -> str:
+def _delivery(report: WrittenReport, days: list[date]) -> str:
     series = {
         f"{platform} {value.removesuffix('_ms')}": points
         for value in ("p50_ms", "p95_ms", "p99_ms")
@@ -197,11 +199,11 @@ def _delivery(report: Report, days: list[date]) -> str:
     return lines(_days(days), dict(sorted(series.items())), durations)
 
 
-def _waits(report: Report, days: list[date]) -> str:
+def _waits(report: WrittenReport, days: list[date]) -> str:
     return lines(_days(days), _latencies(report, days, "queue_wait", "p99_ms", "queue"), durations)
 
 
-def _retries(report: Report) -> str:
+def _retries(report: WrittenReport) -> str:
     rows = report.rows["retries_daily"]
     attempts = sorted({row["attempt"] for row in rows})
     body = []
@@ -215,7 +217,7 @@ def _retries(report: Report) -> str:
     return _table(("attempt", "tried", "delivered", "share"), body)
 
 
-def _failures(report: Report) -> str:
+def _failures(report: WrittenReport) -> str:
     counts: dict[str, int | None] = {}
     for row in report.rows["failures_daily"]:
         if row["kind"] in {"failed", "refused", "unknown", "foreign"}:
@@ -226,7 +228,7 @@ def _failures(report: Report) -> str:
     return bars(dict(ranked)) if ranked else "<p>Nothing.</p>"
 
 
-def _week(report: Report) -> str:
+def _week(report: WrittenReport) -> str:
     received = (row for row in report.rows["load_hourly"] if row["kind"] == "received")
     told: dict[tuple[int, int], float | None] = dict.fromkeys((row["day"].weekday(), row["hour"]) for row in received)
     for row in report.rows["load_weekly"]:
@@ -235,7 +237,7 @@ def _week(report: Report) -> str:
     return heat_map(_WEEKDAYS, _HOURS, told)
 
 
-def _tokens(report: Report, days: list[date]) -> str:
+def _tokens(report: WrittenReport, days: list[date]) -> str:
     rows = report.rows["tokens_daily"]
     names = {"registered": "registered", "unregistered": "unregistered", "token_died": "token died"}
     series = {
@@ -245,7 +247,7 @@ def _tokens(report: Report, days: list[date]) -> str:
     return lines(_days(days), series)
 
 
-def _used(report: Report) -> str:
+def _used(report: WrittenReport) -> str:
     told: dict[str, dict[str, int | None]] = {}
     for row in report.rows["registrations_used"]:
         told.setdefault(f"{row['period']} {row['platform']}", {})[row["use"]] = row["devices"]
@@ -253,7 +255,7 @@ def _used(report: Report) -> str:
     return _table(("from", "notified", "unused"), body)
 
 
-def _unusual(report: Report) -> str:
+def _unusual(report: WrittenReport) -> str:
     rows = sorted(report.rows["unusual_daily"], key=lambda row: -row["events"])[:_MOST_ROWS]
     if not rows:
         return "<p>None.</p>"

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 from pipeline.errors import PipelineError
 from pipeline.events.catalog import CATALOG
 from pipeline.events.lake import Lake
-from pipeline.events.page import Report, render
+from pipeline.events.page import WrittenReport, render
 from pipeline.events.pseudonyms import keep_from, whole_periods
 from pipeline.events.tables import TABLES, anonymous, of_shown_hours
 from wakupush.runtime.connections.postgres import KEEPALIVES
@@ -46,7 +46,7 @@ def columns(table: Table) -> dict[str, str]:
 
 def run(
     spark: SparkSession, settings: Settings, first: date, last: date, progress: Callable[[int, int], None]
-) -> Report:
+) -> WrittenReport:
     """Make the report of some days and write it everywhere that the settings name; forget what the lake forgets.
 
     The report of the same days is replaced, so events that came late are in the next one.
@@ -66,7 +66,7 @@ def run(
     with lake.naming_damage():
         events = lake.need(first, last).where(F.col("day").between(begin, end))
         rows = tables(events, first, last, settings, progress)
-    report = Report(first=first, last=last, rows=rows, page=_folder(settings, first, last) / "report.html")
+    report = WrittenReport(first=first, last=last, rows=rows, page=_folder(settings, first, last) / "report.html")
     kept_from = keep_from(settings.retention.lake)
     _write_tables(lake, report, kept_from)
     _write_page(report)
@@ -113,7 +113,7 @@ def _folder(settings: Settings, first: date, last: date) -> Path:
     return settings.pipeline.reports.resolve() / f"{first}_{last}"
 
 
-def _write_tables(lake: Lake, report: Report, kept_from: date) -> None:
+def _write_tables(lake: Lake, report: WrittenReport, kept_from: date) -> None:
     """Replace the rows of the report's days in the catalog's tables, each in one commit; make the tables first.
 
     Rows before a day that are kept no longer go, too.
@@ -141,13 +141,13 @@ def _time(table: Table) -> str | None:
     return next((each for each in _TIMES if each in table.keys), None)
 
 
-def _begin(report: Report, rows: list[Row], time: str) -> date:
+def _begin(report: WrittenReport, rows: list[Row], time: str) -> date:
     """Return the first day of the rows that a report replaces: a period may begin before its days."""
     begins: list[date] = [report.first, *(row[time] for row in rows)]
     return min(begins)
 
 
-def _write_page(report: Report) -> None:
+def _write_page(report: WrittenReport) -> None:
     """Put the page in the place of the last one of these days."""
     partial = report.page.with_name(f".{report.page.name}-{uuid.uuid4().hex[:8]}")
     try:
@@ -174,7 +174,7 @@ def _frame(spark: SparkSession, table: Table, rows: list[Row]) -> DataFrame:
     return spark.createDataFrame([tuple(row[name] for name in columns(table)) for row in rows], _columns(table))
 
 
-def _write_postgres(dsn: str, report: Report, kept_from: date) -> None:
+def _write_postgres(dsn: str, report: WrittenReport, kept_from: date) -> None:
     """Replace the rows of the report's days in every table, in one transaction; make the tables first.
 
     Rows before a day that are kept no longer go, too.
@@ -192,7 +192,7 @@ def _write_postgres(dsn: str, report: Report, kept_from: date) -> None:
         ) from None
 
 
-def _replace(connection: psycopg.Connection, table: Table, report: Report, kept_from: date) -> None:
+def _replace(connection: psycopg.Connection, table: Table, report: WrittenReport, kept_from: date) -> None:
     types = columns(table)
     name = sql.Identifier(SCHEMA, table.name)
     definitions = (sql.SQL("{} {}").format(sql.Identifier(each), _type(types[each])) for each in types)

@@ -250,7 +250,7 @@ def _installations(scenario: Scenario, identity: Identity) -> dict[tuple[bytes, 
     return {(place.key_hash, place.installation_hash): key[1] for key, place in places.items()}
 
 
-def _answer(reply: conversation.Reply) -> Answer:
+def _answer(reply: conversation.OpenedReply) -> Answer:
     return Answer(
         reply.type,
         in_order(reply.type, reply.inner),

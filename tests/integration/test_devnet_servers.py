@@ -19,7 +19,7 @@ import psycopg
 import pytest
 import redis
 
-from wakupush.devnet.node.state import NodeSettings, WakuNode
+from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
 from wakupush.devnet.parts import postgres
 from wakupush.devnet.parts.postgres import PostgresServer, temporary_postgres
 from wakupush.devnet.parts.processes import (
@@ -195,10 +195,10 @@ def test_an_archive_that_is_full_forgets_the_oldest_in_its_file_too(tmp_path: Pa
         shards=("/waku/2/rs/16/32",), archive_window=None, archive_capacity=2, archive_file=tmp_path / "archive.sqlite"
     )
     messages = [WakuMessage(payload=b"1", content_topic="/a/1/b/c", timestamp=number) for number in (1, 2, 3)]
-    node = WakuNode(settings)
+    node = DevelopmentNode(settings)
     for message in messages:
         node.publish("/waku/2/rs/16/32", message)
-    assert [entry.message for entry in WakuNode(settings).archive] == messages[1:]
+    assert [entry.message for entry in DevelopmentNode(settings).archive] == messages[1:]
 
 
 def _publish(url: str, payload: str) -> None:

@@ -23,7 +23,7 @@ from wakupush.cli.client import Exit
 from wakupush.client.drivers.storage import REGISTRATION, SqliteFile
 from wakupush.client.events import Unsent
 from wakupush.client.rules.acquaintances import KEEP_SECONDS, Acquaintance, Way
-from wakupush.client.rules.registering import Enrolment, State, Status
+from wakupush.client.rules.registering import Enrolment, RegistrarState, Status
 from wakupush.protocol.keys import PrivateKey
 
 
@@ -61,7 +61,7 @@ class Enrolled:
 
     def __init__(self, status, *, is_settled=True, is_advertised=True):
         enrolment = Enrolment(server=PrivateKey.generate().public_key, status=status)
-        self.registration = replace(State(), enrolments=(enrolment,))
+        self.registration = replace(RegistrarState(), enrolments=(enrolment,))
         self._answers = is_settled, is_advertised
 
     async def settled(self, _seconds, _servers):

@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
-WAKUPUSH = Path(__file__).parents[2] / "wakupush"
+ROOT = Path(__file__).parents[2]
+WAKUPUSH = ROOT / "wakupush"
+HOUSE = [ROOT / name for name in ("wakupush", "ingest", "workers", "pipeline")]
 SERVER, POSTGRES, REDIS, MODEL, RUNTIME = (
     WAKUPUSH / name for name in ("server", "postgres", "redis", "model", "runtime")
 )
+#: Names that two classes may have, and why: both are a field's standard term, in packages that nobody reads together.
+TWICE: dict[str, str] = {}
 #: Statements that change rows.
 WRITES = re.compile(r"^\s*(INSERT|UPDATE|DELETE|COPY)\b|\(\s*(INSERT|UPDATE|DELETE)\b", re.MULTILINE)
 #: Who in the inbox writes, beside claim and write: what stands around the steps.
@@ -42,10 +46,12 @@ def test_a_module_of_the_server_is_short(path):
 
 def test_no_class_name_is_there_twice():
     found = defaultdict(list)
-    for path, node in chain.from_iterable(map(classes, (SERVER, POSTGRES, REDIS, MODEL))):
-        found[node.name].append(str(path.relative_to(WAKUPUSH)))
-    assert len(found) > 50
-    assert {name: places for name, places in found.items() if len(places) > 1} == {}
+    for path, node in chain.from_iterable(map(classes, HOUSE)):
+        found[node.name].append(str(path.relative_to(ROOT)))
+    assert len(found) > 300
+    twice = {name: places for name, places in found.items() if len(places) > 1}
+    assert {name: places for name, places in twice.items() if name not in TWICE} == {}
+    assert TWICE.keys() <= twice.keys()
 
 
 def is_value(node):

@@ -65,14 +65,14 @@ class Mode(StrEnum):
     RELAY = "relay"
 
 
-class Platform(StrEnum):
+class TokenPlatform(StrEnum):
     """Whose device token it is."""
 
     APN = "apn"
     FIREBASE = "firebase"
 
 
-class Kind(StrEnum):
+class NotificationKind(StrEnum):
     """What a notification is about."""
 
     MESSAGE = "message"
@@ -173,7 +173,7 @@ def register(
     *,
     server: Annotated[list[str], typer.Option(help="Public key of a server; repeatable.")],
     device_token: Annotated[str, typer.Option(help="What Apple or Google gave this device.")],
-    platform: Annotated[Platform, typer.Option(help="Whose token it is.")] = Platform.FIREBASE,
+    platform: Annotated[TokenPlatform, typer.Option(help="Whose token it is.")] = TokenPlatform.FIREBASE,
     apn_topic: Annotated[str, typer.Option(help="Bundle id of the app; for apn.")] = "",
     contacts_only: Annotated[
         bool | None, typer.Option("--contacts-only/--anybody", help="Who may notify; anybody at first.")
@@ -207,7 +207,7 @@ def register(
         mention_chats=tuple(mention_chat or ()),
         block_mentions=bool(block_mentions),
     )
-    token_type = {Platform.APN: TokenType.APN, Platform.FIREBASE: TokenType.FIREBASE}[platform]
+    token_type = {TokenPlatform.APN: TokenType.APN, TokenPlatform.FIREBASE: TokenType.FIREBASE}[platform]
     try:
         device = Device(token_type=token_type, device_token=device_token, apn_topic=apn_topic)
     except ValueError as error:
@@ -312,7 +312,7 @@ def send(
     *,
     users: Users,
     chat: Annotated[str, typer.Option(help="Id of the chat; it leaves as a hash.")],
-    kind: Annotated[Kind, typer.Option(help="What the notification is about.")] = Kind.MESSAGE,
+    kind: Annotated[NotificationKind, typer.Option(help="What the notification is about.")] = NotificationKind.MESSAGE,
     text: Annotated[str, typer.Option(help="Goes with the push, encrypted to the user.")] = "",
     message_id: Annotated[str, typer.Option(help="64 hex digits; random unless given.")] = "",
 ) -> None:
@@ -323,9 +323,9 @@ def send(
 
     keys = _keys(users)
     kinds = {
-        Kind.MESSAGE: NotificationType.MESSAGE,
-        Kind.MENTION: NotificationType.MENTION,
-        Kind.JOIN: NotificationType.REQUEST_TO_JOIN_COMMUNITY,
+        NotificationKind.MESSAGE: NotificationType.MESSAGE,
+        NotificationKind.MENTION: NotificationType.MENTION,
+        NotificationKind.JOIN: NotificationType.REQUEST_TO_JOIN_COMMUNITY,
     }
     try:
         message = bytes.fromhex(message_id) or secrets.token_bytes(32)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wakupush.cli import kept
-from wakupush.cli.kept import All, AsJson, Kind, Limit, NewerThan, OlderThan, Yes
+from wakupush.cli.kept import All, AsJson, Limit, NewerThan, OlderThan, RowNames, Yes
 from wakupush.runtime.usage import fail
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-KIND = Kind("dead letter", "dead letters", "delivery key")
+KIND = RowNames("dead letter", "dead letters", "delivery key")
 
 
 class PlatformName(StrEnum):

@@ -46,7 +46,7 @@ Limit = Annotated[int, typer.Option(help="Rows at most.", min=1)]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RowNames:
     """What rows are called."""
 
     one: str
@@ -93,7 +93,7 @@ def _age(text: str, option: str) -> timedelta:
         fail(f"{option} is a number and a unit, such as 45s, 90m, 2h or 3d, up to {MOST_DAYS} days")
 
 
-def named(kind: Kind, keys: list[str] | None, *, every: bool) -> list[str]:
+def named(kind: RowNames, keys: list[str] | None, *, every: bool) -> list[str]:
     """Return the keys of what is to be changed, none for what the options select: never everything by mistake."""
     if keys and every:
         fail(f"name the keys of {kind.several} or --all, not both")
@@ -102,7 +102,7 @@ def named(kind: Kind, keys: list[str] | None, *, every: bool) -> list[str]:
     return keys or []
 
 
-def find(kind: Kind, prefixes: list[str], matches: Callable[[str], list[bytes]]) -> list[bytes]:
+def find(kind: RowNames, prefixes: list[str], matches: Callable[[str], list[bytes]]) -> list[bytes]:
     """Return the keys that begin so, as far as there are any; a beginning that several have is refused."""
     found = []
     for prefix in prefixes:
@@ -116,7 +116,7 @@ def find(kind: Kind, prefixes: list[str], matches: Callable[[str], list[bytes]])
 
 
 def change(
-    kind: Kind,
+    kind: RowNames,
     total: int,
     step: Callable[[Position | None], Sequence[Position]],
     *,
@@ -140,14 +140,14 @@ def change(
     end(kind, changed, done)
 
 
-def end(kind: Kind, count: int, done: str) -> NoReturn:
+def end(kind: RowNames, count: int, done: str) -> NoReturn:
     """Say how many rows there were, and end the command."""
     typer.echo(f"{count} {kind.several} {done}" if count else f"no {kind.one} matched", err=not count)
     sys.exit(0 if count else NOTHING)
 
 
 def print_pages(
-    kind: Kind,
+    kind: RowNames,
     pages: Iterable[list[T]],
     *,
     limit: int,

@@ -29,7 +29,7 @@ app = typer.Typer(
 )
 
 
-class Target(StrEnum):
+class Destination(StrEnum):
     """Where made-up events go."""
 
     LAKE = "lake"
@@ -256,7 +256,7 @@ def synthesize(
     days: Annotated[int, typer.Option(help="Days that they spread over, up to yesterday.", min=1, max=3660)] = 28,
     seed: Annotated[int, typer.Option(help="The same seed makes the same events.")] = 1,
     first: FirstDay = None,
-    into: Annotated[Target, typer.Option(help="Where they go; never where real ones are.")] = Target.LAKE,
+    into: Annotated[Destination, typer.Option(help="Where they go; never where real ones are.")] = Destination.LAKE,
     warehouse: Warehouse = None,
 ) -> None:
     """Make up events of a server: daily and weekly load, group chats, outages, dead tokens."""
@@ -267,7 +267,7 @@ def synthesize(
 
     begin = _day(first) or datetime.now(UTC).date() - timedelta(days=days)
     plan = Plan(seed=seed, messages=messages, first_day=begin, days=days)
-    write = made_up.into_lake if into is Target.LAKE else made_up.into_postgres
+    write = made_up.into_lake if into is Destination.LAKE else made_up.into_postgres
     with (
         _settings(warehouse) as settings,
         spark_session(settings.pipeline, lake=True) as spark,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wakupush.cli import kept
-from wakupush.cli.kept import All, AsJson, Kind, Limit, NewerThan, OlderThan, Yes
+from wakupush.cli.kept import All, AsJson, Limit, NewerThan, OlderThan, RowNames, Yes
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.runtime.usage import fail
 
@@ -31,7 +31,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-KIND = Kind("quarantined message", "quarantined messages", "message hash")
+KIND = RowNames("quarantined message", "quarantined messages", "message hash")
 
 
 class QueueName(StrEnum):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from wakupush.client.drivers.context import topic_key
 from wakupush.client.rules.mailbox import Mailbox
-from wakupush.client.rules.querying import Query, group
+from wakupush.client.rules.querying import TokenQuery, group
 from wakupush.protocol.keys import PrivateKey
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Asker:
         Raises:
             NodeError: the node did not take it.
         """
-        query = Query(users, PrivateKey.generate())
+        query = TokenQuery(users, PrivateKey.generate())
         box = Mailbox(query.key, MOST_SEGMENTS)
         left = set(users)
         ended = asyncio.Event()

@@ -15,7 +15,7 @@ from wakupush.client.events import Advertised, Enrolled, Unsent
 from wakupush.client.rules.advertising import Advertiser, advertisement
 from wakupush.client.rules.kept import Advertising
 from wakupush.client.rules.mailbox import Mailbox, open_advertisement
-from wakupush.client.rules.registering import Registrar, State, Status
+from wakupush.client.rules.registering import Registrar, RegistrarState, Status
 from wakupush.protocol import envelopes, topics
 from wakupush.protocol.advertisement import parse_advertisement
 from wakupush.protocol.application import Type
@@ -45,7 +45,7 @@ class Enroller:
         self._context = context
         self._account = context.account
         self.registrar = Registrar(
-            self._account.push_key, self._account.installation_id, State(), random=context.random
+            self._account.push_key, self._account.installation_id, RegistrarState(), random=context.random
         )
         self._advertiser = Advertiser(context.config.advertise_every)
         self.load()
@@ -61,7 +61,7 @@ class Enroller:
         Raises:
             UnreadableError: it cannot be read.
         """
-        self.registrar.state = self._context.storage.get(REGISTRATION, "") or State()
+        self.registrar.state = self._context.storage.get(REGISTRATION, "") or RegistrarState()
         self._advertiser.next_at = (self._context.storage.get(ADVERTISING, "") or Advertising()).next_at
 
     def changed(self) -> None:

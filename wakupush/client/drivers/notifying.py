@@ -13,7 +13,7 @@ import structlog
 from wakupush.client.drivers.context import Signal
 from wakupush.client.events import Unsent
 from wakupush.client.rules.mailbox import Mailbox
-from wakupush.client.rules.sending import Content, Sending, Target
+from wakupush.client.rules.sending import Content, Sending, TargetDevice
 from wakupush.protocol import envelopes
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from wakupush.client.drivers.book import Book
     from wakupush.client.drivers.context import Context
     from wakupush.client.drivers.tasks import Tasks
-    from wakupush.client.rules.sending import Asking, Useless
+    from wakupush.client.rules.sending import DueRequest, Useless
     from wakupush.model.notifications import NotificationType
     from wakupush.model.waku_message import WakuMessage
 
@@ -74,7 +74,7 @@ class Notifier:
                 await asyncio.gather(*(self._request(asking, exits) for asking in due))
                 await self._changed.wait(self._sending.next_at - time.monotonic())
 
-    async def _request(self, asking: Asking, exits: AsyncExitStack) -> None:
+    async def _request(self, asking: DueRequest, exits: AsyncExitStack) -> None:
         """Send a request under a key of its own. Its answer may come until everything is done."""
         key = PrivateKey.generate()
         box = Mailbox(key)
@@ -118,7 +118,7 @@ class Notifier:
 
 def targets(
     context: Context, book: Book, recipients: Iterable[Recipient], *, chat_id: bytes, kind: NotificationType
-) -> list[Target]:
+) -> list[TargetDevice]:
     """Return the devices to notify.
 
     Args:
@@ -135,5 +135,5 @@ def targets(
             type=kind, chat_id=chat_id, author=context.account.key.public_key.author_hash, message=recipient.message
         )
         devices = known.devices(context.now(), most=context.config.most_devices, only=recipient.installation_ids)
-        found += [Target(known.user, each, content, ways) for each, ways in devices.items()]
+        found += [TargetDevice(known.user, each, content, ways) for each, ways in devices.items()]
     return found

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 from urllib.parse import quote
 
-from wakupush.client.documents import Kind
+from wakupush.client.documents import DocumentKind
 from wakupush.client.rules.acquaintances import Acquaintance
-from wakupush.client.rules.kept import Advertising, Seen, Settings
-from wakupush.client.rules.registering import State
+from wakupush.client.rules.kept import Advertising, ClientSettings, SeenMessage
+from wakupush.client.rules.registering import RegistrarState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: Every kind of document.
-SETTINGS = Kind("settings", Settings)
-REGISTRATION = Kind("registration", State)
-ADVERTISING = Kind("advertising", Advertising)
-ACQUAINTANCE = Kind("acquaintance", Acquaintance)
-SEEN = Kind("seen", Seen)
+SETTINGS = DocumentKind("settings", ClientSettings)
+REGISTRATION = DocumentKind("registration", RegistrarState)
+ADVERTISING = DocumentKind("advertising", Advertising)
+ACQUAINTANCE = DocumentKind("acquaintance", Acquaintance)
+SEEN = DocumentKind("seen", SeenMessage)
 
 #: Old documents are looked for whenever a message is remembered.
 _INDEX = "CREATE INDEX IF NOT EXISTS documents_put_at ON documents (account, kind, put_at)"
@@ -47,17 +47,17 @@ class InUseError(Exception):
 class Storage(Protocol):
     """Documents of one account by kind and name. What was put survives the process."""
 
-    def get(self, kind: Kind[T], name: str) -> T | None:
+    def get(self, kind: DocumentKind[T], name: str) -> T | None:
         """Return a document, None if there is none.
 
         Raises:
             UnreadableError: it cannot be read.
         """
 
-    def put(self, kind: Kind[T], name: str, value: T) -> None:
+    def put(self, kind: DocumentKind[T], name: str, value: T) -> None:
         """Keep a document, instead of the one of this name if there is one."""
 
-    def forget(self, kind: Kind[T], before: float) -> None:
+    def forget(self, kind: DocumentKind[T], before: float) -> None:
         """Delete the documents of a kind that were put before a time, in seconds since the epoch."""
 
     def lock(self) -> AbstractContextManager[None]:
@@ -132,19 +132,19 @@ class _Account:
         self._file = file
         self._name = name
 
-    def get(self, kind: Kind[T], name: str) -> T | None:
+    def get(self, kind: DocumentKind[T], name: str) -> T | None:
         rows = self._file.run(
             "SELECT value FROM documents WHERE account = ? AND kind = ? AND name = ?", self._name, kind.name, name
         )
         return kind.load(rows[0][0]) if rows else None
 
-    def put(self, kind: Kind[T], name: str, value: T) -> None:
+    def put(self, kind: DocumentKind[T], name: str, value: T) -> None:
         text = kind.dump(value)
         self._file.run(
             "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?)", self._name, kind.name, name, text, time.time()
         )
 
-    def forget(self, kind: Kind[T], before: float) -> None:
+    def forget(self, kind: DocumentKind[T], before: float) -> None:
         self._file.run(
             "DELETE FROM documents WHERE account = ? AND kind = ? AND put_at < ?", self._name, kind.name, before
         )

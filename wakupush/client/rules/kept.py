@@ -9,7 +9,7 @@ from wakupush.client.documents import Hex, document
 
 @document
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ClientSettings:
     """What was switched on, and what makes this installation."""
 
     installation_id: str = ""
@@ -30,5 +30,5 @@ class Advertising:
 
 @document
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenMessage:
     """A message that was received; its id is the document's name."""

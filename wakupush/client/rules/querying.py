@@ -40,7 +40,7 @@ def group(acquaintances: Iterable[Acquaintance]) -> list[tuple[PublicKey, ...]]:
     ]
 
 
-class Query:
+class TokenQuery:
     """A query under a key of its own.
 
     Args:

@@ -106,7 +106,7 @@ class Enrolment:
 
 @document
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class RegistrarState:
     """What a registering client keeps."""
 
     #: None: receiving is off, as it is until somebody switches it on.
@@ -122,7 +122,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class DueRegistration:
     """A registration to be sent."""
 
     server: PublicKey
@@ -144,7 +144,7 @@ class Registrar:
         self,
         key: PrivateKey,
         installation_id: str,
-        state: State,
+        state: RegistrarState,
         *,
         random: Random,
         new_token: Callable[[], str] = lambda: str(uuid.uuid4()),
@@ -196,7 +196,7 @@ class Registrar:
             for each in self.state.enrolments
         )
 
-    def due(self, now: float) -> list[Asking]:
+    def due(self, now: float) -> list[DueRegistration]:
         """Return what is to be sent now, and take it for sent."""
         if self._is_kept_registered:
             self._renew(now)
@@ -208,10 +208,10 @@ class Registrar:
                 attempts = sent.attempts + 1
                 wait = BACKOFF.wait(attempts, self._random)
                 self._put(replace(sent, status=Status.ASKED, attempts=attempts, next_at=now + wait))
-                asking.append(Asking(sent.server, sent.sealed))
+                asking.append(DueRegistration(sent.server, sent.sealed))
         return asking
 
-    def sent(self, asking: Asking, now: float) -> None:
+    def sent(self, asking: DueRegistration, now: float) -> None:
         """Wait for the answer from now on: a light client may have needed seconds to send the registration."""
         for each in self.state.enrolments:
             if each.server == asking.server and each.sealed == asking.sealed and each.status is Status.ASKED:
@@ -326,7 +326,7 @@ class Registrar:
                 for each in self.state.enrolments
             )
 
-    def _with_new_token(self, state: State) -> State:
+    def _with_new_token(self, state: RegistrarState) -> RegistrarState:
         return replace(state, access_token=self._new_token(), token_at=None)
 
     def _allowed_key_list(self) -> tuple[bytes, ...]:
@@ -365,7 +365,7 @@ class Registrar:
         is_allowed = self.state.device is not None or not each.wanted
         return is_allowed and each.status in {Status.DUE, Status.ASKED}
 
-    def _change(self, state: State) -> None:
+    def _change(self, state: RegistrarState) -> None:
         """Take over what is to be registered, and register it anew everywhere."""
         self.state = state
         self._update(_anew(each) if each.wanted else each for each in state.enrolments)

@@ -58,7 +58,7 @@ class Result(StrEnum):
 
 
 @dataclass(slots=True)
-class Target:
+class TargetDevice:
     """One device of one user."""
 
     user: PublicKey
@@ -80,12 +80,12 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class DueRequest:
     """A request to be sent, under a key of its own."""
 
     server: PublicKey
     request: Request = field(repr=False)
-    _ways: tuple[tuple[Target, Way], ...] = field(repr=False)
+    _ways: tuple[tuple[TargetDevice, Way], ...] = field(repr=False)
 
     @property
     def inner(self) -> bytes:
@@ -114,7 +114,7 @@ class Sending:
         random: for jitter.
     """
 
-    def __init__(self, message_id: bytes, targets: Iterable[Target], *, random: Random) -> None:
+    def __init__(self, message_id: bytes, targets: Iterable[TargetDevice], *, random: Random) -> None:
         self._message_id = message_id
         self.targets = list(targets)
         self._random = random
@@ -132,9 +132,9 @@ class Sending:
         """When to call `due` again: infinite while a token is asked for, 0 if done."""
         return min((target.next_at for target in self._pending), default=0.0)
 
-    def due(self, now: float) -> list[Asking]:
+    def due(self, now: float) -> list[DueRequest]:
         """Return the requests to be sent now, grouped by server, and take them for sent."""
-        by_server: dict[PublicKey, list[tuple[Target, Way]]] = {}
+        by_server: dict[PublicKey, list[tuple[TargetDevice, Way]]] = {}
         for target in self._pending:
             if target.next_at > now:
                 continue
@@ -152,13 +152,13 @@ class Sending:
             for start in range(0, len(ways), MOST_ITEMS)
         ]
 
-    def sent(self, asking: Asking, now: float) -> None:
+    def sent(self, asking: DueRequest, now: float) -> None:
         """Wait for the answer from now on: a light client may have needed seconds to send the request."""
         for target, way in asking._ways:  # noqa: SLF001 - ours
             if way is target.asked and target.next_at != math.inf:
                 target.next_at = now + target.patience
 
-    def answered(self, asking: Asking, signer: PublicKey, response: RequestResponse, now: float) -> list[Useless]:
+    def answered(self, asking: DueRequest, signer: PublicKey, response: RequestResponse, now: float) -> list[Useless]:
         """Take what came to the key of a request, and return which tokens it calls useless.
 
         It counts for nothing if another signed it, or about other messages or devices. One that comes late counts.
@@ -182,10 +182,10 @@ class Sending:
                 self._go_on(target, now, Result.WRONG_TOKEN)
 
     @property
-    def _pending(self) -> list[Target]:
+    def _pending(self) -> list[TargetDevice]:
         return [target for target in self.targets if target.result is Result.PENDING]
 
-    def _advance(self, target: Target) -> float:
+    def _advance(self, target: TargetDevice) -> float:
         """Turn to the next server, and return how long to wait for the answer of this one."""
         target.position += 1
         if target.position < len(target.ways):
@@ -194,7 +194,7 @@ class Sending:
         target.rounds += 1
         return max(ANSWER_SECONDS, BACKOFF.wait(target.rounds, self._random))
 
-    def _take(self, target: Target, way: Way, report: Report, now: float) -> list[Useless]:
+    def _take(self, target: TargetDevice, way: Way, report: Report, now: float) -> list[Useless]:
         # Only what the server asked last says moves on: another may be about to answer.
         is_last = way is target.asked
         match report.error:
@@ -213,11 +213,11 @@ class Sending:
                 return [Useless(target.user, target.installation_id, way.server, way.access_token, is_wrong)]
         return []
 
-    def _asking(self, server: PublicKey, ways: Sequence[tuple[Target, Way]]) -> Asking:
+    def _asking(self, server: PublicKey, ways: Sequence[tuple[TargetDevice, Way]]) -> DueRequest:
         items = tuple(_item(target, way) for target, way in ways)
-        return Asking(server, Request(self._message_id, items), tuple(ways))
+        return DueRequest(server, Request(self._message_id, items), tuple(ways))
 
-    def _go_on(self, target: Target, now: float, otherwise: Result) -> None:
+    def _go_on(self, target: TargetDevice, now: float, otherwise: Result) -> None:
         """Ask the next server at once, or end where there is none."""
         if target.ways:
             target.next_at = now
@@ -225,7 +225,7 @@ class Sending:
             target.result = otherwise
 
 
-def _drop(target: Target, way: Way) -> None:
+def _drop(target: TargetDevice, way: Way) -> None:
     index = target.ways.index(way)
     del target.ways[index]
     target.position -= index < target.position
@@ -233,7 +233,7 @@ def _drop(target: Target, way: Way) -> None:
         target.position = 0
 
 
-def _item(target: Target, way: Way) -> Item:
+def _item(target: TargetDevice, way: Way) -> Item:
     content = target.content
     return Item(
         key_hash=target.user.key_hash,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class OpenedReply:
     """An answer of the server, opened."""
 
     type: Type.ValueType
@@ -68,7 +68,7 @@ class Step:
     what: str
     sends: tuple[Sent, ...]
     deliver_times: int
-    replies: tuple[Reply, ...]
+    replies: tuple[OpenedReply, ...]
     #: What gorush got, as JSON objects.
     notifications: tuple[dict[str, Any], ...] = field(repr=False)
     #: The step as it stands in the file.
@@ -90,7 +90,7 @@ class Conversation:
 class Played:
     """What a step came to with our server."""
 
-    replies: list[Reply]
+    replies: list[OpenedReply]
     #: For each reply the seconds since the step's last message was sent.
     latencies: list[float]
     pushes: list[Push]
@@ -160,7 +160,7 @@ class Player:
         return played
 
 
-def open_reply(message: WakuMessage, clients: tuple[PrivateKey, ...]) -> Reply | None:
+def open_reply(message: WakuMessage, clients: tuple[PrivateKey, ...]) -> OpenedReply | None:
     """Open an answer with the first key that fits; None if there is none."""
     for key in clients:
         if message.content_topic != topics.content_topic(topics.partitioned_topic(key.public_key)):
@@ -171,7 +171,7 @@ def open_reply(message: WakuMessage, clients: tuple[PrivateKey, ...]) -> Reply |
         except Refused:
             continue
         if isinstance(content, Opened):
-            return Reply(
+            return OpenedReply(
                 Type.ValueType(content.type),
                 content.inner,
                 content.signer,

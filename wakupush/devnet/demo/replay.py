@@ -65,7 +65,7 @@ class Recorded(NamedTuple):
 
 
 @dataclass(slots=True)
-class Tally:
+class ReplayTally:
     """What became of the messages."""
 
     published: int = 0
@@ -103,7 +103,7 @@ def run(
     progress = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
     with _connect(waku_url) as node, progress:
         bar = progress.add_task("", total=total)
-        begun, tally = time.monotonic(), Tally()
+        begun, tally = time.monotonic(), ReplayTally()
         for recorded in itertools.islice(read(file), limit):
             message = replace(recorded.message, timestamp=time.time_ns()) if restamp else recorded.message
             for _ in range(recorded.times):
@@ -197,7 +197,7 @@ def _connect(waku_url: str) -> WakuNode:
     return node
 
 
-def _publish(node: WakuNode, recorded: Recorded, message: WakuMessage, tally: Tally) -> None:
+def _publish(node: WakuNode, recorded: Recorded, message: WakuMessage, tally: ReplayTally) -> None:
     """Publish a message and count what became of it; the first reasons why the node did not take one are shown."""
     try:
         publish_with_retry(node, recorded.pubsub_topic, message)
@@ -216,7 +216,7 @@ def _publish(node: WakuNode, recorded: Recorded, message: WakuMessage, tally: Ta
         tally.in_a_row = 0
 
 
-def _summary(tally: Tally, total: int, seconds: float) -> str:
+def _summary(tally: ReplayTally, total: int, seconds: float) -> str:
     given_up = f", {total - tally.tried} not tried" if tally.tried < total else ""
     return (
         f"{tally.published} published, {tally.refused} refused, {tally.failed} failed{given_up} "

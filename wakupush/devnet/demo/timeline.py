@@ -33,7 +33,7 @@ from wakupush.waku.node import WakuNode
 if TYPE_CHECKING:
     from types import FrameType
 
-    from wakupush.devnet.demo.conversation import Reply, Step
+    from wakupush.devnet.demo.conversation import OpenedReply, Step
     from wakupush.model.waku_message import WakuMessage
 
 #: Columns of a file or a pipe: nothing is folded.
@@ -128,7 +128,7 @@ class _Demo:
         self.ask("alice registers a phone that was wiped", alice, messages.register(alice, server, gone))
         self.notify("bob asks for a push to it", alice, bob, gone, error="NOT_REGISTERED")
 
-    def ask(self, what: str, asker: PrivateKey, message: WakuMessage) -> Reply:
+    def ask(self, what: str, asker: PrivateKey, message: WakuMessage) -> OpenedReply:
         """Send a message and return the answer."""
         begun = self.send(what, message)
         reply, arrived = self.wait_for_reply(asker)
@@ -203,7 +203,7 @@ class _Demo:
         self.node.publish(SHARDS[0], message)
         return begun
 
-    def wait_for_reply(self, asker: PrivateKey) -> tuple[Reply, float]:
+    def wait_for_reply(self, asker: PrivateKey) -> tuple[OpenedReply, float]:
         deadline = time.time() + PATIENCE
         while time.time() < deadline:
             for seen in self.observer.messages():

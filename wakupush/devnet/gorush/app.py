@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from wakupush.devnet.controls import Fault, FaultInjection, control_routes
-from wakupush.devnet.gorush.gorush import METRICS, BadRequestError, Gorush, dumped
+from wakupush.devnet.gorush.gorush import METRICS, BadRequestError, ScriptedGorush, dumped
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 VERSION = "1.22.0-devnet"
 
 
-def create_app(gorush: Gorush | None = None) -> Starlette:
+def create_app(gorush: ScriptedGorush | None = None) -> Starlette:
     """Return the app of a gorush; without one it gets a new one with default settings."""
-    gorush = gorush or Gorush()
+    gorush = gorush or ScriptedGorush()
     faults: list[Fault] = []
 
     async def push(request: Request) -> Response:

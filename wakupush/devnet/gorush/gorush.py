@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 
 from wakupush.devnet.controls import EventLog
-from wakupush.devnet.gorush.scripts import SCRIPTS, SERVER_ERROR, Failure
+from wakupush.devnet.gorush.scripts import SCRIPTS, SERVER_ERROR, ScriptedFailure
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-_TOO_LARGE = Failure("PayloadTooLarge", retried=False)
+_TOO_LARGE = ScriptedFailure("PayloadTooLarge", retried=False)
 _APNS_MAX_PAYLOAD = 4096
 _FCM_MAX_TOKENS = 500
 _MASKED_TOKEN_END = 10
@@ -67,7 +67,7 @@ _FAILURE = {"ios": "ios_error", "android": "android_fail"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class GorushSettings:
+class GorushOptions:
     """The part of gorush's configuration that changes its answers."""
 
     #: core.sync: answer after delivery and with the failures.
@@ -92,11 +92,11 @@ class BadRequestError(ValueError):
     """gorush answers 400 with this text."""
 
 
-class Gorush:
+class ScriptedGorush:
     """The state of a development gorush."""
 
-    def __init__(self, settings: GorushSettings | None = None) -> None:
-        self.settings = settings or GorushSettings()
+    def __init__(self, settings: GorushOptions | None = None) -> None:
+        self.settings = settings or GorushOptions()
         self.log = EventLog(file=self.settings.log_file)
         self.counters: Counter[str] = Counter({name: 0 for name, *_ in METRICS})
         self._posts = 0
@@ -192,7 +192,7 @@ class Gorush:
                     taken = False
                 self.counters["feedback_sent" if taken else "feedback_lost"] += 1
 
-    async def _attempt(self, notification: dict[str, Any], post: int, token: str) -> Failure | None:
+    async def _attempt(self, notification: dict[str, Any], post: int, token: str) -> ScriptedFailure | None:
         platform = _PLATFORMS[notification["platform"]]
         script = token
         if slow := _SLOW.match(script):
@@ -203,7 +203,7 @@ class Gorush:
         self._record(notification, post, token, failure.error if failure else "delivered")
         return failure
 
-    def _failure(self, notification: dict[str, Any], platform: str, script: str) -> Failure | None:
+    def _failure(self, notification: dict[str, Any], platform: str, script: str) -> ScriptedFailure | None:
         if platform == "ios" and _apns_payload_size(notification) > _APNS_MAX_PAYLOAD:
             return _TOO_LARGE
         if _APNS_TOKEN.fullmatch(script):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Failure:
+class ScriptedFailure:
     """Why one attempt failed."""
 
     error: str
@@ -34,9 +34,13 @@ class Script:
     #: gorush repeats APNs' server errors only, but every error of FCM.
     ios_retried: bool = False
 
-    def failure(self, platform: str) -> Failure:
+    def failure(self, platform: str) -> ScriptedFailure:
         """Return the failure on ``ios`` or ``android``."""
-        return Failure(self.ios, self.ios_retried) if platform == "ios" else Failure(self.android, retried=True)
+        return (
+            ScriptedFailure(self.ios, self.ios_retried)
+            if platform == "ios"
+            else ScriptedFailure(self.android, retried=True)
+        )
 
 
 SERVER_ERROR = Script("InternalServerError", "Internal error encountered.", ios_retried=True)

@@ -37,7 +37,7 @@ NWAKU = FilterSettings(capacity=50, each_topic=False, requests=30, seconds=60.0)
 GO_WAKU = FilterSettings(capacity=30, each_topic=True, requests=1, seconds=1.0, rate=15.0, burst=20)
 
 
-class Limit:
+class RequestLimit:
     """A service node's: so many requests within so many seconds. What it refuses does not count."""
 
     def __init__(self, requests: int, seconds: float) -> None:
@@ -62,7 +62,7 @@ class Filter:
         self._unread: dict[tuple[str, str], deque[WakuMessage]] = {}
         self._order: deque[tuple[str, str]] = deque()
         #: To be asked before what the service node does, and only then.
-        self.limit = Limit(settings.requests, settings.seconds)
+        self.limit = RequestLimit(settings.requests, settings.seconds)
         self._tokens, self._refilled = float(settings.burst), time.monotonic()
 
     @property

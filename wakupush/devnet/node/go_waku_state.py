@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, ClassVar
 
 from wakupush.devnet.node.filter_state import GO_WAKU, FilterSettings
-from wakupush.devnet.node.state import ArchivedMessage, NodeSettings, QueryRefusedError, Relay, WakuNode
+from wakupush.devnet.node.state import ArchivedMessage, DevelopmentNode, NodeSettings, QueryRefusedError, Relay
 from wakupush.model.waku_message import WakuMessage
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class RelayQueues:
         return all(len(queue) < self._capacity for queue in self._queues.get(topic, ()))
 
 
-class GoWakuNode(WakuNode):
+class GoWakuNode(DevelopmentNode):
     """The state of a development node with go-waku's behaviour."""
 
     DEFAULTS: ClassVar[NodeSettings] = NodeSettings(cache_capacity=1000, archive_window=None, max_message_bytes=150_000)

@@ -9,7 +9,7 @@ from urllib.parse import unquote, unquote_plus
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from wakupush.devnet.node.filter_state import Limit
+from wakupush.devnet.node.filter_state import RequestLimit
 from wakupush.devnet.node.state import PublishRefusedError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from wakupush.devnet.node.state import WakuNode
+    from wakupush.devnet.node.state import DevelopmentNode
     from wakupush.model.waku_message import WakuMessage
 
     Decode = Callable[[Any], WakuMessage]
@@ -39,7 +39,7 @@ class NwakuLight:
         encode: writes a message that is read.
     """
 
-    def __init__(self, node: WakuNode, decode: Decode, encode: Encode) -> None:
+    def __init__(self, node: DevelopmentNode, decode: Decode, encode: Encode) -> None:
         self._node = node
         self._decode = decode
         self._encode = encode
@@ -107,11 +107,11 @@ class NwakuLight:
 class GoWakuLight:
     """go-waku's manners; see `NwakuLight`."""
 
-    def __init__(self, node: WakuNode, decode: Decode, encode: Encode) -> None:
+    def __init__(self, node: DevelopmentNode, decode: Decode, encode: Encode) -> None:
         self._node = node
         self._decode = decode
         self._encode = encode
-        self._pushes = Limit(requests=1, seconds=1.0)
+        self._pushes = RequestLimit(requests=1, seconds=1.0)
 
     def routes(self) -> list[Route]:
         """Return all routes of the contract."""

@@ -37,10 +37,10 @@ from wakupush.devnet.node.light import NwakuLight
 from wakupush.devnet.node.peers import Peers
 from wakupush.devnet.node.state import (
     ArchivedMessage,
+    DevelopmentNode,
     PublishRefusedError,
     QueryRefusedError,
     StoreQuery,
-    WakuNode,
 )
 from wakupush.model.waku_message import INT64_MAX, INT64_MIN, WakuMessage
 
@@ -89,15 +89,15 @@ _BOOLEANS = {
 }
 
 
-def create_app(node: WakuNode | None = None) -> Starlette:
+def create_app(node: DevelopmentNode | None = None) -> Starlette:
     """Return the app of a node; without one it gets a new node with default settings."""
-    node = node or WakuNode()
+    node = node or DevelopmentNode()
     routes = [*NwakuRest(node).routes(), *NwakuLight(node, _message_from, _relay_json).routes()]
     return node_app(node, routes, no_route=_no_route, no_method=_no_route)
 
 
 def node_app(
-    node: WakuNode, routes: list[Route], *, no_route: ExceptionHandler, no_method: ExceptionHandler
+    node: DevelopmentNode, routes: list[Route], *, no_route: ExceptionHandler, no_method: ExceptionHandler
 ) -> Starlette:
     """Return the app of a node: its REST interface, and the controls.
 
@@ -142,7 +142,7 @@ def node_app(
 class NwakuRest:
     """nwaku's REST interface to a node."""
 
-    def __init__(self, node: WakuNode) -> None:
+    def __init__(self, node: DevelopmentNode) -> None:
         self._node = node
 
     def routes(self) -> list[Route]:

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from wakupush.devnet.node.state import WakuNode
+    from wakupush.devnet.node.state import DevelopmentNode
     from wakupush.model.waku_message import WakuMessage
 
 
 class Peers:
     """The peers of a node."""
 
-    def __init__(self, node: WakuNode) -> None:
+    def __init__(self, node: DevelopmentNode) -> None:
         self._urls: list[str] = list(node.settings.peers)
         self._speaks = True
         #: Whether what peers relay arrives.

@@ -218,7 +218,7 @@ class ArchiveFile:
         self._database.execute("DELETE FROM message WHERE hash = ?", (digest,))
 
 
-class Archive:
+class NodeArchive:
     """The messages that a store node keeps, ordered by sender timestamp and hash; when full, the oldest goes.
 
     Args:
@@ -287,7 +287,7 @@ class Archive:
         return (self._entries[self._order[position][1]] for position in positions)
 
 
-class WakuNode:
+class DevelopmentNode:
     """The state of a development node with nwaku's behaviour; times are this machine's clock."""
 
     DEFAULTS: ClassVar[NodeSettings] = NodeSettings()
@@ -295,7 +295,7 @@ class WakuNode:
 
     def __init__(self, settings: NodeSettings | None = None) -> None:
         self.settings = settings or self.DEFAULTS
-        self.archive = Archive(self.settings.archive_capacity, self.settings.archive_file)
+        self.archive = NodeArchive(self.settings.archive_capacity, self.settings.archive_file)
         self.log = EventLog(file=self.settings.log_file)
         #: Hands each new message to other nodes.
         self.forward: Callable[[str, WakuMessage], None] = lambda _topic, _message: None
