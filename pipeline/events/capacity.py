@@ -14,6 +14,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import yaml
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
@@ -331,7 +332,8 @@ def describe(plan: CapacityPlan) -> str:
             f"# {pool.queue:<13}{pool.messages:>9,}{1000 * pool.cost:>9.2f}"
             f"{replicas[busiest]:>8} ({_hour_name(busiest)}){min(replicas.values()):>7}  {tested}"
         )
-    return "\n".join(lines) + "\n" + yaml_of(values(plan))
+    told: str = yaml.safe_dump(values(plan), sort_keys=False)
+    return "\n".join([*lines, told.rstrip()])
 
 
 def values(plan: CapacityPlan) -> dict[str, Any]:
@@ -367,17 +369,6 @@ def _component(pool: Pool, question: Question) -> dict[str, Any]:
             "fallbackReplicas": most,
         },
     }
-
-
-def yaml_of(values: Mapping[str, Any], indent: str = "") -> str:
-    """Return names and numbers within each other as YAML."""
-    lines = []
-    for name, value in values.items():
-        if isinstance(value, dict):
-            lines += [f"{indent}{name}:", yaml_of(value, f"{indent}  ")]
-        else:
-            lines.append(f"{indent}{name}: {value}")
-    return "\n".join(lines)
 
 
 def _hour_name(hour: int) -> str:
