@@ -28,8 +28,8 @@ from benchmarks import made
 from benchmarks.controller import Autoscaler, Behaviour
 from benchmarks.plot import plot
 from benchmarks.running import UNLIMITED, Bench, delivery_key_of, log_after, position, relay
-from wakupush.devnet.processes import Process, wait_until
-from wakupush.devnet.stack import Stack
+from wakupush.devnet.demo.stack import Stack
+from wakupush.devnet.parts.processes import Process, wait_until
 
 FASTER = 7.5
 #: Seconds between looks: KEDA's polling interval and the sync period of the HPA are 15 s.

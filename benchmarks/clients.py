@@ -25,12 +25,12 @@ import httpx2
 import psutil
 
 from wakupush.client.client import Client
-from wakupush.client.notifying import Recipient
-from wakupush.client.registering import Device, Options
-from wakupush.client.storage import SqliteFile
-from wakupush.client.transport import RelayTransport
-from wakupush.devnet.processes import Process, answers_http, free_port
-from wakupush.devnet.stack import SHARDS, Stack
+from wakupush.client.drivers.notifying import Recipient
+from wakupush.client.drivers.storage import SqliteFile
+from wakupush.client.drivers.transport import RelayTransport
+from wakupush.client.rules.registering import Device, Options
+from wakupush.devnet.demo.stack import SHARDS, Stack
+from wakupush.devnet.parts.processes import Process, answers_http, free_port
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
 from wakupush.protocol.keys import PrivateKey

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pipeline.lake import Lake
-from pipeline.tables import TABLES, UNUSUAL_EVENTS, UNUSUAL_ROWS, UNUSUAL_TIMES
+from pipeline.events.lake import Lake
+from pipeline.events.tables import TABLES, UNUSUAL_EVENTS, UNUSUAL_ROWS, UNUSUAL_TIMES
 from wakupush.runtime.settings import PipelineSettings, Settings, load_settings
 
 #: Days of a period of pseudonyms.
@@ -25,7 +25,7 @@ _COUNTED = """sum(count) AS events, count(DISTINCT coalesce("user", trace))
 _STAGE = """CASE WHEN kind <> 'delivered' THEN kind WHEN attempt = 1 THEN 'delivered_at_once'
             ELSE 'delivered_by_retry' END"""
 _PERIOD = f"DATE '1970-01-01' + CAST({PERIOD} * (date_diff('day', DATE '1970-01-01', day) // {PERIOD}) AS INTEGER)"
-#: `pipeline.tables` in DuckDB's SQL.
+#: `pipeline.events.tables` in DuckDB's SQL.
 SQL = {
     "funnel_daily": f"""
         SELECT day, kind, {_STAGE} AS stage, {_COUNTED} FROM events GROUP BY ALL""",

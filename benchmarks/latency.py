@@ -9,7 +9,7 @@ from functools import partial
 
 from benchmarks import made
 from benchmarks.running import Bench, delivery_key_of, log_after, position, relay_at
-from wakupush.devnet.processes import WaitTimeoutError
+from wakupush.devnet.parts.processes import WaitTimeoutError
 
 SECONDS = 15
 #: Seconds after which a push counts as lost.

@@ -38,15 +38,15 @@ from benchmarks.real import ASKED, Came
 from benchmarks.real import serving as loaded
 from benchmarks.running import UNLIMITED, cpu, end_on_signals, idle_cpu
 from wakupush.client.client import Client
-from wakupush.client.context import topic_key
-from wakupush.client.mailbox import Mailbox
-from wakupush.client.querying import Query
-from wakupush.client.registering import Device
-from wakupush.client.sending import Content, Sending, Target
-from wakupush.client.storage import SqliteFile
-from wakupush.client.transport import LightTransport, RelayTransport
-from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
-from wakupush.devnet.stack import SHARDS, External, Stack
+from wakupush.client.drivers.context import topic_key
+from wakupush.client.drivers.storage import SqliteFile
+from wakupush.client.drivers.transport import LightTransport, RelayTransport
+from wakupush.client.rules.mailbox import Mailbox
+from wakupush.client.rules.querying import TokenQuery
+from wakupush.client.rules.registering import Device
+from wakupush.client.rules.sending import Content, Sending, TargetDevice
+from wakupush.devnet.demo.stack import SHARDS, External, Stack
+from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
 from wakupush.model.waku_message import WakuMessage
@@ -157,16 +157,16 @@ async def ask_all(stack: Stack, service: str, nodes: list[str], late: list[float
             raise SystemExit("the server does not answer")
         bob.enable_sending()
         [known] = await bob.query([alice.push_key])
-        key = await topic_key(Query((alice.push_key,), PrivateKey.generate()).topic)
+        key = await topic_key(TokenQuery((alice.push_key,), PrivateKey.generate()).topic)
 
         def query(asker: PrivateKey) -> list[WakuMessage]:
-            return [Query((alice.push_key,), asker).message(key, time.time_ns())]
+            return [TokenQuery((alice.push_key,), asker).message(key, time.time_ns())]
 
         def request(asker: PrivateKey) -> list[WakuMessage]:
             content = Content(
                 type=NotificationType.MESSAGE, chat_id=shake256_64(b"c"), author=bob.account.key.public_key.author_hash
             )
-            target = Target(alice.push_key, known.ways[0].installation_id, content, list(known.ways))
+            target = TargetDevice(alice.push_key, known.ways[0].installation_id, content, list(known.ways))
             [asking] = Sending(os.urandom(32), [target], random=Random(0)).due(0.0)
             kind = Type.PUSH_NOTIFICATION_REQUEST
             return envelopes.to_key(asker, asking.server, kind, asking.inner, timestamp=time.time_ns())

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.archive import HOUR, SCHEMA
-from wakupush.devnet import messages
-from wakupush.devnet.stack import SHARDS
+from pipeline.archive.files import HOUR, SCHEMA
+from wakupush.devnet.demo import messages
+from wakupush.devnet.demo.stack import SHARDS
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import envelopes
 from wakupush.protocol.application import Type

@@ -35,12 +35,12 @@ from psycopg.rows import dict_row
 
 from benchmarks import engines
 from benchmarks.commands import measured, watched
-from pipeline.report import SCHEMA
-from pipeline.synthesize import WORKER
-from pipeline.tables import TABLES
+from pipeline.events.report import SCHEMA
+from pipeline.events.synthesize import WORKER
+from pipeline.events.tables import TABLES
 from tests.pipeline.standalone import cluster
 from tests.pipeline.stores import store
-from wakupush.devnet.postgres import PostgresServer
+from wakupush.devnet.parts.postgres import PostgresServer
 from wakupush.postgres.migrations import runner
 
 DAYS = 28

@@ -35,8 +35,8 @@ from benchmarks import made, topic_keys
 from benchmarks.made import SHARD, Made
 from benchmarks.rest import handled, queued_and_stored
 from benchmarks.running import UNLIMITED, Bench, cpu, end_on_signals, idle_cpu, makers, relay, suspended
-from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
-from wakupush.devnet.stack import SHARDS, External, Stack
+from wakupush.devnet.demo.stack import SHARDS, External, Stack
+from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
 
 #: More than waits in the node at once.
 CACHE_CAPACITY = 20_000

@@ -28,12 +28,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from benchmarks.commands import measured, watched
 from benchmarks.made_archive import SHARD, START, rows
-from pipeline.archive import SCHEMA, Archive
+from pipeline.archive.files import SCHEMA, Archive
 from pipeline.session import spark_session
 from tests.pipeline.standalone import cluster
-from wakupush.devnet import messages
-from wakupush.devnet.postgres import temporary_postgres
-from wakupush.devnet.processes import Process, answers_http, free_port
+from wakupush.devnet.demo import messages
+from wakupush.devnet.parts.postgres import temporary_postgres
+from wakupush.devnet.parts.processes import Process, answers_http, free_port
 from wakupush.postgres import query_topics
 from wakupush.postgres.migrations import runner
 from wakupush.protocol import payload

@@ -8,7 +8,7 @@ import httpx2
 from psycopg import Connection
 from redis import Redis
 
-from wakupush.devnet.processes import wait_until
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.queues import QUEUES
 from wakupush.redis.backlog import UNACKED
 

@@ -18,8 +18,8 @@ import httpx2
 import psutil
 
 from benchmarks.made import SHARD, Made, User
-from wakupush.devnet.processes import Process, wait_until
-from wakupush.devnet.stack import Stack
+from wakupush.devnet.demo.stack import Stack
+from wakupush.devnet.parts.processes import Process, wait_until
 
 #: Messages in one request to the node.
 RELAYED_AT_ONCE = 100

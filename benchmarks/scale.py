@@ -18,7 +18,7 @@ from rich.table import Table
 from benchmarks import made
 from benchmarks.latency import latencies, percentiles
 from benchmarks.running import OUTSIDE, Bench, Run, memory, running
-from wakupush.devnet.processes import Process, wait_until
+from wakupush.devnet.parts.processes import Process, wait_until
 from wakupush.model.platforms import TokenType
 from wakupush.model.registrations import Change, Registration
 from wakupush.postgres import rebuilding

@@ -25,8 +25,8 @@ from benchmarks.attack.stored import Stored
 from benchmarks.made import Made
 from benchmarks.rest import handled, rest
 from benchmarks.running import Bench, cpu, idle_cpu, relay, running, suspended
-from pipeline.synthesize import HOURS, WEEKDAYS
-from wakupush.devnet.processes import wait_until
+from pipeline.events.synthesize import HOURS, WEEKDAYS
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.runtime.settings import Settings
 
 DAY = 86_400

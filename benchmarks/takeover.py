@@ -18,8 +18,8 @@ from pathlib import Path
 import psycopg
 
 from benchmarks.commands import measured
-from wakupush.devnet.postgres import temporary_postgres
-from wakupush.devnet.redis import RedisServer
+from wakupush.devnet.parts.postgres import temporary_postgres
+from wakupush.devnet.parts.redis import RedisServer
 from wakupush.model.platforms import TokenType
 from wakupush.model.registrations import Change, Registration
 from wakupush.postgres.migrations import runner

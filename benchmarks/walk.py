@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from wakupush.devnet import messages
-from wakupush.devnet.stack import SHARDS, Stack
+from wakupush.devnet.demo import messages
+from wakupush.devnet.demo.stack import SHARDS, Stack
 from wakupush.model.entries import Entry
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH, REGISTRATION

@@ -16,7 +16,7 @@ from redis import Redis
 from redis.client import Pipeline
 from rich.console import Console
 
-from wakupush.devnet.redis import RedisServer
+from wakupush.devnet.parts.redis import RedisServer
 from wakupush.redis import watched
 
 FIGURE = Path("docs/images/watched.svg")

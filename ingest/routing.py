@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Self
 
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.protocol import topics
-from wakupush.protocol.keys import InvalidKeyError, PublicKey
-from wakupush.runtime.settings import SettingsError
+from wakupush.server.identity import load_public_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from wakupush.model.entries import Entry
     from wakupush.model.queues import Queue
+    from wakupush.protocol.keys import PublicKey
     from wakupush.runtime.settings import Settings
 
 
@@ -37,12 +37,7 @@ class Routes:
         Raises:
             SettingsError: there is no public key, or it is none.
         """
-        if settings.public_key is None:
-            raise SettingsError("WAKUPUSH_PUBLIC_KEY is missing: `wakupush keygen` prints it")
-        try:
-            return cls.of(PublicKey.from_hex(settings.public_key))
-        except InvalidKeyError as error:
-            raise SettingsError(f"WAKUPUSH_PUBLIC_KEY: {error}") from None
+        return cls.of(load_public_key(settings))
 
     def route(
         self, entries: Iterable[Entry], watched: Callable[[Sequence[bytes]], set[bytes]]

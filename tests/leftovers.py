@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import psutil
 import pytest
 
-from wakupush.devnet.processes import Process
+from wakupush.devnet.parts.processes import Process
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -24,7 +24,7 @@ from wakupush.runtime import metrics, probes
 from wakupush.runtime.connections.postgres import open_pool
 from wakupush.runtime.settings import SettingsError
 from wakupush.server.delivery import feedback
-from wakupush.server.delivery.feedback import Result
+from wakupush.server.delivery.feedback import FeedbackResult
 from wakupush.server.faults import is_outage
 from wakupush.server.outdated import end_if_outdated
 
@@ -47,18 +47,18 @@ POSTGRES_SECONDS: Final = 2.0
 MOST_WAITING: Final = 100
 
 _STATUS: Final = {
-    Result.NOTED: HTTPStatus.OK,
-    Result.KNOWN: HTTPStatus.OK,
-    Result.UNKNOWN: HTTPStatus.OK,
-    Result.MALFORMED: HTTPStatus.BAD_REQUEST,
-    Result.FORBIDDEN: HTTPStatus.FORBIDDEN,
-    Result.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    Result.TOO_SLOW: HTTPStatus.REQUEST_TIMEOUT,
-    Result.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
+    FeedbackResult.NOTED: HTTPStatus.OK,
+    FeedbackResult.KNOWN: HTTPStatus.OK,
+    FeedbackResult.UNKNOWN: HTTPStatus.OK,
+    FeedbackResult.MALFORMED: HTTPStatus.BAD_REQUEST,
+    FeedbackResult.FORBIDDEN: HTTPStatus.FORBIDDEN,
+    FeedbackResult.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    FeedbackResult.TOO_SLOW: HTTPStatus.REQUEST_TIMEOUT,
+    FeedbackResult.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 
 
-class Receiver:
+class FeedbackReceiver:
     """The routes of the process.
 
     Args:
@@ -90,24 +90,24 @@ class Receiver:
         metrics.FEEDBACK.labels(result.value).inc()
         return web.Response(status=_STATUS[result])
 
-    async def _result(self, request: web.Request) -> Result:
+    async def _result(self, request: web.Request) -> FeedbackResult:
         sent = request.headers.get(SECRET_HEADER, "").encode(errors="surrogateescape")
         if not hmac.compare_digest(sent, self._secret):
-            return Result.FORBIDDEN
+            return FeedbackResult.FORBIDDEN
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 body = await request.read()
         except web.HTTPRequestEntityTooLarge:
-            return Result.TOO_LARGE
+            return FeedbackResult.TOO_LARGE
         except TimeoutError:
-            return Result.TOO_SLOW
+            return FeedbackResult.TOO_SLOW
         except (web.RequestPayloadError, ConnectionError):
-            return Result.MALFORMED
+            return FeedbackResult.MALFORMED
         if self._waiting >= MOST_WAITING:
-            return Result.UNAVAILABLE
+            return FeedbackResult.UNAVAILABLE
         return await self._take(body)
 
-    async def _take(self, body: bytes) -> Result:
+    async def _take(self, body: bytes) -> FeedbackResult:
         self._waiting += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, feedback.take, self._pool, body)
@@ -116,7 +116,7 @@ class Receiver:
                 log.warning("feedback_not_stored", error=type(error).__name__)
             else:
                 log.exception("feedback_failed")
-            return Result.UNAVAILABLE
+            return FeedbackResult.UNAVAILABLE
         finally:
             self._waiting -= 1
 
@@ -162,7 +162,7 @@ def run(settings: Settings) -> None:
     # It would log each request that is no HTTP as an error.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
     log.info("started", http_port=listener.getsockname()[1])
-    app = Receiver(pool, secret.get_secret_value()).app()
+    app = FeedbackReceiver(pool, secret.get_secret_value()).app()
     web.run_app(app, sock=listener, print=None, access_log=None, shutdown_timeout=POSTGRES_SECONDS)
     pool.close()
     log.info("stopped")

@@ -69,7 +69,7 @@ class Channel(redis.Channel):
         return self._plain
 
 
-class Transport(redis.Transport):
+class RedisTransport(redis.Transport):
     """The transport of the workers."""
 
     Channel = Channel
@@ -87,5 +87,5 @@ class SentinelTransport(redis.SentinelTransport):
 
 def install() -> None:
     """Use them in this process."""
-    TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), f"{__name__}:{Transport.__name__}"))
+    TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), f"{__name__}:{RedisTransport.__name__}"))
     TRANSPORT_ALIASES["sentinel"] = f"{__name__}:{SentinelTransport.__name__}"

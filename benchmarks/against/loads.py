@@ -15,7 +15,7 @@ from benchmarks.bench import gorush_fault
 from benchmarks.latency import waits
 from benchmarks.made import Made
 from benchmarks.running import cpu, idle_cpu, log_after, position, relay, suspended
-from wakupush.devnet.processes import wait_until
+from wakupush.devnet.parts.processes import wait_until
 
 #: Users for whom others ask: their topics' keys are there before anything is measured.
 ASKED = 20

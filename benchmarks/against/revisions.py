@@ -17,7 +17,7 @@ from redis import Redis
 
 from benchmarks.rest import rest
 from benchmarks.running import Bench, makers
-from wakupush.devnet.stack import Stack
+from wakupush.devnet.demo.stack import Stack
 from wakupush.protocol.keys import PrivateKey
 
 ROOT = Path(__file__).resolve().parents[2]

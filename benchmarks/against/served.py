@@ -8,8 +8,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from wakupush.devnet.stack import External, Stack
 from wakupush.protocol.keys import PrivateKey
+
+try:
+    from wakupush.devnet.demo.stack import External, Stack
+except ImportError:  # a revision whose devnet had no rooms
+    from wakupush.devnet.stack import External, Stack
 
 
 def main() -> None:

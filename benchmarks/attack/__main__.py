@@ -31,7 +31,7 @@ from benchmarks.attack.traffic import Flood
 from benchmarks.attack.world import World
 from benchmarks.choice import named
 from benchmarks.running import end_on_signals, running
-from wakupush.devnet.processes import WaitTimeoutError
+from wakupush.devnet.parts.processes import WaitTimeoutError
 
 #: Worker processes of each pool.
 CONCURRENCY = 2

@@ -13,7 +13,7 @@ from benchmarks.attack.traffic import Message, Traffic
 from benchmarks.attack.victims import registered
 from benchmarks.attack.world import World
 from benchmarks.made import Made, User
-from wakupush.devnet import messages
+from wakupush.devnet.demo import messages
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration, PushNotificationRequest
 from wakupush.protocol import topics
 from wakupush.protocol.keys import PrivateKey, PublicKey

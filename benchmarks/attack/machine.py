@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.running import cpu_of, family
-from wakupush.devnet.processes import Process
+from wakupush.devnet.parts.processes import Process
 
 #: Of the machine's times; those of guests are among those of users.
 BUSY = ("user", "nice", "system", "irq", "softirq", "steal")

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks import made
 from benchmarks.attack.traffic import Message
 from benchmarks.made import Made, User
-from wakupush.devnet import messages
+from wakupush.devnet.demo import messages
 from wakupush.protocol import envelopes
 from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PrivateKey, PublicKey

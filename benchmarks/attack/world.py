@@ -15,7 +15,7 @@ from benchmarks.attack.traffic import Message, flat
 from benchmarks.made import User
 from benchmarks.rest import rest
 from benchmarks.running import Bench, relay
-from wakupush.devnet.processes import WaitTimeoutError, wait_until
+from wakupush.devnet.parts.processes import WaitTimeoutError, wait_until
 from wakupush.redis import claims
 
 #: Seconds until all who registered are stored.

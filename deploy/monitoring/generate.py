@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from deploy.monitoring.dashboards import DASHBOARDS, expression
 from deploy.monitoring.rules import ALERTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from deploy.monitoring.dashboards import Dashboard, Panel
     from deploy.monitoring.rules import Alert
 
@@ -26,34 +27,32 @@ _DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 def files() -> dict[Path, str]:
     """Return the content of every generated file."""
-    found = {FILES / "dashboards" / f"{each.name}.json": json.dumps(_dashboard(each), indent=1) for each in DASHBOARDS}
-    found[FILES / "rules" / "wakupush.yaml"] = "\n".join(_rules())
-    return {path: text + "\n" for path, text in found.items()}
+    found = {
+        FILES / "dashboards" / f"{each.name}.json": json.dumps(_dashboard(each), indent=1) + "\n" for each in DASHBOARDS
+    }
+    found[FILES / "rules" / "wakupush.yaml"] = _rules()
+    return found
 
 
-def _rules() -> Iterator[str]:
-    yield "# Made by `make monitoring` out of deploy/monitoring/rules.py."
-    yield "groups:"
-    yield "  - name: wakupush"
-    yield "    rules:"
-    for alert in ALERTS:
-        yield f"      - alert: {alert.name}"
-        yield f"        expr: {_text(alert.expr)}"
-        yield f"        for: {alert.wait}"
-        yield f"        labels: {{ severity: {alert.severity} }}"
-        yield "        annotations:"
-        yield f"          summary: {_text(alert.summary)}"
-        yield f"          runbook_url: {runbook_url(alert)}"
+def _rules() -> str:
+    rules = [
+        {
+            "alert": alert.name,
+            "expr": alert.expr,
+            "for": alert.wait,
+            "labels": {"severity": alert.severity},
+            "annotations": {"summary": alert.summary, "runbook_url": runbook_url(alert)},
+        }
+        for alert in ALERTS
+    ]
+    groups = {"groups": [{"name": "wakupush", "rules": rules}]}
+    told = yaml.safe_dump(groups, sort_keys=False, allow_unicode=True, width=math.inf)
+    return "# Made by `make monitoring` out of deploy/monitoring/rules.py.\n" + told
 
 
 def runbook_url(alert: Alert) -> str:
     """Return the address of an alert's section."""
     return f"{RUNBOOK}#{alert.name.lower()}"
-
-
-def _text(text: str) -> str:
-    """Return a text as YAML has it: JSON's form is one of YAML's."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _dashboard(dashboard: Dashboard) -> dict[str, Any]:

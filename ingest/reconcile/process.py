@@ -15,7 +15,7 @@ from ingest.reconcile.audit import Audit
 from ingest.reconcile.recent import Recent
 from ingest.reconcile.rest import Rest
 from ingest.reconcile.thorough import Thorough
-from ingest.reconcile.walk import Kind, Walker
+from ingest.reconcile.walk import Walker, WalkKind
 from ingest.routing import Routes
 from wakupush.model.queues import QUERY
 from wakupush.redis.celery_app import celery_app
@@ -67,10 +67,12 @@ class Reconciliation:
         pool = open_pool(settings.postgres, end_if_outdated)
         enqueuer = Enqueuer(celery_app(settings), redis, routes, settings.ingest)
         rest = Rest(redis, chosen.backlog_age)
-        queries = Kind(queue=QUERY, window=chosen.query_window)
-        own = [Kind(queue=queue, content_topics=(name,), window=chosen.window) for name, queue in routes.queues.items()]
+        queries = WalkKind(queue=QUERY, window=chosen.query_window)
+        own = [
+            WalkKind(queue=queue, content_topics=(name,), window=chosen.window) for name, queue in routes.queues.items()
+        ]
 
-        def walkers(kinds: list[Kind]) -> list[Walker]:
+        def walkers(kinds: list[WalkKind]) -> list[Walker]:
             return [
                 Walker(
                     name=name,

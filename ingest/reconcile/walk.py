@@ -64,7 +64,7 @@ class TooLong(Interrupted):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class WalkKind:
     """What is looked for: messages of one queue, so that its backlog holds up no others."""
 
     #: Where what is found belongs; its name is that of the walk in watermarks, metrics and logs.
@@ -115,7 +115,7 @@ class Walker:
     #: Of the node.
     name: str
     store: Store
-    kind: Kind
+    kind: WalkKind
     enqueuer: Enqueuer
     pool: ConnectionPool
     rest: Rest

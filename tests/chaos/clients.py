@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from chaos.plan import SUCCESS, Fate, Notified, Sent
-from wakupush.devnet import messages
-from wakupush.devnet.stack import SHARDS
+from wakupush.devnet.demo import messages
+from wakupush.devnet.demo.stack import SHARDS
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import PushNotification, PushNotificationRegistration, PushNotificationRequest
 from wakupush.protocol import application, payload, registration, request, topics
@@ -29,7 +29,7 @@ class Manner:
     """How a device behaves, and what senders may be told of it."""
 
     name: str
-    #: Of its token: see `wakupush.devnet.gorush`.
+    #: Of its token: see `wakupush.devnet.gorush.scripts`.
     script: str
     told: tuple[str, ...]
     fate: Fate

@@ -16,8 +16,8 @@ from stored import contents
 from chaos.evidence import Answered, DeviceId, Happened, Kept, Pushed, Sample, Stored
 from chaos.faults import server_processes
 from chaos.plan import SUCCESS, Sent
-from wakupush.devnet.conversation import Reply, open_reply
-from wakupush.devnet.stack import Stack
+from wakupush.devnet.demo.conversation import OpenedReply, open_reply
+from wakupush.devnet.demo.stack import Stack
 from wakupush.model.queues import QUEUES
 from wakupush.model.registrations import Installation
 from wakupush.model.waku_message import WakuMessage
@@ -54,19 +54,19 @@ def answers(stack: Stack, sent: tuple[Sent, ...]) -> tuple[Answered, ...]:
     return tuple(found)
 
 
-def _read_registration(reply: Reply, at: float) -> Answered:
+def _read_registration(reply: OpenedReply, at: float) -> Answered:
     response = PushNotificationRegistrationResponse.FromString(reply.inner)
     told = SUCCESS if response.success else response.ErrorType.Name(response.error)
     return Answered(id=response.request_id.hex(), told=(told,), at=at)
 
 
-def _read_query(reply: Reply, at: float) -> Answered:
+def _read_query(reply: OpenedReply, at: float) -> Answered:
     response = PushNotificationQueryResponse.FromString(reply.inner)
     told = tuple(sorted(f"{info.installation_id} {info.access_token}" for info in response.info))
     return Answered(id=response.message_id.hex(), told=told, at=at)
 
 
-def _read_request(reply: Reply, at: float) -> Answered:
+def _read_request(reply: OpenedReply, at: float) -> Answered:
     response = PushNotificationResponse.FromString(reply.inner)
     told = tuple(
         SUCCESS if report.success else PushNotificationReport.ErrorType.Name(report.error)

@@ -19,8 +19,8 @@ from redis import Redis
 
 from chaos.checker import LOST_LOG
 from chaos.evidence import Window
-from wakupush.devnet.processes import Process, StartFailedError, wait_until
-from wakupush.devnet.stack import Stack
+from wakupush.devnet.demo.stack import Stack
+from wakupush.devnet.parts.processes import Process, StartFailedError, wait_until
 from wakupush.model.queues import QUEUES
 
 #: A fault at work: what it begins, it ends.

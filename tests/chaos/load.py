@@ -10,7 +10,7 @@ from pathlib import Path
 
 from chaos.clients import Fleet, Post
 from chaos.plan import dump
-from wakupush.devnet.processes import wait_until
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.protocol.keys import PublicKey
 from wakupush.waku.errors import NodeError
 from wakupush.waku.node import WakuNode

@@ -26,8 +26,8 @@ from chaos.evidence import Evidence, Sample
 from chaos.faults import FAULTS, Fault, Havoc, Planned, schedule, server_processes
 from chaos.load import publish_all
 from chaos.plan import Sent, load
-from wakupush.devnet.processes import Process, WaitTimeoutError, wait_until
-from wakupush.devnet.stack import Stack
+from wakupush.devnet.demo.stack import Stack
+from wakupush.devnet.parts.processes import Process, WaitTimeoutError, wait_until
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 
 _TESTS = Path(__file__).parent.parent

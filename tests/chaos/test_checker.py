@@ -11,7 +11,7 @@ import pytest
 from chaos.checker import JUDGED_SECONDS, LOST_LOG, WARM_SECONDS, Case, Kind, expected_row, judge
 from chaos.evidence import Answered, DeviceId, Evidence, Happened, Kept, Pushed, Sample, Window
 from chaos.plan import SUCCESS, Fate, Notified, Sent
-from wakupush.devnet import messages
+from wakupush.devnet.demo import messages
 from wakupush.protocol.keys import PrivateKey
 
 SERVER = PrivateKey.generate().public_key

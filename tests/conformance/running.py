@@ -14,10 +14,10 @@ import httpx2
 from expected import Answer, Row, Rows, Scenario, flat, in_order
 from stored import contents
 
-from wakupush.devnet import conversation, messages
-from wakupush.devnet.observer import Observer
-from wakupush.devnet.processes import WaitTimeoutError, wait_until
-from wakupush.devnet.stack import SHARDS, Stack
+from wakupush.devnet.demo import conversation, messages
+from wakupush.devnet.demo.observer import Observer
+from wakupush.devnet.demo.stack import SHARDS, Stack
+from wakupush.devnet.parts.processes import WaitTimeoutError, wait_until
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
@@ -26,7 +26,7 @@ from wakupush.waku.node import WakuNode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from wakupush.devnet.conversation import Sent
+    from wakupush.devnet.demo.conversation import Sent
 
 #: Seconds within which a step is over, on a machine that has much else to do.
 PATIENCE = 120.0
@@ -250,7 +250,7 @@ def _installations(scenario: Scenario, identity: Identity) -> dict[tuple[bytes, 
     return {(place.key_hash, place.installation_hash): key[1] for key, place in places.items()}
 
 
-def _answer(reply: conversation.Reply) -> Answer:
+def _answer(reply: conversation.OpenedReply) -> Answer:
     return Answer(
         reply.type,
         in_order(reply.type, reply.inner),

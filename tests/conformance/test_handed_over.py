@@ -12,7 +12,7 @@ from expected import NOT_COMPARED, Scenario
 from running import Running, running
 from test_scenarios import _differences
 
-from wakupush.devnet import messages
+from wakupush.devnet.demo import messages
 from wakupush.postgres import query_topics
 from wakupush.protocol import topics
 from wakupush.protocol.identity import Identity

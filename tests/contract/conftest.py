@@ -9,7 +9,7 @@ import httpx2
 import pytest
 import uvicorn
 
-from wakupush.devnet.processes import wait_until
+from wakupush.devnet.parts.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

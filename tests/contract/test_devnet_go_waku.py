@@ -22,10 +22,10 @@ import pytest
 import recordings
 from starlette.applications import Starlette
 
-from wakupush.devnet.go_waku import create_app
-from wakupush.devnet.go_waku_state import INBOX_CAPACITY, LINE_CAPACITY, GoWakuNode
-from wakupush.devnet.processes import answers_http, free_port, wait_until
-from wakupush.devnet.waku_state import NodeSettings
+from wakupush.devnet.node.go_waku import create_app
+from wakupush.devnet.node.go_waku_state import INBOX_CAPACITY, LINE_CAPACITY, GoWakuNode
+from wakupush.devnet.node.state import NodeSettings
+from wakupush.devnet.parts.processes import answers_http, free_port, wait_until
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
 

@@ -19,9 +19,10 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
-from wakupush.devnet import gorush
-from wakupush.devnet.gorush import Gorush, GorushSettings, create_app
-from wakupush.devnet.processes import Process, answers_http, free_port
+from wakupush.devnet.gorush import gorush
+from wakupush.devnet.gorush.app import VERSION, create_app
+from wakupush.devnet.gorush.gorush import GorushOptions, ScriptedGorush
+from wakupush.devnet.parts.processes import Process, answers_http, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,14 +39,14 @@ AREA = "gorush"
 class Replay:
     """How a recording is replayed: gorush's settings and which scripted token stands for which recorded one."""
 
-    settings: GorushSettings = field(default_factory=GorushSettings)
+    settings: GorushOptions = field(default_factory=GorushOptions)
     tokens: dict[str, str] = field(default_factory=dict)
     #: Keys of log entries that are not compared.
     differs: frozenset[str] = frozenset()
 
 
-SYNC, ASYNC = GorushSettings(), GorushSettings(sync=False)
-RETRY = GorushSettings(max_retry=1)
+SYNC, ASYNC = GorushOptions(), GorushOptions(sync=False)
+RETRY = GorushOptions(max_retry=1)
 
 IOS_TOKEN = "a" * 64
 ANDROID_TOKEN = "dGVzdA:APA91b" + "x" * 140
@@ -182,7 +183,7 @@ def test_every_recording_is_accounted_for() -> None:
 @pytest.mark.parametrize("name", sorted(REPLAYS))
 def test_answers_as_recorded(name: str, serve: Serve) -> None:
     replay = REPLAYS[name]
-    client = serve(create_app(Gorush(replay.settings)))
+    client = serve(create_app(ScriptedGorush(replay.settings)))
     _compare(recordings.load(AREA, name), client, replay)
 
 
@@ -227,7 +228,7 @@ def _comparable(answer: dict[str, Any], replay: Replay) -> dict[str, Any]:
 
 
 def test_masks_tokens_as_recorded(serve: Serve) -> None:
-    client = serve(create_app(Gorush(GorushSettings(hide_token=True))))
+    client = serve(create_app(ScriptedGorush(GorushOptions(hide_token=True))))
     assert _push(client, _ios("dead-1")).json()["logs"][0]["token"] == "*" * 6
     for name in sorted(UNREACHABLE.keys() - {"stub-https_proxy-env-ios"}):
         recording = recordings.load(AREA, name)
@@ -266,7 +267,9 @@ def hook(serve: Serve) -> Hook:
 
 
 def hooked(serve: Serve, hook: Hook, **settings: Any) -> httpx2.Client:
-    gorush = Gorush(GorushSettings(feedback_url=hook.url, feedback_headers=("X-Hook-Token: s3cret",), **settings))
+    gorush = ScriptedGorush(
+        GorushOptions(feedback_url=hook.url, feedback_headers=("X-Hook-Token: s3cret",), **settings)
+    )
     return serve(create_app(gorush))
 
 
@@ -327,7 +330,7 @@ def test_metrics_and_statistics_have_the_recorded_shape(serve: Serve) -> None:
         key: list(value) for key, value in expected.items() if isinstance(value, dict)
     }
     source = recordings.load(AREA, "version").answer["source"]
-    assert client.get("/version").json() == {"source": source, "version": gorush.VERSION}
+    assert client.get("/version").json() == {"source": source, "version": VERSION}
 
 
 def test_counts_what_it_did(serve: Serve) -> None:
@@ -400,7 +403,7 @@ def test_a_malformed_token_takes_its_whole_request_along(serve: Serve) -> None:
 
 
 def test_async_mode_answers_before_delivery(serve: Serve) -> None:
-    client = serve(create_app(Gorush(ASYNC)))
+    client = serve(create_app(ScriptedGorush(ASYNC)))
     answer = _push(client, _ios("slow-50-dead"))
     assert answer.json() == {"counts": 1, "logs": [], "success": "ok"}
     assert client.get("/dev/log").json()["entries"] == []

@@ -11,11 +11,12 @@ from dataclasses import replace
 import pytest
 import recordings
 
-from wakupush.devnet import go_waku, waku_node
-from wakupush.devnet.filter_state import GO_WAKU, Filter
-from wakupush.devnet.go_waku_state import GoWakuNode
-from wakupush.devnet.processes import wait_until
-from wakupush.devnet.waku_state import NodeSettings, WakuNode
+from wakupush.devnet.node import go_waku
+from wakupush.devnet.node import nwaku as nwaku_manners
+from wakupush.devnet.node.filter_state import GO_WAKU, Filter
+from wakupush.devnet.node.go_waku_state import GoWakuNode
+from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.waku_message import WakuMessage
 
 AREA = "waku-rest"
@@ -178,7 +179,7 @@ def test_too_big(client):
 
 @pytest.fixture
 def nwaku(serve):
-    return serve(waku_node.create_app(WakuNode(NodeSettings(shards=(SHARD, OTHER)))))
+    return serve(nwaku_manners.create_app(DevelopmentNode(NodeSettings(shards=(SHARD, OTHER)))))
 
 
 def subscription(*topics, shard=SHARD):
@@ -213,7 +214,7 @@ def test_nwaku_pings_and_limits(nwaku):
 
 
 def test_nwaku_keeps_fifty_in_all():
-    node = WakuNode(NodeSettings(shards=(SHARD,)))
+    node = DevelopmentNode(NodeSettings(shards=(SHARD,)))
     node.filter.subscribe(SHARD, [TOPIC, OTHER_TOPIC])
     for number in range(60):
         publish(node, b"%d" % number, (TOPIC, OTHER_TOPIC)[number % 2])
@@ -225,8 +226,8 @@ def test_nwaku_keeps_fifty_in_all():
 
 
 def test_peers_hand_over_what_is_published(serve):
-    nodes = [WakuNode(NodeSettings(shards=(SHARD,))), GoWakuNode(NodeSettings(shards=(SHARD, OTHER)))]
-    first, second = serve(waku_node.create_app(nodes[0])), serve(go_waku.create_app(nodes[1]))
+    nodes = [DevelopmentNode(NodeSettings(shards=(SHARD,))), GoWakuNode(NodeSettings(shards=(SHARD, OTHER)))]
+    first, second = serve(nwaku_manners.create_app(nodes[0])), serve(go_waku.create_app(nodes[1]))
     for one, other in ((first, second), (second, first)):
         one.post("/dev/peers", json={"url": str(other.base_url).rstrip("/")}).raise_for_status()
     for client, shard in ((first, SHARD), (second, SHARD), (second, OTHER)):

@@ -17,9 +17,9 @@ import httpx2
 import pytest
 import recordings
 
-from wakupush.devnet import go_waku
-from wakupush.devnet.waku_node import create_app
-from wakupush.devnet.waku_state import NodeSettings, WakuNode, encoded_size
+from wakupush.devnet.node import go_waku
+from wakupush.devnet.node.nwaku import create_app
+from wakupush.devnet.node.state import DevelopmentNode, NodeSettings, encoded_size
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
 
@@ -178,7 +178,7 @@ def test_every_recording_is_accounted_for() -> None:
 
 @pytest.mark.parametrize("name", sorted(RELAY))
 def test_relay_as_expected(name: str, serve: Serve) -> None:
-    client = serve(create_app(WakuNode(NodeSettings(shards=(SHARD, OTHER_SHARD)))))
+    client = serve(create_app(DevelopmentNode(NodeSettings(shards=(SHARD, OTHER_SHARD)))))
     recording, expected = recordings.load(AREA, name), RELAY[name]
     answer = _send(client, recording)
     assert answer.status_code == expected.status
@@ -259,7 +259,7 @@ def test_repeated_subscription_is_a_no_op(serve: Serve) -> None:
 
 
 def test_full_cache_drops_the_oldest_sender_timestamp(serve: Serve) -> None:
-    client = serve(create_app(WakuNode(NodeSettings(shards=(SHARD, OTHER_SHARD), cache_capacity=3))))
+    client = serve(create_app(DevelopmentNode(NodeSettings(shards=(SHARD, OTHER_SHARD), cache_capacity=3))))
     now = time.time_ns()
     _publish(client, b"other", shard=OTHER_SHARD, timestamp=now + 1)
     for age in (30, 10, 20):
@@ -274,7 +274,7 @@ def test_full_cache_drops_the_oldest_sender_timestamp(serve: Serve) -> None:
 
 
 def test_restart(serve: Serve) -> None:
-    client = serve(create_app(WakuNode(NodeSettings(shards=(OTHER_SHARD,)))))
+    client = serve(create_app(DevelopmentNode(NodeSettings(shards=(OTHER_SHARD,)))))
     _subscribe(client, SHARD)
     _publish(client, b"unread")
     _publish(client, b"unread", shard=OTHER_SHARD)
@@ -371,7 +371,7 @@ def test_info_version_health_and_peers(serve: Serve) -> None:
 @pytest.fixture
 def recorded_store(serve: Serve) -> httpx2.Client:
     """A node with the 60 messages that the recordings' store peer had."""
-    node = WakuNode(NodeSettings(shards=(SHARD,), archive_window=None))
+    node = DevelopmentNode(NodeSettings(shards=(SHARD,), archive_window=None))
     for number in range(60):
         node.publish(SHARD, _recorded_message(number))
     return serve(create_app(node))
@@ -455,7 +455,7 @@ def test_store_keeps_no_ephemeral_and_nothing_outside_the_window(serve: Serve) -
 
 
 def test_archive_is_bounded() -> None:
-    node = WakuNode(NodeSettings(shards=(SHARD,), archive_capacity=50, archive_window=None))
+    node = DevelopmentNode(NodeSettings(shards=(SHARD,), archive_capacity=50, archive_window=None))
     for number in range(60):
         node.publish(SHARD, _recorded_message(number))
     assert node.counters["archived"] == 60

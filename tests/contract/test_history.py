@@ -10,18 +10,18 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
-from wakupush.client import history
-from wakupush.client.history import History
-from wakupush.devnet import go_waku, waku_node
-from wakupush.devnet.go_waku_state import GoWakuNode
-from wakupush.devnet.processes import wait_until
-from wakupush.devnet.waku_state import NodeSettings, WakuNode
+from wakupush.client.drivers import history
+from wakupush.client.drivers.history import History
+from wakupush.devnet.node import go_waku, nwaku
+from wakupush.devnet.node.go_waku_state import GoWakuNode
+from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.waku.errors import NodeUnreachable
 
 SHARD = "/waku/2/rs/16/32"
 TOPIC = "/waku/1/0x1a2b3c4d/rfc26"
 NODES = {
-    "nwaku": lambda: waku_node.create_app(WakuNode(NodeSettings(shards=(SHARD,)))),
+    "nwaku": lambda: nwaku.create_app(DevelopmentNode(NodeSettings(shards=(SHARD,)))),
     "go-waku": lambda: go_waku.create_app(GoWakuNode(NodeSettings(shards=(SHARD,)))),
 }
 

@@ -12,14 +12,14 @@ import httpx2
 import pytest
 import recordings
 
-from wakupush.devnet import go_waku, waku_node
-from wakupush.devnet.go_waku_state import GoWakuNode
-from wakupush.devnet.processes import answers_http, free_port, wait_until
-from wakupush.devnet.waku_state import NodeSettings, WakuNode
+from wakupush.devnet.node import go_waku, nwaku
+from wakupush.devnet.node.go_waku_state import GoWakuNode
+from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
+from wakupush.devnet.parts.processes import answers_http, free_port, wait_until
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
 from wakupush.waku.errors import NodeError, NodeUnreachable
-from wakupush.waku.node import WakuNode as NodeClient
+from wakupush.waku.node import DevelopmentNode as NodeClient
 from wakupush.waku.store import Store
 from wakupush.waku.store_codec import Query, decode_v1
 
@@ -28,7 +28,7 @@ SHARD, OTHER = "/waku/2/rs/16/32", "/waku/2/rs/16/64"
 TOPIC, SECOND, FOREIGN = "/waku/1/0x1a2b3c4d/rfc26", "/waku/1/0x00000001/rfc26", "/waku/1/0xffffffff/rfc26"
 SETTINGS = NodeSettings(shards=(SHARD, OTHER), archive_window=None, max_message_bytes=150_000)
 APPS = {
-    "nwaku": lambda: waku_node.create_app(WakuNode(SETTINGS)),
+    "nwaku": lambda: nwaku.create_app(DevelopmentNode(SETTINGS)),
     "go-waku": lambda: go_waku.create_app(GoWakuNode(SETTINGS)),
 }
 
@@ -154,7 +154,7 @@ def test_the_hash_of_a_message_with_meta(store, node, manners):
 
 
 def test_a_node_without_a_store(serve):
-    app = waku_node.create_app(WakuNode(SETTINGS))
+    app = nwaku.create_app(DevelopmentNode(SETTINGS))
     app.router.routes[:] = [route for route in app.router.routes if "store" not in route.path]
     with Store(str(serve(app).base_url)) as store, pytest.raises(NodeError):
         walked(store, query(1, 2))

@@ -9,13 +9,13 @@ from chart import CHART, VALUES, NotRendered, need, objects, render
 pytest.importorskip("pyspark", reason="pyspark is not installed: install wakupush[pipeline]")
 need("helm")
 
-from pipeline import capacity  # noqa: E402 - needs pyspark
+from pipeline.events import capacity  # noqa: E402 - needs pyspark
 from wakupush.model.queues import QUEUES  # noqa: E402 - with it
 
 QUESTION = capacity.Question(wait=0.25, users=1, gorush=0.05, costs=capacity.COSTS, connections=8, notifications=64)
 
 
-def plan(busiest: int) -> capacity.Plan:
+def plan(busiest: int) -> capacity.CapacityPlan:
     """Return a plan that needs so many processes in its busiest hour."""
     pools = tuple(
         capacity.Pool(
@@ -23,7 +23,7 @@ def plan(busiest: int) -> capacity.Plan:
         )
         for queue in QUEUES
     )
-    return capacity.Plan(question=QUESTION, pools=pools)
+    return capacity.CapacityPlan(question=QUESTION, pools=pools)
 
 
 @pytest.fixture

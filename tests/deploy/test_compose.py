@@ -18,7 +18,7 @@ from containers import DOCKERFILE, instructions
 from psycopg.conninfo import conninfo_to_dict
 
 from deploy.supply import sbom
-from wakupush.devnet.postgres import temporary_postgres
+from wakupush.devnet.parts.postgres import temporary_postgres
 from wakupush.model.queues import QUEUES
 from wakupush.model.roles import Role
 from wakupush.postgres.migrations import runner

@@ -23,11 +23,11 @@ from compose import filled, needed
 from containers import Builder, fresh, memory, missing
 from podman import Podman, there
 
-from wakupush.devnet import messages
-from wakupush.devnet.conversation import open_reply
-from wakupush.devnet.observer import Observer
-from wakupush.devnet.processes import Process, free_port, wait_until
-from wakupush.devnet.stack import SHARDS, Stack
+from wakupush.devnet.demo import messages
+from wakupush.devnet.demo.conversation import open_reply
+from wakupush.devnet.demo.observer import Observer
+from wakupush.devnet.demo.stack import SHARDS, Stack
+from wakupush.devnet.parts.processes import Process, free_port, wait_until
 from wakupush.model.roles import Role
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistrationResponse, PushNotificationResponse
 from wakupush.protocol.application import Type

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from leftovers import kept
 
-from wakupush.devnet.stack import Stack
+from wakupush.devnet.demo.stack import Stack
 
 
 @contextmanager

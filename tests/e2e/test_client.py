@@ -11,19 +11,19 @@ import httpx2
 import pytest
 
 from wakupush.client.client import Client, SendingDisabledError
-from wakupush.client.context import Config
+from wakupush.client.config import Config
+from wakupush.client.drivers.history import History
+from wakupush.client.drivers.notifying import Recipient
+from wakupush.client.drivers.storage import SqliteFile
+from wakupush.client.drivers.transport import LightTransport, RelayTransport
 from wakupush.client.events import Advertised, Enrolled
-from wakupush.client.history import History
-from wakupush.client.mailbox import Mailbox
-from wakupush.client.notifying import Recipient
-from wakupush.client.receiving import seal_message
-from wakupush.client.registering import Device, Options, Status
-from wakupush.client.sending import Result
-from wakupush.client.storage import SqliteFile
-from wakupush.client.transport import LightTransport, RelayTransport
-from wakupush.devnet.observer import Observer
-from wakupush.devnet.processes import Process, answers_http, free_port
-from wakupush.devnet.stack import SHARDS
+from wakupush.client.rules.mailbox import Mailbox
+from wakupush.client.rules.receiving import seal_message
+from wakupush.client.rules.registering import Device, Options, Status
+from wakupush.client.rules.sending import Result
+from wakupush.devnet.demo.observer import Observer
+from wakupush.devnet.demo.stack import SHARDS
+from wakupush.devnet.parts.processes import Process, answers_http, free_port
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
 from wakupush.pb.push_notification_pb2 import PushNotificationQueryInfo, PushNotificationQueryResponse

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from wakupush.devnet.observer import Observer
-from wakupush.devnet.processes import Process, wait_until
+from wakupush.devnet.demo.observer import Observer
+from wakupush.devnet.parts.processes import Process, wait_until
 from wakupush.protocol.keys import PrivateKey
 
 README = Path(__file__).parents[2] / "README.md"

@@ -8,13 +8,13 @@ import httpx2
 import pytest
 
 from wakupush.client.client import Client
-from wakupush.client.notifying import Recipient
-from wakupush.client.registering import Device, Options, Status
-from wakupush.client.sending import Result
-from wakupush.client.storage import SqliteFile
-from wakupush.client.transport import LightTransport, RelayTransport
-from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
-from wakupush.devnet.stack import SHARDS, External
+from wakupush.client.drivers.notifying import Recipient
+from wakupush.client.drivers.storage import SqliteFile
+from wakupush.client.drivers.transport import LightTransport, RelayTransport
+from wakupush.client.rules.registering import Device, Options, Status
+from wakupush.client.rules.sending import Result
+from wakupush.devnet.demo.stack import SHARDS, External
+from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
 from wakupush.protocol.keys import PrivateKey

@@ -9,13 +9,13 @@ import httpx2
 import pytest
 
 from wakupush.client.client import Client
-from wakupush.client.notifying import Recipient
-from wakupush.client.registering import Device
-from wakupush.client.sending import Result
-from wakupush.client.storage import SqliteFile
-from wakupush.client.transport import LightTransport
-from wakupush.devnet.processes import Process, answers_http, free_port
-from wakupush.devnet.stack import SHARDS
+from wakupush.client.drivers.notifying import Recipient
+from wakupush.client.drivers.storage import SqliteFile
+from wakupush.client.drivers.transport import LightTransport
+from wakupush.client.rules.registering import Device
+from wakupush.client.rules.sending import Result
+from wakupush.devnet.demo.stack import SHARDS
+from wakupush.devnet.parts.processes import Process, answers_http, free_port
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
 from wakupush.protocol.keys import PrivateKey

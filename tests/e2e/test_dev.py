@@ -12,10 +12,10 @@ import psycopg
 import pytest
 from redis import Redis
 
-from wakupush.devnet import messages
-from wakupush.devnet.conversation import open_reply
-from wakupush.devnet.observer import Observer
-from wakupush.devnet.processes import wait_until
+from wakupush.devnet.demo import messages
+from wakupush.devnet.demo.conversation import open_reply
+from wakupush.devnet.demo.observer import Observer
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
 

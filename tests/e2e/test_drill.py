@@ -15,15 +15,15 @@ from stored import contents
 
 from pipeline.session import missing_parts
 from wakupush.client.client import Client
+from wakupush.client.drivers.notifying import Recipient
+from wakupush.client.drivers.storage import SqliteFile
+from wakupush.client.drivers.transport import LightTransport
 from wakupush.client.events import Enrolled
-from wakupush.client.notifying import Recipient
-from wakupush.client.registering import Device, Status
-from wakupush.client.sending import Result
-from wakupush.client.storage import SqliteFile
-from wakupush.client.transport import LightTransport
-from wakupush.devnet.observer import Observer
-from wakupush.devnet.postgres import temporary_postgres
-from wakupush.devnet.stack import SHARDS, External
+from wakupush.client.rules.registering import Device, Status
+from wakupush.client.rules.sending import Result
+from wakupush.devnet.demo.observer import Observer
+from wakupush.devnet.demo.stack import SHARDS, External
+from wakupush.devnet.parts.postgres import temporary_postgres
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
 from wakupush.protocol.identity import Identity

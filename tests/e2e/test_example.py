@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from test_dev import running
 
-from wakupush.devnet.observer import Observer
-from wakupush.devnet.processes import wait_until
+from wakupush.devnet.demo.observer import Observer
+from wakupush.devnet.parts.processes import wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "js"
 INSTALLED = shutil.which("node") and (EXAMPLE / "node_modules" / "protobufjs").is_dir()

@@ -10,8 +10,8 @@ import httpx2
 import psutil
 import pytest
 
-from wakupush.devnet.processes import Process, StartFailedError, answers_http, free_port
-from wakupush.devnet.redis import RedisServer
+from wakupush.devnet.parts.processes import Process, StartFailedError, answers_http, free_port
+from wakupush.devnet.parts.redis import RedisServer
 
 CONFIG = Path(__file__).parents[2] / "docker" / "config" / "flower.py"
 USER = ("operator", "a-password")

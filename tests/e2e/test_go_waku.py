@@ -5,11 +5,11 @@ import time
 import httpx2
 import pytest
 
-from wakupush.devnet import messages
-from wakupush.devnet.conversation import open_reply
-from wakupush.devnet.observer import Observer
-from wakupush.devnet.processes import answers_http, wait_until
-from wakupush.devnet.stack import SHARDS
+from wakupush.devnet.demo import messages
+from wakupush.devnet.demo.conversation import open_reply
+from wakupush.devnet.demo.observer import Observer
+from wakupush.devnet.demo.stack import SHARDS
+from wakupush.devnet.parts.processes import answers_http, wait_until
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,
     PushNotificationRegistrationResponse,

@@ -8,8 +8,8 @@ import httpx2
 import pytest
 from requests_load import Load, doctor, metric
 
-from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
-from wakupush.devnet.stack import SHARDS
+from wakupush.devnet.demo.stack import SHARDS
+from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
 from wakupush.runtime.urls import node_name
 
 

@@ -3,9 +3,9 @@
 import httpx2
 import pytest
 
-from wakupush.devnet import messages
-from wakupush.devnet.processes import free_port, wait_until
-from wakupush.devnet.stack import SHARDS
+from wakupush.devnet.demo import messages
+from wakupush.devnet.demo.stack import SHARDS
+from wakupush.devnet.parts.processes import free_port, wait_until
 from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
 

@@ -5,7 +5,7 @@
 
 import pytest
 
-from wakupush.devnet.processes import wait_until
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.roles import Role
 
 PROCESSES = {Role.REGISTRATION, Role.QUERY, Role.DISPATCH, Role.SCHEDULE, Role.RECONCILE, Role.FEEDBACK}

@@ -11,9 +11,9 @@ import httpx2
 import pytest
 from redis import Redis
 
-from wakupush.devnet import messages
-from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
-from wakupush.devnet.stack import SHARDS
+from wakupush.devnet.demo import messages
+from wakupush.devnet.demo.stack import SHARDS
+from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
 from wakupush.protocol import topics
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey

@@ -15,9 +15,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from wakupush.devnet import conversation
-from wakupush.devnet import replay as devnet_replay
-from wakupush.devnet.processes import Process, answers_http, free_port
+from wakupush.devnet.demo import conversation
+from wakupush.devnet.demo import replay as devnet_replay
+from wakupush.devnet.parts.processes import Process, answers_http, free_port
 
 SHARD, OTHER = "/waku/2/rs/16/32", "/waku/2/rs/16/64"
 TOPIC = "/waku/1/0x1a2b3c4d/rfc26"

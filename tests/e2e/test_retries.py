@@ -11,11 +11,11 @@ import pytest
 from celery.events import EventReceiver
 from celery.events.state import State
 
-from wakupush.devnet import messages
-from wakupush.devnet.conversation import open_reply
-from wakupush.devnet.observer import Observer
-from wakupush.devnet.processes import wait_until
-from wakupush.devnet.stack import SHARDS
+from wakupush.devnet.demo import messages
+from wakupush.devnet.demo.conversation import open_reply
+from wakupush.devnet.demo.observer import Observer
+from wakupush.devnet.demo.stack import SHARDS
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis.celery_app import celery_app
 from wakupush.runtime.settings import RedisSettings, Settings

@@ -12,11 +12,11 @@ import psutil
 import pytest
 from stored import contents
 
-from wakupush.devnet import messages
-from wakupush.devnet.conversation import open_reply
-from wakupush.devnet.observer import Observer
-from wakupush.devnet.processes import Process, wait_until
-from wakupush.devnet.stack import SHARDS
+from wakupush.devnet.demo import messages
+from wakupush.devnet.demo.conversation import open_reply
+from wakupush.devnet.demo.observer import Observer
+from wakupush.devnet.demo.stack import SHARDS
+from wakupush.devnet.parts.processes import Process, wait_until
 from wakupush.model.queues import QUEUES
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,

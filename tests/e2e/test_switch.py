@@ -11,11 +11,11 @@ import pytest
 import reference_database as made
 from reference_database import KEY
 
-from wakupush.devnet import messages
-from wakupush.devnet.conversation import open_reply
-from wakupush.devnet.observer import Observer
-from wakupush.devnet.processes import StartFailedError, wait_until
-from wakupush.devnet.stack import SHARDS, Stack
+from wakupush.devnet.demo import messages
+from wakupush.devnet.demo.conversation import open_reply
+from wakupush.devnet.demo.observer import Observer
+from wakupush.devnet.demo.stack import SHARDS, Stack
+from wakupush.devnet.parts.processes import StartFailedError, wait_until
 from wakupush.pb.push_notification_pb2 import PushNotificationQueryResponse, PushNotificationRegistrationResponse
 from wakupush.protocol import application, payload
 from wakupush.protocol.hashing import message_hash

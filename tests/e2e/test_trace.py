@@ -5,10 +5,10 @@ from contextlib import closing
 
 import pytest
 
-from wakupush.devnet import messages
-from wakupush.devnet.observer import Observer
-from wakupush.devnet.processes import wait_until
-from wakupush.devnet.stack import SHARDS
+from wakupush.devnet.demo import messages
+from wakupush.devnet.demo.observer import Observer
+from wakupush.devnet.demo.stack import SHARDS
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode

@@ -18,10 +18,10 @@ from cluster import TOKEN, Cluster
 from redis import Redis
 from served import SHARD, AtOnce, Server
 
-from wakupush.devnet.observer import Observer
-from wakupush.devnet.postgres import PostgresServer, temporary_postgres
-from wakupush.devnet.processes import Process, answers_http, free_port
-from wakupush.devnet.redis import RedisServer
+from wakupush.devnet.demo.observer import Observer
+from wakupush.devnet.parts.postgres import PostgresServer, temporary_postgres
+from wakupush.devnet.parts.processes import Process, answers_http, free_port
+from wakupush.devnet.parts.redis import RedisServer
 from wakupush.doctor import autoscalers
 from wakupush.model.roles import Role
 from wakupush.postgres import maintenance

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import stored
 
-from wakupush.devnet import messages
-from wakupush.devnet.conversation import open_reply
+from wakupush.devnet.demo import messages
+from wakupush.devnet.demo.conversation import open_reply
 from wakupush.model.entries import Entry
 from wakupush.model.queues import REGISTRATION
 from wakupush.pb.push_notification_pb2 import (

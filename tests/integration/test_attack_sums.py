@@ -11,7 +11,7 @@ from redis import Redis
 from benchmarks.attack.machine import Busy, Others, Peaks
 from benchmarks.attack.stored import Stored
 from benchmarks.running import cpu_of
-from wakupush.devnet.processes import Process, wait_until
+from wakupush.devnet.parts.processes import Process, wait_until
 
 ROWS, BYTES = 2000, 500
 #: A row's header, and its place in a page.

@@ -9,7 +9,7 @@ from threading import Event
 import pytest
 
 from ingest.reconcile.audit import Audit
-from wakupush.devnet.processes import Process, answers_http, free_port
+from wakupush.devnet.parts.processes import Process, answers_http, free_port
 from wakupush.model.waku_message import WakuMessage
 from wakupush.runtime import metrics
 from wakupush.waku.node import WakuNode

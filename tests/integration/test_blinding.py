@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from ingest.live.poller import Cache, Poller
 from ingest.reconcile.process import Reconciliation
-from wakupush.devnet.processes import Process, answers_http, free_port
+from wakupush.devnet.parts.processes import Process, answers_http, free_port
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import topics
 from wakupush.protocol.hashing import message_hash

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import REGISTRY
 from redis import Redis
 
-from wakupush.devnet.processes import free_port, wait_until
+from wakupush.devnet.parts.processes import free_port, wait_until
 from wakupush.model.failures import Failure
 from wakupush.model.platforms import Platform
 from wakupush.runtime.connections.redis import open_redis

@@ -12,7 +12,7 @@ from served import SHARD, request
 
 from ingest.enqueue import Enqueuer
 from ingest.routing import Routes
-from wakupush.devnet import messages
+from wakupush.devnet.demo import messages
 from wakupush.model.entries import Entry
 from wakupush.model.limits import MINUTE, Limit
 from wakupush.model.platforms import Platform

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from wakupush.devnet import messages
+from wakupush.devnet.demo import messages
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.protocol import payload
 from wakupush.runtime import metrics

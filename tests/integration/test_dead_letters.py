@@ -10,7 +10,7 @@ from served import request
 from typer.testing import CliRunner
 
 from wakupush.cli import app
-from wakupush.devnet import messages
+from wakupush.devnet.demo import messages
 from wakupush.model.dead_letters import Selection
 from wakupush.model.failures import Failure
 from wakupush.model.platforms import Platform

@@ -3,8 +3,8 @@
 import pytest
 from served import request, rewrapped
 
-from wakupush.devnet import messages
-from wakupush.devnet.processes import wait_until
+from wakupush.devnet.demo import messages
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.failures import Failure
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION

@@ -19,9 +19,10 @@ import psycopg
 import pytest
 import redis
 
-from wakupush.devnet import postgres
-from wakupush.devnet.postgres import PostgresServer, temporary_postgres
-from wakupush.devnet.processes import (
+from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
+from wakupush.devnet.parts import postgres
+from wakupush.devnet.parts.postgres import PostgresServer, temporary_postgres
+from wakupush.devnet.parts.processes import (
     Process,
     StartFailedError,
     WaitTimeoutError,
@@ -30,8 +31,7 @@ from wakupush.devnet.processes import (
     unprivileged_user,
     wait_until,
 )
-from wakupush.devnet.redis import RedisServer
-from wakupush.devnet.waku_state import NodeSettings, WakuNode
+from wakupush.devnet.parts.redis import RedisServer
 from wakupush.model.waku_message import WakuMessage
 
 if TYPE_CHECKING:
@@ -195,10 +195,10 @@ def test_an_archive_that_is_full_forgets_the_oldest_in_its_file_too(tmp_path: Pa
         shards=("/waku/2/rs/16/32",), archive_window=None, archive_capacity=2, archive_file=tmp_path / "archive.sqlite"
     )
     messages = [WakuMessage(payload=b"1", content_topic="/a/1/b/c", timestamp=number) for number in (1, 2, 3)]
-    node = WakuNode(settings)
+    node = DevelopmentNode(settings)
     for message in messages:
         node.publish("/waku/2/rs/16/32", message)
-    assert [entry.message for entry in WakuNode(settings).archive] == messages[1:]
+    assert [entry.message for entry in DevelopmentNode(settings).archive] == messages[1:]
 
 
 def _publish(url: str, payload: str) -> None:
@@ -296,7 +296,7 @@ def test_children_die_with_their_parent(tmp_path: Path) -> None:
     parent = f"""
 import sys, time
 from pathlib import Path
-from wakupush.devnet.processes import Process
+from wakupush.devnet.parts.processes import Process
 Process("child", ["/bin/sh", "-c", "sleep {marker} & sleep {marker}"], log=Path({str(tmp_path / "log")!r})).start()
 print("started", flush=True)
 time.sleep(60)

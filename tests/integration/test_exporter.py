@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry
 from psycopg.conninfo import make_conninfo
 from redis import Redis
 
-from wakupush.devnet import messages
-from wakupush.devnet.processes import wait_until
+from wakupush.devnet.demo import messages
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.entries import Entry
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from ingest.enqueue import Enqueuer
 from ingest.routing import Routes
-from wakupush.devnet.redis import RedisServer
+from wakupush.devnet.parts.redis import RedisServer
 from wakupush.model.entries import Entry
 from wakupush.model.failures import Failure
 from wakupush.model.limits import MINUTE, Limit

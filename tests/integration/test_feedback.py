@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from psycopg.conninfo import make_conninfo
 from served import request
 
-from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
+from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH
 from wakupush.model.roles import Role
 from wakupush.server.delivery import attempt, feedback, next_attempts
-from wakupush.server.delivery.feedback import Result
+from wakupush.server.delivery.feedback import FeedbackResult
 from wakupush.server.delivery.posting import Attempted
 from wakupush.server.schedule.claim_due import claim_due
 from wakupush.server.schedule.enqueue_feedback import enqueue_feedback
@@ -49,7 +49,7 @@ def told_while_posting(server, client, content, error):
         return bool(found)
 
     wait_until(posting, timeout=60, what="the delivery is being posted")
-    assert feedback.take(server.context.pool, body(found[0][0], error)) is Result.NOTED
+    assert feedback.take(server.context.pool, body(found[0][0], error)) is FeedbackResult.NOTED
     asking.result()
     [[told]] = server.outcomes(client)
     return told
@@ -87,7 +87,7 @@ def test_what_an_earlier_attempt_was_told_does_not_count_for_the_next(server, cl
         patch.setattr(attempt, "attempt", lambda *_, **__: Attempted())
         server.handle(DISPATCH, request(client, server, content))
     [(key,)] = server.rows("UPDATE deliveries SET lease_until = now() RETURNING delivery_key")
-    assert feedback.take(server.context.pool, body(key)) is Result.NOTED
+    assert feedback.take(server.context.pool, body(key)) is FeedbackResult.NOTED
     assert claim_due(server.context) == 1
     next_attempts.make(server.context, {key: 1}, "")
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 2)]
@@ -103,13 +103,13 @@ def test_what_is_told_late_is_not_charged_to_the_next_attempt(server, client):
     retrying = server.threads.submit(next_attempts.make, server.context, {key: 1}, "")
     posting = "SELECT count(*) FROM deliveries WHERE state = 'posting' AND attempt = 2"
     wait_until(lambda: server.rows(posting) == [(1,)], timeout=60, what="the second attempt is under way")
-    assert feedback.take(server.context.pool, body(key)) is Result.KNOWN
+    assert feedback.take(server.context.pool, body(key)) is FeedbackResult.KNOWN
     retrying.result()
-    assert feedback.take(server.context.pool, body(key)) is Result.KNOWN
+    assert feedback.take(server.context.pool, body(key)) is FeedbackResult.KNOWN
     assert enqueue_feedback(server.context) == 0
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 2)]
     assert server.rows("SELECT token_died_at FROM registrations") == [(None,)]
-    assert feedback.take(server.context.pool, body(key, attempt=2)) is Result.NOTED
+    assert feedback.take(server.context.pool, body(key, attempt=2)) is FeedbackResult.NOTED
 
 
 def test_what_is_told_of_a_delivered_one_makes_it_failed(server, client):
@@ -118,7 +118,7 @@ def test_what_is_told_of_a_delivered_one_makes_it_failed(server, client):
     [(key,)] = server.rows("SELECT delivery_key FROM deliveries WHERE state = 'delivered'")
     assert enqueue_feedback(server.context) == 0
     for _ in range(2):
-        assert feedback.take(server.context.pool, body(key)) is Result.NOTED
+        assert feedback.take(server.context.pool, body(key)) is FeedbackResult.NOTED
     assert [enqueue_feedback(server.context) for _ in range(2)] == [1, 0]
     [task] = [json.loads(raw) for raw in server.context.redis.lrange(DISPATCH.name, 0, -1)]
     assert task["headers"]["task"] == "wakupush.feedback"
@@ -127,7 +127,7 @@ def test_what_is_told_of_a_delivered_one_makes_it_failed(server, client):
     assert server.rows("SELECT state, failure, feedback FROM deliveries") == [("failed", "token_unregistered", None)]
     assert server.events("failed") == [("token_unregistered", None)]
     assert server.events("token_died") == [("token_unregistered", None)]
-    assert feedback.take(server.context.pool, body(key)) is Result.KNOWN
+    assert feedback.take(server.context.pool, body(key)) is FeedbackResult.KNOWN
     server.outcomes(client)
     server.handle(DISPATCH, request(client, server, content))
     assert server.outcomes(client) == [["NOT_REGISTERED"]]
@@ -146,7 +146,7 @@ def test_what_the_webhook_leaves_unknown_is_told_as_unknown(server, client, erro
     content = server.register(client)
     server.handle(DISPATCH, request(client, server, content))
     [(key,)] = server.rows("SELECT delivery_key FROM deliveries WHERE state = 'delivered'")
-    assert feedback.take(server.context.pool, body(key, error)) is Result.NOTED
+    assert feedback.take(server.context.pool, body(key, error)) is FeedbackResult.NOTED
     feedback.apply(server.context, [key])
     told = server.rows("SELECT kind, failure FROM delivery_history WHERE kind IN ('failed', 'unknown')")
     assert told == [(kind, failure)]
@@ -157,7 +157,7 @@ def test_a_new_life_of_a_delivery_forgets_what_was_told_of_the_old_one(server, c
     sent = request(client, server, content)
     server.handle(DISPATCH, sent)
     [(key,)] = server.rows("SELECT delivery_key FROM deliveries")
-    assert feedback.take(server.context.pool, body(key)) is Result.KNOWN
+    assert feedback.take(server.context.pool, body(key)) is FeedbackResult.KNOWN
     assert server.rows("SELECT feedback FROM deliveries") == [(None,)]
 
 
@@ -175,16 +175,16 @@ def test_only_the_version_that_was_tried_dies(server, client):
 @pytest.mark.parametrize(
     ("sent", "result"),
     [
-        (body(b"k" * 32), Result.UNKNOWN),
-        (body(b"k" * 32, attempt=99_999), Result.UNKNOWN),
-        (body("somebody else's"), Result.UNKNOWN),
-        (body("AB" * 32 + "-1"), Result.UNKNOWN),
+        (body(b"k" * 32), FeedbackResult.UNKNOWN),
+        (body(b"k" * 32, attempt=99_999), FeedbackResult.UNKNOWN),
+        (body("somebody else's"), FeedbackResult.UNKNOWN),
+        (body("AB" * 32 + "-1"), FeedbackResult.UNKNOWN),
         # Without the attempt, as earlier versions posted.
-        (body("ab" * 32), Result.UNKNOWN),
-        (body(b"k" * 32, platform="huawei"), Result.MALFORMED),
-        (body(""), Result.MALFORMED),
-        (b"[" * 10_000, Result.MALFORMED),
-        (b"", Result.MALFORMED),
+        (body("ab" * 32), FeedbackResult.UNKNOWN),
+        (body(b"k" * 32, platform="huawei"), FeedbackResult.MALFORMED),
+        (body(""), FeedbackResult.MALFORMED),
+        (b"[" * 10_000, FeedbackResult.MALFORMED),
+        (b"", FeedbackResult.MALFORMED),
     ],
 )
 def test_what_fits_nothing(server, sent, result):

@@ -20,9 +20,9 @@ from served import rewrapped
 from stored import contents
 from typer.testing import CliRunner
 
-from wakupush import cli_reference
 from wakupush.cli import app
-from wakupush.devnet import messages
+from wakupush.cli import reference as commands
+from wakupush.devnet.demo import messages
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.model.registrations import Change, Registration, Unregistration
 from wakupush.model.roles import Role
@@ -668,7 +668,7 @@ class TestCompare:
 
         run("reference.db")
         run(str(tmp_path / "export.db"), command="export")
-        monkeypatch.setattr(cli_reference, "_bar", bar)
+        monkeypatch.setattr(commands, "_bar", bar)
         run("reference.db", "--compare", expect=1)
         run(str(tmp_path / "export.db"), "--compare")
         assert [(what, total, sum(done)) for what, total, done in bars] == [("rows", 23, 23), ("rows", 22, 22)]

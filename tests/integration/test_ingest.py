@@ -19,7 +19,7 @@ from ingest import enqueue
 from ingest.enqueue import Enqueued, Enqueuer
 from ingest.live.poller import Cache, Poller
 from ingest.routing import Routes
-from wakupush.devnet.processes import wait_until
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.entries import Entry
 from wakupush.model.queues import QUEUES, REGISTRATION
 from wakupush.model.waku_message import INT64_MAX, INT64_MIN, WakuMessage

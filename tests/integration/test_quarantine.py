@@ -10,9 +10,9 @@ from served import SHARD, request, work_off
 from typer.testing import CliRunner
 
 from wakupush.cli import app
-from wakupush.cli_quarantine import QueueName
-from wakupush.devnet import messages
-from wakupush.devnet.processes import free_port
+from wakupush.cli.quarantine import QueueName
+from wakupush.devnet.demo import messages
+from wakupush.devnet.parts.processes import free_port
 from wakupush.model.entries import Entry
 from wakupush.model.quarantine import QuarantineSelection
 from wakupush.model.queues import DISPATCH, QUERY, QUEUES, REGISTRATION

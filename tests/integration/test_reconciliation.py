@@ -25,7 +25,7 @@ from ingest.reconcile import thorough, walk
 from ingest.reconcile.process import Reconciliation
 from ingest.reconcile.rest import Rest
 from ingest.reconcile.thorough import Thorough
-from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
+from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
 from wakupush.model.entries import Entry
 from wakupush.model.queues import DISPATCH, QUEUES
 from wakupush.model.roles import Role

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from served import SHARD, request
 
-from wakupush.devnet import messages
+from wakupush.devnet.demo import messages
 from wakupush.model.entries import Entry
 from wakupush.model.queues import DISPATCH, REGISTRATION
 from wakupush.model.waku_message import WakuMessage

@@ -9,7 +9,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from test_upgrades import SQL, statements
 
-from wakupush.devnet.postgres import temporary_postgres
+from wakupush.devnet.parts.postgres import temporary_postgres
 from wakupush.model.roles import ALL, RIGHTS, ROLE_OF, Right, Role, declared
 from wakupush.postgres import events, maintenance, roles
 from wakupush.postgres.migrations import runner

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from served import request
 
-from wakupush.devnet import messages
-from wakupush.devnet.messages import PushNotificationRegistration
+from wakupush.devnet.demo import messages
+from wakupush.devnet.demo.messages import PushNotificationRegistration
 from wakupush.model.queues import DISPATCH, REGISTRATION
 from wakupush.postgres import unsealed
 from wakupush.postgres.named_sql import load

@@ -14,9 +14,9 @@ import pytest
 from served import SHARD, count_watched, request, rewrapped
 from structlog.testing import capture_logs
 
-from wakupush.devnet import messages
-from wakupush.devnet.conversation import open_reply
-from wakupush.devnet.processes import wait_until
+from wakupush.devnet.demo import messages
+from wakupush.devnet.demo.conversation import open_reply
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.answers import SealedAnswer
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH, QUERY, QUEUES, REGISTRATION

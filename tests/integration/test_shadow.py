@@ -10,7 +10,7 @@ from test_server import in_segments
 from typer.testing import CliRunner
 
 from wakupush.cli import app
-from wakupush.devnet import messages
+from wakupush.devnet.demo import messages
 from wakupush.model.answers import SealedAnswer
 from wakupush.model.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
 from wakupush.model.roles import Role

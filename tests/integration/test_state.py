@@ -9,7 +9,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from wakupush.devnet.processes import wait_until
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.answers import SealedAnswer
 from wakupush.model.deliveries import TRANSITIONS, Delivery, DeliveryState, Settlement
 from wakupush.model.entries import Entry

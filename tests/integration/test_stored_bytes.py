@@ -6,7 +6,7 @@ import time
 import pytest
 from served import request
 
-from wakupush.devnet import messages
+from wakupush.devnet.demo import messages
 from wakupush.model.queues import DISPATCH
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import PushNotification, PushNotificationRequest

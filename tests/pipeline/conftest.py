@@ -14,7 +14,7 @@ import pytest
 from happenings import FOR_EVER
 
 from pipeline.session import missing_parts
-from wakupush.devnet.postgres import PostgresServer, temporary_postgres
+from wakupush.devnet.parts.postgres import PostgresServer, temporary_postgres
 from wakupush.model.roles import Role
 from wakupush.postgres.migrations import runner
 from wakupush.runtime.settings import PipelineSettings, PostgresSettings, Settings

@@ -9,8 +9,8 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.archive import HOUR, Archive, Hour
-from wakupush.devnet import messages
+from pipeline.archive.files import HOUR, Archive, Hour
+from wakupush.devnet.demo import messages
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import application, envelopes, payload, topics
 from wakupush.protocol.application import Type

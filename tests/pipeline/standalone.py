@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from wakupush.devnet.processes import Process, free_port
+from wakupush.devnet.parts.processes import Process, free_port
 
 WORKERS = 2
 

@@ -10,10 +10,10 @@ from happenings import FIRST, LAST, day_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import capacity, export, made_up, synthesize
-from pipeline.capacity import CONCURRENCY, USE, Question, Second, enough, percentile, play, values
 from pipeline.errors import PipelineError
-from pipeline.lake import Lake
+from pipeline.events import capacity, export, made_up, synthesize
+from pipeline.events.capacity import CONCURRENCY, USE, Question, Second, enough, percentile, play, values
+from pipeline.events.lake import Lake
 
 
 def question(**changes):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from pipeline import session
 from wakupush.cli import app
-from wakupush.devnet.processes import wait_until
+from wakupush.devnet.parts.processes import wait_until
 
 
 @pytest.fixture

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import archive, rebuild, schema
-from pipeline.tables import TABLES
+from pipeline.archive import files, rebuild
+from pipeline.events import schema
+from pipeline.events.tables import TABLES
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "pipeline.md"
 
@@ -18,7 +19,7 @@ def columns_table():
 
 def archive_table():
     yield "column", "meaning"
-    for name, meaning in archive.MEANINGS.items():
+    for name, meaning in files.MEANINGS.items():
         yield f"`{name}`", meaning
 
 
@@ -41,7 +42,7 @@ def test_every_column_of_the_lake_has_a_meaning():
 
 
 def test_every_column_of_the_archive_has_a_meaning():
-    assert list(archive.MEANINGS) == archive.SCHEMA.names
+    assert list(files.MEANINGS) == files.SCHEMA.names
 
 
 def test_every_outcome_of_a_rebuild_is_told():

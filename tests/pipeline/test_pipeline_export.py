@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from happenings import FIRST, day_of, seconds
 
-from pipeline import export
 from pipeline.errors import PipelineError
-from pipeline.lake import EVENTS, MARK, Lake
+from pipeline.events import export
+from pipeline.events.lake import EVENTS, MARK, Lake
 from wakupush.model.roles import Role
 from wakupush.postgres import events as writing
 

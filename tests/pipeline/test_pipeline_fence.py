@@ -16,9 +16,9 @@ import psycopg
 import pytest
 from test_pipeline_export import expected, in_lake, make
 
-from pipeline import export, tidy
-from pipeline.lake import Lake
-from wakupush.devnet.processes import wait_until
+from pipeline.events import export, tidy
+from pipeline.events.lake import Lake
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.postgres import exporting
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 PROGRAM = """
 import os, signal, sys
 from pyspark.sql.readwriter import DataFrameWriterV2
-from pipeline import lake
+from pipeline.events import lake
 from wakupush.cli import main
 
 def stopping(original):

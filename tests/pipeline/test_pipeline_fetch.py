@@ -9,11 +9,11 @@ from histories import SHARD, History
 from pyarrow import parquet
 from typer.testing import CliRunner
 
-from pipeline import fetch
-from pipeline.archive import HOUR, SCHEMA, Archive, Hour
+from pipeline.archive import fetch
+from pipeline.archive.files import HOUR, SCHEMA, Archive, Hour
 from pipeline.errors import PipelineError
 from wakupush.cli import app
-from wakupush.devnet.processes import Process, answers_http, free_port
+from wakupush.devnet.parts.processes import Process, answers_http, free_port
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import lake as lakes
-from pipeline import schema, tidy
 from pipeline.errors import PipelineError
-from pipeline.lake import EVENTS, MARK, Lake, Mark
-from pipeline.pseudonyms import GRACE_DAYS, Keys, rehash
+from pipeline.events import lake as lakes
+from pipeline.events import schema, tidy
+from pipeline.events.lake import EVENTS, MARK, Lake, LakeMark
+from pipeline.events.pseudonyms import GRACE_DAYS, Keys, rehash
 
 DAY = date(2026, 11, 3)
 
 
 def mark(transaction):
-    return Mark(source="one", timeline=1, transaction=transaction, last_event=None)
+    return LakeMark(source="one", timeline=1, transaction=transaction, last_event=None)
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 from pyarrow import parquet
 from test_pipeline_export import expected, in_lake, make
 
-from pipeline import export, old_lake, schema
 from pipeline.errors import PipelineError
-from pipeline.lake import EVENTS, MIGRATED, Lake
+from pipeline.events import export, old_lake, schema
+from pipeline.events.lake import EVENTS, MIGRATED, Lake
 
 DAY = date(2026, 11, 3)
 MOMENT = datetime(2026, 11, 3, 12, 34, 56, tzinfo=UTC)

@@ -8,7 +8,7 @@ import happenings
 import pytest
 from happenings import FIRST, day_of
 
-from pipeline import export
+from pipeline.events import export
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reading-the-lake.md"
 

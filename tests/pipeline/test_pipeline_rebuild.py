@@ -17,11 +17,11 @@ from pyarrow import parquet
 from pyspark.sql.pandas.types import from_arrow_schema
 from stored import contents
 
-from pipeline import rebuild
-from pipeline.archive import Archive
+from pipeline.archive import rebuild
+from pipeline.archive.files import Archive
 from pipeline.errors import PipelineError
-from wakupush.devnet import messages
-from wakupush.devnet.redis import RedisServer
+from wakupush.devnet.demo import messages
+from wakupush.devnet.parts.redis import RedisServer
 from wakupush.model.entries import Entry
 from wakupush.model.queues import REGISTRATION
 from wakupush.model.roles import Role

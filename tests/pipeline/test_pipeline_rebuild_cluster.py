@@ -13,8 +13,8 @@ from histories import History, archive
 from standalone import cluster
 from stored import contents
 
-from pipeline import rebuild
-from pipeline.archive import Archive
+from pipeline.archive import rebuild
+from pipeline.archive.files import Archive
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime import keyfile

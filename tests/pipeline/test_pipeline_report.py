@@ -12,12 +12,12 @@ import pytest
 import subtracting
 from happenings import EMPTY, FIRST, LAST, day_of, kept_from
 
-from pipeline import export, page, report
-from pipeline.catalog import CATALOG
 from pipeline.errors import PipelineError
-from pipeline.lake import Lake
-from pipeline.pseudonyms import whole_periods
-from pipeline.tables import TABLES
+from pipeline.events import export, page, report
+from pipeline.events.catalog import CATALOG
+from pipeline.events.lake import Lake
+from pipeline.events.pseudonyms import whole_periods
+from pipeline.events.tables import TABLES
 from wakupush.model.events import EventKind
 
 MESSAGES = 1500

@@ -15,8 +15,8 @@ from pyiceberg.catalog import load_catalog
 from standalone import cluster
 from stores import store
 
-from pipeline.report import SCHEMA
-from pipeline.tables import TABLES
+from pipeline.events.report import SCHEMA
+from pipeline.events.tables import TABLES
 from wakupush.postgres import query_topics
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]

@@ -8,8 +8,8 @@ import pytest
 import subtracting
 from happenings import FIRST, pseudonym, seconds
 
-from pipeline.page import Report, render
-from pipeline.tables import TABLES, anonymous
+from pipeline.events.page import WrittenReport, render
+from pipeline.events.tables import TABLES, anonymous
 from wakupush.model.events import Event
 
 K = 5
@@ -76,7 +76,9 @@ def test_no_subtraction_tells_of_too_few(events):
 def test_the_total_tells_nothing_that_is_hidden():
     events = happened("token_died", 3) + happened("queried", 9, hours=range(24)) + happened("opened", 50)
     rows, _ = tables(events)
-    report = Report(first=FIRST, last=FIRST, rows={each.name: rows.get(each.name, []) for each in TABLES}, page=Path())
+    report = WrittenReport(
+        first=FIRST, last=FIRST, rows={each.name: rows.get(each.name, []) for each in TABLES}, page=Path()
+    )
     shown = sum(row["events"] for row in rows["funnel_daily"] if not row["suppressed"])
     assert report.events == shown == 50
     assert f"<p>{shown} delivery events." in render(report)

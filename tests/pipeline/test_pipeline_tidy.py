@@ -9,9 +9,9 @@ import happenings
 import pytest
 from happenings import DAYS, FIRST, day_of, kept_from
 
-from pipeline import catalog, export, report, tidy
 from pipeline.errors import PipelineError
-from pipeline.lake import EVENTS, Lake
+from pipeline.events import catalog, export, report, tidy
+from pipeline.events.lake import EVENTS, Lake
 
 DAY = 86_400.0
 

@@ -5,7 +5,7 @@ import secrets
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from pipeline import warm
+from pipeline.archive import warm
 from wakupush.model.query_topics import QueryTopic
 from wakupush.model.roles import Role
 from wakupush.postgres import query_topics

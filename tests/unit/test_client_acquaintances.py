@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakupush.client.acquaintances import (
+from wakupush.client.drivers.storage import ACQUAINTANCE
+from wakupush.client.rules.acquaintances import (
     ABSENT_SECONDS,
     KEEP_SECONDS,
     MOST_INSTALLATIONS,
     MOST_SERVERS,
     Acquaintance,
 )
-from wakupush.client.querying import MOST_USERS, Query, group
-from wakupush.client.storage import ACQUAINTANCE
+from wakupush.client.rules.querying import MOST_USERS, TokenQuery, group
 from wakupush.pb.push_notification_pb2 import PushNotificationQueryResponse
 from wakupush.protocol import application, payload, query
 from wakupush.protocol.advertisement import encode_advertisement, parse_advertisement
@@ -212,7 +212,7 @@ def response(message_id, *infos):
 
 
 def test_only_the_answer_to_the_very_query_is_read():
-    asked = Query([USER.public_key], PrivateKey.generate())
+    asked = TokenQuery([USER.public_key], PrivateKey.generate())
     kind = Type.PUSH_NOTIFICATION_QUERY_RESPONSE
     good = Opened(kind, response(asked.message_id, info()), SERVER.public_key, b"")
     assert asked.answered(good) == (info(),)
@@ -223,7 +223,7 @@ def test_only_the_answer_to_the_very_query_is_read():
 
 def test_a_query_names_its_users_and_its_id_is_the_servers():
     key = PrivateKey.generate()
-    asked = Query([USER.public_key, EVE.public_key], key)
+    asked = TokenQuery([USER.public_key, EVE.public_key], key)
     message = asked.message(bytes(32), 5)
     opened = application.read(query_payload(message))
     assert query.parse_query(opened.inner, most_keys=10) == (USER.public_key.key_hash, EVE.public_key.key_hash)

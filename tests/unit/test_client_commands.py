@@ -18,12 +18,12 @@ import pytest
 import structlog
 from typer.testing import CliRunner
 
-from wakupush import cli_client
-from wakupush.cli_client import Exit
-from wakupush.client.acquaintances import KEEP_SECONDS, Acquaintance, Way
+from wakupush.cli import client as commands
+from wakupush.cli.client import Exit
+from wakupush.client.drivers.storage import REGISTRATION, SqliteFile
 from wakupush.client.events import Unsent
-from wakupush.client.registering import Enrolment, State, Status
-from wakupush.client.storage import REGISTRATION, SqliteFile
+from wakupush.client.rules.acquaintances import KEEP_SECONDS, Acquaintance, Way
+from wakupush.client.rules.registering import Enrolment, RegistrarState, Status
 from wakupush.protocol.keys import PrivateKey
 
 
@@ -39,20 +39,20 @@ HOSTILE = ["[/]", "[bold]x", "\x1b]0;title\x07\x1b[2J", "a\nb", "x" * 10_000]
 
 
 def common(*, as_json=False):
-    return cli_client._Common(
-        key=None, nodes=("",), mode=cli_client.Mode.LIGHT, shard="", state=None, anonymous=False, as_json=as_json
+    return commands._Common(
+        key=None, nodes=("",), mode=commands.Mode.LIGHT, shard="", state=None, anonymous=False, as_json=as_json
     )
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_strangers_wrote_is_shown_and_does_not_steer_the_terminal(text, capsys):
-    cli_client._show(common(), [{"installation_id": text}])
-    cli_client._show_event(common(), Unsent(text))
+    commands._show(common(), [{"installation_id": text}])
+    commands._show_event(common(), Unsent(text))
     shown = capsys.readouterr().out
     assert text.isprintable() <= (text[:150] in shown)
     assert all(line.isprintable() for line in shown.splitlines())
     assert len(shown) < 1000
-    cli_client._show(common(as_json=True), [{"installation_id": text}])
+    commands._show(common(as_json=True), [{"installation_id": text}])
     assert json.loads(capsys.readouterr().out) == [{"installation_id": text}]
 
 
@@ -61,7 +61,7 @@ class Enrolled:
 
     def __init__(self, status, *, is_settled=True, is_advertised=True):
         enrolment = Enrolment(server=PrivateKey.generate().public_key, status=status)
-        self.registration = replace(State(), enrolments=(enrolment,))
+        self.registration = replace(RegistrarState(), enrolments=(enrolment,))
         self._answers = is_settled, is_advertised
 
     async def settled(self, _seconds, _servers):
@@ -86,22 +86,22 @@ class Enrolled:
     ],
 )
 def test_what_was_not_answered_or_not_advertised_is_not_done(client, code, capsys):
-    session = cli_client._Session(common())
+    session = commands._Session(common())
     session.client = client
-    assert asyncio.run(cli_client._settle(session, 1.0)) is code
+    assert asyncio.run(commands._settle(session, 1.0)) is code
     assert capsys.readouterr().out
 
 
 def test_who_may_notify_stays_as_it_is_unless_it_is_told(tmp_path):
     file = tmp_path / "alice.key"
-    public_key = CliRunner().invoke(cli_client.app, ["keygen", str(file)]).output.strip()
+    public_key = CliRunner().invoke(commands.app, ["keygen", str(file)]).output.strip()
     server = str(PrivateKey.generate().public_key)
 
     def register(*options):
         """Return what is kept; the node is not there."""
         common = ["--key", str(file), "--node", "http://127.0.0.1:1"]
         told = ["register", "--server", server, "--device-token", "new", "--wait", "0.1", *options]
-        assert CliRunner().invoke(cli_client.app, [*common, *told]).exit_code in {Exit.NO_ANSWER, Exit.NODE}
+        assert CliRunner().invoke(commands.app, [*common, *told]).exit_code in {Exit.NO_ANSWER, Exit.NODE}
         with SqliteFile(f"{file}.state") as state:
             kept = state.account(public_key).get(REGISTRATION, "").options
         return kept.contacts_only, kept.muted_chats, kept.block_mentions
@@ -117,12 +117,12 @@ def test_what_may_be_used_no_longer_is_not_shown():
     user, server = (PrivateKey.generate().public_key for _ in range(2))
     way = Way(installation_id="i", server=server, access_token="t", version=1, learned_at=time.time())
     old = replace(way, learned_at=way.learned_at - KEEP_SECONDS - 1)
-    assert len(cli_client._ways([Acquaintance(user=user, ways=(way,))])) == 1
-    assert cli_client._ways([Acquaintance(user=user, ways=(old,))]) == []
+    assert len(commands._ways([Acquaintance(user=user, ways=(way,))])) == 1
+    assert commands._ways([Acquaintance(user=user, ways=(old,))]) == []
 
 
 def run(*arguments):
-    return CliRunner().invoke(cli_client.app, arguments)
+    return CliRunner().invoke(commands.app, arguments)
 
 
 @pytest.fixture
@@ -173,17 +173,17 @@ def test_nothing_is_said_to_be_nothing(key_file):
 
 
 def test_what_could_not_be_advertised_in_time_is_said(monkeypatch, capsys):
-    session = cli_client._Session(common())
+    session = commands._Session(common())
     session.client = Enrolled(Status.REGISTERED, is_advertised=False)
-    monkeypatch.setattr(cli_client, "_run", lambda _common, work: sys.exit(asyncio.run(work(session))))
+    monkeypatch.setattr(commands, "_run", lambda _common, work: sys.exit(asyncio.run(work(session))))
     with pytest.raises(SystemExit) as ended:
-        cli_client.advertise(SimpleNamespace(obj=session.common))
+        commands.advertise(SimpleNamespace(obj=session.common))
     assert ended.value.code is Exit.NO_ANSWER
     assert capsys.readouterr().err == "wakupush: it could not be advertised in time\n"
 
 
 def test_no_row_ends_in_blanks(capsys):
-    cli_client._show(common(), [{"a": None, "longer": "x" * 90}, {"a": "y"}])
+    commands._show(common(), [{"a": None, "longer": "x" * 90}, {"a": "y"}])
     assert capsys.readouterr().out == f"a\nlonger  {'x' * 90}\na  y\n"
 
 

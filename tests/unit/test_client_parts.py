@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakupush.client.accounts import Account
-from wakupush.client.acquaintances import Acquaintance, Way
-from wakupush.client.advertising import SETTLE_SECONDS, Advertiser, advertisement
-from wakupush.client.backoff import Backoff
-from wakupush.client.context import Config
+from wakupush.client.config import Config
 from wakupush.client.documents import UnreadableError
-from wakupush.client.kept import Advertising, Seen, Settings
-from wakupush.client.light import FILTER_PAUSE, FILTER_REQUESTS, Pacer
-from wakupush.client.mailbox import MOST_KEPT, Mailbox, open_advertisement
-from wakupush.client.receiving import parse, receive, seal_message
-from wakupush.client.registering import Device, Enrolment, State
-from wakupush.client.storage import ACQUAINTANCE, ADVERTISING, REGISTRATION, SEEN, SETTINGS, SqliteFile
-from wakupush.client.transport import Listeners
+from wakupush.client.drivers.light import FILTER_PAUSE, FILTER_REQUESTS, Pacer
+from wakupush.client.drivers.storage import ACQUAINTANCE, ADVERTISING, REGISTRATION, SEEN, SETTINGS, SqliteFile
+from wakupush.client.drivers.transport import Listeners
+from wakupush.client.rules.accounts import Account
+from wakupush.client.rules.acquaintances import Acquaintance, Way
+from wakupush.client.rules.advertising import SETTLE_SECONDS, Advertiser, advertisement
+from wakupush.client.rules.backoff import Backoff
+from wakupush.client.rules.kept import Advertising, ClientSettings, SeenMessage
+from wakupush.client.rules.mailbox import MOST_KEPT, Mailbox, open_advertisement
+from wakupush.client.rules.receiving import parse, receive, seal_message
+from wakupush.client.rules.registering import Device, Enrolment, RegistrarState
 from wakupush.model.platforms import TokenType
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import envelopes, notification, topics
@@ -41,9 +41,9 @@ ME, EVE = PrivateKey.generate(), PrivateKey.generate()
 
 def test_what_is_put_survives_and_is_the_owners_alone(tmp_path):
     path = tmp_path / "state"
-    kept = Settings(installation_id="i", push_key=b"secret", sending=True)
+    kept = ClientSettings(installation_id="i", push_key=b"secret", sending=True)
     with SqliteFile(path) as file:
-        file.account("a").put(SETTINGS, "", Settings())
+        file.account("a").put(SETTINGS, "", ClientSettings())
         file.account("a").put(SETTINGS, "", kept)
         assert file.account("b").get(SETTINGS, "") is None
     assert path.stat().st_mode & 0o077 == 0
@@ -54,17 +54,17 @@ def test_what_is_put_survives_and_is_the_owners_alone(tmp_path):
 
 def test_two_processes_may_use_a_file(tmp_path):
     with SqliteFile(tmp_path / "state") as one, SqliteFile(tmp_path / "state") as other:
-        one.account("a").put(SEEN, "1", Seen())
-        other.account("a").put(SEEN, "2", Seen())
+        one.account("a").put(SEEN, "1", SeenMessage())
+        other.account("a").put(SEEN, "2", SeenMessage())
         assert None not in {file.account("a").get(SEEN, name) for file in (one, other) for name in ("1", "2")}
 
 
 def test_what_is_old_is_forgotten():
     with SqliteFile(":memory:") as file:
         storage = file.account("a")
-        storage.put(SEEN, "1", Seen())
+        storage.put(SEEN, "1", SeenMessage())
         storage.forget(SEEN, 1.0)
-        assert storage.get(SEEN, "1") == Seen()
+        assert storage.get(SEEN, "1") == SeenMessage()
         storage.forget(SEEN, 1e12)
         assert storage.get(SEEN, "1") is None
 
@@ -72,7 +72,7 @@ def test_what_is_old_is_forgotten():
 def test_what_cannot_be_read_says_so_without_its_content(tmp_path):
     with SqliteFile(tmp_path / "state") as file:
         storage = file.account("a")
-        storage.put(SETTINGS, "", Settings())
+        storage.put(SETTINGS, "", ClientSettings())
         file.run("UPDATE documents SET value = ?", json.dumps({"push_key": "no hex but a secret"}))
         with pytest.raises(UnreadableError, match="settings") as caught:
             storage.get(SETTINGS, "")
@@ -97,11 +97,11 @@ WAY = Way(installation_id="i", server=ME.public_key, access_token="t", version=1
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
-        (SETTINGS, Settings()),
-        (REGISTRATION, State(device=DEVICE, enrolments=(Enrolment(server=ME.public_key),))),
+        (SETTINGS, ClientSettings()),
+        (REGISTRATION, RegistrarState(device=DEVICE, enrolments=(Enrolment(server=ME.public_key),))),
         (ADVERTISING, Advertising()),
         (ACQUAINTANCE, Acquaintance(user=ME.public_key, ways=(WAY,))),
-        (SEEN, Seen()),
+        (SEEN, SeenMessage()),
     ],
 )
 def test_what_a_later_version_has_added_is_refused_wherever_it_stands(kind, value):

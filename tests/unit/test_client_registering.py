@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from wakupush.client.registering import MOST_VERSION, Device, Options, Registrar, State, Status
-from wakupush.client.storage import REGISTRATION
+from wakupush.client.drivers.storage import REGISTRATION
+from wakupush.client.rules.registering import MOST_VERSION, Device, Options, Registrar, RegistrarState, Status
 from wakupush.model.failures import Answer
 from wakupush.model.platforms import TokenType
 from wakupush.model.registrations import Unregistration
@@ -61,7 +61,7 @@ class Server:
 
 
 def registrar(state=None, key=KEY):
-    return Registrar(key, INSTALLATION, state or State(), random=Random(1))
+    return Registrar(key, INSTALLATION, state or RegistrarState(), random=Random(1))
 
 
 def registered(server, options=None, device=PHONE):

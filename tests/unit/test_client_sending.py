@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakupush.client.acquaintances import Way
-from wakupush.client.sending import ANSWER_SECONDS, MOST_ROUNDS, Content, Result, Sending, Target
+from wakupush.client.rules.acquaintances import Way
+from wakupush.client.rules.sending import ANSWER_SECONDS, MOST_ROUNDS, Content, Result, Sending, TargetDevice
 from wakupush.model.failures import Answer
 from wakupush.model.notifications import NotificationType
 from wakupush.protocol.keys import PrivateKey
@@ -28,7 +28,7 @@ def way(server=SERVERS[0], token=TOKEN, installation="phone"):
 
 
 def target(*servers, user=ALICE, installation="phone"):
-    return Target(user, installation, CONTENT, [way(server, installation=installation) for server in servers])
+    return TargetDevice(user, installation, CONTENT, [way(server, installation=installation) for server in servers])
 
 
 def sending(*targets):

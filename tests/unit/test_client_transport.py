@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from wakupush.client import light as service
-from wakupush.client.transport import LightTransport
+from wakupush.client.drivers import light as service
+from wakupush.client.drivers.transport import LightTransport
 from wakupush.waku.errors import NodeUnreachable
 
 

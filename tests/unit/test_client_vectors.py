@@ -6,12 +6,12 @@ from random import Random
 import pytest
 import vectors
 
-from wakupush.client.acquaintances import Acquaintance, Way
-from wakupush.client.advertising import advertisement
-from wakupush.client.mailbox import Mailbox, open_advertisement
-from wakupush.client.querying import Query
-from wakupush.client.registering import Device, Enrolment, Options, Registrar, State, Status
-from wakupush.client.sending import Content, Sending, Target
+from wakupush.client.rules.acquaintances import Acquaintance, Way
+from wakupush.client.rules.advertising import advertisement
+from wakupush.client.rules.mailbox import Mailbox, open_advertisement
+from wakupush.client.rules.querying import TokenQuery
+from wakupush.client.rules.registering import Device, Enrolment, Options, Registrar, RegistrarState, Status
+from wakupush.client.rules.sending import Content, Sending, TargetDevice
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
 from wakupush.model.waku_message import WakuMessage
@@ -62,7 +62,7 @@ def test_registration(message):
         block_mentions=theirs.block_mentions,
     )
     client = Registrar(
-        key, theirs.installation_id, State(options=options, access_token=theirs.access_token), random=Random(1)
+        key, theirs.installation_id, RegistrarState(options=options, access_token=theirs.access_token), random=Random(1)
     )
     if theirs.unregister:
         ours = client.unregistration(SERVER, theirs.version)
@@ -116,7 +116,7 @@ def test_advertisement(message):
     options = Options(contacts_only=not info.access_token)
     token = info.access_token or found_token(info, key)
     enrolment = Enrolment(server=SERVER, status=Status.REGISTERED, version=info.version)
-    state = State(options=options, access_token=token, enrolments=(enrolment,))
+    state = RegistrarState(options=options, access_token=token, enrolments=(enrolment,))
     [ours] = Registrar(key, info.installation_id, state, random=Random(1)).infos()
     assert encode_advertisement([ours]) == encode_advertisement([without_list(info)])
     name = topics.contact_code_topic(key.public_key)
@@ -146,7 +146,7 @@ def without_list(info):
 def test_query(message):
     fields = message["application"]["fields"]
     users = [USERS[unhex(each)] for each in fields["public_keys"]]
-    ours = Query(users, signer(message))
+    ours = TokenQuery(users, signer(message))
     assert encode_query(user.key_hash for user in users) == unhex(message["application"]["inner"])
     assert ours.topic == message["topic_name"]
     assert ours.message_id == unhex(message["application"]["message_id"])
@@ -163,7 +163,7 @@ def test_query(message):
 def test_request(message):
     fields = message["application"]["fields"]
     targets = [
-        Target(
+        TargetDevice(
             USERS[unhex(item["public_key"])],
             item["installation_id"],
             Content(

@@ -10,16 +10,16 @@ from dataclasses import replace
 import pytest
 
 from wakupush.client import client as client_module
-from wakupush.client import enrolling
-from wakupush.client.acquaintances import Acquaintance, Way
-from wakupush.client.advertising import SETTLE_SECONDS, advertisement
 from wakupush.client.client import Client
-from wakupush.client.context import Config
+from wakupush.client.config import Config
+from wakupush.client.drivers import enrolling
+from wakupush.client.drivers.notifying import Recipient
+from wakupush.client.drivers.storage import ACQUAINTANCE, InUseError, SqliteFile
+from wakupush.client.drivers.transport import Listeners
 from wakupush.client.events import Unsent
-from wakupush.client.notifying import Recipient
-from wakupush.client.registering import Device, State
-from wakupush.client.storage import ACQUAINTANCE, InUseError, SqliteFile
-from wakupush.client.transport import Listeners
+from wakupush.client.rules.acquaintances import Acquaintance, Way
+from wakupush.client.rules.advertising import SETTLE_SECONDS, advertisement
+from wakupush.client.rules.registering import Device, RegistrarState
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
 from wakupush.pb.application_metadata_pb2 import ProtocolMessage
@@ -337,7 +337,7 @@ def test_one_client_of_an_account_runs_at_a_time_and_knows_what_the_one_before_k
             with pytest.raises(InUseError):
                 async with second:
                     pytest.fail("both run")
-            assert second.registration == State()  # it may look
+            assert second.registration == RegistrarState()  # it may look
             first.enable_receiving(new, [SERVER])
         async with second:
             assert second.registration.device == new

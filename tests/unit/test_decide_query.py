@@ -7,7 +7,7 @@ from wakupush.model.events import EventKind
 from wakupush.model.failures import Failure
 from wakupush.model.limits import ANSWERS, MINUTE, USER_ANSWERS, Limit
 from wakupush.model.queues import QUERY
-from wakupush.model.registrations import Device
+from wakupush.model.registrations import QueriedDevice
 from wakupush.protocol.application import Type
 from wakupush.protocol.query import parse_response
 from wakupush.runtime.settings import LimitSettings
@@ -23,7 +23,7 @@ def refused(failure):
 
 
 def device(user, name, **fields):
-    return Device(
+    return QueriedDevice(
         **{
             "key_hash": user.public_key.key_hash,
             "installation_id": name,

@@ -7,7 +7,7 @@ from threading import Event
 import pytest
 from structlog.testing import capture_logs
 
-from wakupush.devnet.processes import wait_until
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.server.inbox import followers as module
 from wakupush.server.inbox.followers import Followers
 

@@ -13,7 +13,7 @@ CONTENT = """
 import subprocess, sys
 from pathlib import Path
 import leftovers, pytest
-from wakupush.devnet.processes import Process
+from wakupush.devnet.parts.processes import Process
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 

@@ -12,7 +12,7 @@ from wanting import preferences
 from wakupush.model.failures import Answer, Failure
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
-from wakupush.model.registrations import Device, Registration, Unregistration
+from wakupush.model.registrations import QueriedDevice, Registration, Unregistration
 from wakupush.pb.push_notification_pb2 import (
     PushNotification,
     PushNotificationQuery,
@@ -322,7 +322,7 @@ def test_parse_query(keys, wanted):
 
 
 def device(*, contacts_only, contacts):
-    return Device(
+    return QueriedDevice(
         key_hash=HASH,
         installation_id=INSTALLATION,
         version=7,

@@ -14,7 +14,7 @@ from wanting import preferences
 
 from wakupush.model.failures import Answer, Failure
 from wakupush.model.notifications import NotificationType
-from wakupush.model.registrations import Device, Registration
+from wakupush.model.registrations import QueriedDevice, Registration
 from wakupush.pb.application_metadata_pb2 import ProtocolMessage
 from wakupush.pb.push_notification_pb2 import (
     ContactCodeAdvertisement,
@@ -110,7 +110,7 @@ class Server:
     def reveal(self, opened):
         wanted = query.parse_query(opened.inner, most_keys=1000)
         known = [
-            Device(
+            QueriedDevice(
                 key_hash=key_hash,
                 installation_id=device.installation_id,
                 version=device.version,

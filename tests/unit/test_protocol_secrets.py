@@ -7,7 +7,7 @@ import pytest
 from wakupush.model import waku_message
 from wakupush.model.failures import Failure
 from wakupush.model.platforms import TokenType
-from wakupush.model.registrations import Address, Device, Installation, Registration
+from wakupush.model.registrations import Address, Installation, QueriedDevice, Registration
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol import application, ecies, payload, query, registration, request, segments
 from wakupush.protocol.errors import Refused
@@ -55,7 +55,7 @@ VALUES = {
         message=PLANTED,
     ),
     "Address": Address(Installation(b"h", b"i"), PLANTED, PLANTED, PLANTED),
-    "Device": Device(
+    "QueriedDevice": QueriedDevice(
         key_hash=b"h",
         installation_id="i",
         version=1,

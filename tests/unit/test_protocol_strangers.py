@@ -11,7 +11,7 @@ from wanting import preferences
 
 from wakupush.model import waku_message
 from wakupush.model.failures import Answer, Failure
-from wakupush.model.registrations import Device, Registration, Unregistration
+from wakupush.model.registrations import QueriedDevice, Registration, Unregistration
 from wakupush.pb.application_metadata_pb2 import ApplicationMetadataMessage
 from wakupush.pb.push_notification_pb2 import (
     PushNotification,
@@ -252,9 +252,9 @@ def test_check(message, stored_version):
 @given(good_registrations)
 def test_whatever_passes_can_be_revealed(message):
     row = check(message, client=CLIENT.public_key, server=SERVER.public_key, stored_version=0, limits=LIMITS)
-    names = [field.name for field in dataclasses.fields(Device)]
+    names = [field.name for field in dataclasses.fields(QueriedDevice)]
     known = {name: getattr(row, name) for name in names if name != "key_hash"}
-    info = query.reveal(Device(key_hash=CLIENT.public_key.key_hash, **known))
+    info = query.reveal(QueriedDevice(key_hash=CLIENT.public_key.key_hash, **known))
     assert info.access_token == ("" if row.allow_from_contacts_only else row.access_token)
     assert tuple(info.allowed_key_list) == (row.allowed_key_list if row.allow_from_contacts_only else ())
 

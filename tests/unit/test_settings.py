@@ -16,8 +16,7 @@ import structlog
 from annotated_types import Gt, Le
 from typer.testing import CliRunner
 
-from wakupush import cli
-from wakupush.cli import app
+from wakupush.cli import app, cli
 from wakupush.model.waku_message import PUBSUB_TOPIC, WakuMessage
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey

@@ -21,7 +21,7 @@ from wakupush.waku.store_codec import (
     Cursor,
     Page,
     Query,
-    Stored,
+    StoredMessage,
     decode_v1,
     decode_v3,
     hash_parameters,
@@ -66,7 +66,7 @@ def test_parameters():
 
 def test_hashes_of_a_v3():
     page, cursor = decode_v3(v3({"messageHash": f"0x{HASH.hex()}"}, paginationCursor=f"0x{HASH.hex()}"), SHARD)
-    assert page == Page((Stored(HASH),))
+    assert page == Page((StoredMessage(HASH),))
     assert cursor == Cursor({"cursor": f"0x{HASH.hex()}"})
 
 
@@ -75,7 +75,7 @@ def test_messages_of_a_v3_have_the_hash_that_is_told():
     wrong = {"messageHash": f"0x{bytes(32).hex()}", "message": JSON_MESSAGE}
     unreadable = {"messageHash": f"0x{HASH.hex()}", "message": {"payload": 1}}
     for entry in (wrong, unreadable, {}, None, "0x", {"messageHash": "0x12"}):
-        assert decode_v3(v3(good, entry), SHARD) == (Page((Stored(HASH, MESSAGE),), 1), None)
+        assert decode_v3(v3(good, entry), SHARD) == (Page((StoredMessage(HASH, MESSAGE),), 1), None)
 
 
 @pytest.mark.parametrize("messages", [[], None])
@@ -114,7 +114,7 @@ def cursor_v1(timestamp, digest="+/8="):
 
 def test_messages_of_a_v1():
     page, cursor = decode_v1(v1(JSON_MESSAGE, {}, cursor=cursor_v1(7)), SHARD)
-    assert page == Page((Stored(HASH, MESSAGE),), 1)
+    assert page == Page((StoredMessage(HASH, MESSAGE),), 1)
     assert cursor == Cursor({"senderTime": "7", "storeTime": "9", "digest": "-_8="})
     assert decode_v1(v1(), SHARD) == (Page(()), None)
     assert decode_v1(v1(JSON_MESSAGE, cursor={}), SHARD)[1] is None
@@ -291,7 +291,7 @@ def test_missing_messages_are_fetched_by_parts():
 
     with Archive(answer) as store:
         page = store.fetch(QUERY, [number.to_bytes(32, "big") for number in range(119)] + [HASH])
-    assert page == Page((Stored(HASH, MESSAGE),), 3)
+    assert page == Page((StoredMessage(HASH, MESSAGE),), 3)
     assert len(store.asked) == 3
 
 
@@ -377,7 +377,7 @@ def test_what_a_store_was_not_asked_for_counts_as_malformed(with_messages):
         if not with_messages:
             assert (len(page.found), page.malformed) == (4, 0)  # hashes tell nothing
             page = store.fetch(QUERY, [stored.hash for stored in page.found])
-    assert page == Page((Stored(HASH, MESSAGE),), 3)
+    assert page == Page((StoredMessage(HASH, MESSAGE),), 3)
 
 
 def test_in_a_store_v1_messages_without_a_time_are_what_was_asked_for():

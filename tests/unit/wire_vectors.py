@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from google.protobuf import json_format
 
-from wakupush.devnet import messages as devnet
+from wakupush.devnet.demo import messages as devnet
 from wakupush.model.failures import Failure
 from wakupush.pb import push_notification_pb2 as pb
 from wakupush.protocol import application, envelopes, grants, payload, query, registration, sealing, segments, topics

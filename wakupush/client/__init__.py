@@ -1,19 +1,19 @@
 """The client side of the specification: registering, advertising, discovering, querying, sending, receiving.
 
-See docs/client.md. What an app needs is here; the state machines behind it are in the modules.
+See docs/client.md. What an app needs is here; the decisions are in `rules`, and what carries them out in `drivers`.
 """
 
 from wakupush.client.client import Client, SendingDisabledError
-from wakupush.client.context import Config
+from wakupush.client.config import Config
 from wakupush.client.documents import UnreadableError
+from wakupush.client.drivers.history import History
+from wakupush.client.drivers.notifying import Recipient
+from wakupush.client.drivers.storage import InUseError, SqliteFile, Storage
+from wakupush.client.drivers.transport import LightTransport, RelayTransport
 from wakupush.client.events import Advertised, Enrolled, Event, Learned, Unsent
-from wakupush.client.history import History
-from wakupush.client.notifying import Recipient
-from wakupush.client.receiving import Received, seal_message
-from wakupush.client.registering import Device, Options, Status
-from wakupush.client.sending import Result
-from wakupush.client.storage import InUseError, SqliteFile
-from wakupush.client.transport import LightTransport, RelayTransport
+from wakupush.client.rules.receiving import Received, parse, seal_message
+from wakupush.client.rules.registering import Device, Options, Status
+from wakupush.client.rules.sending import Result
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
 from wakupush.protocol.keys import PrivateKey, PublicKey
@@ -42,8 +42,10 @@ __all__ = [
     "SendingDisabledError",
     "SqliteFile",
     "Status",
+    "Storage",
     "TokenType",
     "UnreadableError",
     "Unsent",
+    "parse",
     "seal_message",
 ]

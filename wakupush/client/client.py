@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Self
 
 import structlog
 
-from wakupush.client import receiving
-from wakupush.client.accounts import Account
-from wakupush.client.asking import QUERY_SECONDS, Asker
-from wakupush.client.book import Book
-from wakupush.client.context import Config, Context
-from wakupush.client.enrolling import Enroller
+from wakupush.client.config import Config
+from wakupush.client.drivers.asking import QUERY_SECONDS, Asker
+from wakupush.client.drivers.book import Book
+from wakupush.client.drivers.context import Context
+from wakupush.client.drivers.enrolling import Enroller
+from wakupush.client.drivers.notifying import Notifier, Recipient, targets
+from wakupush.client.drivers.storage import SEEN, SETTINGS
+from wakupush.client.drivers.tasks import Tasks
 from wakupush.client.events import Unsent
-from wakupush.client.kept import Seen, Settings
-from wakupush.client.notifying import Notifier, Recipient, targets
-from wakupush.client.sending import Sending, Target
-from wakupush.client.storage import SEEN, SETTINGS
-from wakupush.client.tasks import Tasks
+from wakupush.client.rules import receiving
+from wakupush.client.rules.accounts import Account
+from wakupush.client.rules.kept import ClientSettings, SeenMessage
+from wakupush.client.rules.sending import Sending, TargetDevice
 from wakupush.protocol.hashing import shake256_64
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime.tracebacks import places
@@ -34,13 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from typing import Any
 
-    from wakupush.client.acquaintances import Acquaintance
+    from wakupush.client.drivers.history import History
+    from wakupush.client.drivers.storage import Storage
+    from wakupush.client.drivers.transport import Transport
     from wakupush.client.events import Event
-    from wakupush.client.history import History
-    from wakupush.client.receiving import Received
-    from wakupush.client.registering import Device, Options, State
-    from wakupush.client.storage import Storage
-    from wakupush.client.transport import Transport
+    from wakupush.client.rules.acquaintances import Acquaintance
+    from wakupush.client.rules.receiving import Received
+    from wakupush.client.rules.registering import Device, Options, RegistrarState
     from wakupush.model.notifications import NotificationType
     from wakupush.protocol.keys import PublicKey
 
@@ -136,7 +137,7 @@ class Client:
         self._enroller.changed()
 
     @property
-    def registration(self) -> State:
+    def registration(self) -> RegistrarState:
         """How it stands with the servers."""
         return self._enroller.registrar.state
 
@@ -241,7 +242,7 @@ class Client:
         chat_id: str,
         kind: NotificationType,
         force: bool = False,
-    ) -> list[Target]:
+    ) -> list[TargetDevice]:
         """Ask for pushes to the devices of users, and return each device with its result, in any order.
 
         Users of whom servers are to be asked first are notified after that, and the others at once. What cannot be
@@ -261,13 +262,13 @@ class Client:
         self._check_sending()
         hashed = shake256_64(chat_id.encode())
 
-        async def send(some: Sequence[Recipient]) -> list[Target]:
+        async def send(some: Sequence[Recipient]) -> list[TargetDevice]:
             found = targets(self._context, self._book, some, chat_id=hashed, kind=kind)
             sending = Sending(message_id, found, random=self._context.random)
             await Notifier(self._context, self._book, self._asker, self._tasks, sending).run()
             return sending.targets
 
-        async def ask_and_send(some: Sequence[Recipient]) -> list[Target]:
+        async def ask_and_send(some: Sequence[Recipient]) -> list[TargetDevice]:
             try:
                 await self._asker.query([each.user for each in some], force=force, seconds=QUERY_SECONDS)
             except NodeError as error:
@@ -311,7 +312,7 @@ class Client:
 
     def remember(self, message_id: bytes) -> None:
         """Note that a message was received, 32 bytes: a push for it is told to be repeated."""
-        self._storage.put(SEEN, message_id.hex(), Seen())
+        self._storage.put(SEEN, message_id.hex(), SeenMessage())
         self._storage.forget(SEEN, self._context.now() - SEEN_SECONDS)
 
     async def __aenter__(self) -> Self:
@@ -330,10 +331,10 @@ class Client:
             await self._tasks.stop()
             await self._book.close()
 
-    def _first_settings(self, config: Config) -> Settings:
+    def _first_settings(self, config: Config) -> ClientSettings:
         """Return what is decided when an account is first used, and keep it."""
         push_key = PrivateKey.generate().secret if config.anonymous else b""
-        settings = Settings(installation_id=Account.new_installation_id(), push_key=push_key)
+        settings = ClientSettings(installation_id=Account.new_installation_id(), push_key=push_key)
         self._storage.put(SETTINGS, "", settings)
         return settings
 

@@ -45,7 +45,7 @@ class UnreadableError(Exception):
     """A document was written by a later version, or changed since. The text holds nothing of it."""
 
 
-class Kind(Generic[T]):
+class DocumentKind(Generic[T]):
     """A kind of document.
 
     Args:

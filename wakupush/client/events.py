@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from wakupush.client.acquaintances import Acquaintance
-    from wakupush.client.registering import Enrolment
+    from wakupush.client.rules.acquaintances import Acquaintance
+    from wakupush.client.rules.registering import Enrolment
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from wakupush.devnet import go_waku, gorush, waku_node
-from wakupush.devnet.go_waku_state import GoWakuNode
-from wakupush.devnet.waku_state import NodeSettings, WakuNode
+from wakupush.devnet.gorush.app import create_app as create_gorush
+from wakupush.devnet.gorush.gorush import GorushOptions, ScriptedGorush
+from wakupush.devnet.node import go_waku, nwaku
+from wakupush.devnet.node.go_waku_state import GoWakuNode
+from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 #: By name: the settings that a Waku node has unless told otherwise, and what makes an app of them.
 _MANNERS: dict[str, tuple[NodeSettings, Callable[[NodeSettings], Starlette]]] = {
-    "nwaku": (WakuNode.DEFAULTS, lambda settings: waku_node.create_app(WakuNode(settings))),
+    "nwaku": (DevelopmentNode.DEFAULTS, lambda settings: nwaku.create_app(DevelopmentNode(settings))),
     "go-waku": (GoWakuNode.DEFAULTS, lambda settings: go_waku.create_app(GoWakuNode(settings))),
 }
 
@@ -100,7 +102,7 @@ def _waku(options: argparse.Namespace) -> Starlette:
 
 
 def _gorush(options: argparse.Namespace) -> Starlette:
-    settings = gorush.GorushSettings(
+    settings = GorushOptions(
         sync=not options.is_async,
         max_retry=options.max_retry,
         hide_token=options.hide_token,
@@ -108,7 +110,7 @@ def _gorush(options: argparse.Namespace) -> Starlette:
         feedback_url=options.feedback_url,
         feedback_headers=tuple(options.feedback_header),
     )
-    return gorush.create_app(gorush.Gorush(settings))
+    return create_gorush(ScriptedGorush(settings))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import httpx2
 import psycopg
 from redis import AuthenticationError, ConnectionError, RedisError, ResponseError, TimeoutError  # noqa: A004 - Redis' own
 
-from ingest.routing import Routes
 from wakupush.doctor.finding import Finding, Level
 from wakupush.model.nodes import NodeFault
 from wakupush.model.roles import Role
@@ -23,7 +22,7 @@ from wakupush.redis import left_out
 from wakupush.runtime.connections.postgres import check_dsn, reason
 from wakupush.runtime.connections.redis import open_redis, open_sentinel, primary_name
 from wakupush.runtime.settings import SettingsError
-from wakupush.server.identity import NoIdentityError, is_published, load_identity
+from wakupush.server.identity import NoIdentityError, is_published, load_identity, load_public_key
 from wakupush.waku.errors import NodeError
 from wakupush.waku.node import WakuNode
 from wakupush.waku.store import Store
@@ -65,7 +64,7 @@ def _identity(settings: Settings) -> Iterator[Finding]:
         yield Finding(Level.WARNING, part, "WAKUPUSH_PUBLIC_KEY is missing: ingest does not start without it")
         return
     try:
-        Routes.load(settings)
+        load_public_key(settings)
     except SettingsError as error:
         yield Finding(Level.FAULT, part, f"{error}; ingest does not start")
         return

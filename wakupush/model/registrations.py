@@ -94,7 +94,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class QueriedDevice:
     """A registered device, as far as a query may reveal it."""
 
     #: 64 bytes.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from wakupush.model.registrations import (
     Change,
-    Device,
     Installation,
+    QueriedDevice,
     Registration,
     Stored,
     Unregistration,
@@ -111,12 +111,12 @@ def answer_bytes(connection: Connection, key_hashes: Collection[bytes]) -> dict[
     return {key_hash: int(size) for key_hash, size in rows}
 
 
-def devices(connection: Connection, key_hashes: Collection[bytes], at_rest: AtRest) -> dict[bytes, list[Device]]:
+def devices(connection: Connection, key_hashes: Collection[bytes], at_rest: AtRest) -> dict[bytes, list[QueriedDevice]]:
     """Return the registered devices of these users, as far as their device tokens are alive.
 
     The lists of those that do not ask for them are left out.
     """
-    found: list[Device] = []
+    found: list[QueriedDevice] = []
     clear = []
     for row in connection.execute(_SQL["devices"], {"key_hashes": list(key_hashes)}):
         key_hash, installation_hash, is_sealed, *rest = row
@@ -128,7 +128,7 @@ def devices(connection: Connection, key_hashes: Collection[bytes], at_rest: AtRe
     if clear:
         rows = unsealed.registrations(connection, clear)
         found += [unsealed.device(installation.key_hash, each) for installation, each in rows.items()]
-    by_key: dict[bytes, list[Device]] = {}
+    by_key: dict[bytes, list[QueriedDevice]] = {}
     for device in sorted(found, key=_by_installation):
         by_key.setdefault(device.key_hash, []).append(device)
     return by_key
@@ -171,11 +171,11 @@ def _pairs(installations: Iterable[Installation]) -> dict[str, Any]:
     }
 
 
-def _device(at_rest: AtRest, installation: Installation, *row: Any) -> Device:
+def _device(at_rest: AtRest, installation: Installation, *row: Any) -> QueriedDevice:
     numeric, contacts_only, sealed, allowed = row
     version = int(numeric)
     device = at_rest.open_device(installation, version, sealed)
-    return Device(
+    return QueriedDevice(
         key_hash=installation.key_hash,
         installation_id=device.installation_id,
         version=version,
@@ -186,7 +186,7 @@ def _device(at_rest: AtRest, installation: Installation, *row: Any) -> Device:
     )
 
 
-def _by_installation(device: Device) -> tuple[bytes, str]:
+def _by_installation(device: QueriedDevice) -> tuple[bytes, str]:
     return device.key_hash, device.installation_id
 
 

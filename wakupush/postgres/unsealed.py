@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from psycopg.rows import dict_row
 
 from wakupush.model.platforms import Platform, TokenType
-from wakupush.model.registrations import Device, Installation, Preferences, Registration, Target
+from wakupush.model.registrations import Installation, Preferences, QueriedDevice, Registration, Target
 from wakupush.postgres.named_sql import columns, load
 from wakupush.protocol.at_rest import KEYED_COLUMNS
 
@@ -77,9 +77,9 @@ def target(registration: Registration, *, suspected: bool = False, proven: bool 
     )
 
 
-def device(key_hash: bytes, registration: Registration) -> Device:
+def device(key_hash: bytes, registration: Registration) -> QueriedDevice:
     """Return what a query may reveal of a row in the clear."""
-    return Device(
+    return QueriedDevice(
         key_hash=key_hash,
         installation_id=registration.installation_id,
         version=registration.version,

@@ -21,7 +21,7 @@ from wakupush.protocol.uuids import is_uuid
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from wakupush.model.registrations import Device
+    from wakupush.model.registrations import QueriedDevice
     from wakupush.protocol.keys import PrivateKey, PublicKey
 
 #: Bytes of the hash that names a user; other keys name nobody.
@@ -80,7 +80,7 @@ def parse_query(inner: bytes, *, most_keys: int) -> tuple[bytes, ...]:
     return wanted
 
 
-def reveal(device: Device) -> PushNotificationQueryInfo:
+def reveal(device: QueriedDevice) -> PushNotificationQueryInfo:
     """Return what a query learns of a device: at most one of access token and allowed_key_list.
 
     The specification's disclosed data are the ceiling: contacts only without contacts reveals neither.
@@ -98,7 +98,7 @@ def reveal(device: Device) -> PushNotificationQueryInfo:
     return info
 
 
-def encode_response(message_id: bytes, devices: Iterable[Device]) -> bytes:
+def encode_response(message_id: bytes, devices: Iterable[QueriedDevice]) -> bytes:
     """Return the PushNotificationQueryResponse to the query with this application message id (32 bytes).
 
     Raises:

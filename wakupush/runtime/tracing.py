@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Attributes = dict[str, str | int | None]
 
 
-class _Process:
+class _Opened:
     """What a process opened after its fork."""
 
     provider: TracerProvider | None = None
@@ -58,19 +58,19 @@ def start(settings: TracingSettings, process: str) -> None:
 
     provider = TracerProvider(resource=Resource({"service.name": "wakupush", "wakupush.process": process}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=settings.endpoint)))
-    _Process.provider = provider
+    _Opened.provider = provider
 
 
 def stop() -> None:
     """Send what is left."""
-    if _Process.provider is not None:
-        _Process.provider.shutdown()
-        _Process.provider = None
+    if _Opened.provider is not None:
+        _Opened.provider.shutdown()
+        _Opened.provider = None
 
 
 def is_on() -> bool:
     """Say whether spans are sent."""
-    return _Process.provider is not None
+    return _Opened.provider is not None
 
 
 def record(name: str, trace_id: str, begun: float, ended: float, attributes: Attributes) -> None:
@@ -83,13 +83,13 @@ def record(name: str, trace_id: str, begun: float, ended: float, attributes: Att
         ended: likewise.
         attributes: never a secret.
     """
-    if _Process.provider is None:
+    if _Opened.provider is None:
         return
     from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
     sampled = TraceFlags(TraceFlags.SAMPLED)
     parent = SpanContext(int(trace_id * 2, 16), int(trace_id, 16), is_remote=True, trace_flags=sampled)
-    span = _Process.provider.get_tracer("wakupush").start_span(
+    span = _Opened.provider.get_tracer("wakupush").start_span(
         name,
         context=set_span_in_context(NonRecordingSpan(parent)),
         attributes={f"wakupush.{key}": value for key, value in attributes.items() if value is not None},

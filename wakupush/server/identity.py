@@ -1,4 +1,4 @@
-"""The server's key, as the settings name it."""
+"""The server's keys, as the settings name them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import InvalidKeyError, PrivateKey, PublicKey
 from wakupush.runtime import keyfile
+from wakupush.runtime.settings import SettingsError
 
 if TYPE_CHECKING:
     from wakupush.runtime.settings import Settings
@@ -33,6 +34,20 @@ def load_identity(settings: Settings) -> Identity:
         except keyfile.KeyFileError as error:
             raise NoIdentityError(str(error)) from None
     raise NoIdentityError("no private key: set WAKUPUSH_IDENTITY_KEY_FILE (`wakupush keygen FILE` makes one)")
+
+
+def load_public_key(settings: Settings) -> PublicKey:
+    """Return the public key that the settings name, which ingest listens by.
+
+    Raises:
+        SettingsError: there is no public key, or it is none.
+    """
+    if settings.public_key is None:
+        raise SettingsError("WAKUPUSH_PUBLIC_KEY is missing: `wakupush keygen` prints it")
+    try:
+        return PublicKey.from_hex(settings.public_key)
+    except InvalidKeyError as error:
+        raise SettingsError(f"WAKUPUSH_PUBLIC_KEY: {error}") from None
 
 
 def is_published(identity: Identity, settings: Settings) -> bool:

@@ -59,7 +59,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ComparedBatch:
     """What a batch came to."""
 
     #: How many of their rows it has; see `wakupush.takeover.database.count`.
@@ -86,7 +86,7 @@ def differences(
     identity: Identity,
     limits: Limits,
     most_installations: int,
-) -> Iterator[Step]:
+) -> Iterator[ComparedBatch]:
     """Yield the differences in batches: one for each batch of their rows, then those of what is here alone.
 
     Raises:
@@ -94,15 +94,15 @@ def differences(
     """
     is_ours = database.has_ours(reference)
     for batch in source.rows(reference, most_bytes=limits.registration_bytes, most_installations=most_installations):
-        yield Step(len(batch), list(_of_theirs(batch, reference, connection, identity, limits)))
+        yield ComparedBatch(len(batch), list(_of_theirs(batch, reference, connection, identity, limits)))
     for changes in source.gone(reference) if is_ours else ():
-        yield Step(len(changes), list(_of_changes(changes, connection, identity, {})))
+        yield ComparedBatch(len(changes), list(_of_changes(changes, connection, identity, {})))
     for ids, refused in source.requests(reference):
         missing = len({each[:REQUEST_ID_BYTES] for each in ids}) - takeover.known_requests(connection, ids)
-        yield Step(len(ids) + refused, requests_missing=missing)
+        yield ComparedBatch(len(ids) + refused, requests_missing=missing)
     with connection.transaction():
         for page in takeover.every(connection):
-            yield Step(0, list(_only_here(page, reference, identity, is_ours=is_ours)))
+            yield ComparedBatch(0, list(_only_here(page, reference, identity, is_ours=is_ours)))
 
 
 def _of_theirs(

@@ -39,7 +39,7 @@ NOT_KEPT: Final = (
 
 
 @dataclass(slots=True)
-class Exported:
+class ExportTotals:
     """What was written."""
 
     registered: int = 0
@@ -58,7 +58,7 @@ def run(
     progress: Callable[[int], None],
     *,
     kdf_iterations: int = database.KDF_ITERATIONS,
-) -> Exported:
+) -> ExportTotals:
     """Write a new database, which only its owner may read: device tokens are in the clear there.
 
     Args:
@@ -99,8 +99,8 @@ def _remove(path: Path) -> None:
 
 def _write(
     reference: sqlite3.Connection, connection: Connection, identity: Identity, progress: Callable[[int], None]
-) -> Exported:
-    done = Exported()
+) -> ExportTotals:
+    done = ExportTotals()
     reference.executescript(CREATE)
     reference.execute(f"INSERT INTO {IDENTITY} (private_key) VALUES (?)", [identity.private_key.secret])  # noqa: S608
     with connection.transaction():
@@ -116,7 +116,7 @@ def _write(
     return done
 
 
-def _write_rows(reference: sqlite3.Connection, page: list[Held], identity: Identity, done: Exported) -> None:
+def _write_rows(reference: sqlite3.Connection, page: list[Held], identity: Identity, done: ExportTotals) -> None:
     fitting = [row for row in page if not row.registered or row.version <= MOST_VERSION]
     done.refused += len(page) - len(fitting)
     registered = [row for row in fitting if row.registered]

@@ -75,7 +75,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredMessage:
     """A message in a Store."""
 
     #: 14/WAKU2-MESSAGE deterministic hash, 32 bytes.
@@ -88,7 +88,7 @@ class Stored:
 class Page:
     """What one answer of a Store holds."""
 
-    found: tuple[Stored, ...]
+    found: tuple[StoredMessage, ...]
     #: Messages that could not be read, whose hash is not theirs, or that were not asked for.
     malformed: int = 0
 
@@ -168,7 +168,7 @@ def decode_v1(body: bytes, pubsub_topic: str) -> tuple[Page, Cursor | None]:
     for entry in entries:
         with suppress(NodeUnreadable):
             message = decode_message(entry)
-            found.append(Stored(message_hash(pubsub_topic, message), message))
+            found.append(StoredMessage(message_hash(pubsub_topic, message), message))
     return Page(tuple(found), len(entries) - len(found)), _v1_cursor(answer.get("cursor"))
 
 
@@ -181,16 +181,16 @@ def _entries(answer: dict[str, Any]) -> list[Any]:
     return entries
 
 
-def _stored(entry: object, pubsub_topic: str) -> Stored:
+def _stored(entry: object, pubsub_topic: str) -> StoredMessage:
     if not isinstance(entry, dict):
         raise NodeUnreadable("the message is not an object")
     told = _hash(entry.get("messageHash"))
     if entry.get("message") is None:
-        return Stored(told)
+        return StoredMessage(told)
     message = decode_message(entry["message"])
     if message_hash(pubsub_topic, message) != told:
         raise NodeUnreadable("the hash is not that of the message")
-    return Stored(told, message)
+    return StoredMessage(told, message)
 
 
 def _hash(value: object) -> bytes:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from wakupush.server.delivery.resources import DeliveryResources
 
 
-class Result(StrEnum):
+class FeedbackResult(StrEnum):
     """What came of a call of the webhook."""
 
     #: The attempt is under way, or read as delivered: the failure is in the delivery's row.
@@ -43,7 +43,7 @@ class Result(StrEnum):
     UNAVAILABLE = "unavailable"
 
 
-def take(pool: ConnectionPool, body: bytes) -> Result:
+def take(pool: ConnectionPool, body: bytes) -> FeedbackResult:
     """Keep what a call of the webhook tells; a repeat changes nothing.
 
     Args:
@@ -55,15 +55,15 @@ def take(pool: ConnectionPool, body: bytes) -> Result:
     """
     told = read_feedback(body)
     if told is None:
-        return Result.MALFORMED
+        return FeedbackResult.MALFORMED
     notif_id, failure = told
     attempt = read_notif_id(notif_id)
     if attempt is None:
-        return Result.UNKNOWN
+        return FeedbackResult.UNKNOWN
     with pool.connection() as connection:
         if deliveries.note_feedback(connection, *attempt, failure):
-            return Result.NOTED
-        return Result.KNOWN if deliveries.exists(connection, attempt[0]) else Result.UNKNOWN
+            return FeedbackResult.NOTED
+        return FeedbackResult.KNOWN if deliveries.exists(connection, attempt[0]) else FeedbackResult.UNKNOWN
 
 
 def apply(resources: DeliveryResources, delivery_keys: list[bytes]) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from wakupush.model.entries import Entry, Task
     from wakupush.model.limits import Limit
     from wakupush.model.queues import Queue
-    from wakupush.model.registrations import Address, Device, Installation, Receiver, Stored
+    from wakupush.model.registrations import Address, Installation, QueriedDevice, Receiver, Stored
     from wakupush.protocol.identity import Identity
     from wakupush.runtime.settings import Settings
     from wakupush.server.inbox.content import Message
@@ -54,7 +54,7 @@ class Facts:
     stored: Mapping[Installation, Stored] = field(default_factory=dict)
     counts: Mapping[bytes, int] = field(default_factory=dict)
     #: Of queries: by key hash.
-    devices: Mapping[bytes, Sequence[Device]] = field(default_factory=dict)
+    devices: Mapping[bytes, Sequence[QueriedDevice]] = field(default_factory=dict)
     #: Of push requests: which items succeeded of those that were admitted before (by application message id, 32 bytes),
     #: which are over, as they came long ago or too late, and who is to be notified.
     admitted: Mapping[bytes, Sequence[bool]] = field(default_factory=dict)

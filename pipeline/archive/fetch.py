@@ -1,0 +1,148 @@
+"""``wakupush pipeline fetch-archive``: what the Stores have on the server's own topics, into Parquet."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pipeline.archive.files import HOUR, Archive, Hour
+from pipeline.errors import PipelineError
+from wakupush.protocol.keys import InvalidKeyError, PublicKey
+from wakupush.protocol.topics import server_content_topics
+from wakupush.server.identity import NoIdentityError, load_identity
+from wakupush.waku.errors import NodeError
+from wakupush.waku.store import Store
+from wakupush.waku.store_codec import Query
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from wakupush.model.waku_message import WakuMessage
+    from wakupush.runtime.settings import Settings
+
+#: Seconds after its end for which an hour may still get messages, whose senders' clocks are late.
+SETTLE_SECONDS: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """What a run did."""
+
+    #: Hours that were fetched, those of them that failed, and those that were there already.
+    hours: int
+    failed: int
+    kept: int
+    messages: int
+    #: That the Stores told and nobody can read.
+    malformed: int
+    #: Why the first hour failed, and which one.
+    error: str | None
+
+
+def run(settings: Settings, since: float, progress: Callable[[int, int], None]) -> Fetched:
+    """Fetch the hours since a time that are not complete yet.
+
+    Each hour is asked of all Stores, over its own connection, and committed by itself: a run that is killed is gone on
+    with by the next one. The present hour, any that ended a short time ago, and any without messages are asked for each
+    time.
+
+    Args:
+        settings: with the server's public key.
+        since: seconds since the epoch.
+        progress: is told the hours done, and of how many.
+
+    Raises:
+        PipelineError: the text says what to do.
+    """
+    server = server_key(settings)
+    archive = Archive.of(settings.pipeline, server)
+    now = time.time()
+    hours = [
+        Hour(shard, start)
+        for start in range(int(since * 10**9) // HOUR * HOUR, int(now * 10**9), HOUR)
+        for shard in settings.waku.shards
+    ]
+    connections = settings.pipeline.archive_connections
+    stores = [Store(url, timeout=settings.waku.timeout, connections=connections) for url in settings.stores.values()]
+    with archive.writing():
+        wanted = [hour for hour in hours if not archive.is_complete(hour)]
+        walks = [_Walk(hour, stores, server_content_topics(server), now) for hour in wanted]
+        try:
+            return _fetch(archive, walks, connections, len(hours) - len(wanted), progress)
+        finally:
+            for store in stores:
+                store.close()
+
+
+def server_key(settings: Settings) -> PublicKey:
+    """Return the public key that the server's topics are made of.
+
+    Raises:
+        PipelineError: the settings name none, or one that cannot be read.
+    """
+    try:
+        if settings.public_key is not None:
+            return PublicKey.from_hex(settings.public_key)
+        return load_identity(settings).public_key
+    except InvalidKeyError as error:
+        raise PipelineError(f"WAKUPUSH_PUBLIC_KEY: {error}") from None
+    except NoIdentityError as error:
+        raise PipelineError(f"WAKUPUSH_PUBLIC_KEY is missing, and {error}") from None
+
+
+class _Walk:
+    """The messages of an hour, each once, whichever Stores have it."""
+
+    def __init__(self, hour: Hour, stores: list[Store], topics: tuple[str, ...], now: float) -> None:
+        self.hour, self.malformed = hour, 0
+        self.is_complete = hour.end / 10**9 + SETTLE_SECONDS < now
+        self._stores, self._topics = stores, topics
+
+    def pages(self) -> Iterator[dict[bytes, WakuMessage]]:
+        """Yield messages by their hashes.
+
+        Raises:
+            NodeError: a Store failed.
+        """
+        start, end = self.hour.start, self.hour.end
+        query = Query(pubsub_topic=self.hour.shard, content_topics=self._topics, start=max(1, start), end=end)
+        seen: set[bytes] = set()
+        for store in self._stores:
+            for page in store.walk(query, with_messages=True):
+                self.malformed += page.malformed
+                yield {
+                    found.hash: found.message
+                    for found in page.found
+                    if found.message is not None
+                    and found.message.content_topic in self._topics
+                    and found.hash not in seen
+                }
+                seen.update(found.hash for found in page.found)
+
+
+def _fetch(
+    archive: Archive, walks: list[_Walk], connections: int, kept: int, progress: Callable[[int, int], None]
+) -> Fetched:
+    messages = failed = 0
+    error = None
+    progress(0, len(walks))
+    with ThreadPoolExecutor(connections) as threads:
+        walking = {
+            threads.submit(archive.write, walk.hour, walk.pages(), is_complete=walk.is_complete): walk for walk in walks
+        }
+        try:
+            for done, future in enumerate(as_completed(walking), 1):
+                try:
+                    messages += future.result()
+                except NodeError as failure:
+                    failed += 1
+                    error = error or f"{walking[future].hour.path}: {type(failure).__name__}: {failure}"
+                except OSError as failure:
+                    raise PipelineError(f"the archive cannot be written: {failure.strerror}") from None
+                progress(done, len(walks))
+        finally:
+            threads.shutdown(cancel_futures=True)
+    malformed = sum(walk.malformed for walk in walks)
+    return Fetched(hours=len(walks), failed=failed, kept=kept, messages=messages, malformed=malformed, error=error)

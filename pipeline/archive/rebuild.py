@@ -1,0 +1,429 @@
+"""``wakupush pipeline rebuild``: registrations out of the archive, as the workers would have made them.
+
+Three steps, each over the rows of the one before:
+
+1. `_open` opens every message. What clients sealed for the server stays sealed.
+2. `_join` puts together what came in segments.
+3. `_fold` replays the registrations of each user in the order in which they were sent, by the workers' own functions,
+   and loads what is left of each installation.
+
+Rows between the steps hold ciphertext and hashes alone: Spark writes them to disks and sends them over the network.
+Executors read the server's key from its file; plans and logs have the name of the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import groupby, islice
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
+from pyspark.sql.pandas.types import from_arrow_schema
+from redis import RedisError
+
+from pipeline.archive.files import SCHEMA, Archive, message_of
+from pipeline.errors import PipelineError
+from pipeline.postgres import connected
+from pipeline.spark_errors import SPARK_ERRORS
+from wakupush.model.entries import Entry
+from wakupush.model.failures import Failure
+from wakupush.model.registrations import Registration
+from wakupush.postgres import query_topics
+from wakupush.protocol.application import Opened, Type
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.identity import Identity
+from wakupush.protocol.keys import PrivateKey, PublicKey
+from wakupush.protocol.registration import request_id
+from wakupush.protocol.sealing import seal, unseal
+from wakupush.protocol.segments import Segment
+from wakupush.protocol.topics import server_content_topics
+from wakupush.runtime import keyfile
+from wakupush.runtime.connections.postgres import check_dsn, timeouts
+from wakupush.runtime.connections.redis import open_redis
+from wakupush.server import loading
+from wakupush.server.inbox.content import Part
+from wakupush.server.inbox.decide.registration import Known, change_of
+from wakupush.server.inbox.open import HOME, join, open_asymmetric, open_registration
+from wakupush.server.loading import LoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from psycopg import Connection
+    from pyspark.sql import DataFrame, SparkSession
+
+    from wakupush.model.registrations import Change, Installation
+    from wakupush.runtime.settings import LimitSettings, Settings
+
+#: Installations, and bytes of what they sent, that are loaded in one transaction: their rows are locked meanwhile.
+LOADED_AT_ONCE: Final = 2_000
+LOADED_BYTES: Final = 16_000_000
+#: Messages that are put together before they are handed over: somebody can send the same parts again and again.
+WHOLES_AT_ONCE: Final = 64
+#: How Spark reads, keeps and hands over rows: a payload has up to 150 KB, so a few hundred rows can be what it takes
+#: elsewhere for ten thousand.
+FEW_ROWS: Final = {
+    "spark.sql.parquet.columnarReaderBatchSize": "256",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "256",
+    "spark.sql.inMemoryColumnarStorage.batchSize": "256",
+}
+
+#: A registration that was opened: the fold says what becomes of it.
+REGISTRATION: Final = "registration"
+ELSEWHERE: Final = "elsewhere"
+OTHER: Final = "other"
+SEGMENT: Final = "segment"
+REGISTERED: Final = "registered"
+UNREGISTERED: Final = "unregistered"
+REPEATED: Final = "repeated"
+#: What becomes of a message; else the label of a failure says why it is refused. For docs/pipeline.md too.
+MEANINGS: Final = {
+    ELSEWHERE: "It is on another topic than the server's own.",
+    OTHER: "A push request or a query.",
+    SEGMENT: "A part of a message; the whole counts once more.",
+    REGISTERED: "A registration that was valid and newer than those before it.",
+    UNREGISTERED: "The same of an unregistration.",
+    REPEATED: "A repeat of the newest one before it.",
+}
+
+#: What a message holds, for the next step.
+_OPENED: Final = pa.schema(
+    [
+        pa.field("outcome", pa.string()),
+        pa.field("sent", pa.int64()),
+        # Of a registration: who sent it, as hash and key; its request's digest; what the client sealed for the server.
+        pa.field("key_hash", pa.binary()),
+        pa.field("client", pa.binary()),
+        pa.field("digest", pa.binary()),
+        # Of a segment: who signed it; of which message it is which part, of how many; its payload is sealed by us.
+        pa.field("signer", pa.binary()),
+        pa.field("whole", pa.binary()),
+        pa.field("index", pa.int64()),
+        pa.field("count", pa.int64()),
+        pa.field("sealed", pa.binary()),
+    ]
+)
+_TOLD: Final = pa.schema([pa.field("what", pa.string()), pa.field("count", pa.int64())])
+#: What the fold tells beside outcomes.
+_REGISTERED_INSTALLATIONS: Final = "registered installations"
+_UNREGISTERED_INSTALLATIONS: Final = "unregistered installations"
+_STORED: Final = "stored"
+
+_Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """What a run did."""
+
+    #: How many messages there were of each outcome, or label of a failure.
+    outcomes: dict[str, int]
+    #: Installations that the archive knows.
+    registered: int
+    unregistered: int
+    #: How many of them are newer than what the database had.
+    stored: int
+    #: Whether ingest watches the query topics of all users by now; else Redis did not answer.
+    watched: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What executors need to know. It is pickled into their tasks, and holds no secret in the clear."""
+
+    key_file: Path
+    limits: LimitSettings
+    #: The connection string, under the server's key.
+    sealed_dsn: bytes = field(repr=False)
+    #: Seconds, of Postgres.
+    timeout: float
+    statement_timeout: float
+
+    @classmethod
+    def of(cls, settings: Settings) -> Job:
+        """Return the job of the settings.
+
+        Raises:
+            PipelineError: there is no key file, or no key in it.
+        """
+        if settings.identity_key_file is None:
+            raise PipelineError("WAKUPUSH_IDENTITY_KEY_FILE is missing: executors read the server's key from it")
+        key_file = settings.identity_key_file.resolve()
+        return cls(
+            key_file=key_file,
+            limits=settings.limits,
+            sealed_dsn=seal(identity_in(key_file).pipeline_key, check_dsn(settings.postgres).encode()),
+            timeout=settings.postgres.timeout,
+            statement_timeout=settings.postgres.statement_timeout,
+        )
+
+    def connect(self, identity: Identity) -> Connection:
+        """Connect to the database.
+
+        Raises:
+            LoadError: it does not answer.
+        """
+        dsn = unseal(identity.pipeline_key, self.sealed_dsn).decode()
+        try:
+            return psycopg.connect(
+                dsn,
+                autocommit=True,
+                application_name="wakupush pipeline",
+                **timeouts(dsn, connect=self.timeout, statement=self.statement_timeout),
+            )
+        except psycopg.Error as error:
+            raise LoadError(f"{type(error).__name__}: the database does not answer") from None
+
+
+def identity_in(key_file: Path) -> Identity:
+    """Return the identity of the key in a file.
+
+    Raises:
+        PipelineError: there is none.
+    """
+    try:
+        return Identity.of(keyfile.read(key_file, PrivateKey))
+    except keyfile.KeyFileError as error:
+        raise PipelineError(str(error)) from None
+
+
+def run(spark: SparkSession, settings: Settings) -> Rebuilt:
+    """Rebuild the registrations of the archive, and load them into the database.
+
+    It may be killed at any time and run again, also beside a server that works: nothing is lowered.
+
+    Args:
+        spark: any session.
+        settings: with a key file that every executor has under the same path.
+
+    Raises:
+        PipelineError: the text says what to do.
+    """
+    job = Job.of(settings)
+    files = Archive.of(settings.pipeline, identity_in(job.key_file).public_key).files()
+    if not files:
+        raise PipelineError(f"{settings.pipeline.archive} has nothing of this server: run fetch-archive first")
+    with connected(settings.postgres) as connection:
+        query_topics.count_without_key(connection)
+    for name, value in FEW_ROWS.items():
+        spark.conf.set(name, value)
+    messages = spark.read.schema(from_arrow_schema(SCHEMA)).parquet(*map(str, files))
+    try:
+        told = _rebuild(messages, job, settings.pipeline.shuffle_partitions)
+    except SPARK_ERRORS as error:
+        raise PipelineError(_words(str(error))) from error
+    facts = {name: told.pop(name, 0) for name in (_REGISTERED_INSTALLATIONS, _UNREGISTERED_INSTALLATIONS, _STORED)}
+    return Rebuilt(
+        outcomes=dict(sorted(told.items())),
+        registered=facts[_REGISTERED_INSTALLATIONS],
+        unregistered=facts[_UNREGISTERED_INSTALLATIONS],
+        stored=facts[_STORED],
+        watched=_watch(settings),
+    )
+
+
+def describe(rebuilt: Rebuilt) -> str:
+    """Return what a run did, for people."""
+    width = max(map(len, rebuilt.outcomes), default=0)
+    lines = [f"  {outcome:<{width}}  {count}" for outcome, count in rebuilt.outcomes.items()]
+    return "\n".join(
+        [
+            "Messages of the archive:",
+            *lines,
+            f"Installations in it: {rebuilt.registered} registered, {rebuilt.unregistered} unregistered.",
+            f"Newer than what the database had: {rebuilt.stored}.",
+        ]
+    )
+
+
+def as_json(rebuilt: Rebuilt) -> str:
+    """Return what a run did, for programs."""
+    return json.dumps(asdict(rebuilt))
+
+
+def _rebuild(messages: DataFrame, job: Job, partitions: int) -> Counter[str]:
+    """Do the three steps, and return what the last one told, and the outcomes of the others."""
+    opened = messages.mapInArrow(partial(_open, job), from_arrow_schema(_OPENED)).persist(StorageLevel.DISK_ONLY)
+    outcomes = _count(opened)
+    registrations = opened
+    if outcomes[SEGMENT]:
+        parts = _in_order(opened.where(F.col("outcome") == SEGMENT), partitions, ("signer", "whole"), "sent", "index")
+        wholes = parts.mapInArrow(partial(_join, job), from_arrow_schema(_OPENED)).persist(StorageLevel.DISK_ONLY)
+        outcomes += _count(wholes)
+        registrations = opened.unionByName(wholes)
+    del outcomes[REGISTRATION]
+    registrations = registrations.where(F.col("outcome") == REGISTRATION)
+    folded = _in_order(registrations, partitions, ("key_hash",), "sent", "digest").mapInArrow(
+        partial(_fold, job), from_arrow_schema(_TOLD)
+    )
+    told = folded.groupBy("what").agg(F.sum("count").alias("count")).collect()
+    messages.sparkSession.catalog.clearCache()
+    return outcomes + Counter({row["what"]: row["count"] for row in told})
+
+
+def _in_order(frame: DataFrame, partitions: int, group: tuple[str, ...], *order: str) -> DataFrame:
+    """Return rows so that those of a group lie one behind the other, in an order that no other order of rows changes.
+
+    The number of partitions is given because Spark would make one of few bytes, whatever they cost to open.
+    """
+    return frame.repartition(partitions, *group).sortWithinPartitions(*group, *order)
+
+
+def _count(frame: DataFrame) -> Counter[str]:
+    return Counter({row["outcome"]: row["count"] for row in frame.groupBy("outcome").count().collect()})
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[_Row]:
+    for batch in batches:
+        yield from batch.to_pylist()
+
+
+def _open(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Open the messages of the archive."""
+    identity = identity_in(job.key_file)
+    own = server_content_topics(identity.public_key)
+    for batch in batches:
+        yield pa.RecordBatch.from_pylist([_opened(row, identity, own) for row in batch.to_pylist()], _OPENED)
+
+
+def _opened(row: _Row, identity: Identity, own: tuple[str, ...]) -> _Row:
+    if row["content_topic"] not in own:
+        return {"outcome": ELSEWHERE}
+    entry = Entry(row["pubsub_topic"], row["hash"], 0.0, message_of(row))
+    try:
+        content = open_asymmetric(entry, identity.private_key)
+    except Exception:  # noqa: BLE001 - the workers would put this message aside, and so does a rebuild
+        content = Failure.QUARANTINED
+    if isinstance(content, Part):
+        segment = content.segment
+        return {
+            "outcome": SEGMENT,
+            "sent": row["timestamp"],
+            "signer": content.transport_signer.uncompressed if content.transport_signer else b"",
+            "whole": segment.entire_message_hash,
+            "index": segment.index,
+            "count": segment.count,
+            "sealed": seal(identity.segment_key, segment.payload),
+        }
+    return _told_of(content, row["timestamp"], identity)
+
+
+def _told_of(content: Opened | Failure, sent: int, identity: Identity) -> _Row:
+    """Return the row of what a whole message holds."""
+    if isinstance(content, Failure):
+        return {"outcome": content.label}
+    if content.type != Type.PUSH_NOTIFICATION_REGISTRATION:
+        return {"outcome": OTHER if content.type in HOME else Failure.TYPE_UNSUPPORTED.label}
+    return {
+        "outcome": REGISTRATION,
+        "sent": sent,
+        "key_hash": content.signer.key_hash,
+        "client": content.signer.uncompressed,
+        "digest": identity.request_digest(request_id(content.inner)),
+        "sealed": content.inner,
+    }
+
+
+def _join(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Put together the parts of messages in segments, as `wakupush.server.inbox.segments.put_together` does."""
+    identity = identity_in(job.key_file)
+    groups = groupby(_rows(batches), itemgetter("signer", "whole"))
+    found = (whole for _, rows in groups for whole in _wholes(rows, identity, job.limits))
+    while some := list(islice(found, WHOLES_AT_ONCE)):
+        yield pa.RecordBatch.from_pylist(some, _OPENED)
+
+
+def _wholes(parts: Iterable[_Row], identity: Identity, limits: LimitSettings) -> Iterator[_Row]:
+    """Yield what comes of the parts of one message, which can be sent several times."""
+    kept: dict[int, bytes] = {}
+    for row in parts:
+        if row["count"] > limits.segments:
+            yield {"outcome": Failure.SEGMENT_LIMIT.label}
+            continue
+        kept.setdefault(row["index"], row["sealed"])
+        if len(kept) < row["count"]:
+            continue
+        segments = [
+            Segment(row["whole"], index, row["count"], unseal(identity.segment_key, sealed))
+            for index, sealed in kept.items()
+        ]
+        signer = PublicKey(row["signer"]) if row["signer"] else None
+        kept.clear()
+        yield _told_of(join(Part(segments[-1], signer), segments), row["sent"], identity)
+
+
+def _fold(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Decide on the registrations of each user in the order in which they were sent, and load what comes of them."""
+    identity = identity_in(job.key_file)
+    told: Counter[str] = Counter()
+    changes: dict[Installation, Change] = {}
+    size = 0
+    with job.connect(identity) as connection:
+        for _, rows in groupby(_rows(batches), itemgetter("key_hash")):
+            known = Known()
+            for row in rows:
+                outcome, change = _decide(row, known, identity, job.limits)
+                told[outcome] += 1
+                if change is None:
+                    continue
+                known.take(change)
+                changes[change.installation] = change
+                size += len(row["sealed"])
+                if len(changes) >= LOADED_AT_ONCE or size >= LOADED_BYTES:
+                    told += _load(connection, changes, identity)
+                    changes, size = {}, 0
+            registered = sum(stored.registered for stored in known.stored.values())
+            told[_REGISTERED_INSTALLATIONS] += registered
+            told[_UNREGISTERED_INSTALLATIONS] += len(known.stored) - registered
+        told += _load(connection, changes, identity)
+    yield pa.RecordBatch.from_pylist([{"what": what, "count": count} for what, count in told.items()], _TOLD)
+
+
+def _load(connection: Connection, changes: dict[Installation, Change], identity: Identity) -> Counter[str]:
+    loaded = loading.load(connection, list(changes.values()), identity.at_rest)
+    return Counter({_STORED: loaded.stored, Failure.QUARANTINED.label: len(loaded.refused)})
+
+
+def _decide(row: _Row, known: Known, identity: Identity, limits: LimitSettings) -> tuple[str, Change | None]:
+    """Return the outcome of a registration, and what is to be stored of it."""
+    try:
+        asked = open_registration(
+            identity, PublicKey(row["client"]), row["sealed"], most_bytes=limits.registration_bytes
+        )
+        change = change_of(identity, asked, known, limits)
+    except Refused as refused:
+        return refused.failure.label, None
+    except Exception:  # noqa: BLE001 - the workers would put this message aside, and so does a rebuild
+        return Failure.QUARANTINED.label, None
+    if change is None:
+        return REPEATED, None
+    return REGISTERED if isinstance(change.registration, Registration) else UNREGISTERED, change
+
+
+def _watch(settings: Settings) -> bool:
+    """Let ingest watch all query topics of the database; say whether Redis took them."""
+    try:
+        with connected(settings.postgres) as connection, closing(open_redis(settings.redis)) as redis:
+            loading.watch(connection, redis)
+    except RedisError:
+        return False
+    return True
+
+
+def _words(text: str) -> str:
+    """Return what to do about a failure of Spark."""
+    if told := re.search(r"(?:LoadError|PipelineError|ModuleNotFoundError): [^\n]+", text):
+        return f"an executor failed: {told[0]}"
+    if damaged := re.search(r"[^\s:?*]+\.parquet", text):
+        return f"{damaged[0]} cannot be read: delete it, and run fetch-archive again"
+    return f"Spark failed: {text.splitlines()[0]}"

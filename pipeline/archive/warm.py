@@ -1,0 +1,68 @@
+"""``wakupush pipeline warm-topics``: the keys of query topics, before the first query has to wait for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pipeline.errors import PipelineError
+from pipeline.postgres import connected
+from pipeline.spark_errors import SPARK_ERRORS
+from wakupush.postgres import query_topics
+from wakupush.protocol.topics import query_topics as names_of
+from wakupush.protocol.topics import symmetric_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from psycopg import Connection
+    from pyspark.sql import SparkSession
+
+    from wakupush.runtime.settings import Settings
+
+#: Keys that each core derives between two commits, about six seconds of work.
+KEYS_PER_CORE: Final = 500
+#: Tasks of each core between two commits, so that no core waits long for a slower one.
+TASKS_PER_CORE: Final = 4
+
+
+def run(spark: SparkSession, settings: Settings, progress: Callable[[int, int], None]) -> int:
+    """Derive the keys that are missing, and store them chunk by chunk; return how many were missing.
+
+    A run that is killed is gone on with by the next one. The topics that clients ask on come first.
+
+    Args:
+        spark: any session.
+        settings: of the database.
+        progress: is told the keys derived so far, and of how many.
+
+    Raises:
+        PipelineError: the text says what to do.
+    """
+    with connected(settings.postgres) as connection:
+        total = query_topics.count_without_key(connection)
+        done = stored = 0
+        progress(done, total)
+        for prefixed in (False, True):
+            for users in _chunks(connection, KEYS_PER_CORE * spark.sparkContext.defaultParallelism, prefixed=prefixed):
+                stored += query_topics.set_keys(connection, _derive(spark, users, prefixed), prefixed=prefixed)
+                done += len(users)
+                progress(done, max(done, total))
+    return stored
+
+
+def _chunks(connection: Connection, most: int, *, prefixed: bool) -> Iterator[list[bytes]]:
+    """Yield the users whose key is missing, by key hash."""
+    after = b""
+    while users := query_topics.without_key(connection, after, prefixed=prefixed, most=most):
+        yield users
+        after = users[-1]
+
+
+def _derive(spark: SparkSession, users: list[bytes], prefixed: bool) -> dict[bytes, bytes]:
+    context = spark.sparkContext
+    tasks = TASKS_PER_CORE * context.defaultParallelism
+    try:
+        keys = context.parallelize(users, tasks).map(lambda user: symmetric_key(names_of(user)[prefixed])).collect()
+    except SPARK_ERRORS as error:
+        raise PipelineError(f"Spark failed: {str(error).splitlines()[0]}") from error
+    return dict(zip(users, keys, strict=True))

@@ -1,0 +1,376 @@
+"""``wakupush pipeline capacity``: how many replicas each pool needs, checked on the later half of the days.
+
+The model is a queue that is played second by second. What arrived in a second (the time of `received` less its wait)
+brings work: the CPU time that its messages cost. A pool works off as much as its processes can. The wait of a message
+is the work before it over the speed. No distribution is assumed: bursts are those that there were. A pool's plan is
+the least number of processes for each hour of the week with which the wanted p99 holds in the earlier half of the
+days; the later half is then played with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
+
+from pipeline.errors import PipelineError
+from pipeline.events.lake import Lake
+from wakupush.model.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from datetime import date
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from wakupush.runtime.settings import Settings
+
+#: Seconds of CPU time that a worker spends on a message, by queue; on one that is not for us; on an attempt made again.
+#: Measured by `make bench`, see docs/performance.md.
+COSTS: Final = {
+    REGISTRATION.name: 0.001171,
+    QUERY.name: 0.000893,
+    DISPATCH.name: 0.000885,
+    "foreign": 0.000137,
+    "again": 0.000160,
+}
+#: Processes of a replica, as the chart has them.
+CONCURRENCY: Final = 2
+#: Replicas that a pool has at least: clients wait 3 s, and a pod may be moved.
+LEAST_REPLICAS: Final = 2
+#: The share of the time that a process may work: the rest is for what the model does not know.
+USE: Final = 0.7
+#: Notifications that gorush holds, as the chart has it.
+GORUSH_QUEUE: Final = 32768
+_MOST_PROCESSES: Final = 4096
+_HOUR: Final = 3600
+_P99: Final = 0.99
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked."""
+
+    #: Wanted p99 of the wait in a queue, seconds.
+    wait: float
+    #: How many times the users.
+    users: float
+    #: Seconds that gorush takes to answer a post.
+    gorush: float
+    #: As `COSTS`.
+    costs: Mapping[str, float]
+    #: Posts that a dispatch process keeps open at the same time, and notifications of each at most.
+    connections: int
+    notifications: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Second:
+    """What arrived within a second."""
+
+    #: Seconds since the epoch.
+    time: int
+    messages: float
+    #: Seconds of CPU time.
+    work: float
+    #: Attempts to push.
+    posts: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """The plan of a pool."""
+
+    queue: str
+    messages: int
+    #: Messages of a task, on average.
+    batch: float
+    #: Seconds of CPU time of a message, on average.
+    cost: float
+    #: Processes by hour of the week, 0 is Monday's first; hours without a message are not in it.
+    processes: Mapping[int, int]
+    #: p99 of the wait in the later half, played with the plan, in seconds; None if nothing came.
+    tested: float | None
+    #: Share of the later half's messages that waited longer than wanted.
+    late: float
+
+    @property
+    def replicas(self) -> dict[int, int]:
+        """Replicas by hour of the week."""
+        return {hour: max(LEAST_REPLICAS, -(-count // CONCURRENCY)) for hour, count in self.processes.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityPlan:
+    """The answer."""
+
+    question: Question
+    pools: tuple[Pool, ...]
+
+
+def costs(given: Iterable[str]) -> dict[str, float]:
+    """Return the costs with those that an operator measured, written as ``dispatch=0.9`` in milliseconds.
+
+    Raises:
+        PipelineError: one is not written so.
+    """
+    found = dict(COSTS)
+    for each in given:
+        name, _, value = each.partition("=")
+        try:
+            seconds = float(value) / 1000
+        except ValueError:
+            seconds = math.nan
+        if name not in COSTS or not (seconds > 0 and math.isfinite(seconds)):
+            raise PipelineError(f"--cost is NAME=MILLISECONDS, with a name of {', '.join(COSTS)}")
+        found[name] = seconds
+    return found
+
+
+def run(
+    spark: SparkSession,
+    settings: Settings,
+    days: tuple[date, date],
+    question: Question,
+    progress: Callable[[int, int], None],
+) -> CapacityPlan:
+    """Plan every pool by the load of some days, the first and the last included.
+
+    Raises:
+        PipelineError: there are fewer than two days with events.
+    """
+    lake = Lake.of(spark, settings)
+    with_events = [day for day in lake.days() if days[0] <= day <= days[1]]
+    if len(with_events) < 2:  # noqa: PLR2004 - one to learn from, one to check on
+        raise PipelineError(f"{days[0]} to {days[1]}: {len(with_events)} days have events; a plan needs two or more")
+    middle = with_events[len(with_events) // 2]
+    events = lake.events().where(F.col("day").between(*days))
+    pools: list[Pool] = []
+    progress(0, len(QUEUES))
+    for queue in QUEUES:
+        with lake.naming_damage():
+            seconds = _seconds(events, queue, question)
+        if seconds[0]:
+            pools.append(_plan(queue, seconds, _epoch(middle), question))
+        progress(len(pools), len(QUEUES))
+    return CapacityPlan(question=question, pools=tuple(pools))
+
+
+def _epoch(day: date) -> int:
+    return day.toordinal() * 86_400 - 719_163 * 86_400
+
+
+def load(events: DataFrame, queue: str) -> DataFrame:
+    """Return for each second that something arrived in: messages, those not for us, attempts, and attempts made again.
+
+    A message arrives when ingest saw it. Of attempts, which name users, the lake has no more than the hour: they are
+    shared out among the hour's messages. Those of an hour without any are left out: nobody waits behind them.
+    """
+    of_queue = events.where(F.col("queue") == queue)
+    wait = F.coalesce(F.when(F.col("kind") == "received", F.col("queue_wait_ms")), "latency_ms", F.lit(0))
+    arrived = (
+        of_queue.where(F.col("kind").isin("received", "foreign"))
+        .withColumn("second", F.unix_timestamp("time") - F.round(wait / 1000).cast("long"))
+        .groupBy("second")
+        .agg(
+            _number(F.col("kind") == "received").alias("messages"),
+            _number(F.col("kind") == "foreign").alias("foreign"),
+            F.sum(F.when(F.col("kind") == "received", F.col("batch_size") * F.col("count"))).alias("batches"),
+        )
+        .withColumn("hour", F.floor(F.col("second") / _HOUR))
+    )
+    made = (
+        of_queue.where(F.col("kind") == "attempt")
+        .groupBy(F.floor(F.unix_timestamp("time") / _HOUR).alias("hour"))
+        .agg(F.sum("count").alias("attempts"), _number(F.col("attempt") > 1).alias("again"))
+    )
+    share = F.try_divide("messages", F.sum("messages").over(Window.partitionBy("hour")))
+    shared = (F.coalesce(share * F.col(name), F.lit(0.0)).alias(name) for name in ("attempts", "again"))
+    return arrived.join(made, "hour", "left").select("second", "messages", "foreign", *shared, "batches")
+
+
+def _number(condition: Column) -> Column:
+    """Return how many messages or attempts the events stand for that meet a condition."""
+    return F.coalesce(F.sum(F.when(condition, F.col("count"))), F.lit(0))
+
+
+def _seconds(events: DataFrame, queue: str, question: Question) -> tuple[list[Second], float]:
+    """Return what arrived, in order, and the mean size of a batch."""
+    found = []
+    batches = messages = 0
+    cost = question.costs
+    for row in load(events, queue).orderBy("second").toLocalIterator():
+        own = row["messages"] - row["foreign"]
+        work = max(0, own) * cost[queue] + row["foreign"] * cost["foreign"] + row["again"] * cost["again"]
+        found.append(
+            Second(
+                time=row["second"],
+                messages=row["messages"] * question.users,
+                work=work * question.users,
+                posts=row["attempts"] * question.users,
+            )
+        )
+        batches += row["batches"] or 0
+        messages += row["messages"]
+    return found, batches / max(1, messages)
+
+
+def _plan(queue: str, loaded: tuple[list[Second], float], middle: int, question: Question) -> Pool:
+    seconds, batch = loaded
+    earlier: dict[int, dict[int, list[Second]]] = defaultdict(lambda: defaultdict(list))
+    later = [each for each in seconds if each.time >= middle]
+    for each in seconds:
+        if each.time < middle:
+            earlier[hour_of_week(each.time)][each.time // _HOUR].append(each)
+    processes = {
+        hour: max(enough(played, question, batch) for played in hours.values()) for hour, hours in earlier.items()
+    }
+    usual = max(processes.values(), default=CONCURRENCY * LEAST_REPLICAS)
+    running = {hour: max(CONCURRENCY * LEAST_REPLICAS, count) for hour, count in processes.items()}
+    waits = play(later, lambda time: running.get(hour_of_week(time), usual), question, batch)
+    counted = sum(waits.values())
+    messages = sum(each.messages for each in seconds)
+    return Pool(
+        queue=queue,
+        messages=round(messages),
+        batch=batch,
+        cost=sum(each.work for each in seconds) / max(1.0, messages),
+        processes=processes,
+        tested=percentile(waits, _P99) if counted else None,
+        late=sum(count for wait, count in waits.items() if wait > question.wait) / counted if counted else 0.0,
+    )
+
+
+def hour_of_week(time: int) -> int:
+    """Return the hour of the week of a time (seconds since the epoch, a Thursday), 0 is Monday's first."""
+    return (time // _HOUR + 3 * 24) % 168
+
+
+def enough(seconds: list[Second], question: Question, batch: float) -> int:
+    """Return the least number of processes with which the wanted p99 holds over some seconds.
+
+    Raises:
+        PipelineError: that would be more than `_MOST_PROCESSES`.
+    """
+    low, high = 1, 1
+    while percentile(play(seconds, lambda _: high, question, batch), _P99) > question.wait:  # noqa: B023 - used at once
+        if high >= _MOST_PROCESSES:
+            raise PipelineError(
+                f"more than {_MOST_PROCESSES} processes would be needed: look at --wait, --cost, --gorush"
+            )
+        low, high = high + 1, high * 2
+    while low < high:
+        middle = (low + high) // 2
+        if percentile(play(seconds, lambda _: middle, question, batch), _P99) > question.wait:  # noqa: B023 - the same
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def play(
+    seconds: Iterable[Second], processes: Callable[[int], int], question: Question, batch: float
+) -> dict[float, float]:
+    """Play seconds, and return how many messages waited how long (seconds, to the millisecond).
+
+    A second's messages come at its beginning: the worst that it can have been. Posts hold one of a process's
+    connections each, so a slow gorush makes dispatch slower only where there are too few of them.
+    """
+    waits: dict[float, float] = defaultdict(float)
+    backlog = posting = 0.0
+    before: int | None = None
+    for each in seconds:
+        speed = USE * processes(each.time)
+        if before is not None:
+            backlog = max(0.0, backlog - speed * (each.time - before))
+            posting = max(0.0, posting - speed * question.connections / USE * (each.time - before))
+        before = each.time
+        held = each.posts / max(1.0, batch) * question.gorush
+        for part in range(_PARTS):
+            share = (part + 0.5) / _PARTS
+            of_work = (backlog + share * each.work) / speed
+            of_posts = (posting + share * held) / (speed * question.connections / USE)
+            waits[round(max(of_work, of_posts), 3)] += each.messages / _PARTS
+        backlog += each.work
+        posting += held
+    return waits
+
+
+#: Into how many parts the messages of a second are cut, each with a wait of its own.
+_PARTS: Final = 4
+
+
+def percentile(counted: Mapping[float, float], share: float) -> float:
+    """Return the least value that at least a share does not exceed; 0 if there is none."""
+    left = share * sum(counted.values())
+    for value in sorted(counted):
+        left -= counted[value]
+        if left <= 1e-9:  # noqa: PLR2004 - sums of floats
+            return value
+    return 0.0
+
+
+def describe(plan: CapacityPlan) -> str:
+    """Return a plan for people, and as values of the chart."""
+    question = plan.question
+    lines = [
+        f"# wanted p99 of the wait in a queue: {question.wait:g} s; {question.users:g} times the users;",
+        f"# gorush answers in {1000 * question.gorush:g} ms",
+        "#",
+        "# pool          messages  ms each  busiest hour  quietest  checked on the later half",
+    ]
+    for pool in plan.pools:
+        replicas = pool.replicas or {0: LEAST_REPLICAS}
+        busiest = max(replicas, key=lambda hour: (replicas[hour], -hour))
+        tested = "nothing came" if pool.tested is None else f"p99 {pool.tested:g} s, {100 * pool.late:.2f} % later"
+        lines.append(
+            f"# {pool.queue:<13}{pool.messages:>9,}{1000 * pool.cost:>9.2f}"
+            f"{replicas[busiest]:>8} ({_hour_name(busiest)}){min(replicas.values()):>7}  {tested}"
+        )
+    told: str = yaml.safe_dump(values(plan), sort_keys=False)
+    return "\n".join([*lines, told.rstrip()])
+
+
+def values(plan: CapacityPlan) -> dict[str, Any]:
+    """Return what the chart wants to know, as its values.yaml has it.
+
+    Gorush has to hold what all dispatch processes post at the same time, or it never answers. An upgrade starts one pod
+    more, and all the old ones may still end their posts.
+    """
+    components = {pool.queue: _component(pool, plan.question) for pool in plan.pools}
+    found: dict[str, Any] = {"components": components}
+    if DISPATCH.name in components:
+        replicas = max(components[DISPATCH.name]["replicas"], components[DISPATCH.name]["autoscaling"]["maxReplicas"])
+        posted = (2 * replicas + 1) * CONCURRENCY * plan.question.connections * plan.question.notifications
+        found["gorush"] = {"queueNum": max(GORUSH_QUEUE, posted)}
+    return found
+
+
+def _component(pool: Pool, question: Question) -> dict[str, Any]:
+    """Return the values of a pool: a process works off its threshold of messages within the wanted wait."""
+    replicas = pool.replicas.values()
+    most = max(replicas, default=LEAST_REPLICAS)
+    least = min(replicas, default=LEAST_REPLICAS)
+    messages = max(1, math.floor(question.wait * USE / pool.cost)) if pool.cost else 1
+    return {
+        "replicas": most,
+        "concurrency": CONCURRENCY,
+        "autoscaling": {
+            "minReplicas": least,
+            # What comes once in a while is more than what came in these days.
+            "maxReplicas": max(least + 1, math.ceil(1.5 * most)),
+            "messagesPerProcess": messages,
+            "tasks": max(1, math.floor(messages * CONCURRENCY / max(1.0, pool.batch))),
+            "fallbackReplicas": most,
+        },
+    }
+
+
+def _hour_name(hour: int) -> str:
+    day = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")[hour // 24]
+    return f"{day} {hour % 24:02}h"

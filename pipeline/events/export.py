@@ -1,0 +1,173 @@
+"""``wakupush pipeline export``: delivery events from Postgres into the lake, each exactly once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
+
+from pipeline.errors import PipelineError
+from pipeline.events import schema
+from pipeline.events.catalog import alone, is_folder_alone, warehouse
+from pipeline.events.lake import MARK, MIGRATED, Lake, LakeMark
+from pipeline.events.pseudonyms import Keys, blurred, rehash, today
+from pipeline.postgres import connected, jdbc_options, read_slices
+from pipeline.spark_errors import SPARK_ERRORS
+from wakupush.postgres import exporting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from psycopg import Connection
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pipeline.events.lake import LakeState
+    from wakupush.model import exports
+    from wakupush.runtime.settings import Settings
+
+#: The pseudonyms of the lake, and what they are made of.
+PSEUDONYMS = {"trace_id": "trace", "key_pseudonym": "user", "installation_pseudonym": "installation"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What a run did."""
+
+    rows: int
+    steps: int
+    forgotten_keys: int
+
+
+def run(spark: SparkSession, settings: Settings, progress: Callable[[int, int], None]) -> Exported:
+    """Take over all events that are complete, and delete the keys of periods that are over.
+
+    The identity of an event is the transaction that wrote it: a step takes whole transactions, and one commit has both
+    its events and the mark up to which they go. The next run begins at the mark, whatever became of this one.
+
+    Args:
+        spark: with the jars of the lake.
+        settings: of everything.
+        progress: is told the events taken over so far, and of how many.
+
+    Raises:
+        PipelineError: the text says what to do.
+    """
+    if is_folder_alone(settings.pipeline):
+        raise PipelineError(
+            "WAKUPUSH_PIPELINE__CATALOG: an export needs a catalog, in a folder alone two of them may both commit"
+        )
+    keys = keys_of(settings)
+    lake = Lake.of(spark, settings)
+    with alone(settings), connected(settings.postgres) as connection:
+        lake.prepare()
+        rows, steps = _take_over(lake, settings, keys, connection, progress)
+    return Exported(rows=rows, steps=steps, forgotten_keys=keys.forget(today()))
+
+
+def keys_of(settings: Settings) -> Keys:
+    """Return the keys of the lake's pseudonyms.
+
+    Raises:
+        PipelineError: they would lie in the lake.
+    """
+    folder = settings.pipeline.keys.resolve()
+    if folder.is_relative_to(warehouse(settings.pipeline)):
+        raise PipelineError("WAKUPUSH_PIPELINE__KEYS must not lie in the lake, which is to be kept without them")
+    return Keys(folder, settings.pipeline.pseudonym_days)
+
+
+def _take_over(
+    lake: Lake,
+    settings: Settings,
+    keys: Keys,
+    connection: Connection,
+    progress: Callable[[int, int], None],
+) -> tuple[int, int]:
+    """Take over step by step; return how many events and steps that were."""
+    state = lake.state()
+    known = keys.periods(lake.days())
+    mark = exporting.mark(connection)
+    _check_source(connection, state, mark)
+    begin = state.mark.transaction if state.mark else 0
+    options = jdbc_options(connection)
+    total = exporting.count(connection, begin, mark.transaction)
+    done = steps = 0
+    progress(0, total)
+    while slices := exporting.slices(
+        connection, begin, mark.transaction, rows=settings.pipeline.step_rows, most=settings.pipeline.slices
+    ):
+        end = slices[-1][1]
+        extent = exporting.extent(connection, begin, end)
+        if extent.version > schema.EVENT_VERSION:
+            raise PipelineError(
+                f"there are events of schema version {extent.version}, this pipeline knows {schema.EVENT_VERSION}:"
+                " update it; nothing was taken over of this step"
+            )
+        events = for_lake(
+            read_slices(lake.spark, options, slices),
+            keys.of(extent.days, today(), known),
+            settings.pipeline.pseudonym_days,
+        )
+        reached = LakeMark(
+            source=mark.source,
+            timeline=mark.timeline,
+            transaction=end,
+            last_event=exporting.last_event(connection, end - 1),
+        )
+        rows, state = _append(lake, events, state, reached, extent.rows)
+        begin = end
+        done += rows
+        steps += 1
+        progress(done, total)
+    return done, steps
+
+
+def _check_source(connection: Connection, state: LakeState, now: exports.Mark) -> None:
+    """Refuse a database whose transactions are not those that the lake's mark is of, else events would be left out."""
+    mark = state.mark
+    if mark is None:
+        if MIGRATED in state.properties:
+            raise PipelineError("an old lake is taken over in part: run `wakupush pipeline migrate-lake` again")
+        return
+    if (
+        mark.source != now.source
+        or mark.timeline > now.timeline
+        or mark.transaction > now.transaction
+        or (mark.last_event is not None and _is_lost(connection, mark.transaction - 1, mark.last_event))
+    ):
+        raise PipelineError(
+            "the events come from another Postgres cluster than those in the lake, or from one that lost transactions"
+            " which are in it, and gives their numbers to others: see docs/pipeline.md"
+        )
+
+
+def _is_lost(connection: Connection, transaction: int, last_event: float) -> bool:
+    """Say whether the database has lost a transaction, otherwise than by retention, which takes all older ones too.
+
+    One that was restored to an earlier time, or a standby that was promoted without what came last, gives their numbers
+    to other transactions.
+    """
+    found = exporting.last_event(connection, transaction)
+    return exporting.count(connection, 0, transaction) > 0 if found is None else found != last_event
+
+
+def for_lake(events: DataFrame, keys: dict[int, bytes], days: int) -> DataFrame:
+    """Return events as the lake has them."""
+    shaped = (
+        events.withColumn("day", F.to_date("time"))
+        .withColumn("queue_wait_ms", F.expr(schema.milliseconds("queue_wait")))
+        .withColumn("latency_ms", F.expr(schema.milliseconds("latency")))
+        .withColumn("attempt", F.col("attempt").cast("int"))
+        .withColumn("batch_size", F.col("batch_size").cast("int"))
+    )
+    return blurred(rehash(shaped, keys, days, PSEUDONYMS))
+
+
+def _append(lake: Lake, events: DataFrame, state: LakeState, mark: LakeMark, rows: int) -> tuple[int, LakeState]:
+    try:
+        return lake.append(events, state, {MARK: mark.text}, rows)
+    except SPARK_ERRORS as error:
+        if "permission denied" in str(error).lower():
+            raise PipelineError("Spark may not read the events, or not write the lake: permission denied") from error
+        raise

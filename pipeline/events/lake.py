@@ -1,0 +1,318 @@
+"""The event lake: Iceberg's table `wakupush.events`, and the fence around what is appended to it.
+
+Events are appended to a branch that nobody reads, and read back. Then one transaction moves `main` to the branch, sets
+what the run has to remember as properties of the table, and removes the branch. The catalog takes it only if nothing
+was committed since the run looked: whoever slept, or was thought dead, commits nothing. A property of the table is
+there as long as the table is, whatever becomes of snapshots.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyarrow import parquet
+from pyspark.errors import PySparkException
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
+
+from pipeline.errors import PipelineError
+from pipeline.events import catalog, schema
+from pipeline.spark_errors import SPARK_ERRORS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import date
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from wakupush.runtime.settings import Settings
+
+EVENTS: Final = f"{catalog.NAMESPACE}.events"
+#: Properties of the table: how far the export got, and how far an old lake was taken over.
+MARK: Final = "wakupush.mark"
+MIGRATED: Final = "wakupush.migrated"
+#: What branches that are appended to are called.
+BRANCH: Final = "export_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeMark:
+    """How far the export got."""
+
+    #: The Postgres cluster that the events come from.
+    source: str
+    #: Its timeline, which a restore or a promotion changes.
+    timeline: int
+    #: Every event of a transaction below is in the lake.
+    transaction: int
+    #: When the last event of the transaction below happened, seconds since the epoch: the transaction is known by it.
+    last_event: float | None
+
+    @property
+    def text(self) -> str:
+        """As the table has it."""
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class LakeState:
+    """The lake at one time."""
+
+    #: None before the first commit.
+    snapshot: int | None
+    #: What runs remember, by `MARK` and `MIGRATED`.
+    properties: Mapping[str, str]
+
+    @property
+    def mark(self) -> LakeMark | None:
+        """How far the export got; None before the first one."""
+        text = self.properties.get(MARK)
+        return LakeMark(**json.loads(text)) if text else None
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of events."""
+
+    path: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """The lake, in a session of Spark's that knows its catalog."""
+
+    spark: SparkSession
+
+    @classmethod
+    def of(cls, spark: SparkSession, settings: Settings) -> Lake:
+        """Return the lake of the settings.
+
+        Raises:
+            PipelineError: its catalog cannot be reached.
+        """
+        return cls(catalog.session(spark, settings))
+
+    def prepare(self) -> None:
+        """Make the table, or what it lacks; what is there stays."""
+        columns = ", ".join(
+            f"`{field.name}` {field.dataType.simpleString()} COMMENT '{schema.MEANINGS[field.name]}'"
+            for field in schema.EVENTS.fields
+        )
+        self.spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {EVENTS} ({columns}) USING iceberg PARTITIONED BY (day, kind)"
+            " COMMENT 'Delivery events, with pseudonyms of a period'"
+            " TBLPROPERTIES ('write.metadata.delete-after-commit.enabled' = 'true')"
+        )
+        there = self.spark.table(EVENTS).columns
+        for field in schema.EVENTS.fields:
+            if field.name not in there:
+                self.spark.sql(f"ALTER TABLE {EVENTS} ADD COLUMN `{field.name}` {field.dataType.simpleString()}")
+        if self.table().sortOrder().isUnsorted():
+            # In the order of users: that of the rows would be that of their times.
+            self.spark.sql(f"ALTER TABLE {EVENTS} WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY day, kind, user")
+
+    def exists(self) -> bool:
+        """Say whether the table was made."""
+        return bool(self.spark.catalog.tableExists(EVENTS))
+
+    def table(self, name: str = EVENTS) -> Any:
+        """Return a table as Iceberg's Java has it."""
+        jvm: Any = self.spark._jvm  # noqa: SLF001 - there is no other way to Java
+        return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, name)  # noqa: SLF001
+
+    def state(self) -> LakeState:
+        """Return the state of the lake, whose table there is."""
+        return _state(self.table())
+
+    def days(self) -> list[date]:
+        """Return the days that have events, in order; none if there is no table."""
+        if not self.exists():
+            return []
+        rows = self.spark.sql(f"SELECT DISTINCT partition.day AS day FROM {EVENTS}.partitions ORDER BY 1").collect()
+        return [row["day"] for row in rows]
+
+    def events(self) -> DataFrame:
+        """Return the events as they are now; what is committed later is not among them."""
+        return self.spark.sql(f"SELECT * FROM {EVENTS} VERSION AS OF {self.state().snapshot}")
+
+    def need(self, first: date, last: date) -> DataFrame:
+        """Return the events of a lake that has some of the days from the first to the last, both included.
+
+        Raises:
+            PipelineError: it has none.
+        """
+        if not any(first <= day <= last for day in self.days()):
+            raise PipelineError(f"the lake has no event of {first} to {last}: run `wakupush pipeline export`")
+        return self.events()
+
+    def append(
+        self, events: DataFrame, state: LakeState, remember: Mapping[str, str], rows: int | None = None
+    ) -> tuple[int, LakeState]:
+        """Append events and remember how far that was, in one commit.
+
+        Args:
+            events: with the columns of the table.
+            state: of the lake when the run looked; it must be so still.
+            remember: properties to set.
+            rows: how many events they are to be, if that is known.
+
+        Returns:
+            How many events were read back, and the lake as it is with them. A run goes on from there: who asks for the
+            state anew may be told of what another run has committed since.
+
+        Raises:
+            PipelineError: another run has committed meanwhile, or what was written is not what it is to be. Then
+                nothing was appended; the branch is for `tidy` to remove.
+        """
+        branch = f"{BRANCH}{uuid.uuid4().hex}"
+        begin = "" if state.snapshot is None else f"AS OF VERSION {state.snapshot}"
+        with _told("was not begun"):
+            self.spark.sql(f"ALTER TABLE {EVENTS} CREATE BRANCH {branch} {begin}")
+        events.select(*schema.EVENTS.fieldNames()).writeTo(f"{EVENTS}.branch_{branch}").append()
+        written = self._read_back(branch)
+        if rows is not None and written != rows:
+            raise PipelineError(
+                f"Postgres has {rows} events of this step and {written} were written: retention may have taken some"
+                " meanwhile; start again"
+            )
+        with _told("was not committed"):
+            return written, self._publish(branch, state, remember)
+
+    def _read_back(self, branch: str) -> int:
+        """Return how many events were appended to a branch; refuse files that tell in which order users came."""
+        head = self.table().snapshot(branch)
+        between = {"start-snapshot-id": str(head.parentId()), "end-snapshot-id": str(head.snapshotId())}
+        before = F.lag("user").over(Window.partitionBy("_file").orderBy("_pos"))
+        appended = self.spark.read.options(**between).table(EVENTS).select("user", before.alias("before"))
+        row = appended.agg(
+            F.count("*").alias("rows"), F.count_if(F.col("before") > F.col("user")).alias("unordered")
+        ).first()
+        assert row is not None  # noqa: S101 - an aggregate has one row
+        if row["unordered"]:
+            raise PipelineError("files are not in the order of users, which would tell their times: nothing was taken")
+        return int(row["rows"])
+
+    def _publish(self, branch: str, state: LakeState, remember: Mapping[str, str]) -> LakeState:
+        transaction = self.table().newTransaction()
+        if _state(transaction.table()) != state:
+            raise PipelineError("another run has committed to the lake meanwhile: start this one again")
+        transaction.manageSnapshots().fastForwardBranch("main", branch).commit()
+        properties = transaction.updateProperties()
+        for name, value in remember.items():
+            properties.set(name, value)
+        properties.commit()
+        transaction.manageSnapshots().removeBranch(branch).commit()
+        committed = _state(transaction.table())
+        # Whatever was committed since the transaction began makes this fail.
+        transaction.commitTransaction()
+        return committed
+
+    @contextmanager
+    def naming_damage(self) -> Iterator[None]:
+        """Name the damaged files where a job fails because of them.
+
+        Raises:
+            PipelineError: it did; the text says how to go on.
+        """
+        try:
+            yield
+        except SPARK_ERRORS:
+            damaged = self.damaged()
+            if not damaged:
+                raise
+            names = "; ".join(f"{file.path} ({file.rows} events)" for file in damaged)
+            raise PipelineError(
+                f"damaged: {names}. Restore them from a backup of the warehouse, or go on without their events:"
+                " `wakupush pipeline tidy --without FILE`, once for each"
+            ) from None
+
+    def files(self) -> list[File]:
+        """Return the files of events."""
+        rows = self.spark.sql(f"SELECT file_path, record_count FROM {EVENTS}.files ORDER BY 1").collect()
+        return [File(row["file_path"], row["record_count"]) for row in rows]
+
+    def damaged(self) -> list[File]:
+        """Return the files that are not there, or cannot be read; each is read whole, one after the other."""
+        store = self.table().io()
+        return [file for file in self.files() if not _is_whole(store, file.path)]
+
+    def remove(self, paths: list[str]) -> int:
+        """Take files out of the lake, with their events; return how many events that were.
+
+        Raises:
+            PipelineError: one is not a file of the lake; then none is taken out.
+        """
+        table = self.table()
+        known = {file.location(): file for task in _each(table.newScan().planFiles()) for file in [task.file()]}
+        if unknown := [path for path in paths if path not in known]:
+            raise PipelineError(f"{unknown[0]} is no file of the lake")
+        deletion = table.newDelete()
+        for path in paths:
+            # By its path, py4j would find the method that deletes the file itself.
+            deletion.deleteFile(known[path])
+        deletion.commit()
+        return sum(int(known[path].recordCount()) for path in paths)
+
+
+def days_between(first: date, last: date) -> list[date]:
+    """Return the days from the first to the last, both included."""
+    return [first + timedelta(days=offset) for offset in range((last - first).days + 1)]
+
+
+def _state(table: Any) -> LakeState:
+    current = table.currentSnapshot()
+    properties = table.properties()
+    found = {name: properties.get(name) for name in (MARK, MIGRATED)}
+    return LakeState(
+        snapshot=current.snapshotId() if current is not None else None,
+        properties={name: value for name, value in found.items() if value is not None},
+    )
+
+
+def _each(iterable: Any) -> Iterator[Any]:
+    """Yield what one of Iceberg's iterables has, and close it."""
+    try:
+        iterator = iterable.iterator()
+        while iterator.hasNext():
+            yield iterator.next()
+    finally:
+        iterable.close()
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Say in words what became of a step that Iceberg refuses."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        java = getattr(error, "java_exception", None)
+        name = java.getClass().getSimpleName() if java is not None else type(error).__name__
+        if name == "CommitStateUnknownException":
+            what = "may be committed or not, which the next run will see"
+        raise PipelineError(
+            f"the step {what} ({name}): another run may have been faster, or the catalog does not answer; start again"
+        ) from error
+
+
+def _is_whole(store: Any, path: str) -> bool:
+    try:
+        stream = store.newInputFile(path).newStream()
+        try:
+            content = stream.readAllBytes()
+        finally:
+            stream.close()
+        file = parquet.ParquetFile(io.BytesIO(content), page_checksum_verification=True)
+        for _ in file.iter_batches():
+            pass
+    except (Py4JJavaError, pa.ArrowException, OSError):
+        return False
+    return True

@@ -1,0 +1,222 @@
+"""``wakupush pipeline report``: the tables of some days, beside the lake, in Postgres, and as a page."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from functools import cache
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+from psycopg import sql
+from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
+
+from pipeline.errors import PipelineError
+from pipeline.events.catalog import CATALOG
+from pipeline.events.lake import Lake
+from pipeline.events.page import WrittenReport, render
+from pipeline.events.pseudonyms import keep_from, whole_periods
+from pipeline.events.tables import TABLES, anonymous, of_shown_hours
+from wakupush.runtime.connections.postgres import KEEPALIVES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import date
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pipeline.events.tables import Row, Table
+    from wakupush.runtime.settings import Settings
+
+#: The schema of the tables in Postgres, and their namespace in the catalog.
+SCHEMA: Final = "wakupush_reports"
+_SPARK_TYPES: Final = {"text": "string", "integer": "int", "double precision": "double"}
+#: What names the rows that a report of some days replaces.
+_TIMES: Final = ("day", "period")
+#: What folders of reports are called, FIRST_LAST.
+_FOLDERS: Final = "????-??-??_????-??-??"
+
+
+def columns(table: Table) -> dict[str, str]:
+    """Return the columns of a table with their types in Postgres."""
+    return {**table.keys, "people": "bigint", **table.values, "suppressed": "boolean"}
+
+
+def run(
+    spark: SparkSession, settings: Settings, first: date, last: date, progress: Callable[[int, int], None]
+) -> WrittenReport:
+    """Make the report of some days and write it everywhere that the settings name; forget what the lake forgets.
+
+    The report of the same days is replaced, so events that came late are in the next one.
+
+    Args:
+        spark: any.
+        settings: of everything.
+        first: day.
+        last: day, included.
+        progress: is told the tables made so far, and of how many.
+
+    Raises:
+        PipelineError: the lake has nothing of these days, or the text says what to do.
+    """
+    lake = Lake.of(spark, settings)
+    begin, end = whole_periods(first, last, settings.pipeline.pseudonym_days)
+    with lake.naming_damage():
+        events = lake.need(first, last).where(F.col("day").between(begin, end))
+        rows = tables(events, first, last, settings, progress)
+    report = WrittenReport(first=first, last=last, rows=rows, page=_folder(settings, first, last) / "report.html")
+    kept_from = keep_from(settings.retention.lake)
+    _write_tables(lake, report, kept_from)
+    _write_page(report)
+    _forget_pages(report.page.parent.parent, kept_from)
+    if settings.pipeline.report_dsn is not None:
+        _write_postgres(settings.pipeline.report_dsn.get_secret_value(), report, kept_from)
+    return report
+
+
+def tables(
+    events: DataFrame, first: date, last: date, settings: Settings, progress: Callable[[int, int], None]
+) -> dict[str, list[Row]]:
+    """Return the rows of every table of some days, in the order of their keys.
+
+    Rows of a period are of all its days, whichever of them the report is of: else they would tell less in each report,
+    the further the period lies back.
+
+    Args:
+        events: of all periods that the days are in.
+        first: day.
+        last: day, included.
+        settings: of everything.
+        progress: is told the tables made so far, and of how many.
+    """
+    of_days = events.where(F.col("day").between(first, last))
+    made: dict[str, list[Row]] = {}
+    progress(0, len(TABLES))
+    for table in TABLES:
+        counted = events if "period" in table.keys else of_days
+        if table.of_shown_hours:
+            counted = of_shown_hours(counted, made["load_hourly"])
+        built = table.build(counted, settings.pipeline.pseudonym_days).fillna("", _texts(table)).collect()
+        rows = anonymous([row.asDict() for row in built], table, settings.pipeline.smallest_cell)
+        made[table.name] = sorted(rows, key=itemgetter(*table.keys))
+        progress(len(made), len(TABLES))
+    return made
+
+
+def _texts(table: Table) -> list[str]:
+    return [name for name, kind in table.keys.items() if kind == "text"]
+
+
+def _folder(settings: Settings, first: date, last: date) -> Path:
+    return settings.pipeline.reports.resolve() / f"{first}_{last}"
+
+
+def _write_tables(lake: Lake, report: WrittenReport, kept_from: date) -> None:
+    """Replace the rows of the report's days in the catalog's tables, each in one commit; make the tables first.
+
+    Rows before a day that are kept no longer go, too.
+    """
+    lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{SCHEMA}")
+    for table in TABLES:
+        name = f"{CATALOG}.{SCHEMA}.{table.name}"
+        time = _time(table)
+        partitions = f"PARTITIONED BY ({time})" if time else ""
+        meaning = table.meaning.replace("'", r"\'")
+        lake.spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {name} ({_columns(table)}) USING iceberg {partitions}"
+            f" COMMENT '{meaning}' TBLPROPERTIES ('write.metadata.delete-after-commit.enabled' = 'true')"
+        )
+        rows = report.rows[table.name]
+        replaced = F.lit(True)
+        if time:
+            begin = _begin(report, rows, time)
+            replaced = F.col(time).between(begin, report.last) | (F.col(time) < F.lit(kept_from))
+        _frame(lake.spark, table, rows).coalesce(1).writeTo(name).overwrite(replaced)
+
+
+def _time(table: Table) -> str | None:
+    """Return the column that says which rows a report of some days replaces; None if it replaces all."""
+    return next((each for each in _TIMES if each in table.keys), None)
+
+
+def _begin(report: WrittenReport, rows: list[Row], time: str) -> date:
+    """Return the first day of the rows that a report replaces: a period may begin before its days."""
+    begins: list[date] = [report.first, *(row[time] for row in rows)]
+    return min(begins)
+
+
+def _write_page(report: WrittenReport) -> None:
+    """Put the page in the place of the last one of these days."""
+    partial = report.page.with_name(f".{report.page.name}-{uuid.uuid4().hex[:8]}")
+    try:
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(render(report))
+        partial.rename(report.page)
+    except OSError as error:
+        raise PipelineError(f"{report.page} cannot be written: {error.strerror}") from None
+
+
+def _forget_pages(folder: Path, before: date) -> None:
+    """Delete the reports whose last day is before a day."""
+    for path in folder.glob(_FOLDERS):
+        if path.name.partition("_")[2] < before.isoformat():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _columns(table: Table) -> str:
+    """Return the columns of a table with their types in Spark."""
+    return ", ".join(f"`{name}` {_SPARK_TYPES.get(kind, kind)}" for name, kind in columns(table).items())
+
+
+def _frame(spark: SparkSession, table: Table, rows: list[Row]) -> DataFrame:
+    return spark.createDataFrame([tuple(row[name] for name in columns(table)) for row in rows], _columns(table))
+
+
+def _write_postgres(dsn: str, report: WrittenReport, kept_from: date) -> None:
+    """Replace the rows of the report's days in every table, in one transaction; make the tables first.
+
+    Rows before a day that are kept no longer go, too.
+    """
+    try:
+        with psycopg.connect(dsn, connect_timeout=10, **KEEPALIVES) as connection:
+            connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
+            for table in TABLES:
+                _replace(connection, table, report, kept_from)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise PipelineError(f"the database of reports refuses: {error.diag.message_primary}") from None
+    except psycopg.Error as error:
+        raise PipelineError(
+            f"the database at WAKUPUSH_PIPELINE__REPORT_DSN cannot be used ({type(error).__name__})"
+        ) from None
+
+
+def _replace(connection: psycopg.Connection, table: Table, report: WrittenReport, kept_from: date) -> None:
+    types = columns(table)
+    name = sql.Identifier(SCHEMA, table.name)
+    definitions = (sql.SQL("{} {}").format(sql.Identifier(each), _type(types[each])) for each in types)
+    connection.execute(
+        sql.SQL("CREATE TABLE IF NOT EXISTS {} ({}, PRIMARY KEY ({}))").format(
+            name, sql.SQL(", ").join(definitions), sql.SQL(", ").join(map(sql.Identifier, table.keys))
+        )
+    )
+    rows = report.rows[table.name]
+    time = _time(table)
+    if time is None:
+        connection.execute(sql.SQL("DELETE FROM {}").format(name))
+    else:
+        begin = _begin(report, rows, time)
+        connection.execute(
+            sql.SQL("DELETE FROM {0} WHERE {1} BETWEEN %s AND %s OR {1} < %s").format(name, sql.Identifier(time)),
+            [begin, report.last, kept_from],
+        )
+    names = sql.SQL(", ").join(map(sql.Identifier, types))
+    with connection.cursor() as cursor, cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(name, names)) as copy:
+        for row in rows:
+            copy.write_row([row[each] for each in types])
+
+
+@cache
+def _type(name: str) -> sql.SQL:
+    return sql.SQL(name)

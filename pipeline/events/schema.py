@@ -1,0 +1,65 @@
+"""The columns of the events in the lake, and what each means."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql.types import (
+    BinaryType,
+    DateType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+#: The schema version of the events in Postgres that `pipeline.events.export` understands.
+EVENT_VERSION: Final = 3
+
+EVENTS: Final = StructType(
+    [
+        StructField("day", DateType()),
+        StructField("kind", StringType()),
+        StructField("time", TimestampType()),
+        StructField("queue", StringType()),
+        StructField("platform", StringType()),
+        StructField("failure", StringType()),
+        StructField("reason", StringType()),
+        StructField("attempt", IntegerType()),
+        StructField("batch_size", IntegerType()),
+        StructField("worker", StringType()),
+        StructField("trace", BinaryType()),
+        StructField("user", BinaryType()),
+        StructField("installation", BinaryType()),
+        StructField("queue_wait_ms", LongType()),
+        StructField("latency_ms", LongType()),
+        StructField("count", IntegerType()),
+    ]
+)
+
+#: What each column means, for the table itself and docs/pipeline.md.
+MEANINGS: Final = {
+    "day": "The day of `time`, UTC; a partition.",
+    "kind": "The kind of event; a partition.",
+    "time": "When it happened: received and foreign to the second, all else to the hour.",
+    "queue": "The queue that the message came through.",
+    "platform": "ios or android.",
+    "failure": "The label of a failure.",
+    "reason": "Why a notification was filtered.",
+    "attempt": "Which attempt of a delivery, from 1.",
+    "batch_size": "Messages in the task; only where no user is named.",
+    "worker": "Which worker process; only where no user is named.",
+    "trace": "Pseudonym of the message, 16 bytes, of this period; only where no user is named, and of no foreign one.",
+    "user": "Pseudonym of the user, 16 bytes, of this period.",
+    "installation": "Pseudonym of the installation, 16 bytes, of this period.",
+    "queue_wait_ms": "Milliseconds between ingest seeing the message and a worker taking it.",
+    "latency_ms": "Milliseconds between ingest seeing the message and this event: answered, delivered and foreign.",
+    "count": "How many messages, or notifications of a message, it stands for; of several, waits are the longest.",
+}
+
+
+def milliseconds(seconds: str) -> str:
+    """Return the SQL that makes whole milliseconds of a column of seconds."""
+    return f"CAST(round(CAST({seconds} AS DOUBLE) * 1000) AS BIGINT)"

@@ -1,0 +1,134 @@
+"""``wakupush pipeline tidy``: the maintenance of the lake's tables, by Iceberg's own procedures.
+
+Files of a day that is over become one for each kind, days past the retention go, and then what no reader of the last
+day can need: snapshots that were replaced before, and files that no snapshot has.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from pipeline.events.catalog import CATALOG, NAMESPACE, alone
+from pipeline.events.lake import BRANCH, EVENTS, Lake
+from pipeline.events.pseudonyms import keep_from, today
+from pipeline.events.report import SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import date
+
+    from pyspark.sql import Row, SparkSession
+
+    from wakupush.runtime.settings import Settings
+
+#: Seconds for which a snapshot that was replaced is left to those who still read it.
+GRACE_SECONDS: Final = 86_400
+#: Seconds after which a file that no snapshot has is no run's any more: many times what a step takes.
+ORPHAN_SECONDS: Final = 3 * 86_400
+#: Files of a kind and a day that is not over above which they become one.
+MOST_FILES: Final = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tidied:
+    """What a run did."""
+
+    #: Files that became fewer.
+    compacted: int
+    #: Files that were deleted.
+    deleted: int
+    #: Events that were past the retention.
+    forgotten: int
+    #: Events of damaged files that were taken out.
+    without: int
+
+
+def run(spark: SparkSession, settings: Settings, without: list[str]) -> Tidied:
+    """Tidy the lake up.
+
+    Args:
+        spark: with Iceberg's jars.
+        settings: of everything.
+        without: damaged files to take out of the lake.
+
+    Raises:
+        PipelineError: another run writes to the lake, or files are damaged.
+    """
+    lake = Lake.of(spark, settings)
+    with alone(settings):
+        if not lake.exists():
+            return Tidied(compacted=0, deleted=0, forgotten=0, without=0)
+        # Whoever writes to a branch holds the lock that is ours now: what there is was left.
+        for (name,) in lake.spark.sql(f"SELECT name FROM {EVENTS}.refs WHERE name LIKE '{BRANCH}%'").collect():
+            lake.spark.sql(f"ALTER TABLE {EVENTS} DROP BRANCH IF EXISTS `{name}`")
+        taken_out = lake.remove(without) if without else 0
+        forgotten = _forget(lake, keep_from(settings.retention.lake))
+        with lake.naming_damage():
+            compacted = _compact(lake, today())
+        deleted = sum(_expire(lake, table) + _sweep(lake, table) for table in _tables(lake))
+    return Tidied(compacted=compacted, deleted=deleted, forgotten=forgotten, without=taken_out)
+
+
+def _forget(lake: Lake, before: date) -> int:
+    """Drop the days before a day; return how many events that were."""
+    row = lake.spark.sql(
+        f"SELECT sum(record_count) AS rows FROM {EVENTS}.partitions WHERE partition.day < DATE '{before}'"
+    ).first()
+    rows = (row and row["rows"]) or 0
+    if rows:
+        lake.spark.sql(f"DELETE FROM {EVENTS} WHERE day < DATE '{before}'")
+    return int(rows)
+
+
+def _compact(lake: Lake, now: date) -> int:
+    """Put the files of each day and kind together, in the table's order; return how many became fewer."""
+    over = _call(lake, "rewrite_data_files", EVENTS, _rewritten(f"day < DATE '{now}'", 2))
+    present = _call(lake, "rewrite_data_files", EVENTS, _rewritten(f"day >= DATE '{now}'", MOST_FILES + 1))
+    return int(over["rewritten_data_files_count"] + present["rewritten_data_files_count"])
+
+
+def _rewritten(where: str, least: int) -> str:
+    return f"""strategy => 'sort', where => "{where}", options => map('min-input-files', '{least}')"""
+
+
+def _expire(lake: Lake, table: str) -> int:
+    """Drop the snapshots that were replaced before the grace; return how many files went with them.
+
+    The one that was the table's state when the grace began may still be read, however old it is.
+    """
+    there = lake.table(table)
+    begin = 1000 * (time.time() - GRACE_SECONDS)
+    before = [entry.snapshotId() for entry in there.history() if entry.timestampMillis() <= begin]
+    if not before:
+        return 0
+    since = datetime.fromtimestamp(there.snapshot(before[-1]).timestampMillis() / 1000, UTC)
+    counts = _call(lake, "expire_snapshots", table, f"older_than => {_timestamp(since)}, retain_last => 1")
+    return sum(counts.asDict().values())
+
+
+def _sweep(lake: Lake, table: str) -> int:
+    """Delete the files that no snapshot has, and that no run can still be about to commit; return how many."""
+    before = datetime.fromtimestamp(time.time() - ORPHAN_SECONDS, UTC)
+    arguments = f"table => '{table}', older_than => {_timestamp(before)}, prefix_listing => true"
+    return int(lake.spark.sql(f"CALL {CATALOG}.system.remove_orphan_files({arguments})").count())
+
+
+def _tables(lake: Lake) -> Iterator[str]:
+    """Yield the names of the events' table and of those of the reports."""
+    for namespace in (NAMESPACE, f"{CATALOG}.{SCHEMA}"):
+        if lake.spark.catalog.databaseExists(namespace):
+            for row in lake.spark.sql(f"SHOW TABLES IN {namespace}").collect():
+                yield f"{namespace}.{row['tableName']}"
+
+
+def _call(lake: Lake, procedure: str, table: str, arguments: str) -> Row:
+    """Call a procedure of Iceberg's that answers with one row."""
+    [row] = lake.spark.sql(f"CALL {CATALOG}.system.{procedure}(table => '{table}', {arguments})").collect()
+    return row
+
+
+def _timestamp(time: datetime) -> str:
+    return f"TIMESTAMP '{time:%Y-%m-%d %H:%M:%S.%f}'"

@@ -1,0 +1,62 @@
+"""The command line, put together of the groups of commands."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from wakupush.cli import client, dead_letters, devnet, ingest, pipeline, quarantine, reference, setup, shadow, workers
+
+# Commands import what they need when they run: `wakupush keygen` starts without Celery, and the counters of a worker's
+# processes need their directory before prometheus_client is imported.
+# ruff: noqa: PLC0415
+
+app = typer.Typer(
+    help="The push notification server for messengers on Waku.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(ingest.app, name="ingest")
+app.add_typer(client.app, name="client")
+app.add_typer(dead_letters.app, name="dead-letters")
+app.add_typer(reference.export_app, name="export")
+app.add_typer(reference.import_app, name="import")
+app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(quarantine.app, name="quarantine")
+app.add_typer(shadow.app, name="shadow")
+for _command in (
+    *(setup.keygen, setup.migrate),
+    *(workers.worker, workers.beat, workers.exporter, workers.feedback),
+    setup.doctor,
+    *(devnet.demo, devnet.dev, devnet.replay),
+):
+    app.command()(_command)
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        app()
+    except KeyboardInterrupt:  # before a command has begun
+        sys.exit(130)
+
+
+def _print_version(*, wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"wakupush {version('wakupush')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """The push notification server for messengers on Waku."""

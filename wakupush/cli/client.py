@@ -1,0 +1,607 @@
+"""The command line of the client: ``wakupush client``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+import sqlite3
+import sys
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from wakupush.model.waku_message import PUBSUB_TOPIC
+from wakupush.protocol.keys import PrivateKey
+from wakupush.runtime.urls import is_http, without_user
+from wakupush.runtime.usage import USAGE as _USAGE
+from wakupush.runtime.usage import fail as _fail
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+    from wakupush.client.client import Client
+    from wakupush.client.drivers.transport import LightTransport, RelayTransport
+    from wakupush.client.events import Event
+    from wakupush.client.rules.acquaintances import Acquaintance
+    from wakupush.client.rules.registering import Enrolment
+    from wakupush.protocol.keys import PublicKey
+
+# Commands import what they need when they run: `wakupush --help` starts without aiohttp.
+# ruff: noqa: PLC0415
+
+_NODE = "http://127.0.0.1:8645"
+
+app = typer.Typer(
+    help="Register, advertise, ask and send as a client of push notification servers.", no_args_is_help=True
+)
+
+
+class Exit(IntEnum):
+    """Exit codes; 2 is a wrong argument or file."""
+
+    DONE = 0
+    #: A server refused, a user cannot be notified, or nothing is registered that could be advertised.
+    REFUSED = 1
+    USAGE = _USAGE
+    #: Nobody answered in time, nothing is known of a user, or it could not be advertised.
+    NO_ANSWER = 3
+    #: The Waku node cannot be reached, or did not take a message.
+    NODE = 4
+    #: Ctrl-C before it was done, as shells tell it.
+    INTERRUPTED = 130
+
+
+class Mode(StrEnum):
+    """How the node is used."""
+
+    LIGHT = "light"
+    RELAY = "relay"
+
+
+class TokenPlatform(StrEnum):
+    """Whose device token it is."""
+
+    APN = "apn"
+    FIREBASE = "firebase"
+
+
+class NotificationKind(StrEnum):
+    """What a notification is about."""
+
+    MESSAGE = "message"
+    MENTION = "mention"
+    JOIN = "join"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Common:
+    """The options of every command."""
+
+    key: Path | None
+    nodes: tuple[str, ...]
+    mode: Mode
+    shard: str
+    state: Path | None
+    anonymous: bool
+    as_json: bool
+
+
+Seconds = Annotated[float, typer.Option("--wait", help="Seconds to wait for answers.", min=0.1)]
+Users = Annotated[list[str], typer.Argument(help="Public keys, 0x04… or compressed.", metavar="USER…")]
+
+
+@app.callback()
+def common(
+    context: typer.Context,
+    *,
+    key: Annotated[Path | None, typer.Option(help="File with the chat key; `keygen` makes one.")] = None,
+    node: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"REST API of a Waku node, {_NODE} unless given; repeatable in light mode, which uses all at once.",
+            show_default=False,
+        ),
+    ] = None,
+    mode: Annotated[
+        Mode, typer.Option(help="light: filter and light push; relay: this must be its only reader.")
+    ] = Mode.LIGHT,
+    shard: Annotated[str, typer.Option(help="Pubsub topic of the server.")] = "/waku/2/rs/16/32",
+    state: Annotated[Path | None, typer.Option(help="SQLite file; beside the key unless given.")] = None,
+    anonymous: Annotated[
+        bool, typer.Option("--anonymous", help="Register with a key of its own; counts when a key is first used.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON for programs instead of text for people.")] = False,
+) -> None:
+    """Register, advertise, ask and send as a client of push notification servers.
+
+    Exits with 0 if all is done, 1 if a server refused, a user cannot be notified or nothing is registered, 2 for a
+    wrong argument or file, 3 if nobody answered, nothing is known of a user or it could not be advertised in time, 4 if
+    the node did not do its part, 130 after Ctrl-C.
+    """
+    nodes = tuple(node or (_NODE,))
+    if not all(map(is_http, nodes)):
+        _fail(f"--node is the URL of a REST API, for example {_NODE}")
+    if mode is Mode.RELAY and len(nodes) > 1:
+        _fail("--mode relay reads one --node")
+    if not PUBSUB_TOPIC.fullmatch(shard):
+        _fail("--shard is a pubsub topic, for example /waku/2/rs/16/32")
+    context.obj = _Common(
+        key=key, nodes=nodes, mode=mode, shard=shard, state=state, anonymous=anonymous, as_json=as_json
+    )
+
+
+@app.command()
+def keygen(context: typer.Context, file: Annotated[Path, typer.Argument(help="Where the private key goes.")]) -> None:
+    """Make a chat key and print its public key."""
+    from wakupush.runtime import keyfile
+
+    try:
+        key = PrivateKey.generate()
+        keyfile.write(file, key.secret)
+    except keyfile.KeyFileError as error:
+        _fail(str(error))
+    if context.obj.as_json:
+        _show(context.obj, [{"public_key": str(key.public_key)}])
+    else:
+        typer.echo(str(key.public_key))
+
+
+@app.command()
+def whoami(context: typer.Context) -> None:
+    """Show the public key, the one that is registered, and the installation id."""
+
+    async def work(session: _Session) -> Exit:
+        client = session.client
+        keys = {"public_key": client.account.key.public_key, "push_key": client.push_key}
+        shown = {name: str(key) for name, key in keys.items()}
+        _show(context.obj, [{**shown, "installation_id": client.account.installation_id}])
+        return Exit.DONE
+
+    _run(context.obj, work, offline=True)
+
+
+@app.command()
+def register(
+    context: typer.Context,
+    *,
+    server: Annotated[list[str], typer.Option(help="Public key of a server; repeatable.")],
+    device_token: Annotated[str, typer.Option(help="What Apple or Google gave this device.")],
+    platform: Annotated[TokenPlatform, typer.Option(help="Whose token it is.")] = TokenPlatform.FIREBASE,
+    apn_topic: Annotated[str, typer.Option(help="Bundle id of the app; for apn.")] = "",
+    contacts_only: Annotated[
+        bool | None, typer.Option("--contacts-only/--anybody", help="Who may notify; anybody at first.")
+    ] = None,
+    contact: Annotated[list[str] | None, typer.Option(help="Public key of a contact; repeatable.")] = None,
+    block_chat: Annotated[list[str] | None, typer.Option(help="Chat id; repeatable.")] = None,
+    block_user: Annotated[list[str] | None, typer.Option(help="Public key; repeatable.")] = None,
+    mute_chat: Annotated[list[str] | None, typer.Option(help="Chat id; repeatable.")] = None,
+    mention_chat: Annotated[list[str] | None, typer.Option(help="Chat whose mentions are wanted; repeatable.")] = None,
+    block_mentions: Annotated[
+        bool | None, typer.Option("--block-mentions/--allow-mentions", help="Whether there are mentions at all.")
+    ] = None,
+    wait: Seconds = 15.0,
+) -> None:
+    """Register with servers and no others, wait for their answers, and advertise.
+
+    Who may notify, and of what, stays as it is unless one of these options is given; then they replace all of it.
+    """
+    from wakupush.client.rules.registering import Device, Options
+    from wakupush.model.platforms import TokenType
+
+    servers = _keys(server, "--server")
+    flags, lists = (contacts_only, block_mentions), (contact, block_chat, block_user, mute_chat, mention_chat)
+    is_given = any(flag is not None for flag in flags) or any(lists)
+    options = Options(
+        contacts_only=bool(contacts_only),
+        contacts=_keys(contact or (), "--contact"),
+        blocked_chats=tuple(block_chat or ()),
+        blocked_users=_keys(block_user or (), "--block-user"),
+        muted_chats=tuple(mute_chat or ()),
+        mention_chats=tuple(mention_chat or ()),
+        block_mentions=bool(block_mentions),
+    )
+    token_type = {TokenPlatform.APN: TokenType.APN, TokenPlatform.FIREBASE: TokenType.FIREBASE}[platform]
+    try:
+        device = Device(token_type=token_type, device_token=device_token, apn_topic=apn_topic)
+    except ValueError as error:
+        _fail(str(error))
+
+    async def work(session: _Session) -> Exit:
+        session.client.enable_receiving(device, servers, options if is_given else None)
+        session.client.try_again()
+        return await _settle(session, wait, servers)
+
+    _run(context.obj, work)
+
+
+@app.command()
+def status(context: typer.Context) -> None:
+    """Show how it stands with the servers, without asking them."""
+
+    async def work(session: _Session) -> Exit:
+        enrolments = session.client.registration.enrolments
+        _show(context.obj, [_enrolment(each) for each in enrolments])
+        if not enrolments:
+            _complain("nothing is registered")
+        return Exit.DONE
+
+    _run(context.obj, work, offline=True)
+
+
+@app.command()
+def unregister(context: typer.Context, wait: Seconds = 15.0) -> None:
+    """Unregister everywhere, as on logout."""
+
+    async def work(session: _Session) -> Exit:
+        if not session.client.registration.enrolments:
+            _complain("nothing was registered")
+        session.client.disable_receiving()
+        session.client.try_again()
+        return await _settle(session, wait)
+
+    _run(context.obj, work)
+
+
+@app.command()
+def advertise(context: typer.Context, wait: Seconds = 15.0) -> None:
+    """Advertise the servers on the contact code topic."""
+
+    async def work(session: _Session) -> Exit:
+        if not any(each.status == "registered" for each in session.client.registration.enrolments):
+            _complain("nothing is registered")
+            return Exit.REFUSED
+        session.client.advertise()
+        if not await session.client.advertised(wait):
+            _complain("it could not be advertised in time")
+            return Exit.NO_ANSWER
+        _show(context.obj, [{"advertised": session.infos}])
+        return Exit.DONE
+
+    _run(context.obj, work)
+
+
+@app.command()
+def discover(
+    context: typer.Context, user: Annotated[str, typer.Argument(help="Public key.")], wait: Seconds = 15.0
+) -> None:
+    """Listen to a user's contact code topic until a way to notify is advertised."""
+    [key] = _keys([user])
+
+    async def work(session: _Session) -> Exit:
+        ways = _ways([await session.client.discover(key, wait)])
+        _show(context.obj, ways)
+        if ways:
+            return Exit.DONE
+        _complain(f"{key} has advertised no way that we may use")
+        return Exit.NO_ANSWER
+
+    _run(context.obj, work)
+
+
+@app.command()
+def query(context: typer.Context, users: Users, wait: Seconds = 4.0) -> None:
+    """Ask servers how users can be notified, each question under a key of its own."""
+    keys = _keys(users)
+
+    async def work(session: _Session) -> Exit:
+        session.client.enable_sending()
+        begun = time.time()
+        known = await session.client.query(keys, force=True, seconds=wait)
+        ways = _ways(known, since=begun)
+        _show(context.obj, ways)
+        answered = {way["user"] for way in ways}
+        unknown = [str(each.user) for each in known if str(each.user) not in answered]
+        if not unknown:
+            return Exit.DONE
+        _complain(f"no server tells of a device of {', '.join(unknown)}")
+        return Exit.NO_ANSWER
+
+    _run(context.obj, work)
+
+
+@app.command()
+def send(
+    context: typer.Context,
+    *,
+    users: Users,
+    chat: Annotated[str, typer.Option(help="Id of the chat; it leaves as a hash.")],
+    kind: Annotated[NotificationKind, typer.Option(help="What the notification is about.")] = NotificationKind.MESSAGE,
+    text: Annotated[str, typer.Option(help="Goes with the push, encrypted to the user.")] = "",
+    message_id: Annotated[str, typer.Option(help="64 hex digits; random unless given.")] = "",
+) -> None:
+    """Ask for a push to the devices of users, under keys of their own."""
+    from wakupush.client.drivers.notifying import Recipient
+    from wakupush.client.rules.receiving import seal_message
+    from wakupush.model.notifications import NotificationType
+
+    keys = _keys(users)
+    kinds = {
+        NotificationKind.MESSAGE: NotificationType.MESSAGE,
+        NotificationKind.MENTION: NotificationType.MENTION,
+        NotificationKind.JOIN: NotificationType.REQUEST_TO_JOIN_COMMUNITY,
+    }
+    try:
+        message = bytes.fromhex(message_id) or secrets.token_bytes(32)
+    except ValueError:
+        message = b""
+    if len(message) != 32:  # noqa: PLR2004 - Keccak-256
+        _fail("a message id has 64 hex digits")
+
+    async def work(session: _Session) -> Exit:
+        from wakupush.client.rules.sending import Result
+
+        sender = session.client.account.key
+        recipients = [
+            Recipient(user=user, message=seal_message(sender, user, 0, text.encode())[0] if text else b"")
+            for user in keys
+        ]
+        session.client.enable_sending()
+        targets = await session.client.notify(
+            recipients, message_id=message, chat_id=chat, kind=kinds[kind], force=True
+        )
+        _show(
+            context.obj,
+            [
+                {"user": str(each.user), "installation_id": each.installation_id, "result": each.result.value}
+                for each in targets
+            ],
+        )
+        notified = {each.user for each in targets}
+        unknown = [user for user in keys if session.client.acquaintance(user).user not in notified]
+        if unknown:
+            if session.unsent is not None:
+                return Exit.NO_ANSWER
+            _complain(f"no server tells of a device of {', '.join(map(str, unknown))}")
+            return Exit.REFUSED
+        results = {each.result for each in targets}
+        if results == {Result.ACCEPTED}:
+            return Exit.DONE
+        return Exit.NO_ANSWER if results <= {Result.ACCEPTED, Result.FAILED} else Exit.REFUSED
+
+    _run(context.obj, work)
+
+
+@app.command()
+def listen(
+    context: typer.Context,
+    users: Annotated[list[str] | None, typer.Argument(help="Users to follow.", metavar="[USER…]")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Stop after so many seconds.", min=0.1)] = None,
+) -> None:
+    """Stay registered and advertised, follow users, and print what happens, until Ctrl-C."""
+    keys = _keys(users or ())
+
+    async def work(session: _Session) -> Exit:
+        from wakupush.waku.async_rest import AsyncRest
+
+        async with AsyncRest(context.obj.nodes[0]) as rest:
+            await rest.send("GET", "/health")  # or nothing would tell that there is no node
+        events: asyncio.Queue[Event] = asyncio.Queue()
+        session.on_event = events.put_nowait
+        for key in keys:
+            await session.client.follow(key)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while True:
+                    _show_event(context.obj, await events.get())
+        return Exit.DONE
+
+    _run(context.obj, work, interrupted=Exit.DONE, log_level="warning")
+
+
+class _Session:
+    """A client for the length of a command."""
+
+    def __init__(self, common: _Common) -> None:
+        self.common = common
+        self.client: Client
+        self.on_event: Callable[[Event], None] = lambda _: None
+        #: Entries of the last advertisement, and what the node said when it last took something not.
+        self.infos = 0
+        self.unsent: str | None = None
+
+    def happened(self, event: Event) -> None:
+        """Take note of an event."""
+        from wakupush.client.events import Advertised, Unsent
+
+        match event:
+            case Advertised(infos):
+                self.infos = infos
+            case Unsent(error):
+                self.unsent = error
+        self.on_event(event)
+
+
+async def _settle(session: _Session, seconds: float, servers: Collection[PublicKey] | None = None) -> Exit:
+    """Wait for the answers of these servers, or all, show how it stands, and let the change be advertised."""
+    from wakupush.client.rules.registering import Status
+
+    is_settled = await session.client.settled(seconds, servers)
+    is_advertised = await session.client.advertised(seconds)
+    enrolments = session.client.registration.enrolments
+    _show(session.common, [_enrolment(each) for each in enrolments])
+    for each in enrolments:
+        if not each.wanted and each.status is not Status.UNREGISTERED:
+            _complain(f"{each.server} has not said yet that nothing is registered there; later commands ask again")
+    if any(each.status is Status.REFUSED for each in enrolments if servers is None or each.server in servers):
+        return Exit.REFUSED
+    if not is_advertised:
+        _complain("it could not be advertised in time")
+    return Exit.DONE if is_settled and is_advertised else Exit.NO_ANSWER
+
+
+def _run(
+    common: _Common,
+    work: Callable[[_Session], Awaitable[Exit]],
+    *,
+    offline: bool = False,
+    interrupted: Exit = Exit.INTERRUPTED,
+    log_level: str = "error",
+) -> NoReturn:
+    """Do a command's work with a client, and exit."""
+    import structlog
+
+    from wakupush.client.documents import UnreadableError
+    from wakupush.client.drivers.storage import InUseError
+    from wakupush.runtime import keyfile
+    from wakupush.waku.errors import NodeError
+
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(log_level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    if common.key is None:
+        _fail("--key FILE says whose client it is; `wakupush client keygen FILE` makes a key")
+    try:
+        key = keyfile.read(common.key, PrivateKey)
+        code = asyncio.run(_with_client(common, key, work, offline=offline))
+    except keyfile.KeyFileError as error:
+        _fail(str(error))
+    except BrokenPipeError:
+        raise  # nobody reads what is printed: typer ends without a word
+    except OSError as error:
+        # What is printed to has no name.
+        _fail(f"the state cannot be used: {error}" if error.filename else f"nothing can be printed: {error.strerror}")
+    except (sqlite3.Error, InUseError, UnreadableError) as error:
+        _fail(f"the state {_state_of(common)} cannot be used: {error}")
+    except NodeError as error:
+        code = _blame_node(common, str(error))
+    except KeyboardInterrupt:
+        code = interrupted
+    sys.exit(code)
+
+
+async def _with_client(
+    common: _Common, key: PrivateKey, work: Callable[[_Session], Awaitable[Exit]], *, offline: bool
+) -> Exit:
+    from wakupush.client.client import Client
+    from wakupush.client.config import Config
+    from wakupush.client.drivers.history import History
+    from wakupush.client.drivers.storage import SqliteFile
+
+    session = _Session(common)
+    async with AsyncExitStack() as exits:
+        file = exits.enter_context(SqliteFile(_state_of(common)))
+        transport = _transport(common)
+        try:
+            session.client = Client(
+                key,
+                transport,
+                file.account(str(key.public_key)),
+                Config(anonymous=common.anonymous),
+                history=History(common.nodes[0], common.shard),
+                on_event=session.happened,
+            )
+        except ValueError as error:
+            _fail(f"{error}; another --state or key begins anew")
+        if not offline:
+            await exits.enter_async_context(transport)
+            await exits.enter_async_context(session.client)
+        code = await work(session)
+    if code is Exit.NO_ANSWER and session.unsent is not None:
+        return _blame_node(common, session.unsent)
+    return code
+
+
+def _blame_node(common: _Common, error: str) -> Exit:
+    nodes = ", ".join(map(without_user, common.nodes))
+    _complain(f"the node at {nodes} did not do its part: {error}; see --node")
+    return Exit.NODE
+
+
+def _state_of(common: _Common) -> Path:
+    return common.state or Path(f"{common.key}.state")
+
+
+def _transport(common: _Common) -> RelayTransport | LightTransport:
+    from wakupush.client.drivers.transport import LightTransport, RelayTransport
+
+    first, *others = common.nodes
+    if common.mode is Mode.RELAY:
+        return RelayTransport(first, [common.shard])
+    return LightTransport(first, [common.shard], others=others)
+
+
+def _enrolment(each: Enrolment) -> dict[str, Any]:
+    return {
+        "server": str(each.server),
+        "status": each.status.value,
+        "version": each.version,
+        "error": None if each.error is None else each.error.name,
+    }
+
+
+def _ways(known: Sequence[Acquaintance], since: float = 0.0) -> list[dict[str, Any]]:
+    """Return the ways to notify users that were learned since a time and may be used, without the tokens."""
+    now = time.time()
+    return [
+        {
+            "user": str(each.user),
+            "installation_id": way.installation_id,
+            "server": str(way.server),
+            "version": way.version,
+        }
+        for each in known
+        for way in each.usable(now)
+        if way.learned_at >= since
+    ]
+
+
+def _show_event(common: _Common, event: Event) -> None:
+    from wakupush.client.events import Advertised, Enrolled, Learned, Unsent
+
+    rows: list[dict[str, Any]]
+    match event:
+        case Enrolled(enrolment):
+            rows = [{"event": "enrolled", **_enrolment(enrolment)}]
+        case Advertised(infos):
+            rows = [{"event": "advertised", "infos": infos}]
+        case Learned(acquaintance):
+            rows = [{"event": "learned", **way} for way in _ways([acquaintance])]
+        case Unsent(error):
+            rows = [{"event": "unsent", "error": error}]
+    for row in rows:
+        text = json.dumps(row) if common.as_json else "  ".join(f"{name} {_text(value)}" for name, value in row.items())
+        print(text, flush=True)  # noqa: T201 - what the command is for
+
+
+def _show(common: _Common, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows: a JSON array, or a table each."""
+    if common.as_json:
+        typer.echo(json.dumps(rows))
+        return
+    # One below the other: keys are long, and nobody is helped by half of one.
+    for row in rows:
+        width = max(map(len, row))
+        for name, value in row.items():
+            typer.echo(f"{name:<{width}}  {_text(value)}".rstrip())
+
+
+def _text(value: object) -> str:
+    """Return what may be shown of a value: what strangers wrote must not steer the terminal."""
+    from wakupush.waku.rest import printable
+
+    return "" if value is None else printable(str(value))
+
+
+def _keys(texts: Sequence[str], option: str = "USER") -> tuple[PublicKey, ...]:
+    return tuple(_key(text, option) for text in texts)
+
+
+def _key(text: str, option: str) -> PublicKey:
+    from wakupush.protocol.keys import InvalidKeyError, PublicKey
+
+    try:
+        return PublicKey.from_hex(text)
+    except InvalidKeyError as error:
+        _fail(f"{option} {_text(text[:8])}…: {error}")
+
+
+def _complain(text: str) -> None:
+    typer.echo(f"wakupush: {text}", err=True)

@@ -1,0 +1,97 @@
+"""What runs on one machine without Waku: ``wakupush demo``, ``dev`` and ``replay``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wakupush.runtime.usage import fail
+
+# Commands import what they need when they run, as in `wakupush.cli.cli`.
+# ruff: noqa: PLC0415
+
+#: In a checkout.
+RECORDING = Path(__file__).parents[2] / "tests" / "vectors" / "scenario_client_flow.json"
+
+
+def demo(
+    recording: Annotated[
+        Path | None, typer.Option(help="A recorded conversation to play; the repository's unless given.")
+    ] = None,
+) -> None:
+    """Run the whole server on embedded parts, send it messages, and show what happens."""
+    from wakupush import devnet
+
+    if missing := devnet.missing_parts():
+        fail(f"the demo needs {', '.join(missing)}: install wakupush[devnet]")
+    from wakupush.devnet.demo import timeline
+
+    if recording is None and RECORDING.exists():
+        recording = RECORDING
+    sys.exit(timeline.run(recording))
+
+
+def dev(
+    waku_url: Annotated[str | None, typer.Option(help="REST API of a Waku node.")] = None,
+    gorush_url: Annotated[str | None, typer.Option(help="URL of gorush.")] = None,
+    postgres_dsn: Annotated[str | None, typer.Option(help="Connection string of a Postgres database.")] = None,
+    redis_url: Annotated[str | None, typer.Option(help="URL of a Redis database.")] = None,
+    identity_key: Annotated[
+        Path | None,
+        typer.Option(help="File with the server's private key; that of the settings, or a new key, unless given."),
+    ] = None,
+) -> None:
+    """Run the whole server in the foreground until Ctrl-C, on embedded parts unless told otherwise.
+
+    The settings of the environment hold, but for addresses and ports.
+    """
+    from wakupush import devnet
+    from wakupush.protocol.keys import PrivateKey
+    from wakupush.runtime import keyfile
+    from wakupush.runtime.settings import SettingsError, load_settings
+    from wakupush.server.identity import NoIdentityError, load_identity
+
+    if missing := devnet.missing_parts():
+        fail(f"dev needs {', '.join(missing)}: install wakupush[devnet]")
+    from wakupush.devnet.demo import dev as in_foreground
+    from wakupush.devnet.demo.stack import External
+
+    try:
+        settings = load_settings()
+        key = None
+        if identity_key:
+            key = keyfile.read(identity_key, PrivateKey)
+        elif settings.identity_key or settings.identity_key_file:
+            key = load_identity(settings).private_key
+    except (SettingsError, keyfile.KeyFileError, NoIdentityError) as error:
+        fail(str(error))
+    external = External(waku_url=waku_url, gorush_url=gorush_url, postgres_dsn=postgres_dsn, redis_url=redis_url)
+    sys.exit(in_foreground.run(external, key, settings))
+
+
+def replay(
+    file: Annotated[Path, typer.Argument(help="A scenario of the vectors, or Waku messages as JSON lines.")],
+    waku_url: Annotated[str, typer.Option(help="REST API of a Waku node; it must be subscribed to the shards.")],
+    limit: Annotated[
+        int | None,
+        typer.Option(help="Recorded messages at most; one that a scenario sends several times counts once.", min=1),
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Messages per second at most.", min=0.001)] = None,
+    restamp: Annotated[
+        bool, typer.Option("--restamp", help="Give each message the present time: nodes archive only fresh ones.")
+    ] = False,
+) -> None:
+    """Publish recorded messages into a node, in order.
+
+    Exits with 1 if the node did not take all of them.
+    """
+    from wakupush.devnet.demo import replay as recorded
+
+    try:
+        code = recorded.run(file, waku_url, limit=limit, rate=rate, restamp=restamp)
+    except recorded.ReplayError as error:
+        fail(str(error))
+    sys.exit(code)

@@ -1,0 +1,64 @@
+"""``wakupush ingest``: messages of Waku come onto the queues."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from wakupush.cli.loading import load
+from wakupush.runtime.usage import fail
+
+# Commands import what they need when they run, as in `wakupush.cli.cli`.
+# ruff: noqa: PLC0415
+
+app = typer.Typer(help="Pull messages from Waku onto the Redis queues.", no_args_is_help=True)
+
+
+@app.command()
+def live() -> None:
+    """Poll the relay of the Waku node and enqueue what is for this server."""
+    from ingest.live.process import run
+    from wakupush.runtime.settings import SettingsError
+
+    try:
+        run(load(process="ingest live"))
+    except SettingsError as error:
+        fail(str(error))
+
+
+@app.command()
+def reconcile(
+    once: Annotated[bool, typer.Option("--once", help="Walk each Store once, say what was found, and end.")] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            help="With --once: from when on, as 90s, 30m, 2h, 1d or an ISO time (UTC); else the whole window."
+        ),
+    ] = None,
+) -> None:
+    """Walk the Stores of nodes and enqueue what was missed.
+
+    With --once it exits with 1 if a Store was not walked to its end.
+    """
+    import time
+
+    from ingest.reconcile import once as reconcile_once
+    from ingest.reconcile import process as reconciling
+    from wakupush.runtime.durations import parse_since
+    from wakupush.runtime.settings import SettingsError
+
+    if since is not None and not once:
+        fail("--since needs --once")
+    try:
+        start = None if since is None else parse_since(since, time.time())
+    except ValueError:
+        fail("--since is a duration like 90s, 30m, 2h or 1d, or a time like 2026-11-21T04:00")
+    settings = load(process="ingest reconcile")
+    try:
+        if once:
+            sys.exit(reconcile_once.run(settings, start))
+        reconciling.run(settings)
+    except SettingsError as error:
+        fail(str(error))

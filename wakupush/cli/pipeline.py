@@ -1,0 +1,352 @@
+"""``wakupush pipeline``: jobs on Spark over the delivery events, and over the archive of messages."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path  # noqa: TC003 - Typer reads it
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from wakupush.runtime.durations import parse_since
+from wakupush.runtime.usage import fail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from wakupush.runtime.settings import Settings
+
+# Commands import what they need when they run: pyspark is an extra.
+# ruff: noqa: PLC0415
+
+app = typer.Typer(
+    help="Jobs on Spark over delivery events and archived messages. They need the extra `pipeline` and Java 17.",
+    no_args_is_help=True,
+)
+
+
+class Destination(StrEnum):
+    """Where made-up events go."""
+
+    LAKE = "lake"
+    POSTGRES = "postgres"
+
+
+Warehouse = Annotated[
+    str | None,
+    typer.Option("--warehouse", help="Where the lake is, instead of WAKUPUSH_PIPELINE__WAREHOUSE.", metavar="WHERE"),
+]
+FirstDay = Annotated[str | None, typer.Option("--from", help="First day (UTC), as 2026-11-01.", metavar="DAY")]
+LastDay = Annotated[str | None, typer.Option("--to", help="Last day; yesterday unless given.", metavar="DAY")]
+
+
+@app.command()
+def export(warehouse: Warehouse = None) -> None:
+    """Take over new delivery events from Postgres into the lake, each exactly once.
+
+    It may be killed at any time: the next run goes on where the last commit ended.
+    """
+    with _extra():
+        from pipeline.events import export as exporting
+        from pipeline.session import spark_session
+
+    with (
+        _settings(warehouse) as settings,
+        spark_session(settings.pipeline, lake=True) as spark,
+        _bar("events") as progress,
+    ):
+        done = exporting.run(spark, settings, progress)
+    typer.echo(f"{done.rows} events taken over in {done.steps} steps")
+    if done.forgotten_keys:
+        typer.echo(f"{done.forgotten_keys} keys of pseudonyms are deleted: their periods are over")
+
+
+@app.command()
+def tidy(
+    *,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Take a damaged file out of the lake, with its events; once for each."),
+    ] = None,
+    warehouse: Warehouse = None,
+) -> None:
+    """Make few files of many in the lake, forget days that are too old, delete what nobody needs any more.
+
+    It may be killed at any time. Readers of the last day find all that they began to read.
+    """
+    with _extra():
+        from pipeline.events import tidy as tidying
+        from pipeline.session import spark_session, telling_tasks
+
+    with (
+        _settings(warehouse) as settings,
+        spark_session(settings.pipeline, lake=True) as spark,
+        _bar("tasks") as progress,
+        telling_tasks(spark, progress),
+    ):
+        done = tidying.run(spark, settings, without or [])
+    typer.echo(f"{done.compacted} files put together, {done.deleted} deleted")
+    if done.forgotten:
+        typer.echo(f"{done.forgotten} events were older than WAKUPUSH_RETENTION__LAKE and are forgotten")
+    if done.without:
+        typer.echo(f"{done.without} events are out of the lake with their files")
+
+
+@app.command()
+def migrate_lake(
+    old: Annotated[Path, typer.Argument(help="Folder of a lake of the old form, with `events` and `log` in it.")],
+    warehouse: Warehouse = None,
+) -> None:
+    """Take over a lake that an export wrote before it was Iceberg, once; then exports go on where it ended.
+
+    It may be killed at any time: the next run goes on. The old lake stays as it is.
+    """
+    with _extra():
+        from pipeline.events import old_lake
+        from pipeline.session import spark_session
+
+    with (
+        _settings(warehouse) as settings,
+        spark_session(settings.pipeline, lake=True) as spark,
+        _bar("events") as progress,
+    ):
+        count = old_lake.run(spark, settings, old, progress)
+    typer.echo(f"{count} events taken over from {old}")
+
+
+@app.command()
+def report(
+    first: FirstDay = None,
+    last: LastDay = None,
+    warehouse: Warehouse = None,
+) -> None:
+    """Write the tables and the page of some days, the last four weeks unless told otherwise."""
+    with _extra():
+        from pipeline.events import report as reporting
+        from pipeline.session import spark_session
+
+    days = _days(first, last, 28)
+    with (
+        _settings(warehouse) as settings,
+        spark_session(settings.pipeline, lake=True) as spark,
+        _bar("tables") as progress,
+    ):
+        written = reporting.run(spark, settings, *days, progress)
+    typer.echo(f"{written.events or 'too few'} events of {written.first} to {written.last}: {written.page}")
+
+
+@app.command()
+def capacity(
+    *,
+    first: FirstDay = None,
+    last: LastDay = None,
+    wait: Annotated[float, typer.Option(help="Wanted p99 of the wait in a queue, seconds.", min=0.01)] = 0.25,
+    users: Annotated[float, typer.Option(help="What if there were so many times the users.", min=0.01)] = 1.0,
+    gorush: Annotated[float, typer.Option(help="What if gorush took so many milliseconds a post.", min=0)] = 50.0,
+    cost: Annotated[
+        list[str] | None,
+        typer.Option(help="Milliseconds of CPU time of a message, as dispatch=0.9; `make bench` measures them."),
+    ] = None,
+    warehouse: Warehouse = None,
+) -> None:
+    """Say how many replicas each pool needs, check it on the later half of the days, print values for the chart."""
+    with _extra():
+        from pipeline.events import capacity as planning
+        from pipeline.session import spark_session
+
+    days = _days(first, last, 28)
+    costs = _costs(cost or [])
+    with (
+        _settings(warehouse) as settings,
+        spark_session(settings.pipeline, lake=True) as spark,
+        _bar("queues") as progress,
+    ):
+        question = planning.Question(
+            wait=wait,
+            users=users,
+            gorush=gorush / 1000,
+            costs=costs,
+            connections=settings.gorush.concurrency,
+            notifications=settings.gorush.batch_size,
+        )
+        plan = planning.run(spark, settings, days, question, progress)
+    typer.echo(planning.describe(plan))
+
+
+@app.command()
+def fetch_archive(
+    since: Annotated[
+        str, typer.Option(help="From when on: so long ago (`30m`, `2h`, `400d`), or a time, as 2026-11-01T12:00.")
+    ] = "30d",
+) -> None:
+    """Fetch what the Stores have on the server's own topics into Parquet, for `rebuild`; what is there stays.
+
+    It may be killed at any time: the next run fetches the hours that are missing. Exits with 1 if some could not be
+    fetched.
+    """
+    with _extra():
+        from pipeline.archive import fetch
+    with _settings() as settings, _bar("hours of a shard") as progress:
+        done = fetch.run(settings, _since(since), progress)
+    typer.echo(
+        f"{done.messages} messages of {done.hours - done.failed} hours of a shard fetched;"
+        f" {done.kept} were complete already"
+    )
+    if done.malformed:
+        typer.echo(f"{done.malformed} messages could not be read", err=True)
+    if done.failed:
+        typer.echo(
+            f"{done.failed} hours of a shard could not be fetched; run it again. The first: {done.error}", err=True
+        )
+        raise typer.Exit(1)
+
+
+@app.command()
+def rebuild(
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
+) -> None:
+    """Rebuild the registrations out of the archive, and load them into the database, which may be in use.
+
+    What the database has that is newer stays. It may be killed at any time, and run again.
+    """
+    with _extra():
+        from pipeline.archive import rebuild as rebuilding
+        from pipeline.session import spark_session, telling_tasks
+
+    with (
+        _settings() as settings,
+        spark_session(settings.pipeline) as spark,
+        _bar("tasks") as progress,
+        telling_tasks(spark, progress),
+    ):
+        rebuilt = rebuilding.run(spark, settings)
+    typer.echo(rebuilding.as_json(rebuilt) if as_json else rebuilding.describe(rebuilt))
+    if not rebuilt.watched:
+        typer.echo(
+            "wakupush: Redis does not answer: ingest may not watch the query topics of all users."
+            " Run it again with WAKUPUSH_REDIS__URL, or restart Redis",
+            err=True,
+        )
+
+
+@app.command()
+def warm_topics() -> None:
+    """Derive the keys of query topics that are missing in the database, 12 to 25 ms each, on all cores.
+
+    It may be killed at any time: the next run goes on.
+    """
+    with _extra():
+        from pipeline.archive import warm
+        from pipeline.session import spark_session
+
+    with _settings() as settings, spark_session(settings.pipeline) as spark, _bar("keys") as progress:
+        stored = warm.run(spark, settings, progress)
+    typer.echo(f"{stored} keys derived and stored")
+
+
+@app.command()
+def synthesize(
+    *,
+    messages: Annotated[int, typer.Option(help="Messages; each makes about seven events.", min=1)] = 100_000,
+    days: Annotated[int, typer.Option(help="Days that they spread over, up to yesterday.", min=1, max=3660)] = 28,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same events.")] = 1,
+    first: FirstDay = None,
+    into: Annotated[Destination, typer.Option(help="Where they go; never where real ones are.")] = Destination.LAKE,
+    warehouse: Warehouse = None,
+) -> None:
+    """Make up events of a server: daily and weekly load, group chats, outages, dead tokens."""
+    with _extra():
+        from pipeline.events import made_up
+        from pipeline.events.synthesize import Plan
+        from pipeline.session import spark_session, telling_tasks
+
+    begin = _day(first) or datetime.now(UTC).date() - timedelta(days=days)
+    plan = Plan(seed=seed, messages=messages, first_day=begin, days=days)
+    write = made_up.into_lake if into is Destination.LAKE else made_up.into_postgres
+    with (
+        _settings(warehouse) as settings,
+        spark_session(settings.pipeline, lake=True) as spark,
+        _bar("tasks") as progress,
+        telling_tasks(spark, progress),
+    ):
+        count = write(spark, settings, plan)
+    typer.echo(f"{count} events made up, into {into.value}")
+
+
+@contextmanager
+def _extra() -> Iterator[None]:
+    """End in words where a package is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        fail(f"{(error.name or '').partition('.')[0]} is not installed: install wakupush[pipeline]")
+
+
+@contextmanager
+def _settings(warehouse: str | None = None) -> Iterator[Settings]:
+    """Read the settings, with another warehouse if one is given, and end in words where a job cannot run."""
+    from pipeline.errors import PipelineError
+    from wakupush.runtime.settings import SettingsError, load_settings
+
+    if warehouse is not None:
+        os.environ["WAKUPUSH_PIPELINE__WAREHOUSE"] = warehouse
+    try:
+        yield load_settings()
+    except (SettingsError, PipelineError) as error:
+        fail(str(error))
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Show progress on a terminal, and a line for each step elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True, highlight=False)
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=None)
+
+        def show(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+            if not console.is_terminal:
+                console.print(f"{done} of {total} {what}")
+
+        yield show
+
+
+def _days(first: str | None, last: str | None, most: int) -> tuple[date, date]:
+    end = _day(last) or datetime.now(UTC).date() - timedelta(days=1)
+    begin = _day(first) or end - timedelta(days=most - 1)
+    if begin > end:
+        fail("--from is after --to")
+    return begin, end
+
+
+def _costs(given: list[str]) -> dict[str, float]:
+    from pipeline.errors import PipelineError
+    from pipeline.events.capacity import costs
+
+    try:
+        return costs(given)
+    except PipelineError as error:
+        fail(str(error))
+
+
+def _since(text: str) -> float:
+    try:
+        return parse_since(text, time.time())
+    except ValueError:
+        fail("--since is so long ago (30m, 2h, 400d), or a time, as 2026-11-01T12:00")
+
+
+def _day(text: str | None) -> date | None:
+    try:
+        return date.fromisoformat(text) if text else None
+    except ValueError:
+        fail(f"{text} is no day; write it as 2026-11-01")

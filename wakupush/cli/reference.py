@@ -1,0 +1,285 @@
+"""``wakupush import reference`` and ``wakupush export reference``: from the reference server, and back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from wakupush.cli import kept
+from wakupush.runtime.usage import fail
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Iterator
+
+    from psycopg import Connection
+
+    from wakupush.protocol.identity import Identity
+    from wakupush.runtime.settings import Settings
+    from wakupush.takeover.comparing import Found
+    from wakupush.takeover.rows import Told
+
+# Commands import what they need when they run, as in `wakupush.cli.cli`.
+# ruff: noqa: PLC0415
+
+import_app = typer.Typer(help="Take over from another server.", no_args_is_help=True)
+export_app = typer.Typer(help="Hand over to another server.", no_args_is_help=True)
+
+Password = Annotated[
+    Path | None, typer.Option(help="File with the password of an encrypted database (SQLCipher), on its first line.")
+]
+Iterations = Annotated[
+    int | None,
+    typer.Option(min=1, help="How often its account hashes that password (kdfIterations), else 3200."),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="JSON for programs: an object a line for each row that is told of, totals last.")
+]
+
+
+@import_app.callback()
+def _import() -> None:
+    """Take over from another server."""
+
+
+@export_app.callback()
+def _export() -> None:
+    """Hand over to another server."""
+
+
+@import_app.command(name="reference")
+def import_reference(
+    path: Annotated[Path, typer.Argument(help="The reference server's database; its -wal beside it is read too.")],
+    *,
+    config: Annotated[
+        Path | None, typer.Option(help="Configuration of its daemon, which holds the server's key (NodeKey).")
+    ] = None,
+    password_file: Password = None,
+    kdf_iterations: Iterations = None,
+    identity_out: Annotated[
+        Path | None, typer.Option(help="Where its private key goes, as `wakupush keygen` writes one.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing, say what would be taken.")] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Write nothing, list how it differs from ours.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take registrations, unregistrations and ids of handled requests out of the reference server's database.
+
+    It is only read, and may be in use. What is stored that is newer stays. The command may be ended at any time, and
+    run again. With --compare it exits with 1 if something differs.
+    """
+    from wakupush.takeover import database, identity
+    from wakupush.takeover.errors import TakeoverError
+
+    if dry_run and compare:
+        fail("--dry-run and --compare both write nothing: give one of them")
+    is_writing = not (dry_run or compare)
+    try:
+        with (
+            database.open_database(
+                path, _password(password_file), kdf_iterations or database.KDF_ITERATIONS
+            ) as reference,
+            kept.database() as (settings, connection),
+        ):
+            theirs = identity.their_key(reference, config)
+            ours = identity.agreed(theirs, settings, identity_out)
+            if identity_out is not None and is_writing:
+                identity.write(theirs, identity_out)
+            if database.is_journal_missing(path):
+                _warn(
+                    "there is no -wal beside the database: if its server was not closed, its last changes are missing"
+                )
+            if compare:
+                differing = _compare(reference, connection, ours, settings, as_json=as_json)
+            else:
+                _take(reference, connection, ours, settings, dry=dry_run, as_json=as_json)
+    except TakeoverError as error:
+        fail(str(error))
+    if compare:
+        sys.exit(int(differing))
+
+
+@export_app.command(name="reference")
+def export_reference(
+    path: Annotated[Path, typer.Argument(help="Where the database goes; only its owner may read it.")],
+    *,
+    password_file: Password = None,
+    kdf_iterations: Iterations = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
+) -> None:
+    """Write a database of the reference server with our registrations and the server's key, in the clear or encrypted.
+
+    It says what this server does not keep, and the reference will not know.
+    """
+    from wakupush.postgres import takeover
+    from wakupush.server.identity import NoIdentityError, load_identity
+    from wakupush.takeover import database, exporting
+    from wakupush.takeover.errors import TakeoverError
+
+    try:
+        with kept.database() as (settings, connection):
+            identity = load_identity(settings)
+            with _bar("rows", sum(takeover.count(connection))) as progress:
+                exported = exporting.run(
+                    path,
+                    _password(password_file),
+                    connection,
+                    identity,
+                    progress,
+                    kdf_iterations=kdf_iterations or database.KDF_ITERATIONS,
+                )
+    except (TakeoverError, NoIdentityError) as error:
+        fail(str(error))
+    if as_json:
+        typer.echo(json.dumps(asdict(exported) | {"not_kept": exporting.NOT_KEPT}))
+    else:
+        _print_totals(asdict(exported))
+        typer.echo("what is not in it:")
+        for each in exporting.NOT_KEPT:
+            typer.echo(f"- {each}")
+
+
+def _take(
+    reference: sqlite3.Connection,
+    connection: Connection,
+    identity: Identity,
+    settings: Settings,
+    *,
+    dry: bool,
+    as_json: bool,
+) -> None:
+    from wakupush.takeover import database, importing
+
+    with _bar("rows", sum(database.count(reference))) as progress:
+        job = importing.Import(
+            reference=reference,
+            connection=connection,
+            identity=identity,
+            limits=settings.limits,
+            dry=dry,
+            tell=_tell_json if as_json else _tell,
+            progress=progress,
+        )
+        imported = importing.run(job)
+    if not dry:
+        _watch(connection, settings)
+    totals = asdict(imported) | {"dry_run": dry, "server": str(identity.public_key)}
+    if as_json:
+        typer.echo(json.dumps(totals))
+    else:
+        _print_totals(totals)
+
+
+def _compare(
+    reference: sqlite3.Connection, connection: Connection, identity: Identity, settings: Settings, *, as_json: bool
+) -> bool:
+    from wakupush.takeover import comparing, database, importing
+
+    kinds: Counter[str] = Counter()
+    with _bar("rows", sum(database.count(reference))) as progress:
+        for step in comparing.differences(
+            reference,
+            connection,
+            identity,
+            importing.rules_of(settings.limits),
+            settings.limits.installations_per_key,
+        ):
+            for found in step.found:
+                kinds[found.kind] += 1
+                _tell_difference(found, as_json=as_json)
+            if step.requests_missing:
+                kinds[comparing.Difference.REQUEST] += step.requests_missing
+            progress(step.rows)
+    if as_json:
+        typer.echo(json.dumps({"differences": kinds}))
+    else:
+        _print_totals(kinds or {"differences": 0})
+    return bool(kinds)
+
+
+def _watch(connection: Connection, settings: Settings) -> None:
+    from redis import RedisError
+
+    from wakupush.runtime.connections.redis import open_redis
+    from wakupush.runtime.settings import SettingsError
+    from wakupush.server import loading
+
+    try:
+        with closing(open_redis(settings.redis)) as redis:
+            loading.watch(connection, redis)
+    except SettingsError as error:
+        fail(str(error))
+    except RedisError:
+        _warn(
+            "Redis does not answer: ingest may not watch the query topics of all users."
+            " Run it again with WAKUPUSH_REDIS__URL, or restart Redis"
+        )
+
+
+def _password(file: Path | None) -> str | None:
+    if file is None:
+        return None
+    try:
+        password = file.read_text().partition("\n")[0].removesuffix("\r")
+    except (OSError, UnicodeDecodeError):
+        fail(f"{file} cannot be read")
+    if not password or "\0" in password:
+        fail(f"{file} holds no password")
+    return password
+
+
+def _tell(told: Told) -> None:
+    verb = "taken all the same" if told.taken else "refused"
+    typer.echo(f"{told.reason}: {_named(told.key_hash, told.installation_id)} (row {told.rowid}), {verb}")
+
+
+def _tell_json(told: Told) -> None:
+    typer.echo(json.dumps(asdict(told)))
+
+
+def _tell_difference(found: Found, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(asdict(found)))
+    else:
+        details = f": {', '.join(found.details)}" if found.details else ""
+        typer.echo(f"{found.kind}: {_named(found.key_hash, found.installation_id)}{details}")
+
+
+def _named(key_hash: str | None, installation_id: str | None) -> str:
+    """Return what an installation is called; a stranger chose its id, which can hold any two characters around it."""
+    user = f"user {key_hash[:16]}…" if key_hash else "no user"
+    return f"{user}, installation {ascii(installation_id)[1:-1] if installation_id else 'without an id'}"
+
+
+def _print_totals(totals: Any) -> None:
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None)
+    for name, value in totals.items():
+        for of, count in value.items() if isinstance(value, dict) else [("", value)]:
+            table.add_row(f"{name} {of}".strip().replace("_", " "), str(count))
+    kept.print_tables(table)
+
+
+def _warn(text: str) -> None:
+    typer.echo(f"wakupush: {text}", err=True)
+
+
+@contextmanager
+def _bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show progress on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True, highlight=False)
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.update(task, advance=done)

@@ -1,0 +1,98 @@
+"""What an operator sets up and looks at: ``wakupush keygen``, ``migrate`` and ``doctor``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path  # noqa: TC003 - Typer reads it
+from typing import Annotated
+
+import typer
+
+from wakupush.cli.loading import load
+from wakupush.runtime.usage import fail
+
+# Commands import what they need when they run, as in `wakupush.cli.cli`.
+# ruff: noqa: PLC0415
+
+
+def keygen(
+    file: Annotated[Path, typer.Argument(help="Where the private key goes; only its owner may read it.")],
+) -> None:
+    """Make the server's private key, and print the public key that clients and ingest need."""
+    from wakupush.protocol.keys import PrivateKey
+    from wakupush.runtime import keyfile
+
+    try:
+        key = PrivateKey.generate()
+        keyfile.write(file, key.secret)
+    except keyfile.KeyFileError as error:
+        fail(str(error))
+    typer.echo(str(key.public_key))
+
+
+def migrate(
+    pre_only: Annotated[
+        bool, typer.Option("--pre", help="Leave out what has to wait until no code of an older release runs.")
+    ] = False,
+) -> None:
+    """Bring the Postgres schema up to date; safe when several start at once."""
+    from datetime import UTC, datetime
+
+    import psycopg
+
+    from wakupush.postgres import maintenance, roles
+    from wakupush.postgres.migrations import runner
+    from wakupush.runtime.connections.postgres import check_dsn
+    from wakupush.runtime.settings import SettingsError
+
+    settings = load(process="migrate")
+    try:
+        with psycopg.connect(check_dsn(settings.postgres), autocommit=True) as connection:
+            applied = runner.migrate(connection, pre_only=pre_only)
+            maintenance.create_partitions(connection, datetime.now(UTC).date())
+            missing = roles.missing(connection)
+    except (SettingsError, psycopg.Error, runner.ChangedMigrationError) as error:
+        fail(str(error))
+    for name in applied:
+        typer.echo(f"applied {name}")
+    if not applied:
+        typer.echo("nothing to do")
+    if missing:
+        typer.echo("for a role of each process, an administrator has to make these once, and `migrate` to run again:")
+        for role in missing:
+            typer.echo(f"  CREATE ROLE {role};")
+
+
+def doctor(
+    autoscalers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--autoscaler",
+            help="A HorizontalPodAutoscaler to look at too, in a pod that may get it; several are allowed.",
+        ),
+    ] = None,
+) -> None:
+    """Look at the settings, the node, gorush, Redis and Postgres; say what is wrong and what to do about it.
+
+    Exits with 1 if the server cannot work, or an autoscaler that is named does not scale.
+    """
+    from itertools import chain
+
+    from rich.console import Console
+
+    from wakupush.doctor import autoscalers as scaling
+    from wakupush.doctor.examine import examine
+    from wakupush.doctor.finding import Level
+    from wakupush.runtime.settings import SettingsError, load_settings
+
+    try:
+        settings = load_settings()
+    except SettingsError as error:
+        fail(str(error))
+    console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+    colours = {Level.OK: "green", Level.WARNING: "yellow", Level.FAULT: "red"}
+    levels = set()
+    for finding in chain(examine(settings), scaling.examine(autoscalers or [])):
+        levels.add(finding.level)
+        console.print(f"{finding.level.value:<9}{finding.part:<10} {finding.text}", style=colours[finding.level])
+    sys.exit(int(Level.FAULT in levels))

@@ -1,0 +1,90 @@
+"""``wakupush shadow``: beside the reference server, and the switch."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from wakupush.cli import kept
+from wakupush.runtime.usage import fail
+
+# Commands import what they need when they run, as in `wakupush.cli.cli`.
+# ruff: noqa: PLC0415
+
+app = typer.Typer(help="Beside the reference server, and the switch.", no_args_is_help=True)
+
+
+@app.callback()
+def _shadow() -> None:
+    """Beside the reference server, and the switch."""
+
+
+@app.command()
+def end(
+    *,
+    reference_stopped_at: Annotated[
+        str,
+        typer.Option(help="When the reference server was stopped: an ISO time (UTC), or how long ago, as 90s or 5m."),
+    ],
+) -> None:
+    """Answer and push from now on, in the place of the reference server: once it was stopped, and imported once more.
+
+    What was seen since then, and in the minute before, is answered and pushed, unless the reference handled it. What is
+    older never is.
+    """
+    from wakupush.runtime.durations import parse_since
+    from wakupush.takeover import switching
+    from wakupush.takeover.errors import TakeoverError
+
+    now = time.time()
+    try:
+        stopped_at = parse_since(reference_stopped_at, now)
+    except ValueError:
+        fail("--reference-stopped-at is a time like 2026-11-21T04:00:30, or a duration like 90s or 5m")
+    try:
+        with kept.database() as (settings, connection):
+            switched = switching.end(connection, stopped_at, now=now, keep=settings.retention.shadowed_messages)
+    except TakeoverError as error:
+        fail(str(error))
+    since = datetime.fromtimestamp(switched.answers_since, UTC)
+    typer.echo(f"what was seen since {since:%Y-%m-%d %H:%M:%S} UTC is answered and pushed here")
+    typer.echo(
+        f"{switched.answered} messages of before the switch are handled now, {switched.left} are left as they are"
+    )
+    if switched.lost_seconds > 0:
+        typer.echo(
+            f"wakupush: messages of the first {switched.lost_seconds:.0f} s of that time are not kept any more:"
+            " clients repeat registrations and queries, push requests are too old",
+            err=True,
+        )
+    typer.echo("take WAKUPUSH_SHADOW away before a process is started again")
+
+
+@app.command()
+def compare() -> None:
+    """Say how often the reference server answers: how many questions are followed by a message like an answer.
+
+    By kind and size, beside the same of a minute before, when nobody had asked. Needs the Store of a node.
+    """
+    from rich.table import Table
+
+    from wakupush.takeover import answering
+    from wakupush.waku.errors import NodeError
+    from wakupush.waku.store import Store
+
+    with kept.database() as (settings, connection):
+        name, url = next(iter(settings.stores.items()))
+        try:
+            with Store(url, timeout=settings.waku.timeout) as store:
+                rates = answering.rates(connection, store, time.time())
+        except NodeError as error:
+            fail(f"the Store at {name} does not answer: {type(error).__name__}")
+    if not rates:
+        fail("there is no question of the last minutes: compare while this server is in shadow")
+    table = Table("questions of", "bytes of the answer", "questions", "answered", "a minute before", box=None)
+    for rate in rates:
+        table.add_row(rate.queue, *map(str, (rate.bytes, rate.questions, rate.followed, rate.control)))
+    kept.print_tables(table)

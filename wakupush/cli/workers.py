@@ -1,0 +1,78 @@
+"""The processes behind the queues: ``wakupush worker``, ``beat``, ``exporter`` and ``feedback``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from wakupush.cli.loading import load
+from wakupush.runtime.usage import fail
+
+if TYPE_CHECKING:
+    from wakupush.runtime.settings import Settings
+
+# Commands import what they need when they run, as in `wakupush.cli.cli`.
+# ruff: noqa: PLC0415
+
+
+def worker(
+    pool: Annotated[str, typer.Argument(help="registration, query or dispatch.")],
+    concurrency: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
+) -> None:
+    """Handle the messages of a queue."""
+    settings = load(process=f"worker {pool}")
+    if settings.worker.http_port >= 0:
+        from workers.metrics_directory import metrics_directory
+
+        with metrics_directory():
+            _worker(settings, pool, concurrency)
+    else:
+        _worker(settings, pool, concurrency)
+
+
+def _worker(settings: Settings, pool: str, concurrency: int) -> None:
+    from wakupush.model.queues import QUEUES
+    from wakupush.runtime.settings import SettingsError
+    from wakupush.server.identity import NoIdentityError
+    from workers import run
+
+    if pool not in QUEUES:
+        fail(f"there is no pool {pool!r}; there are {', '.join(QUEUES)}")
+    try:
+        run.worker(settings, QUEUES[pool], concurrency)
+    except (NoIdentityError, SettingsError) as error:
+        fail(str(error))
+
+
+def beat() -> None:
+    """Run the schedule: overdue answers, due deliveries, watched topics, pruning."""
+    from wakupush.runtime.settings import SettingsError
+    from workers import run
+
+    try:
+        run.beat(load(process="beat"))
+    except SettingsError as error:
+        fail(str(error))
+
+
+def exporter() -> None:
+    """Show what waits in the queues and in Postgres, for Prometheus and for autoscaling."""
+    from wakupush.runtime.settings import SettingsError
+    from workers import exporter as process
+
+    try:
+        process.run(load(process="exporter"))
+    except SettingsError as error:
+        fail(str(error))
+
+
+def feedback() -> None:
+    """Receive gorush's feedback webhook."""
+    from wakupush.runtime.settings import SettingsError
+    from workers import feedback as receiver
+
+    try:
+        receiver.run(load(process="feedback"))
+    except SettingsError as error:
+        fail(str(error))

@@ -1,0 +1,116 @@
+"""Driving queries: one key for each, answers until all is known or time is up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from wakupush.client.drivers.context import topic_key
+from wakupush.client.rules.mailbox import Mailbox
+from wakupush.client.rules.querying import TokenQuery, group
+from wakupush.protocol.keys import PrivateKey
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable, Sequence
+
+    from wakupush.client.drivers.book import Book
+    from wakupush.client.drivers.context import Context
+    from wakupush.client.drivers.tasks import Tasks
+    from wakupush.model.waku_message import WakuMessage
+    from wakupush.protocol.keys import PublicKey
+
+T = TypeVar("T")
+
+#: Seconds for which an answer is waited for.
+QUERY_SECONDS = 4.0
+#: Of an answer: it may hold the allowed_key_lists of many devices.
+MOST_SEGMENTS = 100
+
+
+class Asker:
+    """Asks servers about users.
+
+    Args:
+        context: of the client.
+        book: where the answers go.
+        tasks: of the client.
+    """
+
+    def __init__(self, context: Context, book: Book, tasks: Tasks) -> None:
+        self._context = context
+        self._book = book
+        self._tasks = tasks
+        #: Users who are being asked about, each with the end of it.
+        self._asking: dict[PublicKey, asyncio.Event] = {}
+
+    async def query(self, users: Sequence[PublicKey], *, force: bool, seconds: float) -> None:
+        """Ask about users, and return when something is known of each, or nobody answers.
+
+        Args:
+            users: any number.
+            force: whether to ask although something is known, or was asked for lately.
+            seconds: to wait for an answer.
+
+        Raises:
+            NodeError: the node did not take a question.
+        """
+        known = [self._book.find(user) for user in dict.fromkeys(users)]
+        wanted = [each for each in known if force or each.is_to_be_asked(self._context.now())]
+        under_way = [self._asking[each.user] for each in wanted if each.user in self._asking]
+        groups = group(each for each in wanted if each.user not in self._asking)
+        left = await _all(self.ask(each, seconds) for each in groups)
+        # Who was asked about with others may be known to other servers, which listen elsewhere.
+        alone = [user for users, unknown in zip(groups, left, strict=True) if len(users) > 1 for user in unknown]
+        await _all([*(self.ask((user,), seconds) for user in alone), *(ended.wait() for ended in under_way)])
+
+    async def ask(self, users: tuple[PublicKey, ...], seconds: float = QUERY_SECONDS) -> set[PublicKey]:
+        """Send one query, and return of whom nothing was learned within so many seconds.
+
+        Raises:
+            NodeError: the node did not take it.
+        """
+        query = TokenQuery(users, PrivateKey.generate())
+        box = Mailbox(query.key, MOST_SEGMENTS)
+        left = set(users)
+        ended = asyncio.Event()
+        self._asking.update(dict.fromkeys(users, ended))
+
+        def receive(message: WakuMessage) -> None:
+            opened = box.take(message)
+            infos = query.answered(opened) if opened is not None else ()
+            for user in users:
+                if opened is not None and self._book.learn(user, infos, opened.signer):
+                    left.discard(user)
+
+        async with AsyncExitStack() as exits:
+            try:
+                key = await topic_key(query.topic)
+                await exits.enter_async_context(self._context.transport.listening(box.content_topic, receive))
+                await self._context.transport.publish(query.message(key, time.time_ns()))
+                self._note(users)
+                await self._book.changed.wait_until(lambda: not left, seconds)
+            finally:
+                for user in users:
+                    self._asking.pop(user, None)
+                ended.set()
+            # A user's other servers may answer a moment later.
+            self._tasks.start(_close_later(exits.pop_all()))
+        return left
+
+    def _note(self, users: Sequence[PublicKey]) -> None:
+        for known in map(self._book.find, users):
+            self._book.put(known.asked(self._context.now()))
+
+
+async def _all(asked: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return every result. What one raises is raised once all have ended: the others' answers are of use."""
+    tasks = [asyncio.ensure_future(each) for each in asked]
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return [task.result() for task in tasks]
+
+
+async def _close_later(exits: AsyncExitStack) -> None:
+    async with exits:
+        await asyncio.sleep(QUERY_SECONDS)

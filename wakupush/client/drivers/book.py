@@ -1,0 +1,162 @@
+"""The acquaintances that a client keeps, and their advertisements."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from wakupush.client.drivers.context import Signal, topic_key
+from wakupush.client.drivers.storage import ACQUAINTANCE
+from wakupush.client.events import Learned
+from wakupush.client.rules.acquaintances import Acquaintance
+from wakupush.client.rules.mailbox import open_advertisement
+from wakupush.protocol import topics
+from wakupush.protocol.advertisement import parse_advertisement
+from wakupush.protocol.application import Type
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.uuids import is_uuid
+from wakupush.waku.errors import NodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from wakupush.client.drivers.context import Context
+    from wakupush.client.drivers.history import History
+    from wakupush.client.drivers.tasks import Tasks
+    from wakupush.client.rules.sending import Useless
+    from wakupush.model.waku_message import WakuMessage
+    from wakupush.protocol.keys import PublicKey
+    from wakupush.protocol.query import Info
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+
+class Book:
+    """What is known of users, by the keys that are registered.
+
+    Args:
+        context: of the client.
+        history: a Store, asked for the latest advertisements of a user who is followed; None asks nobody.
+        tasks: of the client.
+    """
+
+    def __init__(self, context: Context, history: History | None, tasks: Tasks) -> None:
+        self._context = context
+        self._history = history
+        self._tasks = tasks
+        self._followed: dict[PublicKey, AsyncExitStack] = {}
+        self.changed = Signal()
+
+    def find(self, user: PublicKey) -> Acquaintance:
+        """Return what is known of a user, by the chat key or by the one that is registered."""
+        known = self._get(user)
+        return known if known.push_key is None else self._get(known.push_key)
+
+    def put(self, known: Acquaintance) -> None:
+        """Keep what is known of a user."""
+        self._context.storage.put(ACQUAINTANCE, str(known.user), known)
+
+    def learn(self, user: PublicKey, infos: Iterable[Info], server: PublicKey | None) -> bool:
+        """Learn from infos about a registered key; say whether there was anything to learn.
+
+        Args:
+            user: the registered key.
+            infos: as they came.
+            server: who answered; None for an advertisement.
+        """
+        before = self._get(user)
+        after = before.learn(infos, asker=self._context.account.key, server=server, now=self._context.now())
+        if after.ways == before.ways:
+            return False
+        self.put(after)
+        self._context.tell(Learned(after))
+        self.changed.set()
+        return True
+
+    def useless(self, token: Useless) -> None:
+        """Use a token no longer that leads nowhere, says its server."""
+        known = self._get(token.user)
+        self.put(known.useless(token.installation_id, token.server, token.access_token))
+
+    def learn_push_key(self, user: PublicKey, push_key: PublicKey) -> None:
+        """Know a user by the key that a contact update told us."""
+        self.put(replace(self._get(user), push_key=push_key))
+
+    def active(self, user: PublicKey, installation_id: str, at: float) -> None:
+        """Note that an installation of a user was active, in seconds since the epoch."""
+        before = self.find(user)
+        after = before.active(installation_id, min(at, self._context.now()))
+        if after is not before:
+            self.put(after)
+
+    async def follow(self, user: PublicKey) -> None:
+        """Listen to a user's advertisements from now on, and have the Store asked for the latest.
+
+        Raises:
+            NodeError: the node does not let us listen.
+        """
+        user = self.find(user).user
+        if user in self._followed:
+            return
+        self._followed[user] = exits = AsyncExitStack()
+        name = topics.contact_code_topic(user)
+        try:
+            key = await topic_key(name)
+
+            def receive(message: WakuMessage) -> None:
+                self._heard(user, message, key)
+
+            await exits.enter_async_context(self._context.transport.listening(topics.content_topic(name), receive))
+        except BaseException:  # a cancelled one does not follow either
+            self._followed.pop(user, None)
+            raise
+        if self._history is not None:
+            self._tasks.start(self._look_back(self._history, user, key))
+
+    async def unfollow(self, user: PublicKey) -> None:
+        """Listen to a user no longer."""
+        for key in {user, self.find(user).user}:  # followed before the push key was told, and since
+            exits = self._followed.pop(key, None)
+            if exits is not None:
+                await exits.aclose()
+
+    async def close(self) -> None:
+        """Listen to nobody any more."""
+        for exits in self._followed.values():
+            await exits.aclose()
+        self._followed.clear()
+
+    def _get(self, user: PublicKey) -> Acquaintance:
+        return self._context.storage.get(ACQUAINTANCE, str(user)) or Acquaintance(user=user)
+
+    async def _look_back(self, history: History, user: PublicKey, key: bytes) -> None:
+        topic = topics.content_topic(topics.contact_code_topic(user))
+        try:
+            latest = await history.latest(topic, lambda message: _advertised(user, message, key) is not None)
+        except NodeError as error:
+            log.warning("history_not_read", error=str(error))
+            return
+        for message in latest:
+            self._heard(user, message, key)
+
+    def _heard(self, user: PublicKey, message: WakuMessage, key: bytes) -> None:
+        infos = _advertised(user, message, key)
+        if not infos:
+            return
+        self.learn(user, infos, None)
+        if is_uuid(infos[0].installation_id):
+            self.active(user, infos[0].installation_id, message.timestamp / 1e9)
+
+
+def _advertised(user: PublicKey, message: WakuMessage, key: bytes) -> tuple[Info, ...] | None:
+    """Return what a message on a user's contact code topic says; None if it is not an advertisement by this user."""
+    opened = open_advertisement(message, key)
+    if opened is None or opened.type != Type.CONTACT_CODE_ADVERTISEMENT or opened.signer != user:
+        return None
+    try:
+        return parse_advertisement(opened.inner)
+    except Refused:
+        return None

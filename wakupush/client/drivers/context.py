@@ -1,0 +1,78 @@
+"""What the parts of a client share."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from wakupush.protocol import topics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from wakupush.client.config import Config
+    from wakupush.client.drivers.storage import Storage
+    from wakupush.client.drivers.transport import Transport
+    from wakupush.client.events import Event
+    from wakupush.client.rules.accounts import Account
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Who a client is, what it reaches, and its clock."""
+
+    account: Account
+    transport: Transport
+    storage: Storage
+    config: Config
+    #: Tells the app what happens.
+    tell: Callable[[Event], None]
+    #: Seconds since the epoch.
+    now: Callable[[], float]
+    #: For jitter.
+    random: Random
+
+
+class Signal:
+    """Wakes everybody who waits for something to change."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        """Let everybody look again."""
+        event, self._event = self._event, asyncio.Event()
+        event.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for a change, at most so many seconds."""
+        event = self._event
+        try:
+            async with asyncio.timeout(None if seconds == math.inf else max(0.0, seconds)):
+                await event.wait()
+        except TimeoutError:
+            pass
+
+    async def wait_until(self, predicate: Callable[[], bool], seconds: float) -> bool:
+        """Wait until something is so, at most so many seconds, and say whether it is."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while not predicate():
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                return False
+            await self.wait(left)
+        return True
+
+
+@lru_cache(maxsize=10_000)
+def _derived(name: str) -> bytes:
+    return topics.symmetric_key(name)
+
+
+async def topic_key(name: str) -> bytes:
+    """Return the key of a topic, 32 bytes. Deriving it takes 12 to 25 ms, so not in the event loop, and once."""
+    return await asyncio.to_thread(_derived, name)

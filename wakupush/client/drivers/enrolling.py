@@ -1,0 +1,205 @@
+"""Driving the registrar and the advertiser: what is due is sent, what is answered is kept."""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import structlog
+
+from wakupush.client.drivers.context import Signal, topic_key
+from wakupush.client.drivers.storage import ADVERTISING, REGISTRATION
+from wakupush.client.events import Advertised, Enrolled, Unsent
+from wakupush.client.rules.advertising import Advertiser, advertisement
+from wakupush.client.rules.kept import Advertising
+from wakupush.client.rules.mailbox import Mailbox, open_advertisement
+from wakupush.client.rules.registering import Registrar, RegistrarState, Status
+from wakupush.protocol import envelopes, topics
+from wakupush.protocol.advertisement import parse_advertisement
+from wakupush.protocol.application import Type
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.registration import parse_response
+from wakupush.waku.errors import NodeError, NodeRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from wakupush.client.drivers.context import Context
+    from wakupush.model.waku_message import WakuMessage
+    from wakupush.protocol.keys import PublicKey
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Seconds until an advertisement that the node did not take is tried again.
+RETRY_SECONDS = 10.0
+#: Seconds until it is looked again at the clock, which may have been set.
+MOST_SECONDS = 600.0
+
+
+class Enroller:
+    """Keeps one installation registered and advertised."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._account = context.account
+        self.registrar = Registrar(
+            self._account.push_key, self._account.installation_id, RegistrarState(), random=context.random
+        )
+        self._advertiser = Advertiser(context.config.advertise_every)
+        self.load()
+        self._mailbox = Mailbox(self._account.push_key)
+        self._topic = topics.contact_code_topic(self._account.push_key.public_key)
+        #: Number of the last change that is to be advertised, and of the last that was.
+        self._to_advertise = self._advertised = 0
+        self._changed = Signal()
+
+    def load(self) -> None:
+        """Take over what is kept.
+
+        Raises:
+            UnreadableError: it cannot be read.
+        """
+        self.registrar.state = self._context.storage.get(REGISTRATION, "") or RegistrarState()
+        self._advertiser.next_at = (self._context.storage.get(ADVERTISING, "") or Advertising()).next_at
+
+    def changed(self) -> None:
+        """Keep what the registrar was told, and act on it."""
+        self._context.storage.put(REGISTRATION, "", self.registrar.state)
+        self._changed.set()
+
+    def try_again(self) -> None:
+        """Ask servers at once that are to be asked later, or have refused."""
+        self.registrar.try_again(self._context.now())
+        self.changed()
+
+    def advertise(self) -> None:
+        """Advertise soon, out of turn."""
+        self._advertise_soon()
+        self._changed.set()
+
+    async def advertised(self, seconds: float) -> bool:
+        """Wait until everything that changed is advertised, and say whether it is within so many seconds."""
+        return await self._changed.wait_until(lambda: self._advertised == self._to_advertise, seconds)
+
+    async def settled(self, seconds: float, servers: Collection[PublicKey] | None) -> bool:
+        """Wait until these servers, or all, have answered, and say whether they have within so many seconds."""
+        return await self._changed.wait_until(lambda: self.registrar.has_settled(servers), seconds)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with AsyncExitStack() as exits:
+            is_listening = False
+            while True:
+                try:
+                    if not is_listening and self._next_at < math.inf:
+                        # Before anything leaves, or a fast answer is lost.
+                        await self._listen(exits)
+                        is_listening = True
+                    await self._register()
+                    await self._advertise()
+                except NodeError as error:
+                    self._failed(str(error))
+                    if not is_listening:
+                        await self._changed.wait(RETRY_SECONDS)
+                except Exception as error:  # noqa: BLE001 - what cannot be kept now, on a full disk, may be later
+                    self._failed(type(error).__name__)
+                    await self._changed.wait(RETRY_SECONDS)
+                await self._changed.wait(min(self._next_at - self._context.now(), MOST_SECONDS))
+
+    def _failed(self, error: str) -> None:
+        log.warning("not_sent", error=error)
+        self._context.tell(Unsent(error))
+
+    @property
+    def _next_at(self) -> float:
+        times = (self.registrar.next_at, self._advertiser.next_at)
+        return min((at for at in times if at is not None), default=math.inf)
+
+    async def _listen(self, exits: AsyncExitStack) -> None:
+        """Listen for answers, and for what other installations of this user advertise."""
+        listening = self._context.transport.listening
+        key = await topic_key(self._topic)
+        async with AsyncExitStack() as both:
+            await both.enter_async_context(listening(self._mailbox.content_topic, self._answered))
+            await both.enter_async_context(
+                listening(topics.content_topic(self._topic), lambda message: self._heard(message, key))
+            )
+            await exits.enter_async_context(both.pop_all())
+
+    async def _register(self) -> None:
+        before = self.registrar.state
+        asking = self.registrar.due(self._context.now())
+        if self.registrar.state != before:
+            # Kept before it leaves, so that no version is ever used twice.
+            self._context.storage.put(REGISTRATION, "", self.registrar.state)
+        kind = Type.PUSH_NOTIFICATION_REGISTRATION
+        for each in asking:
+            key = self._account.push_key
+            for message in envelopes.to_key(key, each.server, kind, each.sealed, timestamp=time.time_ns()):
+                await self._context.transport.publish(message)
+            self.registrar.sent(each, self._context.now())
+
+    async def _advertise(self) -> None:
+        infos = self._advertiser.due(self.registrar.infos(), self._context.now())
+        if infos is None:
+            return
+        if not infos and self.registrar.is_registering:
+            return  # nothing would tell that nothing is registered any more; the answer is advertised
+        change = self._to_advertise
+        message = advertisement(
+            self._account.push_key,
+            infos,
+            topic_key=await topic_key(self._topic),
+            timestamp=time.time_ns(),
+            # Bundles name the chat key, and servers read what is on the push key's topic.
+            contact_code=b"" if self._account.is_anonymous else self._context.config.contact_code,
+        )
+        try:
+            await self._context.transport.publish(message)
+        except NodeRefused:
+            self._keep_advertising()  # the same again would be refused again
+            raise
+        except NodeError:
+            self._advertiser.changed(self._context.now() + RETRY_SECONDS)
+            self._keep_advertising()
+            raise
+        self._advertised = max(self._advertised, change)
+        self._context.tell(Advertised(len(infos)))
+        self._changed.set()
+        self._keep_advertising()
+
+    def _advertise_soon(self) -> None:
+        self._to_advertise += 1
+        self._advertiser.changed(self._context.now())
+        self._keep_advertising()
+
+    def _keep_advertising(self) -> None:
+        self._context.storage.put(ADVERTISING, "", Advertising(self._advertiser.next_at))
+
+    def _answered(self, message: WakuMessage) -> None:
+        opened = self._mailbox.take(message)
+        if opened is None or opened.type != Type.PUSH_NOTIFICATION_REGISTRATION_RESPONSE:
+            return
+        try:
+            response = parse_response(opened.inner)
+        except Refused:
+            return
+        enrolment = self.registrar.answered(opened.signer, response, self._context.now())
+        if enrolment is not None:
+            if enrolment.status in {Status.REGISTERED, Status.UNREGISTERED}:
+                self._advertise_soon()
+            self.changed()
+            self._context.tell(Enrolled(enrolment))
+
+    def _heard(self, message: WakuMessage, key: bytes) -> None:
+        opened = open_advertisement(message, key)
+        is_ours = opened is not None and opened.signer == self._account.push_key.public_key
+        if opened is None or not is_ours or opened.type != Type.CONTACT_CODE_ADVERTISEMENT:
+            return
+        try:
+            infos = parse_advertisement(opened.inner)
+        except Refused:
+            return
+        self._advertiser.heard(infos, self._account.installation_id, self._context.now())

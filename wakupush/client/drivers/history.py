@@ -1,0 +1,69 @@
+"""The latest advertisements out of a Store."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from wakupush.client.drivers.transport import SHARDS
+from wakupush.waku.async_rest import AsyncRest
+from wakupush.waku.async_store import AsyncStore
+from wakupush.waku.store_codec import Query
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from wakupush.model.waku_message import WakuMessage
+
+#: Seconds that are looked back: whoever is still there has advertised since.
+LOOK_BACK_SECONDS = 2 * 86_400
+#: Pages of 100 messages that are looked at: anybody can write to the topic.
+MOST_PAGES = 20
+
+
+class History:
+    """A Store.
+
+    Args:
+        url: of the REST API of a node with a Store, or with a peer that has one.
+        shard: pubsub topic of the advertisements.
+    """
+
+    def __init__(self, url: str, shard: str = SHARDS[0]) -> None:
+        self._url = url
+        self._shard = shard
+
+    async def latest(self, content_topic: str, is_wanted: Callable[[WakuMessage], bool]) -> list[WakuMessage]:
+        """Return the wanted messages of the newest page that has any, the oldest first.
+
+        That is usually the first page, and tells everything. Strangers can fill the newest pages, and then hide what is
+        older than their last 2,000 messages.
+
+        Args:
+            content_topic: of the messages.
+            is_wanted: called in a thread.
+
+        Raises:
+            NodeError: the Store does not answer.
+        """
+        now = time.time_ns()
+        query = Query(
+            pubsub_topic=self._shard,
+            content_topics=(content_topic,),
+            start=now - LOOK_BACK_SECONDS * 1_000_000_000,
+            end=now,
+            ascending=False,
+        )
+        async with AsyncRest(self._url) as rest, aclosing(AsyncStore(rest).pages(query)) as pages:
+            looked_at = 0
+            async for page in pages:
+                messages = [stored.message for stored in page.found if stored.message is not None]
+                wanted = await asyncio.to_thread(list, filter(is_wanted, messages))
+                if wanted:
+                    return sorted(wanted, key=lambda message: message.timestamp)
+                looked_at += 1
+                if looked_at == MOST_PAGES:
+                    break
+        return []

@@ -1,0 +1,139 @@
+"""Driving notifications: one key for each request, until the result for every device is known."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import structlog
+
+from wakupush.client.drivers.context import Signal
+from wakupush.client.events import Unsent
+from wakupush.client.rules.mailbox import Mailbox
+from wakupush.client.rules.sending import Content, Sending, TargetDevice
+from wakupush.protocol import envelopes
+from wakupush.protocol.application import Type
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.keys import PrivateKey, PublicKey
+from wakupush.protocol.request import parse_response
+from wakupush.waku.errors import NodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from wakupush.client.drivers.asking import Asker
+    from wakupush.client.drivers.book import Book
+    from wakupush.client.drivers.context import Context
+    from wakupush.client.drivers.tasks import Tasks
+    from wakupush.client.rules.sending import DueRequest, Useless
+    from wakupush.model.notifications import NotificationType
+    from wakupush.model.waku_message import WakuMessage
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipient:
+    """Who is notified of a message."""
+
+    #: The chat key.
+    user: PublicKey
+    #: The message, encrypted to this user; may be empty.
+    message: bytes = field(repr=False, default=b"")
+    #: The installations that the message is for; None is all that are known.
+    installation_ids: tuple[str, ...] | None = None
+
+
+class Notifier:
+    """Asks servers for the pushes of one message.
+
+    Args:
+        context: of the client.
+        book: where ways are found.
+        asker: finds new ones where a token is wrong.
+        tasks: of the client.
+        sending: what is to be sent.
+    """
+
+    def __init__(self, context: Context, book: Book, asker: Asker, tasks: Tasks, sending: Sending) -> None:
+        self._context = context
+        self._book = book
+        self._asker = asker
+        self._tasks = tasks
+        self._sending = sending
+        self._changed = Signal()
+
+    async def run(self) -> None:
+        """Work until every result is known."""
+        async with AsyncExitStack() as exits:
+            while not self._sending.is_done:
+                due = self._sending.due(time.monotonic())
+                await asyncio.gather(*(self._request(asking, exits) for asking in due))
+                await self._changed.wait(self._sending.next_at - time.monotonic())
+
+    async def _request(self, asking: DueRequest, exits: AsyncExitStack) -> None:
+        """Send a request under a key of its own. Its answer may come until everything is done."""
+        key = PrivateKey.generate()
+        box = Mailbox(key)
+
+        def receive(message: WakuMessage) -> None:
+            opened = box.take(message)
+            if opened is None or opened.type != Type.PUSH_NOTIFICATION_RESPONSE:
+                return
+            try:
+                response = parse_response(opened.inner)
+            except Refused:
+                return
+            for useless in self._sending.answered(asking, opened.signer, response, time.monotonic()):
+                self._book.useless(useless)
+                if useless.is_wrong:
+                    self._tasks.start(self._refresh(useless))
+            self._changed.set()
+
+        kind = Type.PUSH_NOTIFICATION_REQUEST
+        try:
+            await exits.enter_async_context(self._context.transport.listening(box.content_topic, receive))
+            for message in envelopes.to_key(key, asking.server, kind, asking.inner, timestamp=time.time_ns()):
+                await self._context.transport.publish(message)
+        except NodeError as error:
+            log.warning("request_not_sent", error=str(error))
+            self._context.tell(Unsent(str(error)))
+        self._sending.sent(asking, time.monotonic())
+
+    async def _refresh(self, wrong: Useless) -> None:
+        """Ask for a token anew."""
+        try:
+            await self._asker.ask((wrong.user,))
+        except NodeError as error:
+            log.warning("query_not_sent", error=str(error))
+            self._context.tell(Unsent(str(error)))
+        usable = self._book.find(wrong.user).usable(self._context.now())
+        ways = [way for way in usable if way.installation_id == wrong.installation_id]
+        self._sending.refresh(wrong.user, wrong.installation_id, ways, time.monotonic())
+        self._changed.set()
+
+
+def targets(
+    context: Context, book: Book, recipients: Iterable[Recipient], *, chat_id: bytes, kind: NotificationType
+) -> list[TargetDevice]:
+    """Return the devices to notify.
+
+    Args:
+        context: of the client, whose key is the author.
+        book: where devices are found.
+        recipients: of the message.
+        chat_id: SHAKE-256 of the chat's id.
+        kind: of notification.
+    """
+    found = []
+    for recipient in recipients:
+        known = book.find(recipient.user)
+        content = Content(
+            type=kind, chat_id=chat_id, author=context.account.key.public_key.author_hash, message=recipient.message
+        )
+        devices = known.devices(context.now(), most=context.config.most_devices, only=recipient.installation_ids)
+        found += [TargetDevice(known.user, each, content, ways) for each, ways in devices.items()]
+    return found

@@ -1,0 +1,158 @@
+"""Where a client keeps what it must not forget: an interface of four functions, and SQLite behind it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from urllib.parse import quote
+
+from wakupush.client.documents import DocumentKind
+from wakupush.client.rules.acquaintances import Acquaintance
+from wakupush.client.rules.kept import Advertising, ClientSettings, SeenMessage
+from wakupush.client.rules.registering import RegistrarState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+T = TypeVar("T")
+
+#: Every kind of document.
+SETTINGS = DocumentKind("settings", ClientSettings)
+REGISTRATION = DocumentKind("registration", RegistrarState)
+ADVERTISING = DocumentKind("advertising", Advertising)
+ACQUAINTANCE = DocumentKind("acquaintance", Acquaintance)
+SEEN = DocumentKind("seen", SeenMessage)
+
+#: Old documents are looked for whenever a message is remembered.
+_INDEX = "CREATE INDEX IF NOT EXISTS documents_put_at ON documents (account, kind, put_at)"
+_TABLE = """
+CREATE TABLE IF NOT EXISTS documents (
+    account TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, put_at REAL NOT NULL,
+    PRIMARY KEY (account, kind, name)
+) WITHOUT ROWID
+"""
+
+
+class InUseError(Exception):
+    """Another client of the account runs. Two would write over what the other has kept, and use versions twice."""
+
+
+class Storage(Protocol):
+    """Documents of one account by kind and name. What was put survives the process."""
+
+    def get(self, kind: DocumentKind[T], name: str) -> T | None:
+        """Return a document, None if there is none.
+
+        Raises:
+            UnreadableError: it cannot be read.
+        """
+
+    def put(self, kind: DocumentKind[T], name: str, value: T) -> None:
+        """Keep a document, instead of the one of this name if there is one."""
+
+    def forget(self, kind: DocumentKind[T], before: float) -> None:
+        """Delete the documents of a kind that were put before a time, in seconds since the epoch."""
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Keep other clients of the account from running inside the block.
+
+        Raises:
+            InUseError: one runs.
+        """
+
+
+class SqliteFile:
+    """A SQLite file for any number of accounts. Only its owner may read it: it holds access tokens and keys.
+
+    Args:
+        path: made if need be; ``:memory:`` keeps nothing.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        if str(path) != ":memory:":
+            os.close(_open(path))
+        self._path = str(path)
+        self._lock = threading.Lock()
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        for statement in ("PRAGMA busy_timeout = 5000", "PRAGMA journal_mode = WAL", _TABLE, _INDEX):
+            self._connection.execute(statement)
+
+    def account(self, name: str) -> Storage:
+        """Return the documents of an account."""
+        return _Account(self, name)
+
+    def run(self, statement: str, *values: str | float) -> list[Any]:
+        """Run a statement and return its rows."""
+        with self._lock:
+            return self._connection.execute(statement, values).fetchall()
+
+    @contextmanager
+    def lock(self, name: str) -> Iterator[None]:
+        """Keep other clients of an account from running inside the block, by a file beside this one.
+
+        Raises:
+            InUseError: one runs, in this process or another.
+            OSError: the file system has no locks.
+        """
+        if self._path == ":memory:":
+            yield
+            return
+        path = f"{self._path}.{quote(name, safe='')}.lock"
+        with os.fdopen(_open(path)) as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InUseError("another client of this account runs") from None
+            except OSError as error:  # of a file system without locks: it does not name the file
+                raise OSError(error.errno, error.strerror, path) from error
+            yield
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class _Account:
+    """The documents of one account in a file."""
+
+    def __init__(self, file: SqliteFile, name: str) -> None:
+        self._file = file
+        self._name = name
+
+    def get(self, kind: DocumentKind[T], name: str) -> T | None:
+        rows = self._file.run(
+            "SELECT value FROM documents WHERE account = ? AND kind = ? AND name = ?", self._name, kind.name, name
+        )
+        return kind.load(rows[0][0]) if rows else None
+
+    def put(self, kind: DocumentKind[T], name: str, value: T) -> None:
+        text = kind.dump(value)
+        self._file.run(
+            "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?)", self._name, kind.name, name, text, time.time()
+        )
+
+    def forget(self, kind: DocumentKind[T], before: float) -> None:
+        self._file.run(
+            "DELETE FROM documents WHERE account = ? AND kind = ? AND put_at < ?", self._name, kind.name, before
+        )
+
+    def lock(self) -> AbstractContextManager[None]:
+        return self._file.lock(self._name)
+
+
+def _open(path: Path | str) -> int:
+    """Return a descriptor of a file that is its owner's alone; it is made if need be."""
+    return os.open(path, os.O_CREAT | os.O_RDWR, 0o600)

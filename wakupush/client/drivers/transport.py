@@ -1,0 +1,256 @@
+"""How messages leave and come: by relay, or as a light client. One transport serves any number of clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Protocol, Self
+
+import structlog
+
+from wakupush.client.drivers.light import POLL_SECONDS, RECOVER_SECONDS, SUBSCRIBE_ATTEMPTS, ServiceNode, again
+from wakupush.client.drivers.tasks import Tasks
+from wakupush.protocol.hashing import message_hash
+from wakupush.runtime.tracebacks import places
+from wakupush.waku.async_relay import AsyncRelay
+from wakupush.waku.async_rest import AsyncRest
+from wakupush.waku.errors import NodeError, NodeUnreachable, NotSubscribed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from typing import Any
+
+    from wakupush.model.waku_message import WakuMessage
+
+    Receive = Callable[[WakuMessage], None]
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Static shards of the Status network: messages go to the first.
+SHARDS = ("/waku/2/rs/16/32",)
+#: Seconds for which other service nodes are waited for once one has done its part.
+OTHERS_SECONDS = 1.5
+#: Messages that are known again when they come through another node.
+MOST_HEARD = 1_000
+
+
+class Transport(Protocol):
+    """What a client needs of a node."""
+
+    async def publish(self, message: WakuMessage) -> None:
+        """Hand a message to the network, and again a few times while the node does not take it.
+
+        Raises:
+            NodeError: it did not.
+        """
+
+    def listening(self, content_topic: str, receive: Receive) -> AbstractAsyncContextManager[None]:
+        """Receive the messages of a content topic inside the block: every one that is published after it began.
+
+        Args:
+            content_topic: to be listened to.
+            receive: called in the event loop, with own messages too; it must not block.
+
+        Raises:
+            NodeError: the node does not let us.
+        """
+
+
+class Listeners:
+    """Who listens to what."""
+
+    def __init__(self) -> None:
+        self._receivers: dict[str, list[Receive]] = {}
+
+    def __contains__(self, content_topic: str) -> bool:
+        return content_topic in self._receivers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._receivers)
+
+    def add(self, content_topic: str, receive: Receive) -> None:
+        """Let somebody listen."""
+        self._receivers.setdefault(content_topic, []).append(receive)
+
+    def remove(self, content_topic: str, receive: Receive) -> None:
+        """Let somebody listen no longer."""
+        receivers = self._receivers[content_topic]
+        receivers.remove(receive)
+        if not receivers:
+            del self._receivers[content_topic]
+
+    def deliver(self, messages: Sequence[WakuMessage]) -> None:
+        """Hand messages to those who listen to their topics."""
+        for message in messages:
+            for receive in tuple(self._receivers.get(message.content_topic, ())):
+                try:
+                    receive(message)
+                except Exception as error:  # noqa: BLE001 - an app's function must not stop the others
+                    log.error("message_not_received", error=type(error).__name__, at=places(error))  # noqa: TRY400 - its text may hold secrets
+
+
+class _Running:
+    """A transport with tasks that run inside its block."""
+
+    def __init__(self, urls: Sequence[str], shards: Sequence[str]) -> None:
+        self._urls = tuple(urls)
+        self._shards = tuple(shards)
+        self._listeners = Listeners()
+        self._tasks = Tasks()
+        self._exits = AsyncExitStack()
+
+    def _work(self, rests: Sequence[AsyncRest]) -> list[Coroutine[Any, Any, None]]:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        rests = [await self._exits.enter_async_context(AsyncRest(url)) for url in self._urls]
+        self._exits.push_async_callback(self._tasks.stop)
+        for work in self._work(rests):
+            self._tasks.start(work)
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._exits.aclose()
+
+
+class RelayTransport(_Running):
+    """A relay node of which this is the only reader.
+
+    While it runs it reads all the time: an unread subscription stops a whole go-waku. Leave no go-waku running for long
+    after it.
+
+    Args:
+        url: of the node's REST API.
+        shards: pubsub topics that are read; messages go to the first.
+    """
+
+    def __init__(self, url: str, shards: Sequence[str] = SHARDS) -> None:
+        super().__init__([url], shards)
+        self._reads = {shard: asyncio.Event() for shard in self._shards}
+
+    async def publish(self, message: WakuMessage) -> None:
+        """Hand a message to the network; see `Transport`."""
+        await again(self._relay.publish, self._shards[0], message)
+
+    @asynccontextmanager
+    async def listening(self, content_topic: str, receive: Receive) -> AsyncIterator[None]:
+        """Receive the messages of a content topic inside the block; see `Transport`."""
+        try:
+            async with asyncio.timeout(RECOVER_SECONDS * SUBSCRIBE_ATTEMPTS):
+                for read in self._reads.values():
+                    await read.wait()
+        except TimeoutError:
+            raise NodeUnreachable("the relay cannot be read") from None
+        self._listeners.add(content_topic, receive)
+        try:
+            yield
+        finally:
+            self._listeners.remove(content_topic, receive)
+
+    def _work(self, rests: Sequence[AsyncRest]) -> list[Coroutine[Any, Any, None]]:
+        self._relay = AsyncRelay(rests[0])
+        return [self._poll(shard) for shard in self._shards]
+
+    async def _poll(self, shard: str) -> None:
+        while True:
+            try:
+                messages = await self._relay.read(shard)
+            except NotSubscribed:
+                self._reads[shard].clear()
+                with suppress(NodeError):
+                    await self._relay.subscribe(shard)
+                await asyncio.sleep(POLL_SECONDS)
+            except NodeError as error:
+                self._reads[shard].clear()
+                log.warning("relay_not_read", shard=shard, error=str(error))
+                await asyncio.sleep(RECOVER_SECONDS)
+            else:
+                self._reads[shard].set()
+                self._listeners.deliver(messages)
+                if not messages:
+                    await asyncio.sleep(POLL_SECONDS)
+
+
+class LightTransport(_Running):
+    """A light client: filter and light push, at all nodes that it is given at once.
+
+    One node that does its part is enough: what is published leaves through each, and what comes through several is
+    handed over once. A node that says so and does nothing cannot be told from one that does, and need not be.
+
+    Args:
+        url: of the REST API of a node that has peers which serve both, or serves them itself.
+        shards: pubsub topics that are listened to, each at the cost of requests; messages go to the first.
+        others: URLs of further such nodes.
+    """
+
+    def __init__(self, url: str, shards: Sequence[str] = SHARDS, *, others: Sequence[str] = ()) -> None:
+        super().__init__([url, *others], shards)
+        self._nodes: list[ServiceNode] = []
+        #: Hashes of the last messages.
+        self._heard: deque[bytes] = deque(maxlen=MOST_HEARD)
+
+    async def publish(self, message: WakuMessage) -> None:
+        """Hand a message to the network when its turn comes; see `Transport`. It returns when one node has taken it."""
+        attempts = [asyncio.ensure_future(node.publish(message)) for node in self._nodes]
+        try:
+            await _one_of(attempts)
+        except BaseException:
+            for each in attempts:
+                each.cancel()
+            raise
+        if any(not each.done() for each in attempts):
+            self._tasks.start(_let_end(attempts))
+
+    @asynccontextmanager
+    async def listening(self, content_topic: str, receive: Receive) -> AsyncIterator[None]:
+        """Receive the messages of a content topic inside the block; see `Transport`."""
+        self._listeners.add(content_topic, receive)
+        try:
+            subscribed = [(node, node.subscribed(content_topic)) for node in self._nodes]
+            await _one_of([each for _, each in subscribed])
+            # What is asked now may be answered at once, and the node that has subscribed may be one that only says so.
+            late = [each for node, each in subscribed if node.is_well and not each.done()]
+            if late:
+                await asyncio.wait(late, timeout=OTHERS_SECONDS)
+            for node, each in subscribed:
+                node.is_well = node.is_well and each.done()
+            yield
+        finally:
+            self._listeners.remove(content_topic, receive)
+
+    def _work(self, rests: Sequence[AsyncRest]) -> list[Coroutine[Any, Any, None]]:
+        self._nodes = [ServiceNode(rest, self._shards, self._listeners, self._deliver) for rest in rests]
+        return [work for node in self._nodes for work in node.work()]
+
+    def _deliver(self, shard: str, messages: Sequence[WakuMessage]) -> None:
+        """Hand over what came from a node and did not come from another."""
+        for message in messages:
+            digest = message_hash(shard, message)
+            if digest not in self._heard:
+                self._heard.append(digest)
+                self._listeners.deliver([message])
+
+
+async def _one_of(futures: Collection[asyncio.Future[None]]) -> None:
+    """Wait until one has succeeded; raise what the first raised if none does."""
+    errors: list[BaseException] = []
+    pending = set(futures)
+    while pending:
+        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        found = [error for each in done if (error := each.exception()) is not None]
+        if len(found) < len(done):
+            return
+        errors += found
+    raise errors[0]
+
+
+async def _let_end(attempts: Collection[asyncio.Future[None]]) -> None:
+    """Let what is under way go on for a moment."""
+    try:
+        await asyncio.wait(attempts, timeout=OTHERS_SECONDS)
+    finally:
+        for each in attempts:
+            each.cancel()
+        await asyncio.gather(*attempts, return_exceptions=True)

@@ -1,0 +1,79 @@
+"""Asking servers for access tokens (71, Querying a Server). Sans-IO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wakupush.protocol import application, envelopes, topics
+from wakupush.protocol.application import Type
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.hashing import keccak256
+from wakupush.protocol.query import encode_query, parse_response
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from wakupush.client.rules.acquaintances import Acquaintance
+    from wakupush.model.waku_message import WakuMessage
+    from wakupush.protocol.application import Opened
+    from wakupush.protocol.keys import PrivateKey, PublicKey
+    from wakupush.protocol.query import Info
+
+#: Users in one query at most; servers take 1,000.
+MOST_USERS = 100
+
+
+def group(acquaintances: Iterable[Acquaintance]) -> list[tuple[PublicKey, ...]]:
+    """Return which users are asked about in one query.
+
+    Those whose last known server is the same are: that server knows all of them anyway. A user of whom no server is
+    known is asked about alone, so that nobody learns who else is of interest.
+    """
+    groups: dict[object, list[PublicKey]] = {}
+    for each in acquaintances:
+        key = each.ways[0].server if each.ways else each.user
+        groups.setdefault(key, []).append(each.user)
+    return [
+        tuple(users[start : start + MOST_USERS])
+        for users in groups.values()
+        for start in range(0, len(users), MOST_USERS)
+    ]
+
+
+class TokenQuery:
+    """A query under a key of its own.
+
+    Args:
+        users: asked about; it goes out on the query topic of the first.
+        key: ephemeral, for this query alone.
+    """
+
+    def __init__(self, users: Sequence[PublicKey], key: PrivateKey) -> None:
+        self.users = tuple(users)
+        self.key = key
+        self.topic, _ = topics.query_topics(users[0].key_hash)
+        inner = encode_query(user.key_hash for user in users)
+        self._metadata = application.wrap(Type.PUSH_NOTIFICATION_QUERY, inner, key)
+        self.message_id = keccak256(key.public_key.uncompressed + self._metadata)
+
+    def message(self, topic_key: bytes, timestamp: int) -> WakuMessage:
+        """Return the message, signed with the ephemeral key at both layers.
+
+        Args:
+            topic_key: of `topic`, 32 bytes.
+            timestamp: nanoseconds since the epoch.
+        """
+        return envelopes.to_topic(self.key, self.topic, topic_key, self._metadata, timestamp=timestamp)
+
+    def answered(self, opened: Opened) -> tuple[Info, ...]:
+        """Return what a message tells in answer to this query: nothing if it answers another, or cannot be read.
+
+        Who answered is `opened.signer`; that it may, each info has to show by its grant.
+        """
+        if opened.type != Type.PUSH_NOTIFICATION_QUERY_RESPONSE:
+            return ()
+        try:
+            response = parse_response(opened.inner)
+        except Refused:
+            return ()
+        return response.infos if response.message_id == self.message_id else ()

@@ -1,0 +1,389 @@
+"""Registering with servers (71, Registering Client): what is registered where, what is sent when. Sans-IO."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from wakupush.client.documents import Hex, Key, Told, document
+from wakupush.client.rules.backoff import Backoff
+from wakupush.model.failures import Answer
+from wakupush.model.platforms import TokenType
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
+from wakupush.protocol.grants import grant
+from wakupush.protocol.hashing import shake256_64
+from wakupush.protocol.query import Info
+from wakupush.protocol.registration import request_id, seal_registration
+from wakupush.protocol.sealing import seal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+    from random import Random
+
+    from wakupush.protocol.keys import PrivateKey, PublicKey
+    from wakupush.protocol.registration import RegistrationResponse
+
+#: Greatest version of a registration.
+MOST_VERSION = 2**64 - 1
+#: Waits for an answer before a registration is sent again; a registration that failed in passing waits as long.
+BACKOFF = Backoff(first=5.0, most=3600.0)
+#: Seconds after which everything is registered anew at the latest, up to a seventh sooner so that clients do not march.
+#: No access token is older than twice that.
+RENEW_SECONDS = 7 * 86_400.0
+
+
+@document
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """What Apple or Google gave this installation."""
+
+    token_type: TokenType
+    device_token: str = field(repr=False)
+    #: For `TokenType.APN` alone, where it is needed: the app's bundle id.
+    apn_topic: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.device_token:
+            raise ValueError("there is no device token")
+        if self.token_type is TokenType.APN and not self.apn_topic:
+            raise ValueError("a device of APNs needs an APN topic")
+
+
+@document
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Who may notify, and of what. Chats are given by their ids, and leave this client as hashes."""
+
+    #: False: registered, but nothing is sent to this device.
+    enabled: bool = True
+    #: True: `contacts` alone learn the access token.
+    contacts_only: bool = False
+    contacts: tuple[Key, ...] = field(repr=False, default=())
+    blocked_chats: tuple[str, ...] = field(repr=False, default=())
+    blocked_users: tuple[Key, ...] = field(repr=False, default=())
+    muted_chats: tuple[str, ...] = field(repr=False, default=())
+    block_mentions: bool = False
+    #: Chats whose mentions are wanted.
+    mention_chats: tuple[str, ...] = field(repr=False, default=())
+
+
+class Status(StrEnum):
+    """How it stands with a server."""
+
+    #: Something is to be sent, now or after a wait.
+    DUE = "due"
+    #: It was sent, and no answer has come yet.
+    ASKED = "asked"
+    REGISTERED = "registered"
+    #: The server will not take what was sent: something has to be put right first.
+    REFUSED = "refused"
+    UNREGISTERED = "unregistered"
+
+
+@document
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enrolment:
+    """This installation at one server."""
+
+    server: Key
+    #: Whether it is to be registered or unregistered there.
+    wanted: bool = True
+    status: Status = Status.DUE
+    #: Of what was sent last; 0 if nothing was ever sent.
+    version: int = 0
+    #: What was sent last, to be sent again if need be; empty where something new is to be sent.
+    sealed: Hex = field(repr=False, default=b"")
+    #: Times that it was sent, and times in a row that the version was too low.
+    attempts: int = 0
+    mismatches: int = 0
+    #: When it is sent, or sent again, in seconds since the epoch.
+    next_at: float = 0.0
+    #: The server's last error.
+    error: Told | None = None
+
+
+@document
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrarState:
+    """What a registering client keeps."""
+
+    #: None: receiving is off, as it is until somebody switches it on.
+    device: Device | None = None
+    options: Options = Options()
+    #: A uuid; whoever has it may notify.
+    access_token: str = field(repr=False, default="")
+    enrolments: tuple[Enrolment, ...] = ()
+    #: When everything is registered anew, and since when the access token is in use, in seconds since the epoch; None
+    #: where nothing was sent with it yet.
+    renew_at: float | None = None
+    token_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DueRegistration:
+    """A registration to be sent."""
+
+    server: PublicKey
+    sealed: bytes = field(repr=False)
+
+
+class Registrar:
+    """Keeps an installation registered with its servers, and all of them in step.
+
+    Args:
+        key: that registers; in anonymous mode not the chat key.
+        installation_id: a uuid, for good.
+        state: as it was kept.
+        random: for jitter.
+        new_token: makes access tokens.
+    """
+
+    def __init__(
+        self,
+        key: PrivateKey,
+        installation_id: str,
+        state: RegistrarState,
+        *,
+        random: Random,
+        new_token: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        self._key = key
+        self._installation_id = installation_id
+        self.state = state
+        self._random = random
+        self._new_token = new_token
+
+    def enable(self, device: Device) -> None:
+        """Switch receiving on, or take over a new device token."""
+        state = self.state
+        if device != state.device:
+            self._change(replace(state, device=device, access_token=state.access_token or self._new_token()))
+
+    def set_options(self, options: Options) -> None:
+        """Change who may notify. Whoever may no longer gets no further with the access token: it is renewed."""
+        before = self.state.options
+        if options == before:
+            return
+        lost = set(before.contacts) - set(options.contacts)
+        renew = options.contacts_only and (not before.contacts_only or bool(lost))
+        state = replace(self.state, options=options)
+        self._change(self._with_new_token(state) if renew and state.access_token else state)
+
+    def set_servers(self, servers: Iterable[PublicKey]) -> None:
+        """Be registered with these servers, and with no others."""
+        wanted = dict.fromkeys(servers)
+        known = {each.server for each in self.state.enrolments}
+        self._update(
+            [
+                *(_turn(each, wanted=each.server in wanted) for each in self.state.enrolments),
+                *(Enrolment(server=server) for server in wanted if server not in known),
+            ]
+        )
+
+    def disable(self) -> None:
+        """Switch receiving off and unregister everywhere: also to be done on logout."""
+        self.state = replace(self.state, device=None, access_token="", renew_at=None, token_at=None)
+        self._update(_turn(each, wanted=False) for each in self.state.enrolments)
+
+    def try_again(self, now: float) -> None:
+        """Ask at once where a wait is under way or a server has refused, for somebody has put right what was wrong."""
+        self._update(
+            replace(_anew(each), sealed=each.sealed, next_at=now)
+            if each.status in {Status.DUE, Status.ASKED, Status.REFUSED}
+            else each
+            for each in self.state.enrolments
+        )
+
+    def due(self, now: float) -> list[DueRegistration]:
+        """Return what is to be sent now, and take it for sent."""
+        if self._is_kept_registered:
+            self._renew(now)
+        asking = []
+        for each in self.state.enrolments:
+            # A wait longer than any is one of a clock that was set back.
+            if self._is_pending(each) and not now < each.next_at <= now + BACKOFF.longest:
+                sent = self._seal(each)
+                attempts = sent.attempts + 1
+                wait = BACKOFF.wait(attempts, self._random)
+                self._put(replace(sent, status=Status.ASKED, attempts=attempts, next_at=now + wait))
+                asking.append(DueRegistration(sent.server, sent.sealed))
+        return asking
+
+    def sent(self, asking: DueRegistration, now: float) -> None:
+        """Wait for the answer from now on: a light client may have needed seconds to send the registration."""
+        for each in self.state.enrolments:
+            if each.server == asking.server and each.sealed == asking.sealed and each.status is Status.ASKED:
+                self._put(replace(each, next_at=now + BACKOFF.wait(each.attempts, self._random)))
+
+    def answered(self, signer: PublicKey, response: RegistrationResponse, now: float) -> Enrolment | None:
+        """Take a server's answer, and return how it stands now; None if it answers nothing that we wait for.
+
+        Args:
+            signer: of the answer.
+            response: its content.
+            now: seconds since the epoch.
+        """
+        found = next((each for each in self.state.enrolments if each.server == signer), None)
+        is_ours = found is not None and self._is_pending(found) and bool(found.sealed)
+        if found is None or not is_ours or response.request_id != request_id(found.sealed):
+            return None
+        taken = self._judge(found, response.error, now)
+        self._put(taken)
+        return taken
+
+    @property
+    def next_at(self) -> float | None:
+        """When `due` is to be asked again, in seconds since the epoch."""
+        times = [each.next_at for each in self.state.enrolments if self._is_pending(each)]
+        if self._is_kept_registered and self.state.renew_at is not None:
+            times.append(self.state.renew_at)
+        return min(times, default=None)
+
+    @property
+    def is_registering(self) -> bool:
+        """Whether a server is to answer that it has the present registration."""
+        return any(each.wanted and self._is_pending(each) for each in self.state.enrolments)
+
+    def has_settled(self, servers: Collection[PublicKey] | None = None) -> bool:
+        """Say whether these servers, or all, have answered for good."""
+        return not any(
+            self._is_pending(each) for each in self.state.enrolments if servers is None or each.server in servers
+        )
+
+    def infos(self) -> list[Info]:
+        """Return what is to be advertised: the servers that have the present registration."""
+        state = self.state
+        lists = self._allowed_key_list() if state.options.contacts_only else ()
+        public = self._key.public_key
+        return [
+            Info(
+                key_hash=public.key_hash,
+                installation_id=self._installation_id,
+                version=each.version,
+                access_token="" if state.options.contacts_only else state.access_token,
+                allowed_key_list=lists,
+                grant=grant(self._key, each.server, state.access_token),
+                server_key=each.server.compressed,
+            )
+            for each in state.enrolments
+            if each.status is Status.REGISTERED
+        ]
+
+    def registration(self, device: Device, server: PublicKey, version: int) -> PushNotificationRegistration:
+        """Return the content of a registration."""
+        state, options = self.state, self.state.options
+        return PushNotificationRegistration(
+            token_type=PushNotificationRegistration.TokenType.ValueType(device.token_type),
+            device_token=device.device_token,
+            installation_id=self._installation_id,
+            access_token=state.access_token,
+            enabled=options.enabled,
+            version=version,
+            allowed_key_list=self._allowed_key_list() if options.contacts_only else (),
+            blocked_chat_list=[
+                *(shake256_64(chat.encode()) for chat in options.blocked_chats),
+                *(user.author_hash for user in options.blocked_users),
+            ],
+            grant=grant(self._key, server, state.access_token),
+            allow_from_contacts_only=options.contacts_only,
+            apn_topic=device.apn_topic,
+            block_mentions=options.block_mentions,
+            allowed_mentions_chat_list=[shake256_64(chat.encode()) for chat in options.mention_chats],
+            muted_chat_list=[shake256_64(chat.encode()) for chat in options.muted_chats],
+        )
+
+    def unregistration(self, server: PublicKey, version: int) -> PushNotificationRegistration:
+        """Return the content of a registration that takes the earlier ones back."""
+        return PushNotificationRegistration(
+            installation_id=self._installation_id,
+            version=version,
+            unregister=True,
+            grant=grant(self._key, server, ""),
+        )
+
+    @property
+    def _is_kept_registered(self) -> bool:
+        return self.state.device is not None and any(each.wanted for each in self.state.enrolments)
+
+    def _renew(self, now: float) -> None:
+        """Register everything anew if it is time, with another access token unless the present one is young.
+
+        Servers forget nobody, but they may have given a device token up for dead, or lost what they knew.
+        """
+        state = replace(self.state, token_at=now if self.state.token_at is None else self.state.token_at)
+        later = replace(state, renew_at=now + self._random.uniform(6 / 7, 1.0) * RENEW_SECONDS)
+        if state.renew_at is None:
+            self.state = later
+        elif now < state.renew_at <= now + RENEW_SECONDS:
+            self.state = state
+        else:  # or the clock was set back
+            is_young = state.token_at is not None and 0 <= now - state.token_at < RENEW_SECONDS
+            self.state = later if is_young else replace(self._with_new_token(later), token_at=now)
+            self._update(
+                _anew(each) if each.wanted and each.status is not Status.REFUSED else each
+                for each in self.state.enrolments
+            )
+
+    def _with_new_token(self, state: RegistrarState) -> RegistrarState:
+        return replace(state, access_token=self._new_token(), token_at=None)
+
+    def _allowed_key_list(self) -> tuple[bytes, ...]:
+        token = self.state.access_token.encode()
+        return tuple(seal(self._key.shared_key(contact), token) for contact in self.state.options.contacts)
+
+    def _seal(self, each: Enrolment) -> Enrolment:
+        """Return an enrolment with something to send: what was sent already, or a new version."""
+        if each.sealed:
+            return each
+        server, device = each.server, self.state.device
+        version = min(each.version + 2**each.mismatches, MOST_VERSION)
+        if each.wanted and device is not None:
+            content = self.registration(device, server, version)
+        else:
+            content = self.unregistration(server, version)
+        return replace(each, version=version, sealed=seal_registration(content, self._key, server))
+
+    def _judge(self, each: Enrolment, error: Answer | None, now: float) -> Enrolment:
+        each = replace(each, error=error)
+        match error:
+            case None:
+                status = Status.REGISTERED if each.wanted else Status.UNREGISTERED
+                return replace(each, status=status, sealed=b"", attempts=0, mismatches=0)
+            case Answer.VERSION_MISMATCH if each.version < MOST_VERSION:
+                # How far off we are is not told, so the steps double. A server that says so for ever is asked slowly.
+                wait = BACKOFF.wait(each.mismatches, self._random) if each.mismatches else 0.0
+                return replace(
+                    each, status=Status.DUE, sealed=b"", attempts=0, mismatches=each.mismatches + 1, next_at=now + wait
+                )
+            case Answer.INTERNAL_ERROR:
+                return replace(each, status=Status.DUE, next_at=now + BACKOFF.wait(each.attempts, self._random))
+        return replace(each, status=Status.REFUSED, sealed=b"")
+
+    def _is_pending(self, each: Enrolment) -> bool:
+        is_allowed = self.state.device is not None or not each.wanted
+        return is_allowed and each.status in {Status.DUE, Status.ASKED}
+
+    def _change(self, state: RegistrarState) -> None:
+        """Take over what is to be registered, and register it anew everywhere."""
+        self.state = state
+        self._update(_anew(each) if each.wanted else each for each in state.enrolments)
+
+    def _put(self, changed: Enrolment) -> None:
+        self._update(changed if each.server == changed.server else each for each in self.state.enrolments)
+
+    def _update(self, enrolments: Iterable[Enrolment]) -> None:
+        self.state = replace(self.state, enrolments=tuple(enrolments))
+
+
+def _anew(each: Enrolment) -> Enrolment:
+    return replace(each, status=Status.DUE, sealed=b"", attempts=0, mismatches=0, next_at=0.0, error=None)
+
+
+def _turn(each: Enrolment, *, wanted: bool) -> Enrolment:
+    """Return an enrolment that is wanted from now on, or no longer."""
+    if each.wanted == wanted:
+        return each
+    turned = replace(_anew(each), wanted=wanted)
+    return turned if wanted or each.version else replace(turned, status=Status.UNREGISTERED)

@@ -1,0 +1,85 @@
+"""`wakupush dev`: the whole server in the foreground, on embedded parts unless told otherwise."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from rich.console import Console
+
+from wakupush.devnet.demo.stack import External, Stack
+from wakupush.devnet.parts.processes import StartFailedError
+from wakupush.runtime.stopping import stop_on_signals
+from wakupush.runtime.urls import without_user
+
+if TYPE_CHECKING:
+    from wakupush.protocol.keys import PrivateKey
+    from wakupush.runtime.settings import Settings
+
+#: Seconds between looks at whether everything still runs.
+LOOK_SECONDS = 0.5
+
+
+def run(external: External, key: PrivateKey | None, settings: Settings) -> int:
+    """Run until Ctrl-C and return the exit code: 0, or 1 if a part did not start or died.
+
+    What is embedded keeps its data in a temporary directory, which goes at the end.
+
+    Args:
+        external: parts that run already.
+        key: of the server; a new one unless given.
+        settings: of the environment. All of them hold but for the key, addresses and ports.
+    """
+    console = Console(highlight=False, soft_wrap=True)
+    stop = stop_on_signals()
+    directory = Path(tempfile.mkdtemp(prefix="wakupush-dev-"))
+    directory.chmod(0o755)  # Postgres runs as another user if we are root
+    # The key that counts is in a file of the stack, over which this variable would win.
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("WAKUPUSH_") and name != "WAKUPUSH_IDENTITY_KEY"
+    }
+    stack = Stack(directory, key=key, external=external, defaults=variables, shards=settings.waku.shards)
+    try:
+        with stack:
+            _show(console, stack, external)
+            while not stop.wait(LOOK_SECONDS):
+                for process in stack.processes:
+                    if not process.running:
+                        raise StartFailedError(f"{process.name} ended\n{process.log_tail()}")  # noqa: TRY301
+    except StartFailedError as error:
+        console.print(f"{error}\nthe logs are in {directory}", markup=False)
+        return 1
+    shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+def _show(console: Console, stack: Stack, external: External) -> None:
+    facts = {
+        "public key": str(stack.key.public_key),
+        "Waku node": without_user(stack.node_url),
+        "shards": " ".join(stack.shards),
+        "gorush": without_user(stack.gorush_url),
+        "Postgres": without_secrets(stack.postgres_dsn),
+        "Redis": without_user(stack.redis_url).partition("?")[0],  # a password may be there, too
+        "ingest": f"{stack.ingest_url}/readyz /healthz /metrics",
+        "logs": str(stack.directory),
+    }
+    if external.gorush_url:
+        facts["feedback"] = f"{stack.feedback_url} {stack.feedback_header}"
+    for name, value in facts.items():
+        console.print(f"{name:<12}{value}", markup=False)
+    console.print("ready")
+
+
+def without_secrets(dsn: str) -> str:
+    """Return what may be printed of a connection string: nothing that libpq hides in a dialog, or is for debugging."""
+    shown = {option.keyword.decode() for option in pq.Conninfo.get_defaults() if not option.dispchar}
+    told = conninfo_to_dict(dsn).items()
+    return make_conninfo(**{name: str(value) for name, value in told if name in shown and value is not None})

@@ -1,0 +1,224 @@
+"""`wakupush replay`: recorded messages published into a node, in order.
+
+Two kinds of files are read: a scenario of the vectors (``tests/vectors/README.md``), whose messages are sent as often
+as their step says; and JSON lines, each a message as the REST API of a node has it, with its ``pubsubTopic``. Lines are
+streamed. A file is checked to its end before anything is published.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import stat
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import httpx2
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from wakupush.runtime.urls import is_http, without_user
+from wakupush.waku.codec import decode_message
+from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreadable
+from wakupush.waku.node import WakuNode, publish_with_retry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from wakupush.model.waku_message import WakuMessage
+
+#: Bytes of a payload at most: well above what nodes take, as it is theirs to refuse it.
+PAYLOAD_LIMIT = 1024 * 1024
+#: Bytes of a line at most.
+LINE_LIMIT = 2 * 1024 * 1024
+#: Failures in a row after which the node is given up.
+PATIENCE = 10
+#: Reasons that are shown.
+SHOWN = 5
+
+#: A message's fields in the vectors, by their names in the REST API.
+_VECTOR_FIELDS = {
+    "pubsubTopic": "pubsub_topic",
+    "payload": "payload",
+    "contentTopic": "content_topic",
+    "version": "version",
+    "timestamp": "timestamp",
+    "meta": "meta",
+    "ephemeral": "ephemeral",
+}
+
+
+class ReplayError(Exception):
+    """The file or the node cannot be used; the text says why."""
+
+
+class Recorded(NamedTuple):
+    """A message of a file."""
+
+    #: For example ``line 7``.
+    place: str
+    pubsub_topic: str
+    message: WakuMessage
+    times: int = 1
+
+
+@dataclass(slots=True)
+class ReplayTally:
+    """What became of the messages."""
+
+    published: int = 0
+    refused: int = 0
+    failed: int = 0
+    #: Failures since the last answer of the node.
+    in_a_row: int = 0
+
+    @property
+    def tried(self) -> int:
+        """How many messages were tried."""
+        return self.published + self.refused + self.failed
+
+
+def run(
+    file: Path, waku_url: str, *, limit: int | None = None, rate: float | None = None, restamp: bool = False
+) -> int:
+    """Publish the messages of a file and return the exit code: 0, or 1 if the node did not take all of them.
+
+    Args:
+        file: a scenario of the vectors, or JSON lines.
+        waku_url: REST API of a node, which must be subscribed to the shards already.
+        limit: recorded messages at most.
+        rate: messages per second at most.
+        restamp: give each message the present time, as nodes archive only what is fresh.
+
+    Raises:
+        ReplayError: the file or the URL cannot be used; nothing was published.
+    """
+    total = sum(recorded.times for recorded in itertools.islice(read(file), limit))
+    if not total:
+        raise ReplayError(f"{file} holds no message")
+    console = Console(highlight=False, soft_wrap=True)
+    columns = (TextColumn("publishing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    progress = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
+    with _connect(waku_url) as node, progress:
+        bar = progress.add_task("", total=total)
+        begun, tally = time.monotonic(), ReplayTally()
+        for recorded in itertools.islice(read(file), limit):
+            message = replace(recorded.message, timestamp=time.time_ns()) if restamp else recorded.message
+            for _ in range(recorded.times):
+                if rate is not None:
+                    time.sleep(max(0.0, begun + tally.tried / rate - time.monotonic()))
+                _publish(node, recorded, message, tally)
+                progress.update(bar, completed=tally.tried)
+            if tally.in_a_row >= PATIENCE:
+                break
+    console.print(_summary(tally, total, time.monotonic() - begun))
+    return int(tally.published < total)
+
+
+def read(file: Path) -> Iterator[Recorded]:
+    """Yield the messages of a file, in order.
+
+    Raises:
+        ReplayError: the file cannot be read, or holds something else.
+    """
+    try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise ReplayError(f"{file} is not a file")
+        yield from _scenario(file) if _is_scenario(file) else _lines(file)
+    except OSError as error:
+        raise ReplayError(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _is_scenario(file: Path) -> bool:
+    with file.open("rb") as stream:
+        first = stream.readline(LINE_LIMIT).strip()
+    return first == b"{" or b'"steps"' in first
+
+
+def _scenario(file: Path) -> Iterator[Recorded]:
+    try:
+        steps = json.loads(file.read_bytes())["steps"]
+        numbered = list(enumerate(steps, 1))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ReplayError(f"{file} is neither a scenario nor JSON lines") from None
+    for number, step in numbered:
+        place = f"step {number}"
+        try:
+            place += f" ({step['name']})"
+            sends, times = [each["waku_message"] for each in step["send"]], step["deliver_times"]
+            fields = [{name: send[vector] for name, vector in _VECTOR_FIELDS.items()} for send in sends]
+        except (KeyError, TypeError, IndexError):
+            raise ReplayError(f"{file}, {place}: not a step of a scenario") from None
+        if type(times) is not int or times < 0:
+            raise ReplayError(f"{file}, {place}: deliver_times is not a number")
+        for position, each in enumerate(fields, 1):
+            yield _recorded(file, f"{place}, message {position}", each)._replace(times=times)
+
+
+def _lines(file: Path) -> Iterator[Recorded]:
+    with file.open("rb") as stream:
+        for number in itertools.count(1):
+            line = stream.readline(LINE_LIMIT + 1)
+            if not line:
+                return
+            place = f"line {number}"
+            if len(line) > LINE_LIMIT:
+                raise ReplayError(f"{file}, {place}: longer than {LINE_LIMIT} bytes")
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError):
+                raise ReplayError(f"{file}, {place}: not JSON") from None
+            yield _recorded(file, place, value)
+
+
+def _recorded(file: Path, place: str, value: Any) -> Recorded:
+    try:
+        message = decode_message(value, PAYLOAD_LIMIT)
+        pubsub_topic = value.get("pubsubTopic")
+        if not isinstance(pubsub_topic, str) or not pubsub_topic or not pubsub_topic.isprintable():
+            raise NodeUnreadable("pubsubTopic is not a text")  # noqa: TRY301
+        return Recorded(place, pubsub_topic, message)
+    except NodeUnreadable as error:
+        raise ReplayError(f"{file}, {place}: {error}") from None
+
+
+def _connect(waku_url: str) -> WakuNode:
+    if not is_http(waku_url):
+        raise ReplayError("--waku-url is the URL of a REST API, for example http://127.0.0.1:8645")
+    try:
+        node = WakuNode(waku_url, connections=1)
+        node.info()
+    except (NodeError, httpx2.InvalidURL) as error:
+        raise ReplayError(f"no Waku node answers at {without_user(waku_url)}: {error}; see --waku-url") from error
+    return node
+
+
+def _publish(node: WakuNode, recorded: Recorded, message: WakuMessage, tally: ReplayTally) -> None:
+    """Publish a message and count what became of it; the first reasons why the node did not take one are shown."""
+    try:
+        publish_with_retry(node, recorded.pubsub_topic, message)
+    except NodeError as error:
+        if isinstance(error, NodeRefused):
+            tally.refused += 1
+            tally.in_a_row = 0
+        else:
+            tally.failed += 1
+            tally.in_a_row += 1
+        if tally.refused + tally.failed <= SHOWN:
+            complaints = Console(stderr=True, highlight=False, soft_wrap=True)
+            complaints.print(f"{recorded.place}: {type(error).__name__}: {error}", markup=False)
+    else:
+        tally.published += 1
+        tally.in_a_row = 0
+
+
+def _summary(tally: ReplayTally, total: int, seconds: float) -> str:
+    given_up = f", {total - tally.tried} not tried" if tally.tried < total else ""
+    return (
+        f"{tally.published} published, {tally.refused} refused, {tally.failed} failed{given_up} "
+        f"in {seconds:.1f} s, {tally.published / max(seconds, 0.001):.0f} per second"
+    )

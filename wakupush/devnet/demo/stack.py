@@ -1,0 +1,366 @@
+"""The whole server as real processes on embedded parts: the parts, ingest, reconcile, workers, beat."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from operator import methodcaller
+from typing import TYPE_CHECKING, Literal, Self
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from wakupush.devnet.parts.postgres import PostgresServer
+from wakupush.devnet.parts.processes import Process, StartFailedError, answers_http, free_port
+from wakupush.devnet.parts.redis import RedisServer
+from wakupush.model.queues import QUEUES
+from wakupush.model.roles import ROLE_OF, Role
+from wakupush.protocol import topics
+from wakupush.protocol.keys import PrivateKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+#: Static shards of the Status network.
+SHARDS = ("/waku/2/rs/16/32", "/waku/2/rs/16/64")
+#: Variables of this process that its children keep.
+_INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV")
+#: The variables that say where one Waku node is, or several.
+_NODES = ("WAKUPUSH_WAKU__URL", "WAKUPUSH_WAKU__URLS")
+#: Variables that say where parts are, and that a shell may have.
+_ELSEWHERE = {*_NODES, "WAKUPUSH_GORUSH__URLS", "WAKUPUSH_REDIS__SENTINELS"}
+#: Seconds between the walks of reconcile: what is missed is there again at once.
+_RECONCILE_PAUSE = 1.0
+_RECONCILE_OVERLAP = 20.0
+#: Celery logs it once a worker takes tasks.
+_READY = " ready."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class External:
+    """Addresses of real parts; what is None is embedded."""
+
+    waku_url: str | None = None
+    gorush_url: str | None = None
+    postgres_dsn: str | None = field(default=None, repr=False)
+    redis_url: str | None = field(default=None, repr=False)
+
+
+class Stack:
+    """A server that listens on loopback and ends with this process. Start its parts by `start`, or one by one.
+
+    Each process has its own role in an embedded Postgres, and connects to another one as it is told to.
+
+    Args:
+        directory: for data and logs; if we are root, every folder above it must be open to others.
+        key: of the server; a new one unless given.
+        concurrency: processes of each pool.
+        settings: further variables, for example ``{"WAKUPUSH_GORUSH__DIALECT": "status"}``; they win over ours.
+        defaults: the same, but the key, addresses and ports of the stack win over them.
+        shards: pubsub topics that the server listens to.
+        worker_module: what ``python -m`` runs instead of `wakupush` for workers, so that tests can plant a fault.
+        ingest_module: the same for both processes of ingest.
+        fsync: False trades the safety of Postgres' data for speed.
+        external: parts that run already.
+        manners: of the embedded Waku node; go-waku's has no Store v3, which the observer reads.
+        node_options: further ones of the embedded Waku node, see `wakupush.devnet.serve`; they win over ours.
+        nodes: embedded Waku nodes, each a peer of every other one; the options are those of the first.
+        gorush_options: the same of the embedded gorush.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        key: PrivateKey | None = None,
+        external: External | None = None,
+        concurrency: int = 1,
+        settings: Mapping[str, str] | None = None,
+        defaults: Mapping[str, str] | None = None,
+        shards: Sequence[str] = SHARDS,
+        worker_module: str = "wakupush",
+        ingest_module: str = "wakupush",
+        fsync: bool = True,
+        manners: Literal["nwaku", "go-waku"] = "nwaku",
+        node_options: Sequence[str] = (),
+        nodes: int = 1,
+        gorush_options: Sequence[str] = (),
+    ) -> None:
+        self.directory = directory
+        self.key = key or PrivateKey.generate()
+        self._key_file = directory / "identity.key"
+        self._settings = dict(settings or {})
+        self._defaults = dict(defaults or {})
+        self.shards = tuple(shards)
+        self._external = external or External()
+        self.postgres = PostgresServer(directory / "postgres", fsync=fsync)
+        self.redis = RedisServer(directory / "redis")
+        further = [f"waku-{number}" for number in range(2, nodes + 1)]
+        names = ("waku", *further, "gorush", "ingest", "reconcile", "feedback", "exporter")
+        self._ports = {name: free_port() for name in names}
+        self._feedback_secret = self._defaults.get("WAKUPUSH_GORUSH__FEEDBACK_SECRET") or secrets.token_hex(16)
+        waku = ("--manners", manners, "--archive-window", "any")
+        peers = {name: self._peers(name, ("waku", *further)) for name in ("waku", *further)}
+        self.node = self._server("waku", *waku, *peers["waku"], *node_options)
+        #: The other ones.
+        self.further_nodes = [self._server(name, *waku, *peers[name]) for name in further]
+        self.gorush = self._server(
+            "gorush", "--feedback-url", self.feedback_url, "--feedback-header", self.feedback_header, *gorush_options
+        )
+        self.ingest = self._wakupush(
+            "ingest live",
+            *("ingest", "live"),
+            module=ingest_module,
+            ready=lambda: answers_http(f"{self.ingest_url}/readyz"),
+        )
+        # It need not be ready: a node that runs already may have no Store.
+        self.reconcile = self._wakupush(
+            "ingest reconcile",
+            *("ingest", "reconcile"),
+            module=ingest_module,
+            ready=lambda: answers_http(f"{self.reconcile_url}/healthz"),
+        )
+        self._worker_module = worker_module
+        self.concurrency = concurrency
+        self.workers = {name: self.worker(name, concurrency=concurrency) for name in QUEUES}
+        self.feedback = self._wakupush(
+            "feedback", "feedback", ready=lambda: answers_http(f"http://127.0.0.1:{self._ports['feedback']}/readyz")
+        )
+        self.beat = self._wakupush("beat", "beat")
+
+    @property
+    def node_url(self) -> str:
+        """URL of the first Waku node."""
+        return self._external.waku_url or f"http://127.0.0.1:{self._ports['waku']}"
+
+    @property
+    def node_urls(self) -> list[str]:
+        """URLs of all Waku nodes."""
+        return [self.node_url, *(f"http://127.0.0.1:{self._ports[node.name]}" for node in self.further_nodes)]
+
+    @property
+    def gorush_url(self) -> str:
+        """URL of gorush."""
+        return self._external.gorush_url or f"http://127.0.0.1:{self._ports['gorush']}"
+
+    @property
+    def postgres_dsn(self) -> str:
+        """Connection string of Postgres."""
+        return self._external.postgres_dsn or self.postgres.dsn
+
+    @property
+    def redis_url(self) -> str:
+        """URL of Redis."""
+        return self._external.redis_url or self.redis.url
+
+    @property
+    def ingest_url(self) -> str:
+        """URL of ingest's /healthz, /readyz and /metrics."""
+        return f"http://127.0.0.1:{self._ports['ingest']}"
+
+    @property
+    def reconcile_url(self) -> str:
+        """URL of /healthz, /readyz and /metrics of reconcile."""
+        return f"http://127.0.0.1:{self._ports['reconcile']}"
+
+    @property
+    def exporter_url(self) -> str:
+        """URL of /healthz, /readyz and /metrics of the exporter."""
+        return f"http://127.0.0.1:{self._ports['exporter']}"
+
+    @property
+    def feedback_url(self) -> str:
+        """URL of gorush's feedback webhook."""
+        return f"http://127.0.0.1:{self._ports['feedback']}/feedback"
+
+    @property
+    def feedback_header(self) -> str:
+        """What a gorush has to send there, as `core.feedback_header` has it."""
+        return f"X-Wakupush-Secret: {self._feedback_secret}"
+
+    @property
+    def processes(self) -> list[Process]:
+        """Everything that is started, in this order."""
+        return [*self._embedded, self.feedback, *self.workers.values(), self.beat, self.ingest, self.reconcile]
+
+    @property
+    def _embedded(self) -> list[Process]:
+        external = self._external
+        parts: list[tuple[Process, str | None]] = [
+            (self.postgres, external.postgres_dsn),
+            (self.redis, external.redis_url),
+            *((node, external.waku_url) for node in (self.node, *self.further_nodes)),
+            (self.gorush, external.gorush_url),
+        ]
+        return [process for process, address in parts if address is None]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of every process of the server; its Postgres is that of the owner."""
+        inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        often = {
+            "WAKUPUSH_RECONCILE__PAUSE": str(_RECONCILE_PAUSE),
+            "WAKUPUSH_RECONCILE__OVERLAP": str(_RECONCILE_OVERLAP),
+            # Who counts answers counts each once.
+            "WAKUPUSH_WORKER__REPEAT_ANSWERS_AFTER": "0",
+        }
+        defaults = {name: value for name, value in {**often, **self._defaults}.items() if name not in _ELSEWHERE}
+        one, several = _NODES
+        nodes = {several: json.dumps(self.node_urls)} if self.further_nodes else {one: self.node_url}
+        return {
+            **inherited,
+            **defaults,
+            "WAKUPUSH_PUBLIC_KEY": str(self.key.public_key),
+            "WAKUPUSH_IDENTITY_KEY_FILE": str(self._key_file),
+            **nodes,
+            "WAKUPUSH_RECONCILE__STORES": json.dumps(self.node_urls),
+            "WAKUPUSH_WAKU__SHARDS": json.dumps(self.shards),
+            "WAKUPUSH_REDIS__URL": self.redis_url,
+            "WAKUPUSH_POSTGRES__DSN": self.postgres_dsn,
+            "WAKUPUSH_GORUSH__URL": self.gorush_url,
+            "WAKUPUSH_GORUSH__FEEDBACK_SECRET": self._feedback_secret,
+            "WAKUPUSH_FEEDBACK__HTTP_PORT": str(self._ports["feedback"]),
+            "WAKUPUSH_INGEST__HTTP_PORT": str(self._ports["ingest"]),
+            "WAKUPUSH_RECONCILE__HTTP_PORT": str(self._ports["reconcile"]),
+            "WAKUPUSH_EXPORTER__HTTP_PORT": str(self._ports["exporter"]),
+            "WAKUPUSH_WORKER__HTTP_PORT": "-1",
+            **self._settings,
+        }
+
+    def start(self) -> None:
+        """Start everything and wait until it works.
+
+        Raises:
+            StartFailedError: a part did not start; all others are stopped.
+        """
+        with ExitStack() as undo:
+            undo.callback(self.stop)
+            self.start_servers()
+            _all([self.feedback, *self.workers.values()], "start")
+            self.beat.start()
+            _all((self.ingest, self.reconcile), "start")
+            undo.pop_all()
+
+    def start_servers(self) -> None:
+        """Start what is embedded of Postgres, Redis, the node and gorush, and bring the schema up to date."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._key_file.touch(mode=0o600)
+        self._key_file.write_text(self.key.secret.hex())
+        _all(self._embedded, "start")
+        self.run("migrate")
+        if self._external.postgres_dsn is None:
+            with self.connect() as connection:
+                for role in Role:
+                    connection.execute(sql.SQL("ALTER ROLE {} LOGIN").format(sql.Identifier(role)))
+
+    def dsn_of(self, *command: str) -> str:
+        """Return the connection string of a command of ``wakupush``: as its role, if Postgres is embedded."""
+        role = next((role for words, role in ROLE_OF.items() if command[: len(words)] == words), None)
+        if role is None or self._external.postgres_dsn is not None:
+            return self.postgres_dsn
+        return make_conninfo(self.postgres_dsn, user=role)
+
+    def run(self, *arguments: str) -> None:
+        """Run a command of ``wakupush`` to its end.
+
+        Raises:
+            StartFailedError: it failed; the text ends with the tail of its log.
+        """
+        process = self._wakupush(arguments[0], *arguments)
+        process.start()
+        if process.wait(timeout=60):
+            raise StartFailedError(f"wakupush {' '.join(arguments)} failed\n{process.log_tail()}")
+
+    def stop(self) -> None:
+        """Stop everything: what takes messages first, what they need last."""
+        _all((self.ingest, self.reconcile), "stop")
+        self.beat.stop()
+        _all(self.workers.values(), "stop")
+        self.feedback.stop()
+        _all(self._embedded, "stop")
+
+    def connect(self) -> psycopg.Connection:
+        """Return a connection to Postgres, in autocommit mode."""
+        return psycopg.connect(self.postgres_dsn, autocommit=True)
+
+    def is_handled(self, connection: psycopg.Connection, message_hash: bytes, content_topic: str) -> bool:
+        """Say whether the server is done with a message, or does not listen where it was sent."""
+        watched = connection.execute(
+            "SELECT FROM query_topics WHERE topic = %s", [topics.topic_of(content_topic)]
+        ).fetchone()
+        listens = content_topic in topics.server_content_topics(self.key.public_key) or watched is not None
+        done = connection.execute("SELECT FROM ledger WHERE message_hash = %s", [message_hash]).fetchone()
+        return not listens or done is not None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def _peers(self, name: str, nodes: Iterable[str]) -> list[str]:
+        """Return the options that make all other nodes peers of one."""
+        return [f"--peer=http://127.0.0.1:{self._ports[other]}" for other in nodes if other != name]
+
+    def _server(self, name: str, *options: str) -> Process:
+        port = str(self._ports[name])
+        kind = name.partition("-")[0]
+        ready_path = {"waku": "/debug/v1/info", "gorush": "/healthz"}[kind]
+        return Process(
+            name,
+            [sys.executable, "-m", "wakupush.devnet.serve", kind, "--port", port, *options],
+            log=self.directory / f"{name}.log",
+            ready=lambda: answers_http(f"http://127.0.0.1:{port}{ready_path}"),
+        )
+
+    def _wakupush(
+        self,
+        name: str,
+        *arguments: str,
+        module: str = "wakupush",
+        settings: Mapping[str, str] | None = None,
+        ready: Callable[[], bool] | None = None,
+    ) -> Process:
+        return Process(
+            name,
+            [sys.executable, "-m", module, *arguments],
+            log=self.directory / f"{name.replace(' ', '-')}.log",
+            env={
+                **self.environment,
+                "WAKUPUSH_POSTGRES__DSN": self.dsn_of(*arguments),
+                **self._settings,
+                **(settings or {}),
+            },
+            ready=ready,
+            grace=100.0,
+        )
+
+    def worker(self, queue: str, *, concurrency: int = 1, settings: Mapping[str, str] | None = None) -> Process:
+        """Return a further pool of workers of a queue, which is not started yet."""
+        tells = self.environment.get("WAKUPUSH_LOG_LEVEL", "INFO") in {"DEBUG", "INFO"}
+        process = self._wakupush(
+            f"worker {queue}",
+            *("worker", queue, "--concurrency", str(concurrency)),
+            module=self._worker_module,
+            settings=settings,
+            ready=(lambda: process.has_logged(_READY)) if tells else None,
+        )
+        return process
+
+    def exporter(self) -> Process:
+        """Return the exporter, which is not started yet: nothing of the server needs it."""
+        return self._wakupush("exporter", "exporter", ready=lambda: answers_http(f"{self.exporter_url}/readyz"))
+
+
+def _all(processes: Iterable[Process], verb: Literal["start", "stop"]) -> None:
+    """Start or stop processes side by side."""
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(methodcaller(verb), processes))

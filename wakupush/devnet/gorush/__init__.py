@@ -1,0 +1,1 @@
+"""A development gorush with scripted deliveries."""

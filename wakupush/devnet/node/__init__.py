@@ -1,0 +1,1 @@
+"""A development Waku node, with nwaku's manners or go-waku's."""

@@ -1,0 +1,72 @@
+"""A network of development nodes: each hands what is published on it to the nodes that it was told of.
+
+=======================  ===================================================================================
+``POST /dev/peers``      ``{"url": ...}``: hand everything to this node's ``/dev/messages`` too, from now on
+``POST /dev/network``    ``{"hears": false}`` makes it deaf to its peers, ``{"speaks": false}`` mute, true ends it
+=======================  ===================================================================================
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import httpx2
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from wakupush.waku.codec import encode_message
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from wakupush.devnet.node.state import DevelopmentNode
+    from wakupush.model.waku_message import WakuMessage
+
+
+class Peers:
+    """The peers of a node."""
+
+    def __init__(self, node: DevelopmentNode) -> None:
+        self._urls: list[str] = list(node.settings.peers)
+        self._speaks = True
+        #: Whether what peers relay arrives.
+        self.hears = True
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._http: httpx2.AsyncClient | None = None
+        node.forward = self._forward
+
+    def routes(self) -> list[Route]:
+        """Return the routes that this module's table lists."""
+        return [
+            Route("/dev/peers", self._add, methods=["POST"]),
+            Route("/dev/network", self._cut, methods=["POST"]),
+        ]
+
+    async def _cut(self, request: Request) -> Response:
+        wanted = await request.json()
+        self.hears = wanted.get("hears", self.hears)
+        self._speaks = wanted.get("speaks", self._speaks)
+        return JSONResponse({"hears": self.hears, "speaks": self._speaks})
+
+    async def _add(self, request: Request) -> Response:
+        self._urls.append((await request.json())["url"])
+        return JSONResponse(self._urls)
+
+    def _forward(self, pubsub_topic: str, message: WakuMessage) -> None:
+        for url in self._urls if self._speaks else ():
+            task = asyncio.get_running_loop().create_task(self._hand_over(url, pubsub_topic, message))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _hand_over(self, url: str, pubsub_topic: str, message: WakuMessage) -> None:
+        # No connection is kept: nobody closes them when the node ends.
+        self._http = self._http or httpx2.AsyncClient(
+            limits=httpx2.Limits(max_keepalive_connections=0), trust_env=False
+        )
+        with suppress(httpx2.HTTPError):  # a peer that is down misses it
+            await self._http.post(
+                f"{url}/dev/messages", json={"pubsubTopic": pubsub_topic, "messages": [encode_message(message)]}
+            )

@@ -1,0 +1,409 @@
+"""What a development Waku node knows, without HTTP: subscriptions, one relay cache, a store archive and a log.
+
+There is no network: the node hands every message that is published on it to itself, and that is all its traffic.
+"""
+
+from __future__ import annotations
+
+import bisect
+import sqlite3
+import time
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from wakupush.devnet.controls import EventLog
+from wakupush.devnet.node.filter_state import NWAKU, Filter, FilterSettings
+from wakupush.model.waku_message import WakuMessage
+from wakupush.protocol.hashing import message_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+_SEEN_CAPACITY = 100_000
+_MAX_CONTENT_TOPICS = 10
+_NANOSECONDS = 1_000_000_000
+
+_COUNTERS = ("published", "duplicates", "refused", "read", "dropped_from_cache", "archived", "restarts")
+
+
+class PublishRefusedError(ValueError):
+    """The node does not take this message; the text says why."""
+
+
+class QueryRefusedError(ValueError):
+    """The archive does not answer this query; the text says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSettings:
+    """What an operator of a node would choose."""
+
+    #: Shards that need no REST subscription, as nwaku's ``--shard``.
+    shards: tuple[str, ...] = ()
+    #: Unread messages of all topics together; nwaku's own default is 50.
+    cache_capacity: int = 10_000
+    #: The archive takes messages whose sender timestamp is so many seconds around now; None takes any.
+    archive_window: float | None = 20.0
+    archive_capacity: int = 50_000
+    #: SQLite database that keeps the archive over a restart, as real nodes do; None keeps it in memory.
+    archive_file: Path | None = None
+    #: Keeps the log of the controls over a restart.
+    log_file: Path | None = None
+    #: Of a message's protobuf encoding.
+    max_message_bytes: int = 150 * 1024
+    #: URLs of the nodes that it hands everything to.
+    peers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedMessage:
+    """A message in the archive."""
+
+    hash: bytes
+    pubsub_topic: str
+    message: WakuMessage
+    #: In nanoseconds since the epoch, by the node's clock.
+    arrived: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreQuery:
+    """A store query; every criterion that is not None must be met.
+
+    Times are sender timestamps in nanoseconds, both inclusive. The cursor is the hash that the page before gave.
+    """
+
+    pubsub_topic: str | None = None
+    content_topics: frozenset[str] | None = None
+    start_time: int | None = None
+    end_time: int | None = None
+    hashes: frozenset[bytes] | None = None
+    include_data: bool = False
+    ascending: bool = True
+    page_size: int = 20
+    cursor: bytes | None = None
+
+    def matches(self, entry: ArchivedMessage) -> bool:
+        """Return whether an entry meets the criteria other than time."""
+        return (
+            (self.pubsub_topic is None or entry.pubsub_topic == self.pubsub_topic)
+            and (self.content_topics is None or entry.message.content_topic in self.content_topics)
+            and (self.hashes is None or entry.hash in self.hashes)
+        )
+
+
+@dataclass(frozen=True)
+class StorePage:
+    """One page of an answer, oldest message first whatever the direction, and the cursor if there is more."""
+
+    messages: list[ArchivedMessage] = field(default_factory=list)
+    cursor: bytes | None = None
+
+
+class Relay(Protocol):
+    """What keeps the messages that are to be read, topic by topic."""
+
+    def subscribe(self, topic: str) -> None:
+        """Begin to keep messages of a topic."""
+
+    def unsubscribe(self, topic: str) -> None:
+        """Forget a topic with its unread messages."""
+
+    def add(self, topic: str, digest: bytes, message: WakuMessage) -> int:
+        """Keep a message of a topic that the node has joined; return how many were dropped for it: 0 or 1."""
+
+    def read(self, topic: str) -> list[WakuMessage] | None:
+        """Take unread messages of a topic; None if it is not subscribed."""
+
+    def __len__(self) -> int:
+        """Return how many messages nobody has read yet."""
+
+
+class RelayCache:
+    """The unread messages of all subscribed topics; when full, the one with the oldest sender timestamp goes."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._unread: dict[str, dict[bytes, WakuMessage]] = {}
+        self._by_age: list[tuple[int, bytes, str]] = []
+
+    def subscribe(self, topic: str) -> None:
+        """Begin to keep messages of a topic."""
+        self._unread.setdefault(topic, {})
+
+    def unsubscribe(self, topic: str) -> None:
+        """Forget a topic with its unread messages."""
+        self.read(topic)
+        self._unread.pop(topic, None)
+
+    def add(self, topic: str, digest: bytes, message: WakuMessage) -> int:
+        """Keep a message of a subscribed topic and return how many were dropped for it: 0 or 1."""
+        dropped = 0
+        if len(self._by_age) >= self._capacity:
+            _, oldest, its_topic = self._by_age.pop(0)
+            del self._unread[its_topic][oldest]
+            dropped = 1
+        self._unread[topic][digest] = message
+        bisect.insort(self._by_age, (message.timestamp, digest, topic))
+        return dropped
+
+    def read(self, topic: str) -> list[WakuMessage] | None:
+        """Take all unread messages of a topic, in order of arrival; None if it is not subscribed."""
+        unread = self._unread.get(topic)
+        if not unread:
+            return None if unread is None else []
+        self._unread[topic] = {}
+        self._by_age = [entry for entry in self._by_age if entry[2] != topic]
+        return list(unread.values())
+
+    def __len__(self) -> int:
+        """Return how many messages nobody has read yet."""
+        return sum(map(len, self._unread.values()))
+
+
+class ArchiveFile:
+    """Archived messages in a SQLite database; what was added outlives the process, but not the machine."""
+
+    def __init__(self, file: Path) -> None:
+        self._database = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+        self._database.executescript(
+            """
+            PRAGMA journal_mode = wal;
+            PRAGMA synchronous = off;
+            CREATE TABLE IF NOT EXISTS message (
+                hash BLOB PRIMARY KEY, pubsub_topic TEXT, arrived INTEGER, payload BLOB, content_topic TEXT,
+                version INTEGER, timestamp INTEGER, meta BLOB, ephemeral INTEGER
+            );
+            """
+        )
+
+    def __iter__(self) -> Iterator[ArchivedMessage]:
+        query = """
+            SELECT hash, pubsub_topic, arrived, payload, content_topic, version, timestamp, meta, ephemeral FROM message
+        """
+        for (
+            digest,
+            pubsub_topic,
+            arrived,
+            payload,
+            topic,
+            version,
+            timestamp,
+            meta,
+            ephemeral,
+        ) in self._database.execute(query):
+            message = WakuMessage(
+                payload=payload,
+                content_topic=topic,
+                version=version,
+                timestamp=timestamp,
+                meta=meta,
+                ephemeral=bool(ephemeral),
+            )
+            yield ArchivedMessage(digest, pubsub_topic, message, arrived)
+
+    def add(self, entry: ArchivedMessage) -> None:
+        """Keep a message that is not there yet."""
+        it = entry.message
+        values = (it.payload, it.content_topic, it.version, it.timestamp, it.meta, it.ephemeral)
+        self._database.execute(
+            "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (entry.hash, entry.pubsub_topic, entry.arrived, *values),
+        )
+
+    def remove(self, digest: bytes) -> None:
+        """Forget a message."""
+        self._database.execute("DELETE FROM message WHERE hash = ?", (digest,))
+
+
+class NodeArchive:
+    """The messages that a store node keeps, ordered by sender timestamp and hash; when full, the oldest goes.
+
+    Args:
+        capacity: how many are kept.
+        file: keeps them over a restart.
+    """
+
+    def __init__(self, capacity: int, file: Path | None = None) -> None:
+        self._capacity = capacity
+        self._entries: dict[bytes, ArchivedMessage] = {}
+        self._order: list[tuple[int, bytes]] = []
+        self._file = file and ArchiveFile(file)
+        for entry in self._file or ():
+            self._keep(entry)
+
+    def add(self, entry: ArchivedMessage) -> bool:
+        """Keep a message and return True, or return False if it is here already."""
+        if entry.hash in self._entries:
+            return False
+        if len(self._order) >= self._capacity:
+            _, oldest = self._order.pop(0)
+            del self._entries[oldest]
+            if self._file:
+                self._file.remove(oldest)
+        self._keep(entry)
+        if self._file:
+            self._file.add(entry)
+        return True
+
+    def _keep(self, entry: ArchivedMessage) -> None:
+        self._entries[entry.hash] = entry
+        bisect.insort(self._order, (entry.message.timestamp, entry.hash))
+
+    def __iter__(self) -> Iterator[ArchivedMessage]:
+        return iter(self._entries.values())
+
+    def query(self, query: StoreQuery) -> StorePage:
+        """Return one page.
+
+        Raises:
+            QueryRefusedError: the cursor is not in the archive, or there are too many content topics.
+        """
+        if query.content_topics and len(query.content_topics) > _MAX_CONTENT_TOPICS:
+            raise QueryRefusedError("too many content topics")
+        found: list[ArchivedMessage] = []
+        for entry in self._walk(query):
+            if not query.matches(entry):
+                continue
+            if len(found) == query.page_size:
+                return StorePage(_oldest_first(found, query), cursor=found[-1].hash)
+            found.append(entry)
+        return StorePage(_oldest_first(found, query))
+
+    def _walk(self, query: StoreQuery) -> Iterator[ArchivedMessage]:
+        low, high = 0, len(self._order)
+        if query.start_time is not None:
+            low = bisect.bisect_left(self._order, (query.start_time, b""))
+        if query.end_time is not None:
+            high = bisect.bisect_left(self._order, (query.end_time + 1, b""))
+        if query.cursor is not None:
+            if query.cursor not in self._entries:
+                raise QueryRefusedError("cursor not found")
+            last = bisect.bisect_left(self._order, (self._entries[query.cursor].message.timestamp, query.cursor))
+            low, high = (max(low, last + 1), high) if query.ascending else (low, min(high, last))
+        positions = range(low, high) if query.ascending else range(high - 1, low - 1, -1)
+        return (self._entries[self._order[position][1]] for position in positions)
+
+
+class DevelopmentNode:
+    """The state of a development node with nwaku's behaviour; times are this machine's clock."""
+
+    DEFAULTS: ClassVar[NodeSettings] = NodeSettings()
+    FILTER: ClassVar[FilterSettings] = NWAKU
+
+    def __init__(self, settings: NodeSettings | None = None) -> None:
+        self.settings = settings or self.DEFAULTS
+        self.archive = NodeArchive(self.settings.archive_capacity, self.settings.archive_file)
+        self.log = EventLog(file=self.settings.log_file)
+        #: Hands each new message to other nodes.
+        self.forward: Callable[[str, WakuMessage], None] = lambda _topic, _message: None
+        self.counters: Counter[str] = Counter(dict.fromkeys(_COUNTERS, 0))
+        self._begin()
+
+    def _begin(self) -> None:
+        self.topics: set[str] = set(self.settings.shards)
+        self._seen: OrderedDict[tuple[bytes, int, bool], None] = OrderedDict()
+        self._relay = self._new_relay()
+        self.filter = Filter(self.FILTER)
+
+    def _new_relay(self) -> Relay:
+        cache = RelayCache(self.settings.cache_capacity)
+        for shard in self.settings.shards:
+            cache.subscribe(shard)
+        return cache
+
+    def numbers(self) -> dict[str, int]:
+        """Return the counters, and how many messages nobody has read yet."""
+        return {**self.counters, "unread": len(self._relay)}
+
+    def restart(self) -> None:
+        """Forget what a node has in memory: REST subscriptions, unread messages and which messages it has seen."""
+        self.counters["restarts"] += 1
+        self._begin()
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Join shards, and begin to keep their messages."""
+        for topic in topics:
+            self.topics.add(topic)
+            self._relay.subscribe(topic)
+
+    def unsubscribe(self, topics: Iterable[str]) -> None:
+        """Leave shards; those never joined are ignored."""
+        for topic in topics:
+            self.topics.discard(topic)
+            self._relay.unsubscribe(topic)
+
+    def read(self, topic: str) -> list[WakuMessage] | None:
+        """Take unread messages of a shard, own ones included; None if it is not subscribed."""
+        messages = self._relay.read(topic)
+        self.counters["read"] += len(messages or ())
+        return messages
+
+    def publish(self, topic: str, message: WakuMessage) -> None:
+        """Relay a message; one that was seen before goes no further.
+
+        Raises:
+            PublishRefusedError: the shard is not subscribed or the message is too big.
+        """
+        if topic not in self.topics:
+            self._refuse(f"Node not subscribed to topic: {topic}")
+        if encoded_size(message) > self.settings.max_message_bytes:
+            self._refuse(f"message is larger than {self.settings.max_message_bytes} bytes")
+        digest = message_hash(topic, message)
+        # Gossip knows a message by all of its bytes: a copy with another version is another one, with the same hash.
+        seen = (digest, message.version, message.ephemeral)
+        if seen in self._seen:
+            self.counters["duplicates"] += 1
+            return
+        self._seen[seen] = None
+        if len(self._seen) > _SEEN_CAPACITY:
+            self._seen.popitem(last=False)
+        self.counters["published"] += 1
+        self.log.append(
+            {
+                "pubsubTopic": topic,
+                "contentTopic": message.content_topic,
+                "hash": f"0x{digest.hex()}",
+                "arrivedAt": time.time(),
+            }
+        )
+        self.forward(topic, message)
+        self.filter.deliver(topic, message)
+        self._deliver(topic, digest, message)
+
+    def _deliver(self, topic: str, digest: bytes, message: WakuMessage) -> None:
+        """Hand a new message to those who read the relay, and to the archive."""
+        self.counters["dropped_from_cache"] += self._relay.add(topic, digest, message)
+        self._archive(topic, digest, message)
+
+    def _archive(self, topic: str, digest: bytes, message: WakuMessage) -> None:
+        now = time.time_ns()
+        window = self.settings.archive_window
+        is_fresh = window is None or abs(message.timestamp - now) <= window * _NANOSECONDS
+        if is_fresh and not message.ephemeral:
+            self.counters["archived"] += self.archive.add(ArchivedMessage(digest, topic, message, now))
+
+    def _refuse(self, reason: str) -> None:
+        self.counters["refused"] += 1
+        raise PublishRefusedError(reason)
+
+
+def encoded_size(message: WakuMessage) -> int:
+    """Return the length in bytes of the protobuf encoding of a message without proof (14/WAKU2-MESSAGE)."""
+    zigzag = message.timestamp * 2 if message.timestamp >= 0 else -message.timestamp * 2 - 1
+    chunks = (message.payload, message.content_topic.encode(), message.meta)
+    return (
+        sum(1 + _varint_size(len(chunk)) + len(chunk) for chunk in chunks if chunk)
+        + sum(1 + _varint_size(number) for number in (message.version, zigzag) if number)
+        + (3 if message.ephemeral else 0)  # field 31 has a tag of two bytes
+    )
+
+
+def _varint_size(number: int) -> int:
+    return max(1, (number.bit_length() + 6) // 7)
+
+
+def _oldest_first(messages: list[ArchivedMessage], query: StoreQuery) -> list[ArchivedMessage]:
+    return messages if query.ascending else messages[::-1]

@@ -1,0 +1,1 @@
+"""Embedded Postgres and Redis, and child processes that never outlive who started them."""
