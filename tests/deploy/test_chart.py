@@ -37,7 +37,7 @@ from wakupush.runtime.settings import Settings
 need("helm")
 
 MINIMAL = VALUES["minimal"]
-DEPLOYMENT = ROOT / "docs" / "deployment.md"
+DEPLOYMENT = ROOT / "docs" / "operating" / "deploy.md"
 
 
 def test_helm_is_installed():
@@ -173,7 +173,7 @@ def test_what_is_switched_off_is_not_there(component):
 
 
 def test_nothing_writes_while_a_database_is_restored():
-    """By the command of docs/deployment.md, whose braces are the shell's."""
+    """By the command of docs/operating/deploy.md, whose braces are the shell's."""
     [command] = re.findall(r"helm upgrade (wakupush [^\n]+--reuse-values(?:[^\n]+\\\n)*[^\n]+)", DEPLOYMENT.read_text())
     shell = subprocess.run(["bash", "-c", f"printf '%s\\n' {command}"], capture_output=True, text=True, check=True)
     options = shell.stdout.split()

@@ -9,6 +9,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -25,8 +26,13 @@ from wakupush.server.inbox import steps
 from wakupush.server.schedule.jobs import JOBS
 
 ROOT = Path(__file__).parents[2]
-ARCHITECTURE, CONFIGURATION = ROOT / "docs" / "architecture.md", ROOT / "docs" / "configuration.md"
+OPERATING, REFERENCE, INTERNALS = (ROOT / "docs" / room for room in ("operating", "reference", "internals"))
+ARCHITECTURE, SETTINGS = INTERNALS / "architecture.md", REFERENCE / "settings.md"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")])
+TRACKED = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+    "\0"
+)
+PAGES = [ROOT / name for name in TRACKED if name.endswith(".md") and (ROOT / name).exists()]
 
 Row = tuple[str, ...]
 
@@ -107,7 +113,7 @@ def _columns(columns: roles.Columns) -> str:
 
 
 TABLES = {
-    settings_table: CONFIGURATION,
+    settings_table: SETTINGS,
     failures_table: ARCHITECTURE,
     event_kinds_table: ARCHITECTURE,
     event_fields_table: ARCHITECTURE,
@@ -166,7 +172,7 @@ def test_every_target_is_told():
 
 
 def test_every_command_that_exits_with_1_is_told():
-    [told] = re.findall(r"^\| 1 \| (.*) \|$", (ROOT / "docs" / "running.md").read_text(), re.MULTILINE)
+    [told] = re.findall(r"^\| 1 \| (.*) \|$", (OPERATING / "run.md").read_text(), re.MULTILINE)
     says_so = {name for name, command in _commands(get_command(app)) if "xits with 1" in (command.help or "")}
     assert len(says_so) > 2
     assert says_so <= set(re.findall(r"`wakupush ([a-z -]+?)(?: --once)?`", told))
@@ -202,7 +208,7 @@ def test_layers_are_those_of_import_linter(contract, begins):
     assert re.split(r"\s+→ ", drawn.strip()) == layers
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(document):
     text = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -212,6 +218,14 @@ def test_links_lead_somewhere(document):
         target = document.parent / path if path else document
         assert target.exists(), f"{link} leads nowhere"
         assert not anchor or anchor in _anchors(target), f"{link}: there is no such heading"
+
+
+def test_pages_that_files_name_exist():
+    """A docstring, a comment, a log line or a setting of the chart names a page by its path from the root."""
+    for name, text in _texts().items():
+        for path, anchor in re.findall(r"(?<![\w./-])(docs/[\w/-]+\.\w+)(?:#([\w-]+))?", text):
+            assert (ROOT / path).exists(), f"{name}: {path} does not exist"
+            assert not anchor or anchor in _anchors(ROOT / path), f"{name}: {path}#{anchor}: there is no such heading"
 
 
 #: Hosts of package registries, and folders of single machines, written so that this file names none of them.
@@ -230,11 +244,7 @@ IN_IMAGES = re.compile(r"target=/r[o]ot/[.]cache/pip|\"/h[o]me/file\"")
 
 
 def test_no_registry_and_no_path_of_a_machine_is_named():
-    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    texts = {}
-    for name in tracked.split("\0"):
-        with suppress(UnicodeDecodeError, FileNotFoundError, IsADirectoryError):
-            texts[name] = IN_IMAGES.sub("", (ROOT / name).read_text())
+    texts = {name: IN_IMAGES.sub("", text) for name, text in _texts().items()}
     assert len(texts) > 500
     assert not [name for name, text in texts.items() if re.search("|".join(FORBIDDEN), text, re.IGNORECASE)]
 
@@ -255,6 +265,16 @@ def test_named_settings_exist(document):
         assert any(each.endswith(name) for each in exist), name
 
 
+@cache
+def _texts() -> dict[str, str]:
+    """Return the text files of the repository by name."""
+    texts = {}
+    for name in TRACKED:
+        with suppress(UnicodeDecodeError, FileNotFoundError, IsADirectoryError):
+            texts[name] = (ROOT / name).read_text()
+    return texts
+
+
 def _module_of(name: str) -> str | None:
     """Return in which module of the inbox a function of `steps` is done, None if in none."""
     if name == "_decide":
@@ -269,7 +289,7 @@ def _module_of(name: str) -> str | None:
 
 
 def _section(heading: str) -> str:
-    """Return what is below a heading of docs/architecture.md, up to the next one."""
+    """Return what is below a heading of docs/internals/architecture.md, up to the next one."""
     pattern = rf"^{re.escape(heading)}$(.*?)^##"
     [section] = re.findall(pattern, ARCHITECTURE.read_text(), re.MULTILINE | re.DOTALL)
     return section
@@ -327,7 +347,8 @@ def _anchors(document: Path) -> set[str]:
 
 
 def test_an_app_needs_only_what_the_client_package_exports():
-    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "client.md").read_text(), re.MULTILINE | re.DOTALL)
+    text = (REFERENCE / "client.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert set(re.findall(r"^from (wakupush\S*)", "\n".join(blocks), re.MULTILINE)) == {"wakupush.client"}
 
 
@@ -343,7 +364,7 @@ def write_tables() -> None:
 
 
 def test_what_happens_when_a_part_dies_is_shown_by_tests():
-    text = (ROOT / "docs" / "architecture.md").read_text()
+    text = ARCHITECTURE.read_text()
     section = text.split("## What happens when a part dies\n")[1].split("\n## ")[0]
     rows = [row.split(" | ") for row in section.splitlines() if row.startswith("| ") and not row.startswith("| ---")]
     assert {len(row) for row in rows} == {5}

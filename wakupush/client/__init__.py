@@ -1,6 +1,6 @@
 """The client side of the specification: registering, advertising, discovering, querying, sending, receiving.
 
-See docs/client.md. What an app needs is here; the state machines behind it are in the modules.
+See docs/reference/client.md. What an app needs is here; the state machines behind it are in the modules.
 """
 
 from wakupush.client.client import Client, SendingDisabledError
