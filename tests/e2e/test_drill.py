@@ -1,4 +1,4 @@
-"""The drill of docs/operating/watch.md: a working server's database is dropped, and rebuilt by that page's commands."""
+"""The drill of docs/operating/restore.md: a working server's database is dropped, and rebuilt by that page's commands."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "docs" / "operating" / "watch.md"
+DOCUMENT = ROOT / "docs" / "operating" / "restore.md"
 MISSING = missing_parts()
 
 pytestmark = pytest.mark.skipif(
