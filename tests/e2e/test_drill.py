@@ -1,4 +1,4 @@
-"""The drill of docs/operating/restore.md: a working server's database is dropped, and rebuilt by that page's commands."""
+"""The drill of docs/operating/restore.md: a working server's database is dropped, and rebuilt by its commands."""
 
 import asyncio
 import os
