@@ -257,7 +257,7 @@ def report(result: Result) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.autoscaling", description=__doc__.splitlines()[0])
-    parser.add_argument("--plot", type=Path, default=Path("docs/images/autoscaling.svg"))
+    parser.add_argument("--plot", type=Path, default=Path("docs/operating/images/autoscaling.svg"))
     parser.add_argument("--json", type=Path, help="write all samples there too")
     options = parser.parse_args()
     with running_parts() as (bench, pool):

@@ -2,7 +2,7 @@
 
 Messages wait in the development node while ingest is stopped; then ingest starts, and what counts is the time from the
 first message that a worker takes to the last effect (answer at the node, push at gorush). Node, ingest, Redis, workers,
-Postgres and gorush share the machine's cores. Nothing is asserted here: figures go into docs/performance.md.
+Postgres and gorush share the machine's cores. Nothing is asserted here: figures go into docs/internals/performance.md.
 """
 
 from __future__ import annotations

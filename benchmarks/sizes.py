@@ -1,7 +1,7 @@
 """`python -m benchmarks.sizes`: how far it goes: what 1, 10 and 100 million users need, out of what a message costs.
 
     python -m benchmarks.sizes --measure costs.json     # on a server of its own: CPU, WAL, stored bytes
-    python -m benchmarks.sizes --costs costs.json       # the tables of docs/scale.md
+    python -m benchmarks.sizes --costs costs.json       # the tables of docs/internals/scale.md
 
 The day and the week are those of `wakupush pipeline synthesize`.
 """
@@ -57,7 +57,7 @@ PARTS = {
 KEPT = {"ledger": "ledger", "delivery_events": "events", "admitted_requests": "admitted_requests"}
 #: Bytes of a request's id in its month, and for how many days: `packed_requests`.
 PACKED_BYTES = 8.0
-#: Bytes of a user's topics in Redis (docs/scaling.md), and of the claim of a message, which lasts two minutes.
+#: Bytes of a user's topics in Redis (docs/operating/scale.md), and of the claim of a message, which lasts two minutes.
 WATCHED_BYTES = {10**6: 8.4, 10**7: 4.5, 10**8: 4.0}
 CLAIM_SECONDS = 120
 

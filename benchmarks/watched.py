@@ -1,7 +1,7 @@
 """What watched topics take in Redis, packed and in other ways, from a thousand to a hundred million users.
 
 ``python -m benchmarks.watched`` fills an embedded Redis with random topics, two for each user, prints a table, and
-writes ``docs/images/watched.svg``. It takes some minutes and 1.5 GB of memory.
+writes ``docs/operating/images/watched.svg``. It takes some minutes and 1.5 GB of memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rich.console import Console
 from wakupush.devnet.parts.redis import RedisServer
 from wakupush.redis import watched
 
-FIGURE = Path("docs/images/watched.svg")
+FIGURE = Path("docs/operating/images/watched.svg")
 USERS = [1_000, 10_000, 100_000, 1_000_000, 10_000_000]
 #: Of the packed topics alone: the others would not fit.
 MANY = 100_000_000

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Build the three images with buildah where no registry of images can be reached: on bases of this Debian's own packages,
-# as root. `make images` installs what it takes, and docs/deployment.md says how such an image differs.
+# as root. `make images` installs what it takes, and docs/operating/deploy.md says how such an image differs.
 #
 # Bases are made once a day, as localhost/wakupush-base-python and -java. CONTAINERS_STORAGE_CONF, which buildah and podman
 # read, says where images lie.

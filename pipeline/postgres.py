@@ -48,7 +48,8 @@ def connected(settings: PostgresSettings) -> Iterator[Connection]:
     except psycopg.errors.UndefinedTable:
         raise PipelineError("the database has no schema yet, or an old one: run `wakupush migrate`") from None
     except psycopg.errors.InsufficientPrivilege as error:
-        raise PipelineError(f"the database refuses: {error.diag.message_primary}; see docs/pipeline.md") from None
+        refused = error.diag.message_primary
+        raise PipelineError(f"the database refuses: {refused}; see docs/operating/pipeline.md") from None
     except psycopg.OperationalError as error:
         raise PipelineError(
             f"the database at WAKUPUSH_POSTGRES__DSN does not answer ({type(error).__name__}); see `wakupush doctor`"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FILES = Path(__file__).parents[1] / "helm" / "wakupush" / "files"
 #: The chart puts the address at which people read it in its place.
-RUNBOOK = "docs/runbook.md"
+RUNBOOK = "docs/operating/respond.md"
 #: Panels beside each other, and Grafana's units of width and height.
 ACROSS, WIDTH, HEIGHT = 3, 24, 8
 

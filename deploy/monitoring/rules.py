@@ -1,4 +1,4 @@
-"""The alerts, as data: `generate.py` writes the file that Prometheus reads, and docs/runbook.md has a section for each.
+"""The alerts, as data: `generate.py` writes the rules, docs/operating/respond.md has a section for each.
 
 Rates and sums go by namespace, so that several installations can share a Prometheus.
 """

@@ -1,4 +1,4 @@
-// The protocol of docs/wire.md as a client needs it: bytes in, bytes out. No network, no clock, no state.
+// The protocol of docs/reference/wire.md as a client needs it: bytes in, bytes out. No network, no clock, no state.
 import { createCipheriv, createDecipheriv, pbkdf2Sync, randomBytes } from "node:crypto";
 import { fileURLToPath } from "node:url";
 import { secp256k1 } from "@noble/curves/secp256k1.js";

@@ -1,9 +1,9 @@
-// Holds protocol.js to the vectors in docs/wire/vectors.json: node vectors.js
+// Holds protocol.js to the vectors in docs/reference/wire/vectors.json: node vectors.js
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import * as wire from "./protocol.js";
 
-const vectors = JSON.parse(readFileSync(new URL("../../docs/wire/vectors.json", import.meta.url), "utf8"));
+const vectors = JSON.parse(readFileSync(new URL("../../docs/reference/wire/vectors.json", import.meta.url), "utf8"));
 const bytes = (hex) => Buffer.from(hex, "hex");
 const hex = (buffer) => buffer.toString("hex");
 const holds = (check) => {

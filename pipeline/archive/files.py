@@ -47,7 +47,7 @@ SCHEMA: Final = pa.schema(
         pa.field("ephemeral", pa.bool_(), nullable=False),
     ]
 )
-#: What each column means, for docs/pipeline.md.
+#: What each column means, for docs/operating/pipeline.md.
 MEANINGS: Final = {
     "hash": "14/WAKU2-MESSAGE hash on its shard, 32 bytes.",
     "pubsub_topic": "The shard.",

@@ -86,7 +86,7 @@ SEGMENT: Final = "segment"
 REGISTERED: Final = "registered"
 UNREGISTERED: Final = "unregistered"
 REPEATED: Final = "repeated"
-#: What becomes of a message; else the label of a failure says why it is refused. For docs/pipeline.md too.
+#: What becomes of a message; else the label of a failure says why it is refused. For docs/operating/pipeline.md too.
 MEANINGS: Final = {
     ELSEWHERE: "It is on another topic than the server's own.",
     OTHER: "A push request or a query.",

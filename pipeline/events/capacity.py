@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from wakupush.runtime.settings import Settings
 
 #: Seconds of CPU time that a worker spends on a message, by queue; on one that is not for us; on an attempt made again.
-#: Measured by `make bench`, see docs/performance.md.
+#: Measured by `make bench`, see docs/internals/performance.md.
 COSTS: Final = {
     REGISTRATION.name: 0.001171,
     QUERY.name: 0.000893,

@@ -138,7 +138,7 @@ def _check_source(connection: Connection, state: LakeState, now: exports.Mark) -
     ):
         raise PipelineError(
             "the events come from another Postgres cluster than those in the lake, or from one that lost transactions"
-            " which are in it, and gives their numbers to others: see docs/pipeline.md"
+            " which are in it, and gives their numbers to others: see docs/operating/pipeline.md"
         )
 
 

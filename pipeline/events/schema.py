@@ -39,7 +39,7 @@ EVENTS: Final = StructType(
     ]
 )
 
-#: What each column means, for the table itself and docs/pipeline.md.
+#: What each column means, for the table itself and docs/operating/pipeline.md.
 MEANINGS: Final = {
     "day": "The day of `time`, UTC; a partition.",
     "kind": "The kind of event; a partition.",

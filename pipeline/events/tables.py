@@ -32,7 +32,7 @@ class Table:
     """A table of the report."""
 
     name: str
-    #: For docs/pipeline.md and the page.
+    #: For docs/operating/pipeline.md and the page.
     meaning: str
     #: What names a row, with its type in Postgres.
     keys: dict[str, str]

@@ -1,4 +1,4 @@
-"""Where wakupush answers otherwise than the recorded reference, on purpose: the table of docs/conformance.md as data.
+"""Where wakupush deviates from the recorded reference on purpose: the table of docs/reference/conformance.md.
 
 A deviation holds by the name of a step and the type of message that the step sends, whatever set of vectors it is in;
 two hold by what the recording shows: types of notification that the enum lacks, and a gorush that fails. Two hold in

@@ -1,4 +1,4 @@
-"""Every step of every recorded scenario against a whole server, by the rules of docs/conformance.md."""
+"""Every step of every recorded scenario against a whole server, by the rules of docs/reference/conformance.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The development Waku node: as go-waku was recorded where nwaku has the same manners, else as the table says.
 
-The table is that of docs/contracts/waku-rest.md, section 6.
+The table is that of docs/reference/contracts/waku-rest.md, section 6.
 """
 
 from __future__ import annotations

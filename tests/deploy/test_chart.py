@@ -37,7 +37,7 @@ from wakupush.runtime.settings import Settings
 need("helm")
 
 MINIMAL = VALUES["minimal"]
-DEPLOYMENT = ROOT / "docs" / "deployment.md"
+RESTORE = ROOT / "docs" / "operating" / "restore.md"
 
 
 def test_helm_is_installed():
@@ -173,8 +173,8 @@ def test_what_is_switched_off_is_not_there(component):
 
 
 def test_nothing_writes_while_a_database_is_restored():
-    """By the command of docs/deployment.md, whose braces are the shell's."""
-    [command] = re.findall(r"helm upgrade (wakupush [^\n]+--reuse-values(?:[^\n]+\\\n)*[^\n]+)", DEPLOYMENT.read_text())
+    """By the command of docs/operating/restore.md, whose braces are the shell's."""
+    [command] = re.findall(r"helm upgrade (wakupush [^\n]+--reuse-values(?:[^\n]+\\\n)*[^\n]+)", RESTORE.read_text())
     shell = subprocess.run(["bash", "-c", f"printf '%s\\n' {command}"], capture_output=True, text=True, check=True)
     options = shell.stdout.split()
     assert "--no-hooks" in options

@@ -199,7 +199,7 @@ def test_gorush_holds_what_the_documented_most_processes_post():
     settings = Settings.model_fields["gorush"].default
     queue = yaml.safe_load((FILE.parent / "config" / "gorush.yml").read_text())["core"]["queue_num"]
     [most, each] = re.search(
-        r"of dispatch at most (\d+), .* (\d+) for each", (ROOT / "docs" / "deployment.md").read_text()
+        r"of dispatch at most (\d+), .* (\d+) for each", (ROOT / "docs" / "operating" / "deploy.md").read_text()
     ).groups()
     assert int(each) == settings.concurrency * settings.batch_size
     assert int(most) == queue // int(each)
@@ -270,7 +270,7 @@ def test_prometheus_asks_every_process():
 
 
 def test_the_documented_command_pins_all_that_is_not_built_here():
-    [names] = re.findall(r"--lock-image-digests -o \S+ (.*)", (ROOT / "docs" / "deployment.md").read_text())
+    [names] = re.findall(r"--lock-image-digests -o \S+ (.*)", (ROOT / "docs" / "operating" / "deploy.md").read_text())
     assert set(names.split()) == SERVICES.keys() - OURS
 
 

@@ -161,7 +161,7 @@ def test_helm_test_alone_reaches_the_kubernetes_api(name):
     selected = policy["spec"]["podSelector"]["matchLabels"]
     [pod] = [each for each in rendered if each["kind"] == "Pod"]
     assert selected.items() <= pod["metadata"]["labels"].items()
-    # The Job of docs/operations.md has the server's key, and the labels of `doctor`, but does not come from Helm.
+    # The Job of docs/operating/restore.md has the key, and the labels of `doctor`, but does not come from Helm.
     assert not selected.items() <= policy_of_doctor(rendered)["podSelector"]["matchLabels"].items()
 
 
@@ -427,8 +427,8 @@ def policy_of_doctor(rendered):
 
 
 def test_the_job_that_rebuilds_fits_the_chart():
-    """Of docs/operations.md."""
-    page = (ROOT / "docs" / "operations.md").read_text()
+    """Of docs/operating/restore.md."""
+    page = (ROOT / "docs" / "operating" / "restore.md").read_text()
     [manifest] = [
         yaml.safe_load(each) for each in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "kind: Job" in each
     ]

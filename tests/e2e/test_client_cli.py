@@ -210,7 +210,7 @@ def shell_example(text):
     return block
 
 
-GUIDE = shell_example((README.parent / "docs" / "client.md").read_text())
+GUIDE = shell_example((README.parent / "docs" / "reference" / "client.md").read_text())
 
 
 def test_the_guide_has_an_example_of_each_command():
@@ -239,7 +239,7 @@ def test_the_examples_of_commands(start_stack, tmp_path, block):
 
 
 def test_the_python_examples_of_the_guide_run(stack, tmp_path):
-    text = (README.parent / "docs" / "client.md").read_text()
+    text = (README.parent / "docs" / "reference" / "client.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert blocks
     whole = "\n".join(blocks)

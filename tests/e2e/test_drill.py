@@ -1,4 +1,4 @@
-"""The drill of docs/operations.md: a working server's database is dropped, and rebuilt by the commands of that page."""
+"""The drill of docs/operating/restore.md: a working server's database is dropped, and rebuilt by its commands."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "docs" / "operations.md"
+DOCUMENT = ROOT / "docs" / "operating" / "restore.md"
 MISSING = missing_parts()
 
 pytestmark = pytest.mark.skipif(

@@ -1,4 +1,4 @@
-"""docs/takeover.md, step by step: the reference's database, import, shadow, stop, switch."""
+"""docs/operating/takeover.md, step by step: the reference's database, import, shadow, stop, switch."""
 
 import shutil
 import sqlite3

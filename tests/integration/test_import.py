@@ -750,7 +750,7 @@ class TestExport:
             "INSERT INTO admitted_requests (message_id, succeeded, expired) VALUES (%s, '', true)", [b"n" * 16]
         )
         run(str(tmp_path / "export.db"), command="export")
-        page = (Path(__file__).parents[2] / "docs" / "takeover.md").read_text()
+        page = (Path(__file__).parents[2] / "docs" / "operating" / "takeover.md").read_text()
         [statements] = re.findall(r'"(ATTACH .*?)"', page, re.DOTALL)
         with closing(sqlite3.connect(folder / "reference.db", isolation_level=None)) as reference:
             before = {id_ for (id_,) in reference.execute(f"SELECT id FROM {REQUESTS}")}

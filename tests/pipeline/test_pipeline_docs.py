@@ -1,4 +1,4 @@
-"""docs/pipeline.md says what the code says."""
+"""docs/operating/pipeline.md says what the code says."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from pipeline.archive import files, rebuild
 from pipeline.events import schema
 from pipeline.events.tables import TABLES
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "pipeline.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "operating" / "pipeline.md"
 
 
 def columns_table():

@@ -1,4 +1,4 @@
-"""The examples of docs/reading-the-lake.md, run as they stand there, come to a plain count of the same events."""
+"""The examples of docs/operating/reading-the-lake.md, run as they stand, give a plain count of the same events."""
 
 import re
 from collections import Counter
@@ -10,7 +10,7 @@ from happenings import FIRST, day_of
 
 from pipeline.events import export
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "reading-the-lake.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "operating" / "reading-the-lake.md"
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # an example closes nothing

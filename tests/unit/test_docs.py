@@ -9,6 +9,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -25,8 +26,13 @@ from wakupush.server.inbox import steps
 from wakupush.server.schedule.jobs import JOBS
 
 ROOT = Path(__file__).parents[2]
-ARCHITECTURE, CONFIGURATION = ROOT / "docs" / "architecture.md", ROOT / "docs" / "configuration.md"
+OPERATING, REFERENCE, INTERNALS = (ROOT / "docs" / room for room in ("operating", "reference", "internals"))
+ARCHITECTURE, MODULES = INTERNALS / "architecture.md", REFERENCE / "modules.md"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")])
+TRACKED = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+    "\0"
+)
+PAGES = [ROOT / name for name in TRACKED if name.endswith(".md") and (ROOT / name).exists()]
 
 Row = tuple[str, ...]
 
@@ -106,16 +112,59 @@ def _columns(columns: roles.Columns) -> str:
     return "all" if columns == roles.ALL else ", ".join(map(_code, columns))
 
 
+def commands_table() -> Iterator[Row]:
+    yield "command", "what it does", "arguments and options"
+    for name, command in _commands(get_command(app)):
+        if name and not getattr(command, "commands", {}):
+            says = " ".join((command.help or "").split("\n\n")[0].split())
+            takes = [each.opts[0] if each.opts[0].startswith("-") else each.name.upper() for each in command.params]
+            yield _code(f"wakupush {name}"), says, ", ".join(map(_code, takes))
+
+
 TABLES = {
-    settings_table: CONFIGURATION,
-    failures_table: ARCHITECTURE,
-    event_kinds_table: ARCHITECTURE,
-    event_fields_table: ARCHITECTURE,
-    metrics_table: ARCHITECTURE,
-    queues_table: ARCHITECTURE,
-    schedule_table: ARCHITECTURE,
-    roles_table: ARCHITECTURE,
+    commands_table: REFERENCE / "commands.md",
+    event_fields_table: REFERENCE / "events.md",
+    event_kinds_table: REFERENCE / "events.md",
+    failures_table: REFERENCE / "failures.md",
+    metrics_table: REFERENCE / "metrics.md",
+    queues_table: REFERENCE / "queues.md",
+    roles_table: REFERENCE / "roles.md",
+    schedule_table: REFERENCE / "queues.md",
+    settings_table: REFERENCE / "settings.md",
 }
+
+MODULES_BEGIN = """\
+# Modules
+
+What each package and each module is: the first line of its docstring. `make tables` writes this page; do not edit it.
+The [architecture](../internals/architecture.md) explains how they work together.
+
+## Which may import which
+
+A line may import what stands on the lines below it, and nothing above or beside. import-linter checks this and other
+contracts of `pyproject.toml` in `make check`. `wakupush.runtime` stands aside and imports nothing else of ours."""
+
+
+def modules_page() -> str:
+    """Return docs/reference/modules.md: what each package and module is, and which of them may import which."""
+    blocks = [MODULES_BEGIN]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    for each in contracts:
+        if each["type"] == "layers":
+            layers = "\n".join(each["layers"])
+            blocks += [f"{each['name'].capitalize()}:", f"```text\n{layers}\n```"]
+    roots = ("wakupush", "ingest", "workers", "pipeline")
+    for package in sorted(path.parent for root in roots for path in (ROOT / root).rglob("__init__.py")):
+        blocks += [f"## `{package.relative_to(ROOT)}/`", _first_line(package / "__init__.py")]
+        modules = sorted(path for path in package.glob("[!_]*.py") if "_pb2" not in path.name)
+        if modules:
+            rows = [("module", "what it is"), *((_code(path.name), _first_line(path)) for path in modules)]
+            blocks.append(markdown(iter(rows)).rstrip("\n"))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _first_line(module: Path) -> str:
+    return (ast.get_docstring(ast.parse(module.read_text())) or "").partition("\n")[0]
 
 
 def markdown(rows: Iterator[Row]) -> str:
@@ -135,9 +184,18 @@ def test_table_is_that_of_the_code(rows, document):
         )
 
 
+def test_modules_page_is_that_of_the_code():
+    assert MODULES.read_text() == modules_page(), "run: make tables"
+
+
+def test_every_package_has_a_docstring():
+    assert not re.findall(r"^## (`[^`]+`)\n\n(?=\n|\||#)", modules_page(), re.MULTILINE)
+    assert not re.findall(r"^\| (`[^`]+`) \|  \|$", modules_page(), re.MULTILINE)
+
+
 def test_state_diagram_is_that_of_the_code():
-    [section] = re.findall(r"^### Deliveries$(.*?)^## ", ARCHITECTURE.read_text(), re.MULTILINE | re.DOTALL)
-    drawn = re.findall(r"^ +(\w+|\[\*\]) --> (\w+|\[\*\])", section, re.MULTILINE)
+    text = (REFERENCE / "tables.md").read_text()
+    drawn = re.findall(r"^ +(\w+|\[\*\]) --> (\w+|\[\*\])", text, re.MULTILINE)
     legal = {(before.value, after.value) for before, targets in TRANSITIONS.items() for after in targets}
     begins = {("[*]", INITIAL.value)}
     ends = {(state.value, "[*]") for state in DeliveryState if state.is_final}
@@ -161,48 +219,26 @@ def test_every_state_can_be_reached_and_left_as_it_says():
 
 def test_every_target_is_told():
     targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    told = re.findall(r"^\| `make ([a-z-]+)` \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    told = re.findall(r"^\| `make ([a-z-]+)` \|", (REFERENCE / "targets.md").read_text(), re.MULTILINE)
     assert sorted(told) == sorted(set(targets) - {"help"})
 
 
 def test_every_command_that_exits_with_1_is_told():
-    [told] = re.findall(r"^\| 1 \| (.*) \|$", (ROOT / "docs" / "running.md").read_text(), re.MULTILINE)
+    [told] = re.findall(r"^\| 1 \| (.*) \|$", (REFERENCE / "commands.md").read_text(), re.MULTILINE)
     says_so = {name for name, command in _commands(get_command(app)) if "xits with 1" in (command.help or "")}
     assert len(says_so) > 2
     assert says_so <= set(re.findall(r"`wakupush ([a-z -]+?)(?: --once)?`", told))
 
 
-def test_every_module_has_a_row_among_the_layers():
-    packages = {path.parent.relative_to(ROOT) for path in ROOT.glob("*/__init__.py")} - {Path("wakupush")}
-    assert sorted(_rows("## Layers")) == sorted(_within(ROOT / "wakupush") | packages | {Path("proto")})
-
-
-def test_every_room_of_the_server_has_a_row():
-    rows = [path for path in _rows("### The rooms of the server") if path.parent != Path()]
-    assert sorted(rows) == sorted(_within(ROOT / "wakupush" / "server"))
-
-
 def test_steps_of_the_inbox_are_told_in_the_order_in_which_they_are_done():
-    told = [path.stem for path in _rows("### The rooms of the server") if path.parent == Path()]
+    told = [Path(name).stem for name in re.findall(r"^\| `(\w+(?:\.py|/))` \|", ARCHITECTURE.read_text(), re.MULTILINE)]
     called = [node for node in ast.walk(ast.parse(inspect.getsource(steps.run))) if isinstance(node, ast.Call)]
     called.sort(key=lambda node: (node.lineno, node.col_offset))
     done = [_module_of(ast.unparse(node.func)) for node in called]
     assert [name for name in dict.fromkeys(done) if name] == told
 
 
-@pytest.mark.parametrize(
-    ("contract", "begins"),
-    [("imports point one way", "wakupush.cli"), ("the server's rooms point one way", "schedule")],
-)
-def test_layers_are_those_of_import_linter(contract, begins):
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    [layers] = [each["layers"] for each in contracts if each["name"] == contract]
-    pattern = rf"^```text\n({re.escape(begins)} .*?)^```$"
-    [drawn] = re.findall(pattern, ARCHITECTURE.read_text(), re.MULTILINE | re.DOTALL)
-    assert re.split(r"\s+→ ", drawn.strip()) == layers
-
-
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(document):
     text = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -212,6 +248,14 @@ def test_links_lead_somewhere(document):
         target = document.parent / path if path else document
         assert target.exists(), f"{link} leads nowhere"
         assert not anchor or anchor in _anchors(target), f"{link}: there is no such heading"
+
+
+def test_pages_that_files_name_exist():
+    """A docstring, a comment, a log line or a setting of the chart names a page by its path from the root."""
+    for name, text in _texts().items():
+        for path, anchor in re.findall(r"(?<![\w./-])(docs/[\w/-]+\.\w+)(?:#([\w-]+))?", text):
+            assert (ROOT / path).exists(), f"{name}: {path} does not exist"
+            assert not anchor or anchor in _anchors(ROOT / path), f"{name}: {path}#{anchor}: there is no such heading"
 
 
 #: Hosts of package registries, and folders of single machines, written so that this file names none of them.
@@ -230,11 +274,7 @@ IN_IMAGES = re.compile(r"target=/r[o]ot/[.]cache/pip|\"/h[o]me/file\"")
 
 
 def test_no_registry_and_no_path_of_a_machine_is_named():
-    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    texts = {}
-    for name in tracked.split("\0"):
-        with suppress(UnicodeDecodeError, FileNotFoundError, IsADirectoryError):
-            texts[name] = IN_IMAGES.sub("", (ROOT / name).read_text())
+    texts = {name: IN_IMAGES.sub("", text) for name, text in _texts().items()}
     assert len(texts) > 500
     assert not [name for name, text in texts.items() if re.search("|".join(FORBIDDEN), text, re.IGNORECASE)]
 
@@ -255,6 +295,16 @@ def test_named_settings_exist(document):
         assert any(each.endswith(name) for each in exist), name
 
 
+@cache
+def _texts() -> dict[str, str]:
+    """Return the text files of the repository by name."""
+    texts = {}
+    for name in TRACKED:
+        with suppress(UnicodeDecodeError, FileNotFoundError, IsADirectoryError):
+            texts[name] = (ROOT / name).read_text()
+    return texts
+
+
 def _module_of(name: str) -> str | None:
     """Return in which module of the inbox a function of `steps` is done, None if in none."""
     if name == "_decide":
@@ -266,23 +316,6 @@ def _module_of(name: str) -> str | None:
         return None
     package, _, module = function.__module__.rpartition(".")
     return module if package == steps.__package__ else None
-
-
-def _section(heading: str) -> str:
-    """Return what is below a heading of docs/architecture.md, up to the next one."""
-    pattern = rf"^{re.escape(heading)}$(.*?)^##"
-    [section] = re.findall(pattern, ARCHITECTURE.read_text(), re.MULTILINE | re.DOTALL)
-    return section
-
-
-def _rows(heading: str) -> list[Path]:
-    return list(map(Path, re.findall(r"^\| `([\w/.]+)` \|", _section(heading), re.MULTILINE)))
-
-
-def _within(folder: Path) -> set[Path]:
-    """Return the modules and packages in a folder."""
-    found = [*folder.glob("[!_]*.py"), *(path.parent for path in folder.glob("*/__init__.py"))]
-    return {path.relative_to(ROOT) for path in found}
 
 
 def _commands(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -327,7 +360,8 @@ def _anchors(document: Path) -> set[str]:
 
 
 def test_an_app_needs_only_what_the_client_package_exports():
-    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "client.md").read_text(), re.MULTILINE | re.DOTALL)
+    text = (REFERENCE / "client.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert set(re.findall(r"^from (wakupush\S*)", "\n".join(blocks), re.MULTILINE)) == {"wakupush.client"}
 
 
@@ -340,10 +374,11 @@ def write_tables() -> None:
         if not found:
             sys.exit(f"{document.relative_to(ROOT)} has no table that begins with\n{begins}")
         document.write_text(before + table + re.sub(r"\A(\|.*\n)*", "", after))
+    MODULES.write_text(modules_page())
 
 
 def test_what_happens_when_a_part_dies_is_shown_by_tests():
-    text = (ROOT / "docs" / "architecture.md").read_text()
+    text = (INTERNALS / "reliability.md").read_text()
     section = text.split("## What happens when a part dies\n")[1].split("\n## ")[0]
     rows = [row.split(" | ") for row in section.splitlines() if row.startswith("| ") and not row.startswith("| ---")]
     assert {len(row) for row in rows} == {5}

@@ -1,4 +1,4 @@
-"""docs/conformance.md names what exists: code, tests, recorded steps, deviations, limits."""
+"""docs/reference/conformance.md names what exists: code, tests, recorded steps, deviations, limits."""
 
 import ast
 import json
@@ -12,7 +12,7 @@ from wakupush.model.failures import BY_LABEL
 from wakupush.runtime.settings import LimitSettings, Settings
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "conformance.md").read_text()
+TEXT = (ROOT / "docs" / "reference" / "conformance.md").read_text()
 KEYWORDS = {"MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "MAY"}
 DUTIES = ("server", "client", "operator")
 

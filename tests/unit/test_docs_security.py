@@ -1,4 +1,4 @@
-"""What docs/security.md names exists: metrics, failures, limits, and the tests that show the bounds."""
+"""What docs/internals/security.md names exists: metrics, failures, limits, and the tests that show the bounds."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from wakupush.model.failures import BY_LABEL
 from wakupush.runtime import metrics
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "security.md").read_text()
+TEXT = (ROOT / "docs" / "internals" / "security.md").read_text()
 METRICS = {
     f"{each._name}_total" if each._type == "counter" else each._name
     for each in vars(metrics).values()

@@ -15,7 +15,7 @@ from wakupush.model.roles import Role
 from wakupush.runtime import metrics
 
 ROOT = Path(__file__).parents[2]
-RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
+RUNBOOK = (ROOT / "docs" / "operating" / "respond.md").read_text()
 
 #: What Prometheus itself puts onto series, by where it found the process.
 TARGET_LABELS = {"namespace", "pod", "job", "instance", "component"}
@@ -104,8 +104,8 @@ EXPRESSIONS = {alert.name: alert.expr for alert in ALERTS} | {
 
 #: What the documents tell operators to ask.
 EXPRESSIONS |= {
-    f"scaling.md: {text}": text
-    for text in re.findall(r"`([^`\n]*wakupush_[^`\n]*)`", (ROOT / "docs/scaling.md").read_text())
+    f"scale.md: {text}": text
+    for text in re.findall(r"`([^`\n]*wakupush_[^`\n]*)`", (ROOT / "docs/operating/scale.md").read_text())
 }
 
 
@@ -180,7 +180,7 @@ def test_a_section_says_what_to_do(alert):
     section = RUNBOOK.split(f"### {alert.name}\n")[1].split("\n#")[0]
     for part in ("**What it means.**", "**Where to look.**", "**What to do.**"):
         assert part in section
-    assert runbook_url(alert) == f"docs/runbook.md#{alert.name.lower()}"
+    assert runbook_url(alert) == f"docs/operating/respond.md#{alert.name.lower()}"
 
 
 def test_names_of_the_runbook_exist():

@@ -215,7 +215,7 @@ def test_limits_count_bytes():
     assert check(device_token="ü" * 51) is Failure.REGISTRATION_TOO_LARGE
 
 
-#: How each failure is answered: the order of checks in docs/architecture.md has the errors.
+#: How each failure is answered: the order of checks in docs/reference/wire.md has the errors.
 ERRORS = {
     Failure.REGISTRATION_MALFORMED: "MALFORMED_MESSAGE",
     Failure.VERSION_ZERO: "MALFORMED_MESSAGE",

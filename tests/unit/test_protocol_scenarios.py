@@ -167,7 +167,7 @@ def for_gorush(item, device):
     }
 
 
-#: Where we differ from the reference on purpose (docs/conformance.md): the error in the answer to each message sent
+#: Where we deviate from the reference on purpose (docs/reference/conformance.md): the error in the answer to a message
 #: (None: success), and how many notifications there are.
 OURS = {
     "type_99": ("INTERNAL_ERROR", 0),

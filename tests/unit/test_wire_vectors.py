@@ -1,4 +1,4 @@
-"""docs/wire/vectors.json: made by the code, as its schema says, held by what also holds the reference's vectors."""
+"""docs/reference/wire/vectors.json: made by the code, valid by its schema, checked as the reference's vectors are."""
 
 import json
 

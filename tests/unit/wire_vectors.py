@@ -22,7 +22,7 @@ from wakupush.protocol.hashing import keccak256, message_hash, shake256_64
 from wakupush.protocol.keys import PrivateKey, PublicKey
 from wakupush.protocol.sealing import UnsealableError
 
-FILE = Path(__file__).parents[2] / "docs" / "wire" / "vectors.json"
+FILE = Path(__file__).parents[2] / "docs" / "reference" / "wire" / "vectors.json"
 SHARD = "/waku/2/rs/16/32"
 TIME = 1_700_000_000_000_000_000
 TOKEN = "0d1b0f3c-5d6d-4b0e-9c64-2f0e8f6f1a52"

@@ -1,6 +1,6 @@
 """The client side of the specification: registering, advertising, discovering, querying, sending, receiving.
 
-See docs/client.md. What an app needs is here; the decisions are in `rules`, and what carries them out in `drivers`.
+See docs/reference/client.md. What an app needs is here; `rules` decides, and `drivers` carries out.
 """
 
 from wakupush.client.client import Client, SendingDisabledError

@@ -291,7 +291,9 @@ def _shadow(state: ShadowState | None, *, is_set: bool) -> Iterator[Finding]:
     part = "shadow"
     if state is not None and state.ended is None:
         yield Finding(
-            Level.WARNING, part, "another server answers and pushes; `wakupush shadow end` ends it: docs/takeover.md"
+            Level.WARNING,
+            part,
+            "another server answers and pushes; `wakupush shadow end` ends it: docs/operating/takeover.md",
         )
     elif state is not None and is_set:
         yield Finding(Level.FAULT, part, "it has ended: take WAKUPUSH_SHADOW away, or no worker starts")

@@ -1,7 +1,7 @@
 """The HTTP client of gorush: one post in, one outcome per notification out.
 
-Source: docs/contracts/gorush.md, sections 1, 2 and 5. gorush runs in sync mode: an answer comes when the slowest push
-is done.
+Source: docs/reference/contracts/gorush.md, sections 1, 2 and 5. gorush runs in sync mode: an answer comes when the
+slowest push is done.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What gorush's answer to a post says about each notification.
 
-Source: docs/contracts/gorush.md, sections 2 to 4. A 200 alone means nothing: ``counts`` tells how much was handed over,
-``logs`` has the failures only. Firebase's total failures leave no trace in the answer; only the feedback webhook tells
-them.
+Source: docs/reference/contracts/gorush.md, sections 2 to 4. A 200 alone means nothing: ``counts`` tells how much was
+handed over, ``logs`` has the failures only. Firebase's total failures leave no trace in the answer; only the feedback
+webhook tells them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the error texts that gorush passes on mean.
 
-gorush passes on Apple's reason, Google's message or the error of Go's HTTP client, nothing else. The texts may hold the
-device token: never log them. Source: docs/contracts/gorush.md, section 3; Apple's and Google's public lists of error
-codes.
+gorush passes on Apple's reason, Google's message or the error of Go's HTTP client, nothing else. The texts may hold
+the device token: never log them. Source: docs/reference/contracts/gorush.md, section 3; Apple's and Google's public
+lists of error codes.
 """
 
 from __future__ import annotations

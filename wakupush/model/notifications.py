@@ -1,6 +1,6 @@
 """Notifications: what they are about, and how gorush takes one for a device.
 
-Source: 71, PushNotification; docs/contracts/gorush.md, section 2.
+Source: 71, PushNotification; docs/reference/contracts/gorush.md, section 2.
 """
 
 from __future__ import annotations

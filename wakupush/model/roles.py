@@ -275,7 +275,7 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         ),
         "delivery_history": Rights(select=ALL),
         "shadow": Rights(select=_SHADOW.select),
-        # Forgetting a fault of the platforms: docs/dead-letters.md.
+        # Forgetting a fault of the platforms: docs/operating/dead-letters.md.
         "token_trials": Rights(select=("platform",), delete=True),
         "schema_migrations": Rights(select=("name", "checksum")),
     },

@@ -1,0 +1,1 @@
+"""The modules that protoc makes of ``proto/``; `make proto` writes them."""

@@ -1,6 +1,7 @@
 """A relay node out of an event loop: subscribe, read, publish.
 
-Source: docs/contracts/waku-rest.md, sections 1, 2 and 6. What `wakupush.waku.node` says of them holds here too.
+Source: docs/reference/contracts/waku-rest.md, sections 1, 2 and 6. What `wakupush.waku.node` says of them holds here
+too.
 """
 
 from __future__ import annotations

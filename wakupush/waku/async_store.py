@@ -1,6 +1,6 @@
 """The Store of a node out of an event loop: its newest messages.
 
-Source: docs/contracts/waku-rest.md, sections 5 to 7. What `wakupush.waku.store` says of Stores holds here too.
+Source: docs/reference/contracts/waku-rest.md, sections 5 to 7. What `wakupush.waku.store` says of Stores holds too.
 """
 
 from __future__ import annotations

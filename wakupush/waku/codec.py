@@ -1,7 +1,7 @@
 """Waku messages in the JSON of a node's REST API: bytes and values in, bytes and values out.
 
-Source: docs/contracts/waku-rest.md, sections 1, 2 and 6. go-waku leaves out absent keys, nwaku writes all of them;
-Store v3 of go-waku writes the timestamp as a string.
+Source: docs/reference/contracts/waku-rest.md, sections 1, 2 and 6. go-waku leaves out absent keys, nwaku writes all of
+them; Store v3 of go-waku writes the timestamp as a string.
 """
 
 from __future__ import annotations

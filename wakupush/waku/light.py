@@ -1,6 +1,7 @@
 """A node as a light client: filter and light push of nwaku and go-waku.
 
-Source: docs/contracts/waku-rest.md, sections 3, 4 and 6. Success is the status and, for filter, a ``statusDesc`` of OK.
+Source: docs/reference/contracts/waku-rest.md, sections 3, 4 and 6. Success is the status and, for filter, a
+``statusDesc`` of OK.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The REST API of a Waku relay node: subscribe, read, publish, ask how it is.
 
-Source: docs/contracts/waku-rest.md, sections 1, 2, 6 and 7. Success is the status alone; bodies differ between the
-nodes.
+Source: docs/reference/contracts/waku-rest.md, sections 1, 2, 6 and 7. Success is the status alone; bodies differ
+between the nodes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What requests to a node look like and what its answers mean, whatever sends them.
 
-Source: docs/contracts/waku-rest.md, sections 1, 2 and 6. Success is the status alone; bodies differ between the nodes.
+Source: docs/reference/contracts/waku-rest.md, sections 1, 2 and 6. Success is the status alone; bodies differ between
+the nodes.
 """
 
 from __future__ import annotations

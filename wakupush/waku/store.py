@@ -1,7 +1,7 @@
 """The Store of a node: what went over the network while nobody looked.
 
-Source: docs/contracts/waku-rest.md, sections 5 to 7. A nwaku is asked by Store v3, a go-waku by Store v1: its answer to
-the first query tells which one a node is.
+Source: docs/reference/contracts/waku-rest.md, sections 5 to 7. A nwaku is asked by Store v3, a go-waku by Store v1:
+its answer to the first query tells which one a node is.
 
 Never to be had from a Store: ephemeral messages; on a nwaku, what arrived more than 20 s off its sender's time; what is
 past the node's retention; what went over the network while the node itself was down, stalled or apart from its peers.

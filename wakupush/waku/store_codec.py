@@ -1,7 +1,7 @@
 """Queries and answers of the two kinds of Store: values in, parameters and pages out.
 
-Source: docs/contracts/waku-rest.md, sections 5 and 6. nwaku serves Store v3 (camelCase, hashes in 0x-hex, the status
-inside the body counts); go-waku serves Store v1 of its own archive, which tells neither hash nor ``meta``.
+Source: docs/reference/contracts/waku-rest.md, sections 5 and 6. nwaku serves Store v3 (camelCase, hashes in 0x-hex,
+the status inside the body counts); go-waku serves Store v1 of its own archive, which tells neither hash nor ``meta``.
 """
 
 from __future__ import annotations

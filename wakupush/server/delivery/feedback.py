@@ -1,6 +1,7 @@
 """What gorush's feedback webhook tells of a delivery: failures that its sync answer leaves out.
 
-Source: docs/contracts/gorush.md, sections 2 to 4. The webhook is called once, before the sync answer, and never again.
+Source: docs/reference/contracts/gorush.md, sections 2 to 4. The webhook is called once, before the sync answer, and
+never again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Celery events of deliveries, so that Flower shows each retry under the id of its delivery.
 
 A delivery is one task to Flower, however many of them a task of ours carries. Celery itself tells of the one whose id
-its task has; this tells of the others, and of what happens when no task is there to tell: see docs/operations.md. They
-are best effort, as all events of Celery: what happened for certain is in `delivery_events`.
+its task has; this tells of the others, and of what happens when no task is there to tell: see docs/operating/watch.md.
+They are best effort, as all events of Celery: what happened for certain is in `delivery_events`.
 """
 
 from __future__ import annotations

@@ -104,8 +104,8 @@ class Caution:
     """Remembers for which platforms and devices notifications are posted one by one. Threads may share it.
 
     For platforms, because failures were seen: of many failures in one post gorush may lose some, which then read as
-    successes (docs/contracts/gorush.md, 3). For devices, because gorush refused the post: it refuses all that is in it,
-    and each costs a post of its own then. Whoever registers such a device is to pay that once.
+    successes (docs/reference/contracts/gorush.md, 3). For devices, because gorush refused the post: it refuses all
+    that is in it, and each costs a post of its own then. Whoever registers such a device is to pay that once.
 
     Args:
         seconds: for how long after a failure.
