@@ -19,7 +19,7 @@ from wakupush.devnet.parts.processes import answers_http, free_port, wait_until
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
 from wakupush.waku.errors import NodeError, NodeUnreachable
-from wakupush.waku.node import DevelopmentNode as NodeClient
+from wakupush.waku.node import WakuNode as NodeClient
 from wakupush.waku.store import Store
 from wakupush.waku.store_codec import Query, decode_v1
 
