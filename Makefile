@@ -47,7 +47,7 @@ setup-deploy: .tools/helm .tools/compose-spec
 	fi
 
 golden: setup setup-deploy ## Write anew what the chart renders, its schema of settings and its table of values
-	$(VENV)/bin/python tests/deploy/golden.py
+	PYTHONPATH=tests $(RUN) support.deploy.golden
 
 # Only the tests in tests/monitoring use promtool. Debian's package of Prometheus has it; nothing of it is installed.
 setup-promtool:
@@ -72,7 +72,7 @@ monitoring: setup ## Write the dashboards and alerts anew, out of deploy/monitor
 	$(RUN) deploy.monitoring.generate
 
 tables: setup ## Write the tables of the documents anew, out of the code
-	$(VENV)/bin/python tests/unit/test_docs.py
+	$(VENV)/bin/python tests/unit/docs/test_documents.py
 
 demo: setup ## Run the whole server on embedded parts, send it messages, and show what happens
 	@$(VENV)/bin/wakupush demo

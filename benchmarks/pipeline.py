@@ -38,8 +38,8 @@ from benchmarks.commands import measured, watched
 from pipeline.events.report import SCHEMA
 from pipeline.events.synthesize import WORKER
 from pipeline.events.tables import TABLES
-from tests.pipeline.standalone import cluster
-from tests.pipeline.stores import store
+from tests.support.pipeline.standalone import cluster
+from tests.support.pipeline.stores import store
 from wakupush.devnet.parts.postgres import PostgresServer
 from wakupush.postgres.migrations import runner
 

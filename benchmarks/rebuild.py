@@ -30,7 +30,7 @@ from benchmarks.commands import measured, watched
 from benchmarks.made_archive import SHARD, START, rows
 from pipeline.archive.files import SCHEMA, Archive
 from pipeline.session import spark_session
-from tests.pipeline.standalone import cluster
+from tests.support.pipeline.standalone import cluster
 from wakupush.devnet.demo import messages
 from wakupush.devnet.parts.postgres import temporary_postgres
 from wakupush.devnet.parts.processes import Process, answers_http, free_port

@@ -11,11 +11,11 @@ import httpx2
 import psutil
 from psycopg import Connection
 from redis import Redis
-from stored import contents
 
 from chaos.evidence import Answered, DeviceId, Happened, Kept, Pushed, Sample, Stored
 from chaos.faults import server_processes
 from chaos.plan import SUCCESS, Sent
+from support.stored import contents
 from wakupush.devnet.demo.conversation import OpenedReply, open_reply
 from wakupush.devnet.demo.stack import Stack
 from wakupush.model.queues import QUEUES

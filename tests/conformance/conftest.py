@@ -6,7 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from expected import VERDICT
+
+from conformance.expected import VERDICT
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 

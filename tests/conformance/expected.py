@@ -5,9 +5,18 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from deviations import EVERYWHERE, REGISTRATION, REQUEST, deviation_of, gorush_trouble, is_unknown_type, items, type_of
 from google.protobuf import text_format
 
+from conformance.deviations import (
+    EVERYWHERE,
+    REGISTRATION,
+    REQUEST,
+    deviation_of,
+    gorush_trouble,
+    is_unknown_type,
+    items,
+    type_of,
+)
 from wakupush.model.notifications import ADDED_KEYS
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,
@@ -350,3 +359,9 @@ def _reference_rows(step: dict) -> Rows:
         (row["public_key_hash"], row["installation_id"]): Row(row["registered"], int(row["version"]))
         for row in step["server_rows_after"]
     }
+
+
+def differences(what, expected, got):
+    expected, got = Counter(expected), Counter(got)
+    missing, unexpected = sorted((expected - got).elements()), sorted((got - expected).elements())
+    return [f"missing {what}: {each}" for each in missing] + [f"unexpected {what}: {each}" for each in unexpected]

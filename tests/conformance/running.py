@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx2
-from expected import Answer, Row, Rows, Scenario, flat, in_order
-from stored import contents
 
+from conformance.expected import Answer, Row, Rows, Scenario, flat, in_order
+from support.stored import contents
 from wakupush.devnet.demo import conversation, messages
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.demo.stack import SHARDS, Stack

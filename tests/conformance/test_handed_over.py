@@ -8,10 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from expected import NOT_COMPARED, Scenario
-from running import Running, running
-from test_scenarios import _differences
 
+from conformance.expected import NOT_COMPARED, Scenario, differences
+from conformance.running import Running, running
 from wakupush.devnet.demo import messages
 from wakupush.postgres import query_topics
 from wakupush.protocol import topics
@@ -79,11 +78,11 @@ def test_each_step_comes_to_the_same(name):
             if expected.verdict == NOT_COMPARED:
                 continue
             rows = {key: row for key, row in (outcome.rows_before | expected.changes).items() if row is not None}
-            differences = [
-                *_differences("answer", map(str, expected.answers), map(str, outcome.answers)),
-                *_differences("push", expected.pushes, outcome.pushes),
-                *_differences("row", map(str, rows.items()), map(str, outcome.rows.items())),
+            found = [
+                *differences("answer", map(str, expected.answers), map(str, outcome.answers)),
+                *differences("push", expected.pushes, outcome.pushes),
+                *differences("row", map(str, rows.items()), map(str, outcome.rows.items())),
             ]
-            if differences:
-                different[scenario.steps[position]["name"]] = differences
+            if found:
+                different[scenario.steps[position]["name"]] = found
     assert different == {}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from expected import NOT_COMPARED, VERDICT, Scenario
-from leftovers import kept
-from running import Running, running
+
+from conformance.expected import NOT_COMPARED, VERDICT, Scenario, differences
+from conformance.running import Running, running
+from support.leftovers import kept
 
 #: States of a delivery that is not over.
 UNFINISHED = {"pending", "posting"}
@@ -57,21 +57,15 @@ def test_step(scenario: Scenario, position: int, server_of, record_property) -> 
     if expected.verdict == NOT_COMPARED:
         pytest.skip("informational, and no outcome of ours is listed for it")
     rows = {key: row for key, row in (outcome.rows_before | expected.changes).items() if row is not None}
-    differences = [
-        *_differences("answer", map(str, expected.answers), map(str, outcome.answers)),
-        *_differences("push", expected.pushes, outcome.pushes),
-        *_differences("row", map(str, rows.items()), map(str, outcome.rows.items())),
+    found = [
+        *differences("answer", map(str, expected.answers), map(str, outcome.answers)),
+        *differences("push", expected.pushes, outcome.pushes),
+        *differences("row", map(str, rows.items()), map(str, outcome.rows.items())),
     ]
-    if differences:
-        pytest.fail("\n".join(differences), pytrace=False)
+    if found:
+        pytest.fail("\n".join(found), pytrace=False)
     assert sorted(expected.answers) == sorted(outcome.answers)
     assert set(outcome.ended) <= {"delivered"}
     if expected.trouble is not None:
         assert len(outcome.kept) == len(outcome.ended) == len(expected.pushes)
         assert set(outcome.kept) <= UNFINISHED
-
-
-def _differences(what, expected, got):
-    expected, got = Counter(expected), Counter(got)
-    missing, unexpected = sorted((expected - got).elements()), sorted((got - expected).elements())
-    return [f"missing {what}: {each}" for each in missing] + [f"unexpected {what}: {each}" for each in unexpected]

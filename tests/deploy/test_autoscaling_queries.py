@@ -6,7 +6,8 @@ import shutil
 import subprocess
 
 import pytest
-from chart import ROOT, VALUES, need, objects
+
+from support.deploy.chart import ROOT, VALUES, need, objects
 
 need("helm")
 #: Where `make setup-promtool` puts it if the machine has none.

@@ -4,7 +4,8 @@ import math
 
 import pytest
 import yaml
-from chart import CHART, VALUES, NotRendered, need, objects, render
+
+from support.deploy.chart import CHART, VALUES, NotRendered, need, objects, render
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: install wakupush[pipeline]")
 need("helm")

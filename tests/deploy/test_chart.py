@@ -10,7 +10,9 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
-from chart import (
+from prometheus_client import Counter, Gauge, Histogram
+
+from support.deploy.chart import (
     CHART,
     GOLDEN,
     KUBERNETES,
@@ -27,9 +29,7 @@ from chart import (
     values_schema,
     values_table,
 )
-from prometheus_client import Counter, Gauge, Histogram
-from schemas import SPECS, schema
-
+from support.deploy.schemas import SPECS, schema
 from wakupush.model.queues import QUEUES
 from wakupush.runtime import metrics
 from wakupush.runtime.settings import Settings

@@ -6,9 +6,9 @@ import re
 import pytest
 import typer
 import yaml
-from chart import CHART, ROOT, VALUES, need, objects, pod_specs
-from test_policy import PARTS, REACHES
 
+from support.deploy.chart import CHART, ROOT, VALUES, need, objects, pod_specs
+from support.deploy.reach import PARTS, REACHES
 from wakupush.cli import app
 from wakupush.model.queues import QUEUES
 from wakupush.protocol.keys import PrivateKey

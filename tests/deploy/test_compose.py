@@ -8,16 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-import podman
 import psycopg
 import pytest
 import yaml
-from chart import ROOT, need, tool
-from compose import FILE, filled, needed
-from containers import DOCKERFILE, instructions
 from psycopg.conninfo import conninfo_to_dict
 
 from deploy.supply import sbom
+from support.deploy import podman
+from support.deploy.chart import ROOT, need, tool
+from support.deploy.compose import FILE, filled, needed
+from support.deploy.containers import DOCKERFILE, instructions
 from wakupush.devnet.parts.postgres import temporary_postgres
 from wakupush.model.queues import QUEUES
 from wakupush.model.roles import Role

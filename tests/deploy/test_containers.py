@@ -19,10 +19,10 @@ import httpx2
 import psycopg
 import pytest
 import redis
-from compose import filled, needed
-from containers import Builder, fresh, memory, missing
-from podman import Podman, there
 
+from support.deploy.compose import filled, needed
+from support.deploy.containers import Builder, fresh, memory, missing
+from support.deploy.podman import Podman, there
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
 from wakupush.devnet.demo.observer import Observer

@@ -5,8 +5,9 @@ import re
 
 import pytest
 import yaml
-from chart import ROOT, VALUES, need, objects, pod_specs
 
+from support.deploy.chart import ROOT, VALUES, need, objects, pod_specs
+from support.deploy.reach import PARTS, REACHES
 from wakupush.model.queues import QUEUES
 from wakupush.model.roles import Role
 from wakupush.redis.celery_app import TIME_LIMIT_SECONDS, VISIBILITY_TIMEOUT_SECONDS
@@ -15,21 +16,6 @@ from wakupush.runtime.settings import Settings
 need("helm")
 
 SETS = pytest.mark.parametrize("name", VALUES)
-#: What may reach which part; whatever is not named reaches none.
-REACHES = {
-    "ingest": {"redis", "node"},
-    "reconcile": {"redis", "node", "postgres"},
-    "registration": {"redis", "node", "postgres"},
-    "query": {"redis", "node", "postgres"},
-    "dispatch": {"redis", "node", "postgres", "gorush"},
-    "beat": {"redis", "node", "postgres"},
-    "feedback": {"postgres"},
-    "exporter": {"redis", "postgres"},
-    "flower": {"redis"},
-    "migrate": {"postgres"},
-    "doctor": {"redis", "node", "postgres", "gorush"},
-}
-PARTS = {"redis": 6379, "postgres": 5432, "node": 8645, "gorush": 8088}
 
 
 def component(each: dict) -> str:

@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from leftovers import kept
 
+from support.leftovers import kept
 from wakupush.devnet.demo.stack import Stack
 
 

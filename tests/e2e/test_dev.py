@@ -2,43 +2,21 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import httpx2
 import psycopg
 import pytest
 from redis import Redis
 
+from e2e.dev import running
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
-
-
-@contextmanager
-def running(*options, **variables):
-    command = [sys.executable, "-m", "wakupush", "dev", *options]
-    environment = os.environ | variables
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        shown = {}
-        try:
-            for line in process.stdout:
-                if line.strip() == "ready":
-                    break
-                name, value = line[:12].strip(), line[12:].strip()
-                shown[name] = value
-            yield process, shown
-        finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGINT)
-                process.stdout.read()
 
 
 def test_it_says_when_it_is_ready_and_ends_on_ctrl_c(tmp_path):

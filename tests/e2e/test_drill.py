@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from stored import contents
 
 from pipeline.session import missing_parts
+from support.stored import contents
 from wakupush.client.client import Client
 from wakupush.client.drivers.notifying import Recipient
 from wakupush.client.drivers.storage import SqliteFile

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_dev import running
 
+from e2e.dev import running
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.parts.processes import wait_until
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from requests_load import Load, doctor, metric
 
+from e2e.requests_load import Load, doctor, metric
 from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
 from wakupush.runtime.urls import node_name

@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import httpx2
 import pytest
-from requests_load import Load, doctor, metric
-from sentinels import PASSWORD, SENTINEL_PASSWORD, Sentinels
 
+from e2e.requests_load import Load, doctor, metric
+from support.sentinels import PASSWORD, SENTINEL_PASSWORD, Sentinels
 from wakupush.devnet.demo.stack import External
 from wakupush.devnet.parts.processes import answers_http, wait_until
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import httpx2
 import pytest
-import stored
 from celery.events import EventReceiver
 from redis import Redis
 
+from support import stored
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
 from wakupush.devnet.demo.observer import Observer

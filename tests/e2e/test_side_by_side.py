@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from stored import contents
 
+from support.stored import contents
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
 from wakupush.devnet.demo.observer import Observer

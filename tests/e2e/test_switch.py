@@ -8,9 +8,9 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-import reference_database as made
-from reference_database import KEY
 
+from support import reference_database as made
+from support.reference_database import KEY
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
 from wakupush.devnet.demo.observer import Observer

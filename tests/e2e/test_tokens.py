@@ -7,8 +7,8 @@ import sys
 
 import httpx2
 import pytest
-import stored
 
+from support import stored
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
 from wakupush.devnet.demo.observer import Observer

@@ -13,11 +13,11 @@ from pathlib import Path
 import httpx2
 import psycopg
 import pytest
-from certificates import self_signed
-from cluster import TOKEN, Cluster
 from redis import Redis
-from served import SHARD, AtOnce, Server
 
+from support.certificates import self_signed
+from support.cluster import TOKEN, Cluster
+from support.served import SHARD, AtOnce, Server
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.parts.postgres import PostgresServer, temporary_postgres
 from wakupush.devnet.parts.processes import Process, answers_http, free_port

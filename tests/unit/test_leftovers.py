@@ -12,7 +12,8 @@ TESTS = Path(__file__).parents[1]
 CONTENT = """
 import subprocess, sys
 from pathlib import Path
-import leftovers, pytest
+import pytest
+from support import leftovers
 from wakupush.devnet.parts.processes import Process
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -61,7 +62,7 @@ def test_does_not_wait_for_what_it_ended():
 def run(tmp_path):
     def run(content, *before):
         (tmp_path / "test_content.py").write_text(content)
-        options = ["-p", "leftovers", "-p", "no:cacheprovider", "-W", "error", "-rA", "--timeout", "600"]
+        options = ["-p", "support.leftovers", "-p", "no:cacheprovider", "-W", "error", "-rA", "--timeout", "600"]
         return subprocess.run(
             [*before, sys.executable, "-m", "pytest", *options, "test_content.py"],
             cwd=tmp_path,
@@ -85,7 +86,7 @@ def test_what_is_left_fails_the_test_that_left_it(run, tmp_path):
 
 
 def test_ctrl_c_works_where_whoever_started_the_tests_ignores_it(run):
-    conftest = (TESTS / "conftest.py").read_text().replace('pytest_plugins = ["leftovers"]', "")
+    conftest = (TESTS / "conftest.py").read_text().replace('pytest_plugins = ["support.leftovers"]', "")
     ask = "import signal; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
     test = (
         f"import subprocess, sys\ndef test_child():\n    subprocess.run([sys.executable, '-c', {ask!r}], check=True)\n"

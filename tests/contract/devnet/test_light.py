@@ -1,0 +1,237 @@
+"""Filter and light push of the development nodes: go-waku's as recorded, nwaku's as its source says."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import time
+from dataclasses import replace
+
+import pytest
+
+from support import recordings
+from wakupush.devnet.node import go_waku
+from wakupush.devnet.node import nwaku as nwaku_manners
+from wakupush.devnet.node.filter_state import GO_WAKU, Filter
+from wakupush.devnet.node.go_waku_state import GoWakuNode
+from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
+from wakupush.devnet.parts.processes import wait_until
+from wakupush.model.waku_message import WakuMessage
+
+AREA = "waku-rest"
+SHARD, OTHER = "/waku/2/rs/16/32", "/waku/2/rs/16/64"
+TOPIC, OTHER_TOPIC = "/waku/1/0x1a2b3c4d/rfc26", "/waku/1/0xffffffff/rfc26"
+
+#: Recordings of requests to a node that is subscribed to `TOPIC` and its neighbour, or is not.
+SUBSCRIBED = {
+    *("filter-messages-again", "filter-messages-empty", "filter-messages-not-subscribed"),
+    *("filter-messages-after-service-restart", "filter-messages-unencoded", "filter-messages-by-contenttopic"),
+    *("filter-ping", "filter-ping-after-resubscribe", "filter-ping-no-id"),
+    *("filter-subscribe-again", "filter-resubscribe", "filter-unsubscribe", "filter-unsubscribe-all"),
+}
+FRESH = {
+    *("filter-messages-after-client-restart", "filter-ping-before-subscribe", "filter-ping-after-service-restart"),
+    *(f"filter-subscribe{end}" for end in ("", "-101", "-bad-json", "-empty-filters", "-no-pubsub", "-put")),
+    "filter-subscribe-wrong-shard",
+    *(f"lightpush-v1{end}" for end in ("", "-bad-json", "-empty-payload", "-no-message", "-no-pubsub", "-wrong-shard")),
+    "lightpush-v3",
+}
+COMPARED_BELOW = {
+    "filter-messages": "test_messages_read_as_recorded",
+    "filter-messages-ct2": "test_messages_read_as_recorded",
+    "filter-messages-after-resubscribe": "test_messages_read_as_recorded",
+    "filter-messages-after-unsubscribe-all": "test_what_is_unread_stays_after_unsubscribing",
+    "filter-messages-overflow": "test_the_oldest_of_a_topic_goes",
+    "filter-subscribe-rate-limited": "test_one_request_a_second",
+    "filter-unsubscribe-unknown": "test_unsubscribing_what_is_unknown",
+    "lightpush-v1-too-big": "test_too_big",
+}
+NOT_APPLICABLE = {
+    "filter-subscribe-service-down": "the node is its own service node",
+    "filter-ping-service-down": "the node is its own service node",
+    "lightpush-v1-service-down": "the node is its own service node",
+    "lightpush-v1-on-service-node": "the node is its own service node",
+    "filter-subscribe-no-requestid": "a second of the rate limit made it fail; the id may be empty",
+}
+
+
+def test_every_recording_is_accounted_for():
+    names = {name for name in recordings.names(AREA) if re.match("filter-|lightpush-", name)}
+    groups = (SUBSCRIBED, FRESH, COMPARED_BELOW.keys(), NOT_APPLICABLE.keys())
+    assert sorted(name for group in groups for name in group) == sorted(names)
+    assert set(COMPARED_BELOW.values()) <= set(globals())
+
+
+@pytest.fixture
+def node():
+    return GoWakuNode(NodeSettings(shards=(SHARD,), max_message_bytes=150_000))
+
+
+@pytest.fixture
+def client(serve, node):
+    return serve(go_waku.create_app(node))
+
+
+def send(client, recording):
+    return client.request(
+        recording.method, recording.path, headers=recording.headers, content=recording.content() or None
+    )
+
+
+def body(recording):
+    is_text = recording.answer == "" or (recording.content_type or "").startswith("text/")
+    return recording.answer if is_text else json.dumps(recording.answer, separators=(",", ":"))
+
+
+def publish(node, payload, topic=TOPIC, **fields):
+    node.publish(SHARD, WakuMessage(payload=payload, content_topic=topic, timestamp=time.time_ns(), **fields))
+
+
+@pytest.mark.parametrize("name", sorted(SUBSCRIBED | FRESH))
+def test_answers_as_recorded(name, client, node):
+    if name in SUBSCRIBED:
+        node.filter.subscribe(SHARD, [TOPIC, OTHER_TOPIC])
+    recording = recordings.load(AREA, name)
+    answer = send(client, recording)
+    assert answer.status_code == recording.status
+    assert answer.text == body(recording)
+    assert answer.headers.get("content-type", "").lower() == (recording.content_type or "").lower()
+
+
+@pytest.mark.parametrize("name", [name for name, test in COMPARED_BELOW.items() if "read_as" in test])
+def test_messages_read_as_recorded(name, client, node):
+    node.filter.subscribe(SHARD, [TOPIC, OTHER_TOPIC])
+    recording = recordings.load(AREA, name)
+    for message in recording.answer:
+        # As they were published: what is not there was not given.
+        given = {key: value for key, value in message.items() if value is not None}
+        client.post(f"/relay/v1/messages/{quoted(SHARD)}", json=given).raise_for_status()
+    answer = send(client, recording)
+    assert (answer.status_code, answer.text) == (recording.status, body(recording))
+    assert send(client, recording).json() == []
+
+
+def test_what_is_unread_stays_after_unsubscribing(client, node):
+    node.filter.subscribe(SHARD, [TOPIC])
+    publish(node, b"one")
+    send(client, recordings.load(AREA, "filter-unsubscribe-all"))
+    publish(node, b"two")
+    read = send(client, recordings.load(AREA, "filter-messages-after-unsubscribe-all")).json()
+    assert [base64.b64decode(each["payload"]) for each in read] == [b"one"]
+
+
+def test_the_oldest_of_a_topic_goes():
+    recorded = recordings.load(AREA, "filter-messages-overflow").answer
+    unhurried = Filter(replace(GO_WAKU, rate=None))
+    unhurried.subscribe(SHARD, [TOPIC])
+    numbers = [int(base64.b64decode(message["payload"])[:8]) for message in recorded]
+    assert numbers == list(range(numbers[0], numbers[0] + GO_WAKU.capacity))
+    for number in range(numbers[-1] + 1):
+        unhurried.deliver(SHARD, WakuMessage(payload=b"%d" % number, content_topic=TOPIC))
+    assert [int(message.payload) for message in unhurried.read(TOPIC, SHARD)] == numbers
+
+
+def test_a_burst_is_cut(node):
+    node.filter.subscribe(SHARD, [TOPIC])
+    for number in range(300):
+        publish(node, b"%d" % number)
+    assert 20 <= len(node.filter.read(TOPIC, SHARD)) <= 30  # 24 of 300 when it was recorded
+
+
+def test_one_request_a_second(client):
+    first, second = recordings.load(AREA, "filter-subscribe"), recordings.load(AREA, "filter-subscribe-rate-limited")
+    assert send(client, first).status_code == 200
+    answer = send(client, second)
+    assert (answer.status_code, answer.text) == (second.status, body(second))
+    wait_until(lambda: send(client, second).status_code == 200, timeout=60, interval=0.2, what="a second later")
+
+
+def test_one_message_a_second(client):
+    def push():
+        message = {"payload": "aGk=", "contentTopic": TOPIC, "timestamp": time.time_ns()}
+        return client.post("/lightpush/v1/message", json={"pubsubTopic": SHARD, "message": message})
+
+    assert push().status_code == 200
+    refused = push()
+    # As a go-waku 0.10.0 said it.
+    assert (refused.status_code, refused.text) == (503, "lightpush errorexceeds the rate limit")
+    wait_until(lambda: push().status_code == 200, timeout=60, interval=0.2, what="a second later")
+
+
+def test_unsubscribing_what_is_unknown(client):
+    recording = recordings.load(AREA, "filter-unsubscribe-unknown")
+    answer = send(client, recording)
+    assert answer.status_code == 200
+    assert answer.json()["statusDesc"].startswith("can't unsubscribe from ")
+    assert recording.answer["statusDesc"].startswith("can't unsubscribe from ")
+
+
+def test_too_big(client):
+    recording = recordings.load(AREA, "lightpush-v1-too-big")
+    message = {"payload": base64.b64encode(bytes(200_000)).decode(), "contentTopic": TOPIC}
+    answer = client.post("/lightpush/v1/message", json={"pubsubTopic": SHARD, "message": message})
+    assert (answer.status_code, answer.text) == (recording.status, recording.answer)
+
+
+# --- nwaku ---
+
+
+@pytest.fixture
+def nwaku(serve):
+    return serve(nwaku_manners.create_app(DevelopmentNode(NodeSettings(shards=(SHARD, OTHER)))))
+
+
+def subscription(*topics, shard=SHARD):
+    return {"requestId": "r", "contentFilters": list(topics), "pubsubTopic": shard}
+
+
+def quoted(topic):
+    return topic.replace("/", "%2F")
+
+
+def test_nwaku_reads_by_content_topic_alone_all_shards_mixed(nwaku):
+    for shard in (SHARD, OTHER):
+        answer = nwaku.post("/filter/v2/subscriptions", json=subscription(TOPIC, shard=shard))
+        assert (answer.status_code, answer.json()) == (200, {"requestId": "r", "statusDesc": "OK"})
+        message = {"payload": base64.b64encode(shard.encode()).decode(), "contentTopic": TOPIC}
+        pushed = nwaku.post("/lightpush/v1/message", json={"pubsubTopic": shard, "message": message})
+        assert (pushed.status_code, pushed.text) == (200, "OK")
+    assert nwaku.get(f"/filter/v2/messages/{quoted(SHARD)}/{quoted(TOPIC)}").status_code == 400
+    read = nwaku.get(f"/filter/v2/messages/{quoted(TOPIC)}").json()
+    assert [base64.b64decode(each["payload"]).decode() for each in read] == [SHARD, OTHER]
+    assert nwaku.get(f"/filter/v2/messages/{quoted(OTHER_TOPIC)}").status_code == 400
+
+
+def test_nwaku_pings_and_limits(nwaku):
+    assert nwaku.get("/filter/v2/subscriptions/1").status_code == 404
+    nwaku.put("/filter/v2/subscriptions", json=subscription(TOPIC)).raise_for_status()
+    assert nwaku.get("/filter/v2/subscriptions/2").json() == {"requestId": "2", "statusDesc": "OK"}
+    for _ in range(27):
+        nwaku.get("/filter/v2/subscriptions/3").raise_for_status()
+    assert nwaku.get("/filter/v2/subscriptions/4").status_code == 429
+    assert nwaku.request("DELETE", "/filter/v2/subscriptions/all", json={"requestId": "5"}).status_code == 200
+
+
+def test_nwaku_keeps_fifty_in_all():
+    node = DevelopmentNode(NodeSettings(shards=(SHARD,)))
+    node.filter.subscribe(SHARD, [TOPIC, OTHER_TOPIC])
+    for number in range(60):
+        publish(node, b"%d" % number, (TOPIC, OTHER_TOPIC)[number % 2])
+    counts = [len(node.filter.read(topic)) for topic in (TOPIC, OTHER_TOPIC)]
+    assert sum(counts) == 50
+
+
+# --- nodes as peers ---
+
+
+def test_peers_hand_over_what_is_published(serve):
+    nodes = [DevelopmentNode(NodeSettings(shards=(SHARD,))), GoWakuNode(NodeSettings(shards=(SHARD, OTHER)))]
+    first, second = serve(nwaku_manners.create_app(nodes[0])), serve(go_waku.create_app(nodes[1]))
+    for one, other in ((first, second), (second, first)):
+        one.post("/dev/peers", json={"url": str(other.base_url).rstrip("/")}).raise_for_status()
+    for client, shard in ((first, SHARD), (second, SHARD), (second, OTHER)):
+        message = {"payload": "aGk=", "contentTopic": TOPIC, "version": 1, "timestamp": time.time_ns()}
+        client.post(f"/relay/v1/messages/{quoted(shard)}", json=message).raise_for_status()
+    wait_until(lambda: [node.counters["published"] for node in nodes] == [2, 3], timeout=60, what="both have all")
+    assert nodes[0].read(OTHER) is None

@@ -1,0 +1,220 @@
+"""Every recorded answer of a real node's relay, debug and health routes through the client."""
+
+import json
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from wakupush.model.waku_message import WakuMessage
+from wakupush.waku.codec import decode_message, encode_message
+from wakupush.waku.errors import NodeRefused, NodeUnreachable, NodeUnreadable, NotSubscribed
+from wakupush.waku.node import NodeHealth, NodeInfo, WakuNode
+
+RECORDINGS = Path(__file__).parents[2] / "recordings" / "waku-rest"
+SHARD = "/waku/2/rs/16/32"
+MESSAGE = WakuMessage(payload=b"x", content_topic="/waku/1/0x1a2b3c4d/rfc26")
+
+#: Recordings of routes that this adapter does not use, by the beginning of their names.
+OTHER_ROUTES = {
+    "_throughput-": "a table of measurements",
+    "admin-": "the admin API",
+    "auto-": "auto-sharding is fixed to cluster 1 in go-waku",
+    "filter-": "light clients: test_light",
+    "light-admin-": "the admin API",
+    "lightpush-": "light clients: test_light",
+    "relay-unsubscribe": "a DELETE makes the node leave the shard: never called",
+    "store-": "the Store has its own adapter",
+    "debug-version": "not asked",
+    "not-found": "a route that does not exist",
+}
+#: Payloads (or how many) of each recorded read, or the error.
+READS = {
+    "relay-get-after-double-subscription-0": [b"d0", b"d1", b"d2", b"d3", b"d4", b"d5"],
+    "relay-get-after-double-subscription-1": [],
+    "relay-get-after-double-subscription-2": [],
+    "relay-get-after-restart": NotSubscribed,
+    "relay-get-after-unsub-of-double": NotSubscribed,
+    "relay-get-after-unsubscribe": NotSubscribed,
+    "relay-get-dup": [b"dup"],
+    "relay-get-empty": [],
+    "relay-get-many": 9,
+    "relay-get-not-subscribed": NotSubscribed,
+    "relay-get-one": [b"hello from A"],
+    "relay-get-overflow-1": 51,
+    "relay-get-overflow-other-topic": [],
+    "relay-get-own": [b"hello from A"],
+    "relay-get-unencoded-topic": NotSubscribed,
+}
+#: The error of each recorded publication that failed; all others succeeded.
+REFUSED_PUBLICATIONS = {
+    "relay-publish-after-delete": NodeUnreachable,
+    "relay-publish-bad-b64": NodeRefused,
+    "relay-publish-bad-json": NodeRefused,
+    "relay-publish-empty-payload": NodeRefused,
+    "relay-publish-meta-65": NodeRefused,
+    "relay-publish-meta-nopad": NodeRefused,
+    "relay-publish-meta-urlsafe": NodeRefused,
+    "relay-publish-missing-contenttopic": NodeRefused,
+    "relay-publish-missing-payload": NodeRefused,
+    "relay-publish-mixed-b64": NodeRefused,
+    "relay-publish-no-peers": NodeUnreachable,
+    "relay-publish-null": NodeRefused,
+    "relay-publish-size-1000000": NodeUnreachable,
+    "relay-publish-size-150000": NodeUnreachable,
+    "relay-publish-size-160000": NodeUnreachable,
+    "relay-publish-ts-float": NodeRefused,
+    "relay-publish-ts-string": NodeRefused,
+    "relay-publish-unencoded-topic": NodeUnreachable,
+    "relay-publish-unsubscribed-topic": NodeUnreachable,
+    "relay-publish-unsubscribed-topic-B": NodeUnreachable,
+    "relay-publish-version-string": NodeRefused,
+}
+#: The error of each recorded subscription that failed; all others succeeded.
+REFUSED_SUBSCRIPTIONS = {
+    "light-relay-endpoints": NodeUnreachable,
+    "relay-subscribe-bad-json": NodeRefused,
+    "relay-subscribe-object": NodeRefused,
+}
+
+
+def load(name):
+    return json.loads((RECORDINGS / f"{name}.json").read_text())
+
+
+def names(prefix):
+    return sorted(path.stem for path in RECORDINGS.glob(f"{prefix}*.json"))
+
+
+PUBLICATIONS = names("relay-publish")
+SUBSCRIPTIONS = [*names("relay-subscribe"), "light-relay-endpoints"]
+
+
+@pytest.fixture
+def replaying(monkeypatch):
+    """A node client whose every request gets a recorded response; it records the requests."""
+    transport = {}
+
+    def replay(name):
+        recorded = load(name)["response"]
+        body = recorded["body"]
+        is_text = recorded["headers"].get("Content-Type", "").startswith("text/") or body == ""
+        content = body if is_text else json.dumps(body)
+        requests = []
+
+        def answer(request):
+            requests.append(request)
+            if recorded["status"] == 0:
+                raise httpx2.RemoteProtocolError("closed without an answer")
+            return httpx2.Response(recorded["status"], content=content.encode())
+
+        node = transport["node"] = WakuNode("http://node")
+        monkeypatch.setattr(node._http, "_transport", httpx2.MockTransport(answer))
+        return node, requests
+
+    yield replay
+    transport["node"].close()
+
+
+def test_every_recording_is_accounted_for():
+    covered = {*READS, *PUBLICATIONS, *SUBSCRIPTIONS, "health", "debug-info"}
+    left = [name for name in names("") if name not in covered and not name.startswith(tuple(OTHER_ROUTES))]
+    assert left == []
+    assert all(names(prefix) for prefix in OTHER_ROUTES)
+    assert covered <= set(names(""))
+    assert set(REFUSED_PUBLICATIONS) <= set(PUBLICATIONS)
+    assert set(REFUSED_SUBSCRIPTIONS) <= set(SUBSCRIPTIONS)
+
+
+@pytest.mark.parametrize("name", READS)
+def test_reads(replaying, name):
+    node, requests = replaying(name)
+    expected = READS[name]
+    if not isinstance(expected, list | int):
+        with pytest.raises(expected):
+            node.read(SHARD)
+        return
+    read = node.read(SHARD)
+    payloads = [message.payload for message in read.messages]
+    assert expected in (payloads, len(payloads))
+    assert read.malformed == 0
+    if SHARD in (recorded := load(name)["request"]["path"].replace("%2F", "/")):
+        assert requests[0].method == "GET"
+        assert requests[0].url.raw_path.decode().replace("%2F", "/") == recorded
+
+
+@pytest.mark.parametrize("name", PUBLICATIONS)
+def test_publications(replaying, name):
+    node, _ = replaying(name)
+    if error := REFUSED_PUBLICATIONS.get(name):
+        with pytest.raises(error):
+            node.publish(SHARD, MESSAGE)
+    else:
+        node.publish(SHARD, MESSAGE)
+
+
+def test_a_publication_is_what_was_recorded(replaying):
+    recorded = load("relay-publish")["request"]
+    node, requests = replaying("relay-publish")
+    node.publish(SHARD, decode_message(recorded["body"]))
+    [request] = requests
+    assert (request.method, request.url.raw_path.decode()) == (recorded["method"], recorded["path"])
+    assert request.headers["Content-Type"] == recorded["headers"]["Content-Type"]
+    assert json.loads(request.content) == recorded["body"]
+
+
+@pytest.mark.parametrize("name", SUBSCRIPTIONS)
+def test_subscriptions(replaying, name):
+    recorded = load(name)["request"]
+    node, requests = replaying(name)
+    if error := REFUSED_SUBSCRIPTIONS.get(name):
+        with pytest.raises(error):
+            node.subscribe([SHARD])
+        return
+    topics = recorded["body"] or [SHARD]
+    node.subscribe(topics)
+    assert (requests[0].method, requests[0].url.raw_path.decode()) == (recorded["method"], recorded["path"])
+    assert json.loads(requests[0].content) == topics
+
+
+def test_a_message_with_everything_reads_back_as_published():
+    published = decode_message(load("relay-publish")["request"]["body"])
+    [read] = load("relay-get-one")["response"]["body"]
+    assert decode_message(read) == published
+    assert published.meta == b"meta1"
+    assert encode_message(published) == read
+
+
+def test_messages_of_many_forms():
+    messages = [decode_message(each) for each in load("relay-get-many")["response"]["body"]]
+    assert {message.timestamp for message in messages} >= {0, 1}
+    assert {message.ephemeral for message in messages} == {False, True}
+    assert {message.content_topic for message in messages} == {MESSAGE.content_topic, "not-a-path"}
+
+
+@pytest.mark.parametrize("name", names("store-v3-data"))
+def test_store_messages_have_their_timestamp_as_a_text(name):
+    rows = load(name)["response"]["body"]["messages"]
+    assert all(isinstance(row["message"]["timestamp"], str) for row in rows)
+    assert all(decode_message(row["message"]).timestamp for row in rows)
+
+
+def test_info(replaying):
+    body = load("debug-info")["response"]["body"]
+    node, requests = replaying("debug-info")
+    assert node.info() == NodeInfo(body["enrUri"], tuple(body["listenAddresses"]))
+    assert requests[0].url.path == "/debug/v1/info"
+
+
+def test_health_of_go_waku_is_not_taken_from_its_health_route(replaying, monkeypatch):
+    node, requests = replaying("health")
+    monkeypatch.setattr(node, "info", lambda: None)
+    assert node.health() == NodeHealth(ready=True, state="ALIVE")
+    assert requests[0].url.path == "/health"
+
+
+@pytest.mark.parametrize("name", ["debug-version", "debug-info", "relay-publish"])
+def test_the_answer_to_another_question_is_no_read(replaying, name):
+    node, _ = replaying(name)
+    with pytest.raises(NodeUnreadable):
+        node.read(SHARD)

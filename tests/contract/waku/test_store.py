@@ -1,0 +1,215 @@
+"""The client of Stores against the archives of the development nodes, of a real go-waku, and against recordings."""
+
+import base64
+import json
+import os
+import subprocess
+import time
+from contextlib import contextmanager
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+import pytest
+
+from support import recordings
+from wakupush.devnet.node import go_waku, nwaku
+from wakupush.devnet.node.go_waku_state import GoWakuNode
+from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
+from wakupush.devnet.parts.processes import answers_http, free_port, wait_until
+from wakupush.model.waku_message import WakuMessage
+from wakupush.protocol.hashing import message_hash
+from wakupush.waku.errors import NodeError, NodeUnreachable
+from wakupush.waku.node import WakuNode as NodeClient
+from wakupush.waku.store import Store
+from wakupush.waku.store_codec import Query, decode_v1
+
+BINARY = os.environ.get("WAKUPUSH_TEST_WAKU")
+SHARD, OTHER = "/waku/2/rs/16/32", "/waku/2/rs/16/64"
+TOPIC, SECOND, FOREIGN = "/waku/1/0x1a2b3c4d/rfc26", "/waku/1/0x00000001/rfc26", "/waku/1/0xffffffff/rfc26"
+SETTINGS = NodeSettings(shards=(SHARD, OTHER), archive_window=None, max_message_bytes=150_000)
+APPS = {
+    "nwaku": lambda: nwaku.create_app(DevelopmentNode(SETTINGS)),
+    "go-waku": lambda: go_waku.create_app(GoWakuNode(SETTINGS)),
+}
+
+
+@contextmanager
+def real_go_waku(directory):
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    command = [
+        *(BINARY, "--address=127.0.0.1", "--ext-ip=127.0.0.1", f"--tcp-port={free_port()}", "--cluster-id=16"),
+        *("--nat=none", "--relay", f"--pubsub-topic={SHARD}", f"--pubsub-topic={OTHER}"),
+        *("--ip-colocation-limit=0", "--min-relay-peers-to-publish=0", "--log-level=ERROR"),
+        *("--store", "--store-message-db-url=sqlite3://store.db"),
+        *("--rest", "--rest-address=127.0.0.1", f"--rest-port={port}"),
+    ]
+    process = subprocess.Popen(command, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: answers_http(f"{url}/debug/v1/info"), timeout=120, what="go-waku answers")
+        yield url
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(params=[*APPS, pytest.param("real go-waku", marks=pytest.mark.real)])
+def manners(request):
+    if request.param == "real go-waku" and not BINARY:
+        pytest.skip("WAKUPUSH_TEST_WAKU does not name a go-waku binary")
+    return request.param
+
+
+@pytest.fixture
+def url(manners, serve, tmp_path):
+    if manners in APPS:
+        yield str(serve(APPS[manners]()).base_url)
+    else:
+        with real_go_waku(tmp_path) as address:
+            yield address
+
+
+@pytest.fixture
+def store(url):
+    with Store(url) as client:
+        yield client
+
+
+@pytest.fixture
+def node(url):
+    with NodeClient(url) as client:
+        yield client
+
+
+def message(timestamp, content_topic=TOPIC, **fields):
+    return WakuMessage(payload=os.urandom(40), content_topic=content_topic, timestamp=timestamp, **fields)
+
+
+def query(start, end, *content_topics, shard=SHARD):
+    return Query(pubsub_topic=shard, content_topics=content_topics, start=start, end=end)
+
+
+def walked(store, asked, *, with_messages=False):
+    return [stored for page in store.walk(asked, with_messages=with_messages) for stored in page.found]
+
+
+def publish(store, node, sent, shard=SHARD):
+    """Publish, and wait until everything is archived."""
+    for each in sent:
+        node.publish(shard, each)
+    everything = query(1, time.time_ns() + 10**12, shard=shard)
+    wait_until(lambda: len(walked(store, everything)) >= len(sent), timeout=120, what="everything is archived")
+
+
+def hashes(sent, shard=SHARD):
+    return {message_hash(shard, each) for each in sent}
+
+
+def test_a_walk_finds_what_is_asked_for(store, node, manners):
+    now = time.time_ns()
+    mine = [message(now + 1), message(now + 2, SECOND), message(now + 3, version=0)]
+    late = message(now + 10)
+    foreign = message(now + 2, FOREIGN)
+    publish(store, node, [*mine, late, foreign])
+    node.publish(OTHER, message(now + 2))
+    node.publish(SHARD, message(now + 2, ephemeral=True))
+    asked = query(now + 1, now + 9, TOPIC, SECOND)
+    found = walked(store, asked)
+    assert {stored.hash for stored in found} == hashes(mine)
+    assert [stored.message for stored in walked(store, asked, with_messages=True)] == mine
+    assert {stored.hash for stored in walked(store, query(now + 1, now + 9))} == hashes([*mine, foreign])
+    if manners == "nwaku":
+        assert {stored.message for stored in found} == {None}
+        page = store.fetch(asked, [stored.hash for stored in found] + [bytes(32)])
+        assert {stored.message for stored in page.found} == set(mine)
+    else:
+        assert [stored.message for stored in found] == mine  # a go-waku has no other way
+
+
+def test_more_messages_of_one_time_than_a_page(store, node):
+    now = time.time_ns()
+    sent = [message(now) for _ in range(230)] + [message(now + 1) for _ in range(30)]
+    publish(store, node, sent)
+    assert {stored.hash for stored in walked(store, query(now, now + 1, TOPIC))} == hashes(sent)
+    assert len(walked(store, query(now, now, TOPIC))) == 230
+
+
+def test_messages_without_a_timestamp_hide_no_others(store, node, manners):
+    """The trap of go-waku's Store v1: they fill the first pages, and the walk goes on from when they arrived."""
+    start = time.time_ns() - 10**11
+    early = [message(start + number) for number in range(5)]
+    timeless = [message(0) for _ in range(120)]
+    publish(store, node, [*early, *timeless])
+    found = {stored.hash for stored in walked(store, query(start, time.time_ns(), TOPIC))}
+    assert hashes(early) <= found
+    if manners != "nwaku":  # a nwaku gives them a time before it relays them
+        assert found == hashes([*early, *timeless])
+
+
+def test_the_hash_of_a_message_with_meta(store, node, manners):
+    now = time.time_ns()
+    sent = message(now, meta=b"meta")
+    publish(store, node, [sent])
+    [found] = walked(store, query(now, now, TOPIC))
+    assert (found.hash == message_hash(SHARD, sent)) is (manners == "nwaku")  # Store v1 leaves meta out
+
+
+def test_a_node_without_a_store(serve):
+    app = nwaku.create_app(DevelopmentNode(SETTINGS))
+    app.router.routes[:] = [route for route in app.router.routes if "store" not in route.path]
+    with Store(str(serve(app).base_url)) as store, pytest.raises(NodeError):
+        walked(store, query(1, 2))
+
+
+@pytest.mark.parametrize("manners", APPS)
+@pytest.mark.parametrize(
+    "fault",
+    [{"kind": "status", "status": 500}, {"kind": "close"}, {"kind": "garbage"}, {"kind": "status", "status": 404}],
+)
+def test_a_page_that_fails_ends_the_walk_with_a_name(store, node, url, fault):
+    now = time.time_ns()
+    publish(store, node, [message(now + number) for number in range(150)])
+    pages = store.walk(query(now, now + 200, TOPIC), with_messages=False)
+    assert len(next(pages).found) == 100
+    httpx2.post(f"{url}/dev/faults", json={"path": "/store", "times": 1, **fault}).raise_for_status()
+    with pytest.raises(NodeError):
+        next(pages)
+    assert len(walked(store, query(now, now + 200, TOPIC))) == 150
+
+
+@pytest.mark.parametrize("manners", ["nwaku"])
+def test_a_node_that_does_not_answer(url):
+    httpx2.post(f"{url}/dev/faults", json={"path": "/store", "kind": "hang"}).raise_for_status()
+    with Store(url, timeout=0.2) as hasty, pytest.raises(NodeUnreachable):
+        walked(hasty, query(1, 2))
+    httpx2.delete(f"{url}/dev/faults")
+
+
+# --- recordings of a go-waku ---
+
+
+def test_the_cursor_goes_back_as_recorded():
+    first, second = (recordings.load("waku-rest", f"store-v1-page{number}") for number in (1, 2))
+    page, cursor = decode_v1(json.dumps(first.answer).encode(), SHARD)
+    assert [base64.b64encode(stored.message.payload).decode() for stored in page.found] == [
+        each["payload"] for each in first.answer["messages"]
+    ]
+    sent = {name: values[0] for name, values in parse_qs(urlsplit(second.path).query).items()}
+    assert cursor is not None
+    assert cursor.parameters.items() <= sent.items()
+    assert not cursor.is_timeless
+
+
+@pytest.mark.parametrize("name", ["store-v3-local", "store-v3-against-go-waku-store", "store-v3-no-match"])
+def test_a_go_waku_is_asked_by_its_store_v1(name, monkeypatch):
+    refusal, answer = recordings.load("waku-rest", name), recordings.load("waku-rest", "store-v1-empty")
+    asked = []
+
+    def reply(request):
+        asked.append(request.url.path)
+        recorded = refusal if "v3" in request.url.path else answer
+        return httpx2.Response(recorded.status, json=recorded.answer)
+
+    with Store("http://node") as store:
+        monkeypatch.setattr(store._http, "_transport", httpx2.MockTransport(reply))
+        assert walked(store, query(1, 2, TOPIC)) == []
+    assert asked == ["/store/v3/messages", "/store/v1/messages"]

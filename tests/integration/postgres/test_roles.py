@@ -1,0 +1,398 @@
+"""Each process has a role in Postgres that can do what its statements need, and nothing else."""
+
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from support.statements import SQL, statements
+from wakupush.devnet.parts.postgres import temporary_postgres
+from wakupush.model.roles import ALL, RIGHTS, ROLE_OF, Right, Role, declared
+from wakupush.postgres import events, maintenance, roles
+from wakupush.postgres.migrations import runner
+
+EVERY = "*"
+#: Of each file in `wakupush/postgres/sql/`, the statements that a role's processes make.
+POOL = {
+    "ledger": {
+        "add",
+        "remove",
+        "known",
+        "attempts",
+        "count_attempt",
+        "touch_attempt",
+        "refund_attempt",
+        "forget_attempts",
+        "quarantine",
+    },
+    "message_segments": {"lock", "kept", "parts", "forget", "keep", "trim"},
+    "answers": {"add", "remove", "postpone"},
+    "shadow": {"begin", "state", "keep"},
+    "old_code": {"newest_post"},
+}
+USES = {
+    Role.REGISTRATION: {
+        **POOL,
+        "registrations": {"stored", "installations", "put", "unregister", "forget_deliveries", "forget_quarantine"},
+        "unsealed": {
+            "registrations",
+            "claim_registrations",
+            "seal_registrations",
+            "claim_deliveries",
+            "seal_deliveries",
+        },
+        "query_topics": {"lock_shared", "add"},
+        "packed_requests": {"lock", "until", "ids", "remove", "months", "begin_month", "read", "write"},
+        "old_code": EVERY,
+    },
+    Role.QUERY: {
+        **POOL,
+        "registrations": {"answer_bytes", "devices"},
+        "unsealed": {"registrations"},
+        "query_topics": {"candidates"},
+        "waiting_queries": {"add"},
+    },
+    Role.DISPATCH: {
+        **POOL,
+        "requests": EVERY,
+        "deliveries": {"take", "lock", "settle", "put_back", "apply_feedback"},
+        "registrations": {"token_died", "suspect", "prove"},
+        "unsealed": {"registrations"},
+        "packed_requests": {"months", "find"},
+        "token_trials": EVERY,
+        "old_code": EVERY,
+    },
+    Role.SCHEDULE: {
+        "maintenance": EVERY,
+        "due": EVERY,
+        "answers": {"claim", "expire", "remove", "postpone"},
+        "message_segments": {"expire", "trim_all"},
+        "query_topics": {"lock", "all", "since", "remove_unused", "candidates", "set_key", "underived"},
+        "waiting_queries": {"topics", "wake", "take", "expire", "trim", "count"},
+        "shadow": {"begin", "state", "take", "forget", "trim", "count"},
+        "ledger": {"remove"},
+        "token_trials": {"shares"},
+        "dead_letters": {"counts"},
+        "unsealed": {"any"},
+        "registrations": {"unregister_dead"},
+        "packed_requests": {"due", "forget_months", "forget_digests"},
+        "old_code": EVERY,
+    },
+    Role.RECONCILE: {"reconciliation": EVERY, "old_code": {"newest_post"}},
+    Role.EXPORTER: {"backlog": EVERY, "old_code": {"newest_post"}},
+    Role.FEEDBACK: {"deliveries": {"note_feedback", "exists", "takes_feedback"}, "old_code": {"newest_post"}},
+    Role.OPERATOR: {"dead_letters": EVERY, "quarantine": EVERY, "roles": EVERY, "shadow": {"state"}},
+    Role.PIPELINE: {"exporting": EVERY},
+    Role.LAKE: {"exporting": {"lock"}},
+    Role.REBUILD: {
+        "rebuilding": EVERY,
+        "takeover": EVERY,
+        "shadow": {"state", "end", "forget", "count_since", "sample"},
+        "registrations": {"stored"},
+        "old_code": EVERY,
+        "query_topics": {"lock_shared", "add", "count_without_key", "without_key", "set_keys", "all", "since"},
+    },
+}
+#: That stand elsewhere than in the files.
+_EVENTS = {"events": events._COPY.as_string()}
+OTHERS = {
+    Role.REGISTRATION: _EVENTS,
+    Role.QUERY: _EVENTS,
+    Role.DISPATCH: _EVENTS,
+    Role.OPERATOR: {
+        "pending": "SELECT name, checksum FROM schema_migrations",
+        "forget a fault": "DELETE FROM token_trials WHERE platform = 1",
+    },
+}
+
+
+def used(role):
+    """The statements of a role by name."""
+    wanted = USES[role]
+    named = {
+        name: sql
+        for name, sql in statements(SQL)
+        for file, _, query in [name.partition(".")]
+        if file in wanted and (wanted[file] == EVERY or query in wanted[file])
+    }
+    return named | OTHERS.get(role, {})
+
+
+def refused(connection, name, sql):
+    """What Postgres says to a statement that the role at hand may not make; nothing if it may."""
+    try:
+        with connection.transaction(force_rollback=True):
+            if sql.startswith("COPY"):
+                with connection.cursor().copy(sql):
+                    pass
+            elif sql.startswith("CREATE TEMPORARY TABLE"):
+                connection.execute(sql.replace("rebuilt", "another"))
+            else:
+                connection.execute(f"PREPARE it AS {sql}")
+                count = connection.execute(
+                    "SELECT cardinality(parameter_types) FROM pg_prepared_statements WHERE name = 'it'"
+                ).fetchone()[0]
+                values = f"({', '.join(['NULL'] * count)})" if count else ""
+                connection.execute(f"EXPLAIN EXECUTE it{values}")
+    except psycopg.errors.InsufficientPrivilege as error:
+        return f"{name}: {error.diag.message_primary}"
+    finally:
+        connection.execute("DEALLOCATE ALL")
+    return None
+
+
+@contextmanager
+def acting(connection, role):
+    connection.execute(f"SET ROLE {role}")
+    try:
+        yield
+    finally:
+        connection.execute("RESET ROLE")
+
+
+def refusals(connection, role):
+    with acting(connection, role):
+        # What is to be copied into a table of the transaction is in the other's rights already.
+        found = (refused(connection, name, sql) for name, sql in used(role).items() if name != "rebuilding.copy")
+        return [refusal for refusal in found if refusal]
+
+
+@pytest.fixture
+def planning(connection):
+    """A connection that plans without the values of parameters, so that nothing is left out for them."""
+    connection.execute("SET plan_cache_mode = force_generic_plan")
+    connection.execute("CREATE TEMPORARY TABLE rebuilt (LIKE registrations)")
+    connection.execute("GRANT ALL ON rebuilt TO wakupush_rebuild")
+    return connection
+
+
+@pytest.mark.parametrize("role", Role)
+def test_a_role_may_make_the_statements_of_its_process(planning, role):
+    assert used(role)
+    assert refusals(planning, role) == []
+
+
+@pytest.mark.parametrize("role", Role)
+def test_a_role_has_no_right_that_no_statement_needs(planning, role):
+    needless = []
+    for right in (right for right in declared() if right.role is role):
+        with planning.transaction(force_rollback=True):
+            planning.execute(roles._change("REVOKE {} ON {} {} FROM {}", right))
+            if not refusals(planning, role):
+                needless.append(right)
+    assert needless == []
+
+
+def test_every_statement_is_of_a_role():
+    of_roles = {name for role in Role for name in used(role)}
+    assert {name for name, _ in statements(SQL)} - of_roles == set()
+
+
+def test_every_table_and_function_has_rights_declared(connection):
+    named = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v')"
+    partitions = {f"{table}_default" for table in maintenance.PARTITIONED}
+    tables = {
+        name
+        for (name,) in connection.execute(f"{named} AND (NOT relispartition OR relname = ANY (%s))", [[*partitions]])
+    }
+    of_roles = {table for tables in RIGHTS.values() for table in tables}
+    assert tables - of_roles == set(), "say in wakupush/model/roles.py which process may do what with them"
+    assert of_roles - tables == set()
+    definers = connection.execute("SELECT proname FROM pg_proc WHERE prosecdef").fetchall()
+    assert {name for (name,) in definers} == {
+        right.on.split("(")[0] for right in declared() if right.privilege == "EXECUTE"
+    }
+
+
+def test_the_rights_in_the_database_are_those_that_are_declared(connection):
+    assert roles._granted(connection, list(Role)) == set(declared())
+
+
+@pytest.mark.parametrize("role", [Role.FEEDBACK, Role.EXPORTER, Role.RECONCILE, Role.PIPELINE, Role.LAKE])
+def test_who_needs_no_registration_cannot_read_one(connection, role):
+    columns = dict(connection.execute(roles._SQL["columns"]).fetchall())
+    with acting(connection, role):
+        for column in columns["registrations"]:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(f'SELECT "{column}" FROM registrations')
+
+
+SECRETS = {
+    "registrations": {
+        *("sealed_device", "sealed_allowed_key_list", "access_token_digest", "blocked_chat_digests"),
+        *("device_token", "access_token", "grant", "allowed_key_list", "blocked_chat_list"),
+    },
+    "deliveries": {"sealed_content", "chat_digest", "author_digest", "chat_id", "message"},
+    "quarantine": {"payload"},
+    "answers": {"payload"},
+    "message_segments": {"payload"},
+    "query_topics": {"symmetric_key"},
+}
+
+
+def test_only_who_acts_on_it_reads_what_is_private(connection):
+    """Who has which private column: a table for people to look at, so that no right slips in."""
+    readers = {
+        f"{table}.{column}": {
+            role
+            for role in Role
+            if connection.execute(
+                "SELECT has_column_privilege(%s, %s, %s, 'SELECT')", [role, table, column]
+            ).fetchone()[0]
+        }
+        for table, columns in SECRETS.items()
+        for column in columns
+    }
+    writers = {Role.REGISTRATION, Role.REBUILD}
+    everybody_with_the_key = {Role.QUERY, Role.DISPATCH} | writers
+    assert readers == {
+        "registrations.sealed_device": everybody_with_the_key,
+        "registrations.sealed_allowed_key_list": {Role.QUERY} | writers,
+        "registrations.access_token_digest": {Role.DISPATCH} | writers,
+        "registrations.blocked_chat_digests": {Role.DISPATCH} | writers,
+        # Of rows that are not sealed yet.
+        "registrations.device_token": everybody_with_the_key,
+        "registrations.access_token": everybody_with_the_key,
+        "registrations.grant": everybody_with_the_key,
+        "registrations.allowed_key_list": everybody_with_the_key,
+        "registrations.blocked_chat_list": everybody_with_the_key,
+        # Operators: only to see whether it is there; what has none cannot be sent again.
+        "deliveries.sealed_content": {Role.DISPATCH, Role.OPERATOR},
+        "deliveries.chat_digest": {Role.DISPATCH},
+        "deliveries.author_digest": {Role.DISPATCH},
+        "deliveries.chat_id": {Role.DISPATCH, Role.REGISTRATION},
+        # The schedule: only to see whether a row is to be sealed.
+        "deliveries.message": {Role.DISPATCH, Role.REGISTRATION, Role.OPERATOR, Role.SCHEDULE},
+        "quarantine.payload": {Role.OPERATOR},
+        "answers.payload": {Role.SCHEDULE},
+        # Sealed; the schedule adds up how long they are.
+        "message_segments.payload": {Role.REGISTRATION, Role.QUERY, Role.DISPATCH, Role.SCHEDULE},
+        # No secret: it is made of what the topic is called.
+        "query_topics.symmetric_key": {Role.QUERY, Role.SCHEDULE, Role.REBUILD},
+    }
+
+
+@pytest.mark.parametrize("role", Role)
+def test_no_role_makes_or_owns_anything(connection, role):
+    with acting(connection, role):
+        for statement in (
+            "CREATE TABLE mine (a int)",
+            "DROP TABLE watermarks",
+            "TRUNCATE ledger",
+            "ALTER TABLE ledger ADD COLUMN a int",
+            "INSERT INTO schema_migrations VALUES ('9999_pre_mine', '')",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement)
+
+
+@pytest.mark.parametrize("role", [role for role in Role if role is not Role.SCHEDULE])
+def test_only_the_schedule_makes_and_drops_partitions(connection, role):
+    with acting(connection, role):
+        for call in (
+            "create_partition('ledger', '2020-01-01', 'attach if empty')",
+            "drop_partition('ledger', '2020-01-01', 0)",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(f"SELECT {call}")
+
+
+def test_the_schedule_makes_and_drops_partitions_of_two_tables_and_of_days_that_are_over(connection):
+    with acting(connection, Role.SCHEDULE):
+        connection.execute("SELECT create_partition('ledger', '2020-01-01', 'attach if empty')")
+        for table in ("registrations", "ledger_20200101", "pg_class"):
+            with pytest.raises(psycopg.errors.CaseNotFound):
+                connection.execute("SELECT create_partition(%s, '2020-01-02', 'attach')", [table])
+            with pytest.raises(psycopg.errors.CaseNotFound):
+                connection.execute("SELECT drop_partition(%s, '2020-01-01', 0)", [table])
+        dropped = "SELECT drop_partition('ledger', {}, 0)"
+        assert connection.execute(dropped.format("(now() AT TIME ZONE 'UTC')::date")).fetchone() == (False,)
+        assert connection.execute(dropped.format("'2020-01-01'")).fetchone() == (True,)
+
+
+def test_a_table_of_the_caller_cannot_stand_for_one_of_the_owner(connection):
+    """The functions run with the owner's rights: they look in the schema of the tables first."""
+    with acting(connection, Role.SCHEDULE):
+        connection.execute("CREATE TEMPORARY TABLE ledger (a int, message_timestamp bigint)")
+        connection.execute("CREATE TEMPORARY TABLE ledger_default (a int, message_timestamp bigint)")
+        connection.execute("SELECT create_partition('ledger', '2020-01-01', 'attach if empty')")
+    found = connection.execute(
+        "SELECT inhparent::regclass::text FROM pg_inherits WHERE inhrelid = 'ledger_20200101'::regclass"
+    )
+    assert found.fetchone() == ("public.ledger",)
+
+
+def test_grants_are_made_anew_and_taken_back_once_no_old_code_runs(connection):
+    connection.execute("GRANT SELECT ON registrations TO wakupush_exporter")
+    connection.execute("GRANT UPDATE (version) ON registrations TO wakupush_exporter")
+    connection.execute("REVOKE SELECT (state) ON deliveries FROM wakupush_exporter")
+    surplus = {
+        Right(Role.EXPORTER, "registrations", "SELECT"),
+        Right(Role.EXPORTER, "registrations", "UPDATE", "version"),
+    }
+    runner.migrate(connection, pre_only=True)
+    assert roles._granted(connection, list(Role)) == set(declared()) | surplus
+    runner.migrate(connection)
+    assert roles._granted(connection, list(Role)) == set(declared())
+
+
+def test_migrating_again_changes_no_grant(connection):
+    state = """
+        SELECT relname, relacl, pg_class.xmin, attname, attacl, pg_attribute.xmin
+        FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
+        WHERE relnamespace = 'public'::regnamespace ORDER BY 1, 4
+    """
+    before = connection.execute(state).fetchall()
+    runner.migrate(connection)
+    assert connection.execute(state).fetchall() == before
+
+
+@pytest.fixture(scope="module")
+def managed():
+    """A cluster without our roles, and a database whose owner may make none, as providers have it."""
+    with temporary_postgres() as server:
+        with psycopg.connect(server.dsn, autocommit=True) as admin:
+            admin.execute("CREATE ROLE somebody LOGIN")
+            admin.execute("CREATE DATABASE managed OWNER somebody")
+        yield server, make_conninfo(server.dsn, user="somebody", dbname="managed")
+
+
+def test_an_owner_who_may_make_no_roles_migrates_and_is_told_what_an_administrator_has_to_do(managed, monkeypatch):
+    server, dsn = managed
+    monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", dsn)
+
+    def migrate():
+        # A process of its own: the command sets up logging for all.
+        command = [sys.executable, "-m", "wakupush", "migrate"]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+        return [line.strip() for line in result.stdout.splitlines()]
+
+    told = [line for line in migrate() if line.startswith("CREATE ROLE")]
+    assert told == [f"CREATE ROLE {role};" for role in Role]
+    with psycopg.connect(server.dsn, autocommit=True) as admin:
+        for line in told:
+            admin.execute(line)
+    assert migrate() == ["nothing to do"]
+    with psycopg.connect(dsn, autocommit=True) as owner:
+        assert roles._granted(owner, list(Role)) == set(declared())
+
+
+def test_a_login_that_is_a_member_of_a_role_has_its_rights(connection, dsn):
+    connection.execute("CREATE ROLE pool_a LOGIN IN ROLE wakupush_exporter")
+    try:
+        with psycopg.connect(make_conninfo(dsn, user="pool_a"), autocommit=True) as process:
+            process.execute("SELECT state FROM deliveries")
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                process.execute("SELECT message FROM deliveries")
+    finally:
+        connection.execute("DROP ROLE pool_a")
+
+
+def test_every_command_that_reaches_postgres_has_a_role():
+    assert set(ROLE_OF.values()) == set(Role) == RIGHTS.keys()
+    assert all(columns == ALL or "" not in columns for tables in RIGHTS.values() for rights in tables.values()
+               for columns in (rights.select, rights.insert, rights.update))  # fmt: skip

@@ -1,0 +1,351 @@
+"""Nothing secret is in the clear in Postgres, also while older code runs beside; and what rows cost who names them."""
+
+import random
+import re
+import secrets
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from support.served import request
+from wakupush.devnet.demo import messages
+from wakupush.devnet.demo.messages import PushNotificationRegistration
+from wakupush.model.queues import DISPATCH, REGISTRATION
+from wakupush.postgres import unsealed
+from wakupush.postgres.named_sql import load
+from wakupush.postgres.old_code import MIGRATION
+from wakupush.postgres.unsealed import seal
+from wakupush.protocol.grants import grant
+from wakupush.protocol.hashing import shake256_64
+from wakupush.server.delivery import next_attempts
+from wakupush.server.schedule.claim_due import claim_due
+from wakupush.server.upkeep import seal_rows
+
+PHONE = "3f4a7c02-11a9-496c-a63a-54582dca8cef"
+OLD = Path(__file__).parent / "frozen" / "0005"
+CHAT, AUTHOR = shake256_64(b"chat"), shake256_64(b"author")
+TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+
+
+def dump(connection):
+    """Return everything that the tables hold, as bytes."""
+    found = b""
+    for (table,) in connection.execute(TABLES).fetchall():
+        for row in connection.execute(f"SELECT * FROM {table}"):
+            found += b"\0".join(map(_bytes, row))
+    return found
+
+
+def _bytes(value):
+    if isinstance(value, list):
+        return b"\0".join(map(_bytes, value))
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def traces(connection, planted):
+    """Return the planted values that a dump has, as they are, as hex or as text of a list."""
+    found = dump(connection)
+    return {name for name, value in planted.items() if value in found or value.hex().encode() in found}
+
+
+def plant(server, client):
+    """Register with secrets and ask for a push that stays under way; return what must not be found."""
+    planted = {name: secrets.token_bytes(64) for name in ("allowed", "blocked", "muted", "mention", "chat", "message")}
+    token = secrets.token_hex(32)
+    lists = {
+        "allowed_key_list": [planted["allowed"]],
+        "blocked_chat_list": [planted["blocked"], AUTHOR],
+        "muted_chat_list": [planted["muted"]],
+        "allowed_mentions_chat_list": [planted["mention"]],
+    }
+    content = server.register(
+        client, installation_id=PHONE, device_token=f"unavailable{token}", apn_topic="im.planted", **lists
+    )
+    server.handle(DISPATCH, request(client, server, content, chat_id=planted["chat"], message=planted["message"]))
+    assert server.rows("SELECT state FROM deliveries") == [("pending",)]
+    texts = {
+        "device token": token,
+        "access token": content.access_token,
+        "installation": PHONE,
+        "APN topic": "im.planted",
+    }
+    return planted | {"grant": content.grant} | {name: text.encode() for name, text in texts.items()}
+
+
+def old_code_runs(server):
+    server.rows("DELETE FROM schema_migrations WHERE name = %s RETURNING 1", MIGRATION)
+    server.context.old_code.gone = False
+
+
+def old_code_is_gone(server):
+    server.rows("INSERT INTO schema_migrations (name, checksum) VALUES (%s, '') RETURNING 1", MIGRATION)
+
+
+def old_query(subject, name):
+    _, *parts = re.split(r"^-- name: (\w+)\n", (OLD / f"{subject}.sql").read_text(), flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))[name]
+
+
+def put_by_old_code(server, client, content):
+    """Store a registration as c607958 does."""
+    installation = server.context.identity.installation(client.public_key.key_hash, content.installation_id)
+    lists = ("allowed_key_list", "blocked_chat_list", "muted_chat_list", "allowed_mentions_chat_list")
+    values = {
+        "key_hash": [installation.key_hash],
+        "installation_hash": [installation.installation_hash],
+        "version": [content.version],
+        "request_digest": [bytes(16)],
+        "token_type": [content.token_type],
+        **{name: ["{" + ",".join(f'"\\\\x{item.hex()}"' for item in getattr(content, name)) + "}"] for name in lists},
+    }
+    for name in ("installation_id", "device_token", "access_token", "grant", "enabled", "apn_topic"):
+        values[name] = [getattr(content, name)]
+    for name in ("allow_from_contacts_only", "block_mentions"):
+        values[name] = [getattr(content, name)]
+    with server.context.pool.connection() as connection:
+        name = "unregister" if content.unregister else "put"
+        connection.execute(old_query("registrations", name), values)
+
+
+def again(client, server, content, version, **fields):
+    """Return another version of a registration."""
+    newer = PushNotificationRegistration()
+    newer.CopyFrom(content)
+    newer.version = version
+    for name, value in fields.items():
+        newer.ClearField(name)
+        newer.MergeFrom(PushNotificationRegistration(**{name: value}))
+    newer.grant = grant(client, server.key, newer.access_token)
+    return newer
+
+
+def send(server, client, content):
+    server.handle(REGISTRATION, messages.register(client, server.key, content))
+    assert server.outcomes(client) == ["success"]
+
+
+def retry(server):
+    """Make the next attempt of all that is pending; return the states and failures."""
+    server.rows("UPDATE deliveries SET next_attempt_at = now() WHERE state = 'pending' RETURNING 1")
+    claim_due(server.context)
+    due = dict(server.rows("SELECT delivery_key, attempt FROM deliveries WHERE state = 'pending'"))
+    next_attempts.make(server.context, due, "")
+    return server.rows("SELECT state, failure FROM deliveries")
+
+
+# What is stored
+
+
+def test_a_dump_gives_up_no_secret(server, client):
+    planted = plant(server, client)
+    with server.context.pool.connection() as connection:
+        assert traces(connection, planted) == set()
+        assert traces(connection, {"key hash": client.public_key.key_hash}) == {"key hash"}  # so it would find some
+    assert retry(server) == [("pending", "platform_unavailable")]
+    server.reroute("good")
+    assert retry(server) == [("delivered", None)]
+    [push] = [push for push in server.pushes() if push.notification["tokens"] == ["good"]]
+    assert push.notification["data"]["message"] == "0x" + planted["message"].hex()
+    assert push.notification["data"]["installation_ids"] == [PHONE]
+    assert server.rows("SELECT sealed_content, chat_digest, author_digest, access_token_digest FROM deliveries") == [
+        (None, None, None, None)
+    ]
+
+
+def test_while_older_code_may_run_it_reads_what_we_write(server, client):
+    old_code_runs(server)
+    planted = plant(server, client)
+    with server.context.pool.connection() as connection:
+        assert traces(connection, planted) == planted.keys()
+        where = server.context.identity.installation(client.public_key.key_hash, PHONE)
+        values = {"key_hashes": [where.key_hash], "installation_hashes": [where.installation_hash]}
+        [row] = connection.execute(old_query("registrations", "targets"), values).fetchall()
+        assert row[3] == PHONE
+        assert planted["device token"].decode() in row[5]
+        # Once it is gone, what it left is sealed, and nothing is written any more that it could read.
+        old_code_is_gone(server)
+        connection.commit()
+    assert seal_rows(server.context) == 2
+    assert not server.context.old_code.gone
+    server.outcomes(client)
+    server.register(client, installation_id=PHONE, version=2, device_token="other-in-the-clear")
+    with server.context.pool.connection() as connection:
+        assert traces(connection, planted | {"newer": b"other-in-the-clear"}) == set()
+
+
+def test_what_older_code_wrote_is_read_as_it_is_and_what_was_sealed_before_does_not_count(server, client):
+    content = server.register(client, installation_id=PHONE, device_token="first", muted_chat_list=[CHAT])
+    newer = again(client, server, content, 2, device_token="second", muted_chat_list=[], blocked_chat_list=[AUTHOR])
+    put_by_old_code(server, client, newer)
+    for author, chat in ((bytes(64), CHAT), (AUTHOR, bytes(64))):
+        server.handle(DISPATCH, request(client, server, newer, chat_id=chat, author=author))
+    assert server.outcomes(client) == [["success"], ["success"]]
+    assert [push.notification["tokens"] for push in server.pushes()] == [["second"]]
+    assert server.events("filtered") == [(None, "blocked_author")]
+    [before] = server.rows("SELECT version, sealed_version FROM registrations")
+    assert before == (2, 1)
+    assert seal_rows(server.context) == 1
+    assert server.rows("SELECT sealed_version, device_token FROM registrations") == [(2, None)]
+    server.handle(DISPATCH, request(client, server, newer, chat_id=CHAT, author=AUTHOR))
+    server.handle(DISPATCH, request(client, server, newer, chat_id=CHAT, author=bytes(64)))
+    assert server.events("filtered") == [(None, "blocked_author")] * 2
+    assert [push.notification["tokens"] for push in server.pushes()] == [["second"]]
+    assert seal_rows(server.context) == 0
+
+
+def test_of_who_unregistered_with_older_code_nothing_sealed_stays(server, client):
+    content = server.register(client, installation_id=PHONE, muted_chat_list=[CHAT])
+    gone = PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
+    put_by_old_code(server, client, gone)
+    assert seal_rows(server.context) == 1
+    [left] = server.rows("SELECT to_jsonb(registrations) FROM registrations")
+    assert {name for name, value in left[0].items() if value is not None} == {
+        *("key_hash", "installation_hash", "version", "sealed_version", "request_digest", "registered", "proven"),
+    }
+
+
+def test_rows_are_sealed_by_several_workers_each_once(server, client, dsn):
+    content = messages.registration(client, server.key)
+    for number in range(20):
+        put_by_old_code(server, client, again(client, server, content, 1, installation_id=PHONE[:-2] + f"{number:02d}"))
+    at_rest = server.context.identity.at_rest
+    with psycopg.connect(dsn) as first, psycopg.connect(dsn) as second:
+        assert seal(first, at_rest, 15) == 15
+        assert seal(second, at_rest, 15) == 5  # those that are locked are left alone
+    with psycopg.connect(dsn) as connection:
+        assert not unsealed.are_left(connection)
+    assert {device.device_token for device in server.devices()} == {content.device_token}
+
+
+# What a name costs
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 17, 64, 1000, 10_000])
+def test_a_digest_is_found_exactly_where_it_is(connection, size):
+    chance = random.Random(size)
+    digests = sorted(chance.randbytes(16) for _ in range(size))
+    edges = [digests[0], digests[-1]]
+    asked = edges + chance.sample(digests, min(size, 300)) + [chance.randbytes(16) for _ in range(300)]
+    asked += [bytes(16), b"\xff" * 16]
+    connection.execute("CREATE TEMPORARY TABLE lists (digests bytea)")
+    connection.execute("ALTER TABLE lists ALTER COLUMN digests SET STORAGE EXTERNAL")
+    connection.execute("INSERT INTO lists VALUES (%s)", [b"".join(digests)])
+    found = connection.execute(
+        "SELECT digest, digests_have(digests, digest) FROM lists, unnest(%s::bytea[]) AS digest", [asked]
+    ).fetchall()
+    known = set(digests)
+    assert dict(found) == {digest: digest in known for digest in asked}
+    assert connection.execute(
+        "SELECT digests_have(NULL, digests), digests_have(digests, NULL) FROM lists"
+    ).fetchall() == [(None, None)]
+
+
+def buffers(connection, query, values):
+    """Return how many pages a query looks at."""
+    plan = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}", values).fetchone()[0][0]["Plan"]
+    return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+
+
+@pytest.fixture
+def full(server, client):
+    """A registration with full lists."""
+    chance = random.Random(1)
+    items = [chance.randbytes(8) for _ in range(10_000)]  # short ones, so that they are one message
+    return server.register(client, installation_id=PHONE, blocked_chat_list=items), items
+
+
+def named(server, client, content, **fields):
+    address = server.context.identity.at_rest.address(
+        server.context.identity.installation(client.public_key.key_hash, content.installation_id),
+        **{"access_token": content.access_token, "chat_id": CHAT, "author": AUTHOR, **fields},
+    )
+    return {
+        "key_hashes": [address.installation.key_hash],
+        "installation_hashes": [address.installation.installation_hash],
+        "keep": 86_400,
+        "access_tokens": [address.access_token],
+        "chats": [address.chat],
+        "authors": [address.author],
+    }
+
+
+def test_of_a_long_list_only_a_part_is_read_and_nothing_without_the_access_token(server, client, full):
+    content, items = full
+    query = load("requests")["receivers"]
+    with server.context.pool.connection() as connection:
+        with_token = buffers(connection, query, named(server, client, content))
+        without = buffers(connection, query, named(server, client, content, access_token="wrong"))
+        connection.execute("SET LOCAL enable_seqscan = off")
+        whole = buffers(connection, "SELECT md5(blocked_chat_digests) FROM registrations", {})
+        [row] = connection.execute(query, named(server, client, content, author=items[77]))
+        assert row[6]
+    assert without <= 6
+    assert without < with_token <= 40
+    assert whole > 2 * with_token
+
+
+# Whoever changes what it wants is heard, also by what is under way
+
+
+@pytest.mark.parametrize(
+    ("fields", "outcome"),
+    [
+        ({}, ("delivered", None)),
+        ({"muted_chat_list": [CHAT]}, ("failed", "unwanted")),
+        ({"blocked_chat_list": [CHAT]}, ("failed", "unwanted")),
+        ({"blocked_chat_list": [AUTHOR]}, ("failed", "unwanted")),
+        ({"muted_chat_list": [AUTHOR]}, ("delivered", None)),
+        ({"enabled": False}, ("failed", "device_gone")),
+        # The access token is looked at again only by who gives it to contacts only since.
+        ({"access_token": "00000000-0000-4000-8000-000000000001"}, ("delivered", None)),
+        ({"allow_from_contacts_only": True}, ("delivered", None)),
+        (
+            {"allow_from_contacts_only": True, "access_token": "00000000-0000-4000-8000-000000000001"},
+            ("failed", "wrong_token"),
+        ),
+    ],
+)
+@pytest.mark.parametrize("by_old_code", [False, True], ids=["sealed", "in the clear"])
+def test_a_retry_asks_again_what_its_device_wants(server, client, fields, outcome, by_old_code):
+    content = server.register(client, installation_id=PHONE, device_token="unavailable")
+    server.handle(DISPATCH, request(client, server, content, chat_id=CHAT, author=AUTHOR))
+    assert server.rows("SELECT state FROM deliveries") == [("pending",)]
+    server.pushes()
+    newer = again(client, server, content, 2, device_token="good", **fields)
+    if by_old_code:
+        put_by_old_code(server, client, newer)
+    else:
+        server.outcomes(client)
+        send(server, client, newer)
+    assert retry(server) == [outcome]
+    assert len(server.pushes()) == (outcome[0] == "delivered")
+    assert (outcome[1] is None) or server.events("failed")[-1] == (outcome[1], None)
+
+
+def test_a_device_that_gave_its_token_to_contacts_only_already_may_renew_it(server, client):
+    content = server.register(client, installation_id=PHONE, device_token="unavailable", allow_from_contacts_only=True)
+    server.handle(DISPATCH, request(client, server, content))
+    server.outcomes(client)
+    send(server, client, again(client, server, content, 2, device_token="good", access_token=PHONE))
+    assert retry(server) == [("delivered", None)]
+
+
+# Sizes
+
+
+@pytest.mark.parametrize(("size", "result"), [(0, "success"), (128, "success"), (129, "MALFORMED_MESSAGE")])
+@pytest.mark.parametrize("name", ["allowed_key_list", "blocked_chat_list", "muted_chat_list"])
+def test_items_of_lists_are_bounded(server, client, name, size, result):
+    content = messages.registration(client, server.key, **{name: [bytes(size)]})
+    server.handle(REGISTRATION, messages.register(client, server.key, content))
+    assert server.outcomes(client) == [result]
+
+
+@pytest.mark.parametrize(("size", "result"), [(0, "success"), (128, "success"), (129, "INTERNAL_ERROR")])
+@pytest.mark.parametrize("name", ["chat_id", "author"])
+def test_what_a_notification_names_is_bounded(server, client, name, size, result):
+    content = server.register(client)
+    server.handle(DISPATCH, request(client, server, content, **{name: bytes(size)}))
+    assert server.outcomes(client) == [[result]]
+    assert server.events("refused") == ([("notification_too_large", None)] if result != "success" else [])

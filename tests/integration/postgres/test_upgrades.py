@@ -1,0 +1,136 @@
+"""Old code on the new schema, and new code before the last step: what an upgrade without downtime relies on.
+
+`frozen/` has the named SQL of earlier code, in a folder with the number of the last migration it knew. It is never
+edited: when a release is made, the files of `wakupush/postgres/sql/` are copied into a new one.
+"""
+
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from support.statements import SQL, statements
+from wakupush.postgres import roles
+from wakupush.postgres.migrations import runner
+from wakupush.postgres.old_code import OutdatedCodeError, refuse_outdated
+
+FROZEN = sorted((Path(__file__).parent / "frozen").iterdir())
+COLUMNS = """
+    SELECT table_name, column_name, is_nullable = 'YES' OR column_default IS NOT NULL
+    FROM information_schema.columns WHERE table_schema = 'public'
+"""
+
+
+def refused(dsn, folder):
+    """The queries of a folder that Postgres does not understand, and what it says."""
+    found = {}
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for name, sql in statements(folder):
+            try:
+                if sql.startswith("CREATE TEMPORARY TABLE"):
+                    connection.execute(sql.replace("ON COMMIT DROP", ""))  # for what comes after it
+                elif sql.startswith("COPY"):
+                    with connection.cursor().copy(sql):
+                        pass
+                else:
+                    connection.execute(f"PREPARE query AS {sql}")
+                    connection.execute("DEALLOCATE query")
+            except psycopg.Error as error:
+                found[name] = str(error)
+    return found
+
+
+def migrated(dsn, last=None, *, pre_only=False):
+    """Bring a database to a migration, or to the newest."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        if last is not None:
+            for migration in runner.migrations():
+                if migration.name.split("_")[0] <= last:
+                    connection.execute(migration.sql)
+        elif pre_only:
+            first_step(connection)
+        else:
+            runner.migrate(connection)
+    return dsn
+
+
+def first_step(connection):
+    """Bring a database to what the release before this one left, and upgrade it as far as its code may still run."""
+    before = [migration for migration in runner.migrations() if migration.number < runner.RELEASE_BEGINS]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "migrations", lambda: before)
+        patch.setattr(roles, "apply", lambda *_, **__: None)  # there were none
+        assert runner.migrate(connection) == [migration.name for migration in before]
+    runner.migrate(connection, pre_only=True)
+
+
+@pytest.mark.parametrize("frozen", FROZEN, ids=lambda path: path.name)
+def test_the_frozen_queries_fit_the_schema_that_they_were_written_for(empty_dsn, frozen):
+    assert len(list(statements(frozen))) > 30
+    assert refused(migrated(empty_dsn, frozen.name), frozen) == {}
+
+
+@pytest.mark.parametrize("frozen", FROZEN, ids=lambda path: path.name)
+def test_old_code_works_while_the_new_one_comes(empty_dsn, frozen):
+    assert refused(migrated(empty_dsn, pre_only=True), frozen) == {}
+
+
+@pytest.mark.parametrize("frozen", FROZEN, ids=lambda path: path.name)
+def test_rows_of_old_code_need_nothing_that_it_does_not_know(empty_dsn, frozen):
+    """A column that is new in an old table may stay empty, or fills itself."""
+    with psycopg.connect(migrated(empty_dsn, frozen.name), autocommit=True) as connection:
+        old = {(table, column) for table, column, _ in connection.execute(COLUMNS)}
+        tables = {table for table, _ in old}
+        for migration in runner.migrations():
+            if migration.name.split("_")[0] > frozen.name and not migration.is_post:
+                connection.execute(migration.sql)
+        new = {(table, column): optional for table, column, optional in connection.execute(COLUMNS)}
+    assert old <= new.keys(), "a pre migration takes something away"
+    assert all(optional for (table, column), optional in new.items() if table in tables and (table, column) not in old)
+
+
+@pytest.mark.parametrize("pre_only", [True, False], ids=["before the last step", "after it"])
+def test_new_code_works_before_and_after_the_last_step(empty_dsn, pre_only):
+    assert refused(migrated(empty_dsn, pre_only=pre_only), SQL) == {}
+
+
+@pytest.fixture
+def upgraded(empty_dsn):
+    with psycopg.connect(empty_dsn, autocommit=True) as connection:
+        first_step(connection)
+        yield connection
+
+
+def test_what_old_code_needs_goes_with_the_next_upgrade(upgraded, monkeypatch):
+    left = [each for each in runner.migrations() if each.is_post and each.number >= runner.RELEASE_BEGINS]
+    assert left
+    assert runner.pending(upgraded) == left
+    assert runner.due(upgraded) == []
+    assert runner.migrate(upgraded, pre_only=True) == []  # an upgrade of this release to itself
+    monkeypatch.setattr(runner, "RELEASE_BEGINS", runner.newest() + 1)
+    assert runner.migrate(upgraded, pre_only=True) == [migration.name for migration in left]
+
+
+def test_where_no_code_can_be_older_nothing_waits(empty_dsn):
+    with psycopg.connect(empty_dsn, autocommit=True) as connection:
+        assert runner.migrate(connection, pre_only=True) == [migration.name for migration in runner.migrations()]
+
+
+def test_code_from_which_something_was_taken_is_refused(upgraded):
+    refuse_outdated(upgraded)
+    newest = f"{runner.newest() + 1:04}"
+    upgraded.execute("INSERT INTO schema_migrations (name, checksum) VALUES (%s, '')", [f"{newest}_pre_mine"])
+    refuse_outdated(upgraded)
+    upgraded.execute("INSERT INTO schema_migrations (name, checksum) VALUES (%s, '')", [f"{newest}_post_mine"])
+    with pytest.raises(OutdatedCodeError, match=f"{newest}_post_mine was applied, and this code knows those up to"):
+        refuse_outdated(upgraded)
+
+
+def test_a_database_without_tables_refuses_no_code(empty_dsn):
+    with psycopg.connect(empty_dsn, autocommit=True) as connection:
+        refuse_outdated(connection)
+
+
+def test_a_query_that_does_not_fit_is_found(empty_dsn, tmp_path):
+    (tmp_path / "wrong.sql").write_text("-- name: gone\nSELECT nothing FROM deliveries WHERE state = %(state)s\n")
+    assert "nothing" in refused(migrated(empty_dsn), tmp_path)["wrong.gone"]

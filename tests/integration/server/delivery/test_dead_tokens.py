@@ -1,0 +1,345 @@
+"""Which device tokens die of what, and when so many are bad that none does."""
+
+import pytest
+
+from support.served import request, rewrapped
+from wakupush.devnet.demo import messages
+from wakupush.devnet.parts.processes import wait_until
+from wakupush.model.failures import Failure
+from wakupush.model.platforms import Platform
+from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
+from wakupush.postgres import token_trials
+from wakupush.protocol.keys import PrivateKey
+from wakupush.runtime import metrics
+from wakupush.server.delivery import tokens
+from wakupush.server.schedule import watch_marking
+
+IOS, ANDROID = Platform.IOS, Platform.ANDROID
+
+
+def ask(server, client, registered):
+    """Ask for a push and return what the sender is told."""
+    server.handle(DISPATCH, request(client, server, registered))
+    [[told]] = server.outcomes(client)
+    return told
+
+
+def change_token(server, token):
+    server.reroute(token)
+
+
+def is_dead(server):
+    [(dead,)] = server.rows("SELECT token_died_at IS NOT NULL FROM registrations")
+    return dead
+
+
+def count(server, platform, *, good=0, bad=0, age=0):
+    """Put tokens that were tried into the window, so many seconds ago."""
+    server.rows(
+        "INSERT INTO token_trials SELECT %s, now() - %s * interval '1 second', 100 + count(*), %s, %s FROM token_trials"
+        " RETURNING 1",
+        *(platform, age, good + bad, bad),
+    )
+
+
+def test_a_device_that_came_back_is_back_by_a_higher_version_alone(server, client):
+    first = messages.registration(client, server.key, device_token="dead-phone")
+    device = first.installation_id
+    second = messages.registration(
+        client,
+        server.key,
+        device_token="dead-phone",
+        version=2,
+        installation_id=device,
+        access_token=first.access_token,
+    )
+    sent = {1: messages.register(client, server.key, first), 2: messages.register(client, server.key, second)}
+    for each in sent.values():
+        server.handle(REGISTRATION, each)
+    assert server.outcomes(client) == ["success", "success"]
+    assert ask(server, client, second) == "NOT_REGISTERED"
+    assert is_dead(server)
+
+    def come_again(message):
+        server.handle(REGISTRATION, rewrapped(message, server))
+        return server.outcomes(client)
+
+    # Its own repeat tells the client to come with a higher version; no copy out of an archive revives it.
+    assert [come_again(message) for message in (sent[2], sent[1], sent[2])] == [["VERSION_MISMATCH"]] * 3
+    assert is_dead(server)
+    third = messages.registration(
+        client, server.key, device_token="new-phone", version=3, installation_id=device, access_token=first.access_token
+    )
+    server.handle(REGISTRATION, messages.register(client, server.key, third))
+    assert server.outcomes(client) == ["success"]
+    assert not is_dead(server)
+    assert ask(server, client, third) == "success"
+    assert come_again(sent[2]) == ["VERSION_MISMATCH"]
+    assert server.rows("SELECT version FROM registrations") == [(3,)]
+
+
+@pytest.mark.parametrize("platform", Platform)
+def test_a_token_that_is_doubted_three_times_is_dead_until_its_device_registers_again(server, client, platform):
+    fields = {"device_token": "bad-phone", "token_type": platform, "apn_topic": "a" if platform is IOS else ""}
+    content = server.register(client, **fields)
+    count(server, platform, good=1)
+    assert [ask(server, client, content) for _ in range(3)] == ["INTERNAL_ERROR"] * 3
+    assert server.events("token_died") == [("token_rejected", None)]
+    assert ask(server, client, content) == "NOT_REGISTERED"
+    assert len(server.pushes()) == 3
+    server.handle(QUERY, messages.query(client, client.public_key.key_hash))
+    assert server.answers(client) == []
+    again = messages.registration(
+        client, server.key, installation_id=content.installation_id, version=2, **fields | {"device_token": "good"}
+    )
+    server.handle(REGISTRATION, messages.register(client, server.key, again))
+    assert server.outcomes(client) == ["success"]
+    assert ask(server, client, again) == "success"
+    server.handle(QUERY, messages.query(client, client.public_key.key_hash))
+    assert len(server.answers(client)) == 1
+
+
+def test_doubts_of_one_task_count_one_by_one(server, client):
+    """And take one statement, whatever their number: a stranger chooses it."""
+    content = server.register(client, device_token="bad-phone")
+    other = PrivateKey.generate()
+    server.register(other, device_token="bad-other")
+    count(server, IOS, good=1)
+    server.handle(DISPATCH, *(request(client, server, content) for _ in range(2)))
+    assert server.rows("SELECT cardinality(suspected_at) FROM registrations ORDER BY 1") == [(2,), (None,)]
+    server.handle(DISPATCH, *(request(client, server, content) for _ in range(2)))
+    assert server.events("token_died") == [("token_rejected", None)]
+    assert server.rows("SELECT token_died_at IS NULL FROM registrations ORDER BY 1") == [(False,), (True,)]
+
+
+def test_a_success_clears_suspicions(server, client):
+    content = server.register(client)
+    for token in ("bad", "bad", "good", "bad", "bad"):
+        change_token(server, token)
+        ask(server, client, content)
+    assert not is_dead(server)
+    ask(server, client, content)
+    assert is_dead(server)
+
+
+def test_suspicions_are_forgotten_after_a_day(server, client):
+    content = server.register(client, device_token="bad")
+    count(server, IOS, good=1)
+    for _ in range(2):
+        ask(server, client, content)
+    server.rows(
+        "UPDATE registrations SET suspected_at = ARRAY(SELECT at - interval '1 day' FROM unnest(suspected_at) AS at)"
+        " RETURNING 1"
+    )
+    for _ in range(2):
+        ask(server, client, content)
+    assert not is_dead(server)
+    assert server.rows("SELECT cardinality(suspected_at) FROM registrations") == [(2,)]
+
+
+def test_suspicions_are_those_of_a_version(server, client):
+    content = server.register(client, device_token="bad")
+    count(server, IOS, good=1)
+    for _ in range(2):
+        ask(server, client, content)
+    again = messages.registration(
+        client, server.key, installation_id=content.installation_id, version=2, device_token="bad"
+    )
+    server.handle(REGISTRATION, messages.register(client, server.key, again))
+    assert server.outcomes(client) == ["success"]
+    for _ in range(2):
+        ask(server, client, again)
+    assert not is_dead(server)
+
+
+def test_too_many_bad_tokens_stop_marking_until_the_share_falls(server, client):
+    content = server.register(client, device_token="dead-phone")
+    count(server, IOS, good=70, bad=30)
+    assert ask(server, client, content) == "INTERNAL_ERROR"
+    assert not is_dead(server)
+    assert server.events("failed") == [("token_doubted", None)]
+    assert server.events("token_died") == []
+    assert watch_marking.watch_marking(server.context) == {IOS}
+    assert metrics.TOKEN_MARKING_STOPPED.labels("ios")._value.get() == 1
+    assert metrics.TOKEN_MARKING_STOPPED.labels("android")._value.get() == 0
+    count(server, IOS, good=100)
+    assert watch_marking.watch_marking(server.context) == set()
+    assert metrics.TOKEN_MARKING_STOPPED.labels("ios")._value.get() == 0
+    assert ask(server, client, content) == "NOT_REGISTERED"
+    assert is_dead(server)
+
+
+def test_nothing_is_suspected_while_marking_is_stopped(server, client):
+    content = server.register(client, device_token="bad-phone")
+    count(server, IOS, good=1, bad=100)
+    assert [ask(server, client, content) for _ in range(4)] == ["INTERNAL_ERROR"] * 4
+    assert server.rows("SELECT suspected_at FROM registrations") == [(None,)]
+
+
+def test_the_alarm_is_an_error_in_the_log(server, monkeypatch):
+    lines = []
+    monkeypatch.setattr(
+        watch_marking, "log", type("Log", (), {"error": lambda _, event, **facts: lines.append((event, facts))})()
+    )
+    count(server, ANDROID, bad=100)
+    watch_marking.watch_marking(server.context)
+    assert lines == [("token_marking_stopped", {"platform": "android"})]
+
+
+def test_a_few_bad_tokens_do_not_stop_marking(server, client):
+    content = server.register(client, device_token="dead-phone")
+    count(server, IOS, good=9, bad=30)
+    assert ask(server, client, content) == "NOT_REGISTERED"
+    assert is_dead(server)
+
+
+def test_one_platform_does_not_stop_the_other(server, client):
+    content = server.register(client, device_token="dead-phone")
+    count(server, ANDROID, bad=100)
+    assert ask(server, client, content) == "NOT_REGISTERED"
+
+
+@pytest.mark.parametrize(
+    ("counts", "stops"),
+    [
+        # A good day does not hide that everything has been failing of late.
+        ([{"good": 100_000, "age": 7200}, {"bad": 60}], True),
+        # What was bad hours ago still counts if it is much of the day, and not if it is little.
+        ([{"good": 100, "age": 7200}, {"bad": 60, "age": 5400}, {"good": 60}], True),
+        ([{"good": 1000, "age": 7200}, {"bad": 60, "age": 5400}, {"good": 60}], False),
+        ([{"bad": 1000, "age": 90_000}, {"good": 60}], False),
+    ],
+)
+def test_the_window_and_its_end(server, counts, stops):
+    for each in counts:
+        count(server, IOS, **each)
+    assert watch_marking.watch_marking(server.context) == ({IOS} if stops else set())
+
+
+def test_every_verdict_of_a_platform_is_counted_and_nothing_else(server, client):
+    content = server.register(client)
+    for token in ("good", "bad", "unavailable", "credentials", "dead"):
+        change_token(server, token)
+        ask(server, client, content)
+    with server.context.pool.connection() as connection:
+        assert {(share.tried, share.bad) for share in token_trials.shares(connection)} == {(3, 2)}
+
+
+def test_the_brake_can_be_switched_off(open_server, client):
+    server = open_server(tokens={"brake_share": 1})
+    count(server, IOS, bad=100)
+    content = server.register(client, device_token="dead-phone")
+    assert ask(server, client, content) == "NOT_REGISTERED"
+
+
+@pytest.mark.parametrize("failure", Failure)
+def test_a_doubted_platform_is_believed_in_all_but_that_a_token_is_gone(failure):
+    told = tokens.believed(failure, IOS, {IOS})
+    assert told is (Failure.TOKEN_DOUBTED if failure is Failure.TOKEN_UNREGISTERED else failure)
+    assert tokens.believed(failure, IOS, {ANDROID}) is failure
+
+
+def test_unregistering_deletes_suspicions(server, client):
+    content = server.register(client, device_token="bad")
+    count(server, IOS, good=1)
+    ask(server, client, content)
+    assert server.rows("SELECT cardinality(suspected_at) FROM registrations") == [(1,)]
+    gone = messages.PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
+    server.handle(REGISTRATION, messages.register(client, server.key, gone))
+    assert server.rows("SELECT suspected_at FROM registrations") == [(None,)]
+
+
+def proven(server):
+    return server.rows("SELECT proven FROM registrations ORDER BY proven")
+
+
+def together(server, contents):
+    """Ask for pushes to several devices at once, and return how large the posts were that they went out in."""
+    server.rows("DELETE FROM delivery_events RETURNING 1")
+    server.handle(DISPATCH, *(request(one, server, content) for one, content in contents.items()))
+    sizes = "SELECT batch_size FROM delivery_history WHERE kind = 'attempt'"
+    wait_until(lambda: len(server.rows(sizes)) == len(contents), timeout=60, what="all are posted")
+    server.outcomes(*contents)
+    return {size for (size,) in server.rows(sizes)}
+
+
+def test_invented_tokens_die_for_themselves_and_stop_nothing(open_server, client):
+    server = open_server(tokens={"brake_minimum": 3})
+    content = server.register(client)
+    assert ask(server, client, content) == "success"
+    for number in range(8):
+        stranger = PrivateKey.generate()
+        invented = server.register(stranger, device_token=f"dead-{number}")
+        assert ask(server, stranger, invented) == "NOT_REGISTERED"
+    assert server.rows("SELECT count(*) FROM registrations WHERE token_died_at IS NOT NULL") == [(8,)]
+    assert watch_marking.watch_marking(server.context) == set()
+    change_token(server, "dead")
+    assert ask(server, client, content) == "NOT_REGISTERED"
+
+
+def test_tokens_that_were_once_delivered_to_stop_marking(open_server):
+    server = open_server(tokens={"brake_minimum": 3, "brake_share": 0.4})
+    contents = {client: server.register(client) for client in (PrivateKey.generate() for _ in range(4))}
+    assert [ask(server, *each) for each in contents.items()] == ["success"] * 4
+    change_token(server, "dead")
+    told = [ask(server, *each) for each in contents.items()]
+    assert told == ["NOT_REGISTERED"] * 3 + ["INTERNAL_ERROR"], "from 3 of 7 on it holds"
+    assert watch_marking.watch_marking(server.context) == {IOS}
+
+
+def test_an_invented_token_does_not_keep_posts_single_and_one_that_was_delivered_to_does(server):
+    contents = {client: server.register(client) for client in (PrivateKey.generate() for _ in range(3))}
+    stranger = PrivateKey.generate()
+    assert ask(server, stranger, server.register(stranger, device_token="dead")) == "NOT_REGISTERED"
+    assert together(server, contents) == {3}
+    change_token(server, "throttled")
+    assert together(server, contents) == {3}
+    assert together(server, contents) == {1}
+
+
+def test_a_push_proves_a_version_if_nothing_failed_beside_it(server, client):
+    content = server.register(client, device_token="a-phone")
+    stranger = PrivateKey.generate()
+    invented = server.register(stranger, device_token="dead")
+    assert proven(server) == [(False,)] * 2
+    # Of two failures gorush may lose one.
+    assert together(server, {client: content, stranger: invented}) == {2}
+    assert proven(server) == [(False,)] * 2
+    with server.context.pool.connection() as connection:
+        assert token_trials.shares(connection) == []
+    assert ask(server, client, content) == "success"
+    assert proven(server) == [(False,), (True,)]
+    again = messages.registration(client, server.key, installation_id=content.installation_id, version=2)
+    server.handle(REGISTRATION, messages.register(client, server.key, again))
+    assert proven(server) == [(False,)] * 2
+
+
+def test_a_device_is_marked_proven_once_and_not_at_each_push(server, client):
+    content = server.register(client)
+    rows = []
+    for _ in range(3):
+        assert ask(server, client, content) == "success"
+        rows += server.rows("SELECT ctid, xmin FROM registrations")
+    assert len(set(rows)) == 1
+
+
+def test_a_token_that_was_never_delivered_to_is_doubted_only_while_the_platform_takes_others(server, client):
+    content = server.register(client, device_token="bad")
+    assert [ask(server, client, content) for _ in range(4)] == ["INTERNAL_ERROR"] * 4
+    assert server.rows("SELECT suspected_at FROM registrations") == [(None,)], "it may be the server's setup"
+    count(server, IOS, good=1)
+    assert [ask(server, client, content) for _ in range(4)] == ["INTERNAL_ERROR"] * 3 + ["NOT_REGISTERED"]
+
+
+def test_many_workers_count_what_they_tried(open_server):
+    server = open_server(gorush={"concurrency": 16})
+    clients = [PrivateKey.generate() for _ in range(8)]
+    contents = [server.register(one) for one in clients]
+    futures = [
+        server.threads.submit(server.handle, DISPATCH, request(one, server, content))
+        for one, content in zip(clients, contents, strict=True)
+    ]
+    for future in futures:
+        future.result()
+    with server.context.pool.connection() as connection:
+        assert {(share.tried, share.bad) for share in token_trials.shares(connection)} == {(8, 0)}

@@ -1,0 +1,106 @@
+"""What strangers' messages leave in Postgres is in proportion to their bytes, and known before it is loaded."""
+
+import os
+import time
+
+import pytest
+
+from support.served import request
+from wakupush.devnet.demo import messages
+from wakupush.model.queues import DISPATCH
+from wakupush.model.waku_message import WakuMessage
+from wakupush.pb.push_notification_pb2 import PushNotification, PushNotificationRequest
+from wakupush.protocol import envelopes, payload, topics
+from wakupush.protocol.application import Type
+from wakupush.protocol.keys import PrivateKey
+
+STRANGER = PrivateKey.generate()
+MOST_STORED_BYTES = 4
+MESSAGES = 150
+#: Pages of tables and indexes are filled one after the other; what one has left is not the last message's.
+PAGE_BYTES = 8192
+#: Answers are deleted as soon as they have left, and their pages used again.
+RELATIONS = """
+    SELECT relname::text, pg_total_relation_size(oid) FROM pg_class
+    WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND relname <> 'answers'
+"""
+
+
+def on_our_topic(server, data):
+    topic = topics.content_topic(topics.partitioned_topic(server.key))
+    return WakuMessage(payload=data, content_topic=topic, version=1, timestamp=time.time_ns())
+
+
+def junk(server):
+    return on_our_topic(server, os.urandom(300))
+
+
+def malformed(server):
+    return on_our_topic(server, payload.seal_asymmetric(b"\xff", server.key))
+
+
+def of_items(server, *items):
+    inner = PushNotificationRequest(requests=items, message_id=os.urandom(16)).SerializeToString()
+    [message] = envelopes.to_key(
+        STRANGER, server.key, Type.PUSH_NOTIFICATION_REQUEST, inner, timestamp=time.time_ns()
+    )  # fmt: skip
+    return message
+
+
+def to_nobody(server):
+    return of_items(server, PushNotification(type=PushNotification.MESSAGE, public_key=os.urandom(64)))
+
+
+def to_nobody_in_short(server):
+    """200 items of four bytes each."""
+    return of_items(server, *[PushNotification(type=PushNotification.MESSAGE)] * 200)
+
+
+def stored(server):
+    return dict(server.rows(RELATIONS))
+
+
+@pytest.mark.parametrize("make", [junk, malformed, to_nobody, to_nobody_in_short])
+def test_a_strangers_message_leaves_less_than_four_bytes_for_each_of_its_own(server, make):
+    """Each comes alone, which costs most. 200 short items left 40 bytes a byte."""
+    for _ in range(10):
+        server.handle(DISPATCH, make(server))
+    before, sent = stored(server), 0
+    for _ in range(MESSAGES):
+        message = make(server)
+        sent += len(message.payload) + len(message.content_topic)
+        server.handle(DISPATCH, message)
+    grown = {name: size - before.get(name, 0) for name, size in stored(server).items() if size != before.get(name)}
+    rounded = 2 * PAGE_BYTES * len(grown)  # an index and the table
+    assert sum(grown.values()) - rounded < MOST_STORED_BYTES * sent
+
+
+def test_items_of_a_request_are_rows_by_what_became_of_them(server, client):
+    content = server.register(client)
+    of_client = [
+        messages.notification(client.public_key.key_hash, content, **fields)
+        for fields in [{"access_token": "wrong"}] * 7 + [{"type": PushNotification.MENTION}] * 5 + [{}]
+    ]
+    to_others = [messages.notification(os.urandom(64), content) for _ in range(9)]
+    server.handle(DISPATCH, messages.request(STRANGER, server.key, [*of_client, *to_others]))
+    found = server.rows(
+        "SELECT kind, coalesce(failure, reason), count, key_pseudonym IS NULL FROM delivery_events"
+        " WHERE queue = 'dispatch' AND kind IN ('refused', 'filtered', 'admitted') ORDER BY kind, count"
+    )
+    assert found == [
+        ("admitted", None, 1, False),
+        ("filtered", "mention_not_allowed", 5, True),
+        ("refused", "wrong_token", 7, True),
+        ("refused", "not_registered", 9, True),
+    ]
+
+
+def test_messages_that_are_not_for_us_are_counted_by_the_task(server, client):
+    content = server.register(client)
+    server.handle(DISPATCH, *[junk(server) for _ in range(20)], request(client, server, content))
+    found = server.rows(
+        "SELECT kind, count, trace_id IS NULL FROM delivery_history WHERE queue = 'dispatch'"
+        " AND kind IN ('received', 'foreign') ORDER BY kind, count"
+    )
+    assert found == [("foreign", 20, True), ("received", 1, False), ("received", 20, True)]
+    assert server.rows("SELECT count(*) FROM ledger") == [(22,)]

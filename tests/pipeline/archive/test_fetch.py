@@ -1,0 +1,163 @@
+"""What Stores have on the server's own topics gets into Parquet, each message once."""
+
+import sys
+import time
+
+import httpx2
+import pytest
+from pyarrow import parquet
+from typer.testing import CliRunner
+
+from pipeline.archive import fetch
+from pipeline.archive.files import HOUR, SCHEMA, Archive, Hour
+from pipeline.errors import PipelineError
+from support.pipeline.histories import SHARD, History
+from wakupush.cli import app
+from wakupush.devnet.parts.processes import Process, answers_http, free_port
+from wakupush.model.waku_message import WakuMessage
+from wakupush.protocol.hashing import message_hash
+from wakupush.protocol.keys import PrivateKey
+from wakupush.runtime.settings import WakuSettings
+from wakupush.waku.node import WakuNode
+
+KEY = PrivateKey.generate()
+OTHER_SHARD = "/waku/2/rs/16/64"
+
+
+@pytest.fixture(scope="module", params=["nwaku", "go-waku"])
+def node(request, tmp_path_factory):
+    """A node that has messages of three hours on two shards: ours, those of others, and queries."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    options = ("--manners", request.param, "--archive-window", "any", "--shard", SHARD, "--shard", OTHER_SHARD)
+    command = [sys.executable, "-m", "wakupush.devnet.serve", "waku", "--port", str(port), *options]
+    log = tmp_path_factory.mktemp("waku") / "log"
+    with Process("waku", command, log=log, ready=lambda: answers_http(f"{url}/debug/v1/info")):
+        yield url
+
+
+@pytest.fixture
+def settings_of(make_settings, tmp_path):
+    def make(*urls, **options):
+        settings = make_settings(archive=tmp_path / "archive", **options)
+        waku = WakuSettings(url=urls[0], shards=(SHARD, OTHER_SHARD), timeout=3)
+        reconcile = settings.reconcile.model_copy(update={"stores": urls[1:] and urls})
+        return settings.model_copy(update={"public_key": str(KEY.public_key), "waku": waku, "reconcile": reconcile})
+
+    return make
+
+
+def run(settings, hours=5):
+    return fetch.run(settings, time.time() - 3600 * hours, lambda *_: None)
+
+
+def stored(settings):
+    """Return the rows of an archive, by hash, and check that it has none twice."""
+    archive = Archive.of(settings.pipeline, KEY.public_key)
+    rows = [row for path in archive.files() for row in parquet.read_table(path, schema=SCHEMA).to_pylist()]
+    by_hash = {row["hash"]: row for row in rows}
+    assert len(by_hash) == len(rows)
+    return by_hash
+
+
+def publish(url, shard, sent):
+    with WakuNode(url) as node:
+        for message in sent:
+            node.publish(shard, message)
+    return {message_hash(shard, message): message for message in sent}
+
+
+def test_everything_of_ours_and_nothing_else(node, settings_of):
+    history = History.of(KEY.public_key, seed=1, days=3 / 24)
+    ours = {}
+    for number in range(125):  # several pages
+        if number in {8, 20}:
+            history.now += HOUR
+        ours |= publish(node, (SHARD, OTHER_SHARD)[number % 7 == 0], history.register(PrivateKey.generate()))
+    stranger = History.of(PrivateKey.generate().public_key, seed=2, days=2 / 24)
+    publish(node, SHARD, [m for _ in range(20) for m in stranger.register(PrivateKey.generate())])
+    query = WakuMessage(payload=b"a query", content_topic="/waku/1/0x01020304/rfc26", timestamp=time.time_ns())
+    publish(node, SHARD, [query])
+    settings = settings_of(node, node)  # two Stores have the same
+    fetched = run(settings)
+    assert (fetched.messages, fetched.failed, fetched.malformed) == (len(ours), 0, 0)
+    found = stored(settings)
+    assert found.keys() == ours.keys()
+    for hash_, message in ours.items():
+        row = found[hash_]
+        assert WakuMessage(**{name: row[name] for name in row if name not in {"hash", "pubsub_topic"}}) == message
+        assert message_hash(row["pubsub_topic"], message) == hash_
+    # What is over is not asked for again; what is new is found.
+    topic = next(iter(ours.values())).content_topic
+    late = publish(node, SHARD, [WakuMessage(payload=b"x", content_topic=topic, timestamp=time.time_ns())])
+    again = run(settings)
+    assert again.kept >= 4
+    assert again.hours + again.kept == fetched.hours
+    assert stored(settings).keys() == (ours | late).keys()
+
+
+def test_what_fails_is_fetched_by_the_next_run(node, settings_of):
+    settings = settings_of(node)
+    history = History.of(KEY.public_key, seed=3, days=1 / 24)
+    sent = publish(node, SHARD, history.register(PrivateKey.generate()))
+    httpx2.post(f"{node}/dev/faults", json={"kind": "close", "path": "/store", "times": 2}).raise_for_status()
+    try:
+        failed = run(settings)
+    finally:
+        httpx2.delete(f"{node}/dev/faults")
+    assert failed.failed >= 1
+    assert "Node" in failed.error
+    # What was cut off has left nothing that counts.
+    archive = Archive.of(settings.pipeline, KEY.public_key)
+    assert len(archive.files()) == len(list(archive.folder.glob("*/*"))) < failed.hours
+    run(settings)
+    assert sent.keys() <= stored(settings).keys()
+
+
+def test_a_run_that_was_killed_is_gone_on_with(settings_of):
+    settings = settings_of("http://127.0.0.1:1")
+    archive = Archive.of(settings.pipeline, KEY.public_key)
+    message = WakuMessage(payload=b"x", content_topic="/waku/1/0x01020304/rfc26", timestamp=1)
+    hour = Hour(SHARD, 0)
+    archive.write(hour, [{b"a" * 32: message}], is_complete=False)
+    partial = archive.folder / f"{hour.path.rpartition('/')[0]}/.19700101T00.parquet-0123"
+    partial.write_bytes(b"half of a fi")
+    assert [path.name for path in archive.files()] == ["19700101T00.open.parquet"]
+    with archive.writing():
+        assert not partial.exists()
+        with pytest.raises(PipelineError, match="another run is writing"), archive.writing():
+            pass
+        archive.write(hour, [{b"a" * 32: message}, {b"b" * 32: message}], is_complete=True)
+    assert archive.is_complete(hour)
+    assert [path.name for path in archive.files()] == ["19700101T00.parquet"]
+    assert len(stored(settings)) == 2
+
+
+def test_an_hour_without_messages_is_asked_for_again(settings_of):
+    """A Store that is new, or keeps less than another, has nothing either."""
+    archive = Archive.of(settings_of("http://127.0.0.1:1").pipeline, KEY.public_key)
+    message = WakuMessage(payload=b"x", content_topic="/waku/1/0x01020304/rfc26", timestamp=1)
+    hour = Hour(SHARD, 0)
+    assert archive.write(hour, [], is_complete=True) == 0
+    assert not archive.is_complete(hour)
+    assert archive.write(hour, [{b"a" * 32: message}], is_complete=False) == 1
+    # What there is of it stays.
+    assert archive.write(hour, [{}], is_complete=True) == 0
+    assert [path.name for path in archive.files()] == ["19700101T00.open.parquet"]
+    assert archive.write(hour, [{b"a" * 32: message}], is_complete=True) == 1
+    assert archive.is_complete(hour)
+
+
+def test_the_server_has_to_be_known(settings_of, tmp_path):
+    settings = settings_of("http://127.0.0.1:1").model_copy(update={"public_key": None})
+    with pytest.raises(PipelineError, match="WAKUPUSH_PUBLIC_KEY is missing, and no private key: set"):
+        run(settings)
+    unreadable = settings.model_copy(update={"identity_key_file": tmp_path})
+    with pytest.raises(PipelineError, match=r"_PUBLIC_KEY is missing, and the private key in .* cannot be read"):
+        run(unreadable)
+
+
+def test_a_time_that_is_none_is_told():
+    result = CliRunner().invoke(app, ["pipeline", "fetch-archive", "--since", "yesterday"])
+    assert result.exit_code == 2
+    assert "--since is so long ago" in result.output

@@ -1,0 +1,214 @@
+"""The capacity model: what it plays is counted by hand, and its plans hold on the half that it did not see."""
+
+from collections import Counter
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.errors import PipelineError
+from pipeline.events import capacity, export, made_up, synthesize
+from pipeline.events.capacity import CONCURRENCY, USE, Question, Second, enough, percentile, play, values
+from pipeline.events.lake import Lake
+from support.pipeline import happenings
+from support.pipeline.happenings import FIRST, LAST, day_of
+
+
+def question(**changes):
+    return Question(
+        **(
+            {"wait": 0.25, "users": 1.0, "gorush": 0.05, "costs": capacity.COSTS}
+            | {"connections": 16, "notifications": 50}
+            | changes
+        )
+    )
+
+
+def second(time, messages, cost=0.001, posts=0.0):
+    return Second(time=time, messages=messages, work=messages * cost, posts=posts)
+
+
+def ignore(*_):
+    pass
+
+
+def test_waits_are_the_work_before_over_the_speed():
+    # 700 ms of work at 0.7 of one process: a second; its quarters wait an eighth, three eighths and so on.
+    waits = play([second(0, 700)], lambda _: 1, question(), 1)
+    assert waits == pytest.approx({0.125: 175, 0.375: 175, 0.625: 175, 0.875: 175})
+    # Twice as much in the same second: the next one's messages wait for what is left.
+    waits = play([second(0, 1400), second(1, 80)], lambda _: 1, question(), 1)
+    assert max(waits) == pytest.approx(1.75)
+    assert min(wait for wait, count in waits.items() if count == pytest.approx(20)) == pytest.approx(1.014, abs=1e-3)
+    # A pause works it off.
+    assert play([second(0, 1400), second(10, 80)], lambda _: 1, question(), 1)[0.014] == pytest.approx(20)
+
+
+def test_a_slow_gorush_counts_where_there_are_too_few_connections():
+    seconds = [second(0, 100, posts=400)]
+    fast, slow = (play(seconds, lambda _: 2, question(gorush=gorush), 1) for gorush in (0.001, 2.0))
+    assert max(slow) > 10 * max(fast)
+    assert max(play(seconds, lambda _: 2, question(gorush=2.0, connections=40000), 1)) == max(fast)
+    assert max(play(seconds, lambda _: 2, question(gorush=2.0), 400)) == max(fast)
+
+
+@given(st.lists(st.integers(0, 5000), min_size=1, max_size=50), st.floats(0.05, 2))
+def test_enough_is_the_least_that_is_enough(messages, wait):
+    seconds = [second(time, count) for time, count in enumerate(messages)]
+    asked = question(wait=wait)
+    count = enough(seconds, asked, 1)
+    assert percentile(play(seconds, lambda _: count, asked, 1), 0.99) <= wait
+    assert count == 1 or percentile(play(seconds, lambda _: count - 1, asked, 1), 0.99) > wait
+
+
+def test_no_number_of_processes_is_enough_for_what_cannot_be():
+    with pytest.raises(PipelineError, match="more than"):
+        enough([second(0, 1e9)], question(wait=0.01), 1)
+
+
+def test_hours_of_the_week():
+    monday = int(happenings.seconds(date(2026, 11, 16)))
+    assert capacity.hour_of_week(monday) == 0
+    assert capacity.hour_of_week(monday + 3600 * 167 + 3599) == 167
+    assert capacity._epoch(date(2026, 11, 16)) == monday
+
+
+def test_costs_are_read():
+    assert capacity.costs(["dispatch=2.5"])["dispatch"] == 0.0025
+    for wrong in ("dispatch", "other=1", "dispatch=-1", "dispatch=nan", "dispatch=x"):
+        with pytest.raises(PipelineError, match="NAME=MILLISECONDS"):
+            capacity.costs([wrong])
+
+
+def test_load_is_that_of_a_plain_count(spark, connection, dsn, make_settings):
+    events = happenings.make(150)
+    happenings.write(connection, events)
+    settings = make_settings(dsn)
+    export.run(spark, settings, ignore)
+    frame = Lake.of(spark, settings).events()
+    for queue in ("registration", "query", "dispatch"):
+        expected: dict[int, list[int]] = {}
+        for event in events:
+            if event.queue != queue or event.kind not in {"received", "foreign"}:
+                continue
+            wait = event.queue_wait if event.kind == "received" else event.latency
+            arrived = int(event.time) - int(round(1000 * wait) / 1000 + 0.5)
+            row = expected.setdefault(arrived, [0, 0, 0, 0, 0])
+            row[0] += event.count * (event.kind == "received")
+            row[1] += event.count * (event.kind == "foreign")
+            row[4] += event.count * event.batch_size if event.kind == "received" else 0
+        # Attempts of an hour are shared out among its messages.
+        messages = Counter()
+        for arrived, row in expected.items():
+            messages[arrived // 3600] += row[0]
+        attempts = [event for event in events if event.kind == "attempt" and event.queue == queue]
+        made = Counter(int(event.time) // 3600 for event in attempts)
+        again = Counter(int(event.time) // 3600 for event in attempts if event.attempt > 1)
+        for arrived, row in expected.items():
+            if row[0]:
+                hour = arrived // 3600
+                row[2:4] = [row[0] * counted[hour] / messages[hour] for counted in (made, again)]
+        found = {row.second: [*row[1:5], row.batches or 0] for row in capacity.load(frame, queue).collect()}
+        assert found.keys() == expected.keys()
+        assert all(found[second] == pytest.approx(row) for second, row in expected.items())
+        assert expected
+    assert {day_of(event) for event in events} <= {FIRST + timedelta(days=offset) for offset in range(5)}
+
+
+def test_an_hour_without_a_message_has_no_attempts(spark):
+    """The hour 1 has what is not for us alone, the hour 2 nothing that arrived."""
+    columns = (
+        "queue string, kind string, time timestamp, queue_wait_ms long, latency_ms long, batch_size int, attempt int,"
+        " count int"
+    )
+    happened = [
+        (kind, datetime.fromtimestamp(3600 * hour, UTC))
+        for kind, hour in [("received", 0), ("attempt", 0), ("foreign", 1), ("attempt", 1), ("attempt", 2)]
+    ]
+    rows = [("dispatch", kind, time, 0, 0, 1, 1, 1) for kind, time in happened]
+    loaded = capacity.load(spark.createDataFrame(rows, columns), "dispatch").orderBy("second").collect()
+    assert [(row.second, row.messages, row.foreign, row.attempts) for row in loaded] == [(0, 1, 0, 1), (3600, 0, 1, 0)]
+
+
+@pytest.fixture(scope="module")
+def made(spark, tmp_path_factory):
+    from wakupush.runtime.settings import PipelineSettings, Settings  # noqa: PLC0415 - of this fixture alone
+
+    folder = tmp_path_factory.mktemp("made")
+    settings = Settings(
+        pipeline=PipelineSettings(
+            warehouse=str(folder / "lake"),
+            catalog={"type": "hadoop"},
+            keys=folder / "keys",
+            shuffle_partitions=2,
+            step_rows=1,
+        )
+    )
+    plan = synthesize.Plan(seed=7, messages=6000, first_day=date(2026, 10, 26), days=14)
+    count = made_up.into_lake(spark, settings, plan)
+    return settings, plan, count
+
+
+def test_a_plan_holds_on_the_half_that_it_did_not_see(spark, made):
+    settings, synthetic, _ = made
+    days = (synthetic.first_day, synthetic.first_day + timedelta(days=13))
+    # So dear that a few messages an hour need several processes.
+    asked = question(costs={name: 20_000 * cost for name, cost in capacity.COSTS.items()}, wait=30.0)
+    plan = capacity.run(spark, settings, days, asked, ignore)
+    assert [pool.queue for pool in plan.pools] == ["registration", "query", "dispatch"]
+    for pool in plan.pools:
+        assert pool.tested is not None
+        assert pool.late < 0.03, pool
+    dispatch = plan.pools[-1]
+    assert max(dispatch.processes.values()) > min(dispatch.processes.values())
+    twice = capacity.run(spark, settings, days, question(costs=asked.costs, wait=30.0, users=3.0), ignore)
+    assert sum(twice.pools[-1].processes.values()) > sum(dispatch.processes.values())
+    with pytest.raises(PipelineError, match="two or more"):
+        capacity.run(spark, settings, (days[0], days[0]), asked, ignore)
+    told = yaml.safe_load(capacity.describe(plan))
+    assert told == values(plan)
+    scaling = told["components"]["dispatch"]["autoscaling"]
+    assert scaling["minReplicas"] <= scaling["fallbackReplicas"] < scaling["maxReplicas"]
+    assert scaling["messagesPerProcess"] == int(asked.wait * USE / dispatch.cost)
+    assert told["components"]["dispatch"]["replicas"] == max(dispatch.replicas.values())
+    assert told["gorush"]["queueNum"] >= (scaling["maxReplicas"] + 3) * CONCURRENCY * 16 * 50
+
+
+def test_made_up_events_are_the_same_for_the_same_seed_however_many_make_them(spark, made):
+    settings, plan, count = made
+    events = Lake.of(spark, settings).events()
+    kinds = {row.kind: row["count"] for row in events.groupBy("kind").count().collect()}
+    assert sum(kinds.values()) == count
+    assert kinds["received"] == plan.messages
+    assert kinds["attempt"] == kinds["delivered"] + kinds["failed"] + kinds["unknown"]
+    assert kinds["admitted"] <= kinds["attempt"]
+    assert min(kinds[kind] for kind in ("foreign", "filtered", "registered", "queried", "token_died")) > 0
+
+    def digest(frame):
+        return frame.selectExpr("sum(hash(*) & 65535)", "count(*)").first()
+
+    small = synthesize.Plan(seed=7, messages=500, first_day=plan.first_day, days=3)
+    one = synthesize.events(spark, small)
+    assert digest(one) == digest(synthesize.events(spark, small).repartition(5))
+    assert digest(one) != digest(
+        synthesize.events(spark, synthesize.Plan(seed=8, messages=500, first_day=plan.first_day, days=3))
+    )
+
+
+def test_made_up_events_never_come_where_real_ones_are(spark, connection, dsn, make_settings, made):
+    _, plan, _ = made
+    settings = make_settings(dsn)
+    small = synthesize.Plan(seed=7, messages=50, first_day=happenings.FIRST, days=2)
+    made_count = made_up.into_postgres(spark, settings, small)
+    assert made_count > 100
+    happened = connection.execute("SELECT count(*) FROM delivery_history").fetchone()
+    assert happened == connection.execute("SELECT count(*) FROM delivery_events").fetchone() == (made_count,)
+    assert export.run(spark, settings, ignore).rows == made_count
+    with pytest.raises(PipelineError, match="do not belong there"):
+        made_up.into_lake(spark, settings, small)
+    happenings.write(connection, happenings.make(2))
+    with pytest.raises(PipelineError, match="do not belong there"):
+        made_up.into_postgres(spark, settings, small)
+    assert plan.first_day < LAST

@@ -1,0 +1,250 @@
+"""Every number of the report is that of a plain count of the same events; none is about too few people."""
+
+import re
+from datetime import date, timedelta
+from operator import itemgetter
+from xml.etree import ElementTree as ET
+
+import psycopg
+import pytest
+
+from pipeline.errors import PipelineError
+from pipeline.events import export, page, report
+from pipeline.events.catalog import CATALOG
+from pipeline.events.lake import Lake
+from pipeline.events.pseudonyms import whole_periods
+from pipeline.events.tables import TABLES
+from support.pipeline import counting, happenings, subtracting
+from support.pipeline.happenings import EMPTY, FIRST, LAST, day_of, kept_from
+from wakupush.model.events import EventKind
+
+MESSAGES = 1500
+K = 5
+
+
+@pytest.fixture(scope="module")
+def events():
+    found = happenings.make(MESSAGES)
+    assert {event.kind for event in found} >= set(EventKind) - {
+        EventKind.SEGMENT, EventKind.REFUSED, EventKind.EXPIRED, EventKind.DEAD_LETTER
+    }  # fmt: skip
+    return found
+
+
+def ignore(*_):
+    pass
+
+
+@pytest.fixture(scope="module")
+def database(new_database):
+    return new_database()
+
+
+@pytest.fixture(scope="module")
+def exported(spark, database, settings_in, tmp_path_factory, events):
+    with psycopg.connect(database, autocommit=True) as connection:
+        happenings.write(connection, events)
+    settings = settings_in(tmp_path_factory.mktemp("report"), database, report_dsn=database, smallest_cell=K)
+    export.run(spark, settings, ignore)
+    return settings
+
+
+@pytest.fixture(scope="module")
+def written(spark, exported):
+    return report.run(spark, exported, FIRST, LAST, ignore)
+
+
+def secret(table, rows):
+    """Return the keys of a table's rows that must not be shown."""
+    named = {key: counting.named(table.keys, key) for key in rows}
+    wholes = [lambda key, of=itemgetter(*columns): of(named[key]) for columns in table.wholes]
+    return counting.hidden(rows, wholes, K)
+
+
+def test_every_number_is_that_of_a_plain_count(written, events, database):
+    expected = counting.every(events, date(1970, 1, 1))
+    secrets = {table.name: secret(table, expected[table.name]) for table in TABLES if table.name in expected}
+    hours = [each for each in events if counting.KEYS["load_hourly"](each) not in secrets["load_hourly"]]
+    expected["load_weekly"] = counting.week(hours)
+    assert not secret(TABLES[-2], expected["load_weekly"]), "what is shown adds up to what can be shown"
+    told = hidden = 0
+    for table in TABLES:
+        if not table.anonymous:
+            continue
+        names = list(table.keys)
+        of_table, of_secret = expected[table.name], secrets.get(table.name, set())
+        rows = {tuple(row[name] for name in names): row for row in written.rows[table.name]}
+        assert rows.keys() == of_table.keys(), table.name
+        for key, row in rows.items():
+            values = tuple(row[name] for name in ("people", *table.values))
+            assert row["suppressed"] == (key in of_secret), (table.name, key)
+            assert values == ((None,) * len(values) if key in of_secret else of_table[key]), (table.name, key)
+        told += len(rows) - len(of_secret)
+        hidden += len(of_secret)
+    assert told > 300
+    assert hidden > 30
+    unusual = sorted((row["day"], row["kind"], row["events"]) for row in written.rows["unusual_daily"])
+    assert unusual == counting.unusual(events)
+    assert unusual, "the user who gets a third of everything is unusual"
+    funnel, few = expected["funnel_daily"], secrets["funnel_daily"]
+    assert written.events == counting.number(events) - sum(funnel[key][1] for key in few)
+    # What is in Postgres and in the files is the same.
+    for table in TABLES:
+        columns = list(report.columns(table))
+        query = f"SELECT {', '.join(columns)} FROM wakupush_reports.{table.name}"
+        with psycopg.connect(database) as connection:
+            stored = set(connection.execute(query))
+        assert stored == {tuple(row[name] for name in columns) for row in written.rows[table.name]}
+
+
+def test_no_value_is_about_too_few(written):
+    for table in TABLES:
+        for row in written.rows[table.name]:
+            if table.anonymous and not row["suppressed"]:
+                assert row["people"] >= K
+
+
+def test_no_subtraction_tells_of_too_few(written, events):
+    """Neither a total less the rows that are shown, nor another one less what was had by that."""
+    expected = counting.every(events, date(1970, 1, 1))
+    few = {(name, key) for name, rows in expected.items() for key, (people, *_) in rows.items() if people < K}
+    told = subtracting.told(written.rows)
+    assert not few & told.keys()
+    # It would be told if only that was hidden which is about few.
+    shown = {
+        table.name: [
+            dict(zip(table.keys, key, strict=True)) | {"events": None if (table.name, key) in few else value[1]}
+            for key, value in expected[table.name].items()
+        ]
+        for table in TABLES
+        if table.name in subtracting.PARTS
+    }
+    found = subtracting.told(shown)
+    assert len(few & found.keys()) > 10
+    assert all(expected[name][key][1] == value for (name, key), value in found.items())
+
+
+def in_catalog(spark, settings, table):
+    return Lake.of(spark, settings).spark.table(f"{CATALOG}.{report.SCHEMA}.{table.name}")
+
+
+def test_tables_of_the_catalog_have_the_rows(spark, exported, written):
+    for table in TABLES:
+        stored = in_catalog(spark, exported, table)
+        columns = list(report.columns(table))
+        assert stored.columns == columns
+        assert {tuple(row) for row in stored.collect()} >= {
+            tuple(row[name] for name in columns) for row in written.rows[table.name]
+        }
+
+
+def test_a_second_report_replaces_the_first_and_has_what_came_late(spark, connection, dsn, make_settings):
+    settings = make_settings(dsn, report_dsn=dsn, smallest_cell=2)
+    events, late = (happenings.make(60, seed, days=happenings.DAYS[:2]) for seed in (1, 2))
+    pages = []
+    for new in (events, late):
+        happenings.write(connection, new)
+        export.run(spark, settings, ignore)
+        written = report.run(spark, settings, FIRST, LAST, ignore)
+        pages.append(written.page)
+    assert pages[0] == pages[1]
+    expected = counting.every(events + late, date(1970, 1, 1))["funnel_daily"]
+    query = "SELECT day, stage, events FROM wakupush_reports.funnel_daily WHERE NOT suppressed"
+    stored = connection.execute(query).fetchall()
+    assert stored
+    assert all(expected[day, stage][1] == count for day, stage, count in stored)
+    [funnel] = [table for table in TABLES if table.name == "funnel_daily"]
+    rows = in_catalog(spark, settings, funnel).where("NOT suppressed").select("day", "stage", "events").collect()
+    assert sorted(map(tuple, rows)) == sorted(stored)
+
+
+def test_rows_of_a_period_are_of_the_whole_period_in_every_report(spark, exported, dsn, make_settings, events):
+    """Night after night the days of a report move on, and one day is made anew."""
+    of_period = 3
+    settings = make_settings(
+        exported.postgres.dsn.get_secret_value(), report_dsn=dsn, smallest_cell=2, pseudonym_days=of_period
+    )
+    export.run(spark, settings, ignore)
+    for last in (FIRST + timedelta(days=1), LAST, FIRST):
+        report.run(spark, settings, last - timedelta(days=1), last, ignore)
+    periods = {}
+    for event in events:
+        begin, _ = whole_periods(day_of(event), day_of(event), of_period)
+        periods.setdefault(begin, []).append(event)
+    assert len(periods) > 1
+    for name, count in (("registrations_used", counting.used), ("token_lives", counting.lives)):
+        expected = {key: row for begin, found in periods.items() for key, row in count(found, begin).items()}
+        table = next(table for table in TABLES if table.name == name)
+        columns = ", ".join([*table.keys, "people", *table.values])
+        with psycopg.connect(dsn) as connection:
+            stored = connection.execute(
+                f"SELECT {columns} FROM wakupush_reports.{name} WHERE NOT suppressed"
+            ).fetchall()
+        assert stored
+        for row in stored:
+            places = len(table.keys)
+            assert expected[row[:places]] == row[places:], (name, row)
+
+
+def test_reports_are_forgotten_when_the_lake_forgets_their_days(spark, exported, dsn, make_settings):
+    settings = make_settings(
+        exported.postgres.dsn.get_secret_value(),
+        warehouse=exported.pipeline.warehouse,
+        report_dsn=dsn,
+        retention={"lake": kept_from(FIRST)},
+    )
+    ended = FIRST - timedelta(days=1)
+    names = {f"{FIRST - timedelta(days=9)}_{day}": day >= FIRST for day in (ended, FIRST)} | {"another folder": True}
+    for name in names:
+        (settings.pipeline.reports / name).mkdir(parents=True)
+    report.run(spark, settings, FIRST, FIRST, ignore)
+    with psycopg.connect(dsn) as connection:
+        for day in (ended, FIRST):
+            values = [day, "queried", f"of {day}", 500, 2.5, False]
+            connection.execute(
+                "INSERT INTO wakupush_reports.unusual_daily (day, kind, pseudonym, events, mean, suppressed)"
+                " VALUES (%s, %s, %s, %s, %s, %s)",
+                values,
+            )
+    report.run(spark, settings, LAST, LAST, ignore)
+    assert {name: (settings.pipeline.reports / name).exists() for name in names} == names
+    with psycopg.connect(dsn) as connection:
+        stored = {day for (day,) in connection.execute("SELECT day FROM wakupush_reports.unusual_daily")}
+    assert FIRST in stored
+    assert ended not in stored
+
+
+def test_the_page_needs_nothing_and_shows_the_numbers(written):
+    text = written.page.read_text()
+    assert not re.search(r"<script|https?://|src=|@import|url\(", text)
+    for drawing in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
+        ET.fromstring(drawing)  # noqa: S314 - our own
+    assert text.count("<svg") >= 6
+    admitted = sum(row["events"] for row in written.rows["funnel_daily"] if row["stage"] == "admitted")
+    assert f"{admitted:,}" in text
+    # The day without events is 0, not missing.
+    assert f"notifications admitted, {EMPTY:%d %b}: 0<" in text
+
+
+def test_an_empty_lake_and_empty_days_are_told(spark, make_settings, exported, dsn):
+    with pytest.raises(PipelineError, match="has no event of"):
+        report.run(spark, exported, EMPTY, EMPTY, ignore)
+    with pytest.raises(PipelineError, match="run `wakupush pipeline export`"):
+        report.run(spark, make_settings(dsn), FIRST, LAST, ignore)
+    one = report.run(spark, exported, EMPTY, EMPTY + timedelta(days=1), ignore)
+    assert {row["day"] for row in one.rows["funnel_daily"]} == {EMPTY + timedelta(days=1)}
+
+
+def test_a_database_that_refuses_is_told(connection, dsn, written):
+    connection.execute("CREATE ROLE reader LOGIN")
+    with pytest.raises(PipelineError, match="database of reports refuses"):
+        report._write_postgres(dsn.replace("postgres@", "reader@"), written, FIRST)
+    with pytest.raises(PipelineError, match=r"REPORT_DSN cannot be used \(OperationalError\)"):
+        report._write_postgres("postgresql://x:secret@127.0.0.1:1/x", written, FIRST)
+
+
+def test_texts_cannot_break_the_page():
+    evil = '<script>alert(1)</script>&"'
+    assert "<script" not in page.bars({evil: 3})
+    assert "<script" not in page.lines([evil], {evil: [1.0]})
+    assert "<script" not in page.heat_map([evil], [evil], {(0, 0): 2})

@@ -1,0 +1,82 @@
+"""What is hidden in the tables of a day, made by plain Python: no Spark is needed."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.events.page import WrittenReport, render
+from pipeline.events.tables import TABLES, anonymous
+from support.pipeline import counting, happenings, subtracting
+from support.pipeline.happenings import FIRST, pseudonym, seconds
+from wakupush.model.events import Event
+
+K = 5
+
+
+def happened(kind, users, hours=(0,), **values):
+    """Return an event of each user in each hour."""
+    return [
+        Event(
+            kind=kind,
+            time=seconds(FIRST) + 3600 * hour,
+            worker="one:1",
+            trace_id=f"{hour} {user}",
+            key_pseudonym=pseudonym(user),
+            queue="dispatch",
+            latency=1.0,
+            queue_wait=1.0,
+            **values,
+        )
+        for user in range(users)
+        for hour in hours
+    ]
+
+
+def tried(attempt, users, platform="ios", **values):
+    of_attempt = {"attempt": attempt, "platform": platform} | values
+    return happened("attempt", users, **of_attempt) + happened("delivered", users, **of_attempt)
+
+
+def tables(events):
+    """Return the tables that subtractions are made of, with what is too few hidden, and the rows that are too few."""
+    expected = counting.every(events, FIRST)
+    report, few = {}, set()
+    for table in TABLES:
+        if table.name in subtracting.PARTS:
+            of_table = expected[table.name]
+            rows = [
+                counting.named(table.keys, key) | dict(zip(("people", *table.values), values, strict=True))
+                for key, values in of_table.items()
+            ]
+            report[table.name] = anonymous(rows, table, K)
+            few |= {(table.name, key) for key, (people, *_) in of_table.items() if people < K}
+    return report, few
+
+
+#: Days that have a little of something.
+DAYS = {
+    # The hours tell of all deliveries: less those at once, they told of those by a retry.
+    "a retry": tried(1, 20, hours=range(24)) + tried(2, 2) + happened("queried", 9),
+    # The funnel tells of all that retries won: less the second attempts, it told of the third.
+    "a third attempt": tried(1, 30, "android") + tried(1, 6) + tried(2, 8) + tried(3, 1),
+    "anything": happenings.make(300, days=happenings.DAYS[:1]),
+}
+
+
+@pytest.mark.parametrize("events", DAYS.values(), ids=DAYS)
+def test_no_subtraction_tells_of_too_few(events):
+    report, few = tables(events)
+    assert few
+    assert not few & subtracting.told(report).keys()
+    assert any(row["events"] for rows in report.values() for row in rows)
+
+
+def test_the_total_tells_nothing_that_is_hidden():
+    events = happened("token_died", 3) + happened("queried", 9, hours=range(24)) + happened("opened", 50)
+    rows, _ = tables(events)
+    report = WrittenReport(
+        first=FIRST, last=FIRST, rows={each.name: rows.get(each.name, []) for each in TABLES}, page=Path()
+    )
+    shown = sum(row["events"] for row in rows["funnel_daily"] if not row["suppressed"])
+    assert report.events == shown == 50
+    assert f"<p>{shown} delivery events." in render(report)

@@ -1,0 +1,174 @@
+"""The commands, as an operator calls them; what is missing is told in one line."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from typer.testing import CliRunner
+
+from pipeline import session
+from support.pipeline.happenings import FOR_EVER
+from wakupush.cli import app
+from wakupush.devnet.parts.processes import wait_until
+
+
+@pytest.fixture
+def call(monkeypatch, tmp_path, spark):
+    """Call a command in this process and Spark session; return its exit code and what it printed."""
+    for name in ("warehouse", "keys", "reports"):
+        monkeypatch.setenv(f"WAKUPUSH_PIPELINE__{name.upper()}", str(tmp_path / name))
+    monkeypatch.setenv("WAKUPUSH_PIPELINE__PSEUDONYM_DAYS", str(FOR_EVER))
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)
+
+    def call(*arguments, expect=0):
+        result = CliRunner().invoke(app, ["pipeline", *arguments])
+        assert result.exit_code == expect, result.output
+        return result.output
+
+    return call
+
+
+def test_make_up_export_report_and_plan(call, monkeypatch, dsn, tmp_path):
+    monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", dsn)
+    told = call("synthesize", "--messages", "120", "--days", "3", "--into", "postgres")
+    count = int(told.split("events made up")[0].split()[-1])
+    told = call("export")
+    assert f"{count} of {count} events" in told
+    assert f"{count} events taken over in 1 steps" in told
+    assert "files put together" in call("tidy")
+    told = call("report")
+    assert "11 of 11 tables" in told
+    [page] = (tmp_path / "reports").glob("*/report.html")
+    assert str(page) in told
+    told = call("capacity", "--users", "2", "--gorush", "200")
+    assert "2 times the users" in told
+    assert "components:" in told
+
+
+def test_what_is_wrong_is_told(call):
+    assert "--from is after --to" in call("report", "--from", "2026-11-02", "--to", "2026-11-01", expect=2)
+    assert "is no day" in call("report", "--from", "yesterday", expect=2)
+    assert "--cost is NAME=MILLISECONDS" in call("capacity", "--cost", "all=1", expect=2)
+    for command in ("export", "tidy", "report", "capacity"):
+        assert "does not answer" in call(command, expect=2)
+    assert "no lake of the old form" in call("migrate-lake", "nowhere", expect=2)
+    assert "s3://BUCKET/PATH is expected" in call("export", "--warehouse", "s3a://bucket", expect=2)
+
+
+def test_without_java_and_without_pyspark(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert "there is no Java: install Java 17" in session.missing_parts()
+    old = tmp_path / "bin" / "java"
+    old.parent.mkdir()
+    old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
+    old.chmod(0o755)
+    assert "is not Java 17 or newer" in session.missing_parts()
+    monkeypatch.setattr(session, "find_spec", lambda _: None)
+    assert session.missing_parts() == "pyspark is not installed: install wakupush[pipeline]"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["export", "tidy", "migrate-lake", "report", "capacity", "fetch-archive", "rebuild", "warm-topics", "synthesize"],
+)
+def test_a_command_without_the_extra_says_so(command):
+    program = f"""
+import sys
+sys.modules |= dict.fromkeys(["pyspark", "pyspark.sql", "py4j", "pyarrow", "pandas"])
+sys.argv = ["wakupush", "pipeline", {command!r}, *(["old"] if {command!r} == "migrate-lake" else [])]
+from wakupush.cli import main
+main()
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert re.fullmatch(r"wakupush: \w+ is not installed: install wakupush\[pipeline\]\n", result.stderr)
+
+
+def test_a_command_without_java_says_so(call, monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    # What is wrong without Java is said before.
+    assert "--cost is NAME=MILLISECONDS" in call("capacity", "--cost", "all=1", expect=2)
+    for command in ("export", "tidy", "report", "capacity", "synthesize"):
+        assert call(command, expect=2).strip() == (
+            "wakupush: there is no Java: install Java 17, or name its folder in JAVA_HOME"
+        )
+
+
+def test_tasks_are_told_while_spark_is_at_them(spark):
+    told = []
+    with session.telling_tasks(spark, lambda done, total: told.append((done, total)), every=0.01):
+        spark.range(0, 2_000_000, 1, 8).selectExpr("sum(hash(id))").collect()
+    assert len(told) > 2
+    assert all(0 <= done <= total for done, total in told)
+    of_the_first_stage = [done for done, total in told if total == 8]
+    assert of_the_first_stage == sorted(of_the_first_stage)
+    assert len(set(of_the_first_stage)) > 2
+
+
+def test_a_test_whose_time_is_up_leaves_no_job_and_no_answer_to_the_next(spark):
+    def time_is_up(*_):
+        raise pytest.fail.Exception("time is up")
+
+    def interrupt():
+        wait_until(spark.sparkContext.statusTracker().getActiveStageIds, timeout=300, what="it is at work")
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, time_is_up)
+    try:
+        with ThreadPoolExecutor() as threads:
+            threads.submit(interrupt)
+            with pytest.raises(pytest.fail.Exception, match="time is up"):
+                spark.range(0, 10**15, 1, 8).selectExpr("sum(hash(id))").collect()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    # As is done after every test.
+    spark.sparkContext.cancelAllJobs()
+    assert [row.id for row in spark.range(3).collect()] == [0, 1, 2]
+
+
+def test_jars_are_those_of_the_folder_and_one_that_is_not_there_is_told(make_settings, tmp_path):
+    here, there = (make_settings(jars=tmp_path, warehouse=where).pipeline for where in (str(tmp_path), "s3://bucket"))
+    names = [f"{name}-{version}.jar" for _, name, version in (each.split(":") for each in session.JARS)]
+    for name in names[:2]:
+        (tmp_path / name).touch()
+    assert session.jars(here)["spark.jars"] == f"{tmp_path / names[0]},{tmp_path / names[1]}"
+    with pytest.raises(session.PipelineError, match=f"WAKUPUSH_PIPELINE__JARS: there is no file .*{names[2]}"):
+        session.jars(there)
+
+
+def test_help_does_not_need_spark():
+    code = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "from typer.testing import CliRunner\n"
+        "from wakupush.cli import app\n"
+        "result = CliRunner().invoke(app, ['pipeline', '--help'])\n"
+        "assert 'synthesize' in result.output, result.output\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WAKUPUSH_")}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+def test_ctrl_c_ends_a_job_without_a_traceback(tmp_path):
+    environment = os.environ | {
+        "WAKUPUSH_PIPELINE__WAREHOUSE": str(tmp_path / "lake"),
+        "WAKUPUSH_PIPELINE__CATALOG": '{"type": "hadoop"}',
+        "WAKUPUSH_PIPELINE__KEYS": str(tmp_path / "keys"),
+    }
+    command = [sys.executable, "-m", "wakupush", "pipeline", "synthesize", "--messages", "3000000"]
+    # As a terminal does, the signal goes to Java, too.
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as process:
+        told = []
+        for line in process.stdout:
+            told.append(line)
+            if re.match("[1-9].* of .* tasks", line):
+                break
+        os.killpg(process.pid, signal.SIGINT)
+        told += process.stdout
+        assert process.wait(300) == 130
+    assert not re.search(r"Traceback|^\s+at ", "".join(told), re.MULTILINE)

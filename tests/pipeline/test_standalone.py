@@ -1,0 +1,142 @@
+"""On a cluster of two workers, with the lake in an object store, every job comes to what it does in one process."""
+
+import os
+import re
+import secrets
+import subprocess
+import sys
+from datetime import date
+
+import psutil
+import psycopg
+import pytest
+from pyiceberg.catalog import load_catalog
+
+from pipeline.events.report import SCHEMA
+from pipeline.events.tables import TABLES
+from support.pipeline import happenings
+from support.pipeline.standalone import cluster
+from support.pipeline.stores import store
+from wakupush.postgres import query_topics
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+
+FIRST, LAST = date(2026, 10, 1), date(2026, 10, 4)
+OF_DAYS = ("--from", str(FIRST), "--to", str(LAST))
+MADE_UP = ("synthesize", "--messages", "400", "--from", str(FIRST), "--days", "4")
+
+
+class Way:
+    """The whole way of some events, in a database of its own."""
+
+    def __init__(self, dsn, folder, environment):
+        self.dsn = dsn
+        self.environment = (
+            os.environ
+            | environment
+            | {
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "WAKUPUSH_POSTGRES__DSN": dsn,
+                "WAKUPUSH_PIPELINE__REPORT_DSN": dsn,
+                "WAKUPUSH_PIPELINE__MEMORY": "1g",
+                "WAKUPUSH_PIPELINE__KEYS": str(folder / "keys"),
+                "WAKUPUSH_PIPELINE__REPORTS": str(folder / "reports"),
+                "WAKUPUSH_PIPELINE__PSEUDONYM_DAYS": str(happenings.FOR_EVER),
+                "WAKUPUSH_PIPELINE__STEP_ROWS": "1500",
+                "WAKUPUSH_PIPELINE__SHUFFLE_PARTITIONS": "2",
+            }
+        )
+        self.told = []
+
+    def run(self, *words):
+        command = [sys.executable, "-m", "wakupush", "pipeline", *words]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        self.told.append(done.stdout + done.stderr)
+        assert done.returncode == 0, self.told[-1]
+        return done.stdout
+
+    def rows(self):
+        """Run every job, and return what there is to compare."""
+        made = self.run(*MADE_UP, "--into", "postgres")
+        exported = self.run("export")
+        with psycopg.connect(self.dsn) as connection:
+            query_topics.add(connection, [bytes([number]) * 64 for number in range(9)])
+            [(count,)] = connection.execute("SELECT count(*) FROM delivery_history")
+        assert f"{count} events taken over" in exported
+        self.run("tidy")
+        self.run("report", *OF_DAYS)
+        plan = self.run("capacity", *OF_DAYS)
+        warmed = self.run("warm-topics")
+        with psycopg.connect(self.dsn) as connection:
+            keys = connection.execute("SELECT * FROM query_topics ORDER BY 1, 2").fetchall()
+            tables = {
+                table.name: sorted(
+                    map(str, connection.execute(f"SELECT {', '.join(self.columns(table))} FROM {SCHEMA}.{table.name}"))
+                )
+                for table in TABLES
+            }
+        return made, plan, warmed, keys, tables
+
+    @staticmethod
+    def columns(table):
+        return [name for name in (*table.keys, "people", *table.values) if name != "pseudonym"]  # another in each lake
+
+
+def test_a_cluster_with_an_object_store_has_the_numbers_of_one_process(new_database, tmp_path):
+    local = Way(
+        new_database(),
+        tmp_path / "local",
+        {"WAKUPUSH_PIPELINE__MASTER": "local[2]", "WAKUPUSH_PIPELINE__WAREHOUSE": str(tmp_path / "local" / "lake")},
+    )
+    expected = local.rows()
+    with store(tmp_path) as s3, pytest.MonkeyPatch.context() as patched:
+        for name, value in s3.credentials.items():
+            patched.setenv(name, value)  # of the workers, too: executors reach the store by themselves
+        with cluster(tmp_path) as master:
+            shared = Way(new_database(), tmp_path / "shared", s3.environment | {"WAKUPUSH_PIPELINE__MASTER": master})
+            assert shared.rows() == expected
+            made = int(re.match(r"\d+", expected[0])[0])
+            # Another program reads it, by the catalog.
+            uri = shared.dsn.replace("postgresql:", "postgresql+psycopg:") + "?options=-csearch_path%3Dwakupush_lake"
+            options = {"s3.endpoint": s3.url, "s3.access-key-id": "key", "s3.secret-access-key": "planted-secret"}
+            catalog = load_catalog("lake", type="sql", uri=uri, **options, **{"s3.region": "us-east-1"})
+            assert catalog.load_table("wakupush.events").scan().to_arrow().num_rows == made
+            catalog.close()
+        logs = [path.read_text(errors="replace") for path in tmp_path.rglob("*.log")]
+        assert not any("planted-secret" in text for text in [*shared.told, *logs])
+
+
+def test_made_up_events_go_into_a_store_as_into_a_folder(new_database, tmp_path):
+    folder = {
+        "WAKUPUSH_PIPELINE__WAREHOUSE": str(tmp_path / "lake"),
+        "WAKUPUSH_PIPELINE__CATALOG": '{"type": "hadoop"}',
+    }
+    told = Way(new_database(), tmp_path / "local", folder).run(*MADE_UP)
+    with store(tmp_path) as s3:
+        way = Way(new_database(), tmp_path / "shared", s3.environment)
+        assert way.run(*MADE_UP, "--warehouse", "s3://lake/another") == told
+        assert {key.split("/")[0] for key in s3.objects()} == {"another"}
+
+
+def test_no_secret_is_on_a_command_line(new_database, tmp_path):
+    """Neither the store's nor Postgres's, though both are among the catalog's properties."""
+    password = secrets.token_hex(16)
+    dsn = new_database()
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE with_password LOGIN SUPERUSER PASSWORD '{password}'")
+    way = Way(dsn.replace("postgres@", f"with_password:{password}@"), tmp_path, {})
+    way.environment["WAKUPUSH_PIPELINE__WAREHOUSE"] = str(tmp_path / "lake")
+    way.environment["WAKUPUSH_PIPELINE__CATALOG"] = '{"s3.secret-access-key": "planted-secret"}'
+    command = [sys.executable, "-m", "wakupush", "pipeline", *MADE_UP]
+    seen = set()
+    with subprocess.Popen(command, env=way.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        while process.poll() is None:
+            for each in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
+                try:
+                    seen.add(" ".join(each.cmdline()))
+                except psutil.Error:
+                    continue
+        told = process.stdout.read().decode()
+    assert process.returncode == 0, told
+    assert any("java" in line for line in seen)
+    assert not any(secret in text for text in [*seen, told] for secret in (password, "planted-secret"))

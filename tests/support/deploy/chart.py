@@ -1,0 +1,150 @@
+"""The chart: rendering it, and what is made of values.yaml and of the program."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+from wakupush.runtime.settings import Settings
+
+TESTS = Path(__file__).parents[2]
+ROOT = TESTS.parent
+CHART = ROOT / "deploy" / "helm" / "wakupush"
+GOLDEN = TESTS / "deploy" / "golden"
+#: Values of which every object is compared with a golden file.
+VALUES = {path.name.removesuffix("-values.yaml"): path for path in sorted((CHART / "ci").glob("*-values.yaml"))}
+#: A version of Kubernetes that the schemas of objects are taken from.
+KUBERNETES = "1.33"
+
+#: What the chart itself sets, so that an operator cannot under `settings`: secrets, addresses, ports.
+OWNED = {"public_key", "identity_key", "identity_key_file"}
+OWNED_FIELDS = {
+    ("waku", "url"),
+    ("waku", "urls"),
+    *(("redis", name) for name in ("url", "sentinels", "sentinel_user", "sentinel_password")),
+    ("postgres", "dsn"),
+    ("gorush", "url"),
+    ("gorush", "urls"),
+    ("gorush", "feedback_secret"),
+    *(("pipeline", name) for name in ("warehouse", "catalog", "keys", "archive", "reports", "report_dsn", "jars")),
+}
+
+
+class NotRendered(Exception):
+    """`helm template` failed; with its words."""
+
+
+def tool(name: str) -> str | None:
+    """The path of a program that `make setup-deploy` installs."""
+    own = ROOT / ".tools" / name
+    return str(own) if own.exists() else shutil.which(name)
+
+
+def need(name: str) -> None:
+    """Skip a module whose tests need a program that is not there; on CI nothing is skipped in silence."""
+    if tool(name) is None and os.environ.get("CI") != "true":
+        pytest.skip(f"{name} is missing: install Go, then run: make setup-deploy", allow_module_level=True)
+
+
+def helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([tool("helm"), *arguments], capture_output=True, text=True, check=False)
+
+
+@cache
+def render(values: Path | None = None, *options: str) -> str:
+    """What `helm template` prints.
+
+    Raises:
+        NotRendered: the values are refused.
+    """
+    files = ["--values", str(values)] if values else []
+    result = helm("template", "wakupush", CHART, "--namespace", "push", "--kube-version", KUBERNETES, *files, *options)
+    if result.returncode:
+        raise NotRendered(result.stderr)
+    return result.stdout
+
+
+@cache
+def objects(values: Path, *options: str) -> list[dict]:
+    """What is rendered, to be read only."""
+    return [each for each in yaml.load_all(render(values, *options), yaml.CSafeLoader) if each]
+
+
+def pod_specs(rendered: list[dict]) -> Iterator[tuple[dict, dict]]:
+    """Every object that makes pods, and the pod's spec."""
+    for each in rendered:
+        match each["kind"]:
+            case "Pod":
+                yield each, each["spec"]
+            case "Deployment" | "StatefulSet" | "Job":
+                yield each, each["spec"]["template"]["spec"]
+            case "CronJob":
+                yield each, each["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+
+
+def settings_schema() -> dict:
+    """The JSON schema of `settings` in values.yaml: the program's own, without what the chart sets."""
+    schema = Settings.model_json_schema()
+    properties = {}
+    for name, field in schema["properties"].items():
+        if name in OWNED:
+            continue
+        if "$ref" in field:
+            group = schema["$defs"][field["$ref"].rpartition("/")[2]]
+            inner = {
+                each: _plain(value)
+                for each, value in group["properties"].items()
+                if (name, each) not in OWNED_FIELDS and each != "http_port"
+            }
+            if inner:
+                properties[name] = {"type": "object", "additionalProperties": False, "properties": inner}
+        else:
+            properties[name] = _plain(field)
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _plain(field: dict) -> dict:
+    return {name: value for name, value in field.items() if name not in {"default", "title"}}
+
+
+def values_schema() -> str:
+    """values.schema.json with the program's settings in it."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    schema["$defs"]["settings"] = settings_schema()
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def values_table() -> str:
+    """The table of README.md: each value with its default and the comment above it that begins with `--`."""
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    rows, path, comment = ["| value | default | meaning |", "| --- | --- | --- |"], [], []
+    for line in (CHART / "values.yaml").read_text().splitlines():
+        if found := re.match(r" *# (.*)", line):
+            text = found[1]
+            if text.startswith("-- "):
+                comment = [text.removeprefix("-- ")]
+            elif comment:
+                comment.append(text)
+        elif found := re.match(r"( *)([\w-]+):", line):
+            depth = len(found[1]) // 2
+            path = [*path[:depth], found[2]]
+            if comment:
+                value = defaults
+                for part in path:
+                    value = value[part]
+                rows.append(f"| `{'.'.join(path)}` | `{json.dumps(value)}` | {' '.join(comment)} |".replace("\\", ""))
+            comment = []
+        else:
+            comment = []
+    return "\n".join(rows) + "\n"
+
+
+def documented_values() -> set[str]:
+    return set(re.findall(r"^\| `([\w.]+)` \|", values_table(), re.MULTILINE))

@@ -1,0 +1,43 @@
+"""`docker/compose.yaml` with its variables filled in."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from support.deploy.chart import ROOT
+
+FILE = ROOT / "docker" / "compose.yaml"
+#: `${NAME:?text}` and `${NAME:-default}`, the only forms that are used; `$$` stands for a dollar.
+_VARIABLE = re.compile(r"(?<!\$)\$\{(\w+):([-?])([^}]*)\}")
+
+
+def filled(variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return the file with variables in their places, as Compose does it before anything else.
+
+    Raises:
+        KeyError: a variable has to be given.
+    """
+    return _fill(yaml.safe_load(FILE.read_text()), variables)
+
+
+def needed() -> set[str]:
+    """Return the variables that have to be given."""
+    return {name for name, kind, _ in _VARIABLE.findall(FILE.read_text()) if kind == "?"}
+
+
+def _fill(value: Any, variables: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {name: _fill(each, variables) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_fill(each, variables) for each in value]
+    if isinstance(value, str):
+        return _VARIABLE.sub(lambda found: variables.get(found[1]) or _default(found), value)
+    return value
+
+
+def _default(found: re.Match[str]) -> str:
+    if found[2] == "?":
+        raise KeyError(found[1])
+    return found[3]

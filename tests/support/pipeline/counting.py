@@ -1,0 +1,177 @@
+"""The tables of the report, counted by plain Python from the events as the server wrote them."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from support.pipeline.happenings import day_of
+from wakupush.model.events import Event
+
+Key = tuple[Any, ...]
+
+
+def person(event: Event) -> bytes | str | None:
+    return event.key_pseudonym or event.trace_id
+
+
+def people(group: Iterable[Event]) -> int:
+    """Return how many people events are of; those that name neither a user nor a message are of others each."""
+    group = list(group)
+    nameless = sum(event.count for event in group if person(event) is None)
+    return len({person(event) for event in group} - {None}) + nameless
+
+
+def number(group: Iterable[Event]) -> int:
+    """Return how many messages or notifications events stand for."""
+    return sum(event.count for event in group)
+
+
+def cells(found: Iterable[Event], key: Callable[[Event], Key | None]) -> dict[Key, list[Event]]:
+    groups = defaultdict(list)
+    for event in found:
+        if (name := key(event)) is not None:
+            groups[name].append(event)
+    return groups
+
+
+def hour(event: Event) -> int:
+    return datetime.fromtimestamp(event.time, UTC).hour
+
+
+def stage_of(kind: str, attempt: int | None) -> str:
+    if kind != "delivered":
+        return kind
+    return "delivered_at_once" if attempt == 1 else "delivered_by_retry"
+
+
+def stage(event: Event) -> str:
+    return stage_of(str(event.kind), event.attempt)
+
+
+def named(columns: Iterable[str], key: Key) -> dict[str, Any]:
+    """Return what names a row, with the columns beside its keys that it is a part of wholes by."""
+    row = dict(zip(columns, key, strict=True))
+    if "stage" in row:
+        return row | {"kind": "delivered" if row["stage"].startswith("delivered_") else row["stage"]}
+    if "attempt" in row:
+        return row | {"stage": stage_of(row["kind"], row["attempt"])}
+    return row
+
+
+WHAT = {"received": "queue_wait", "answered": "answer", "delivered": "delivery"}
+KEYS = {
+    "funnel_daily": lambda e: (day_of(e), stage(e)),
+    "load_hourly": lambda e: (day_of(e), hour(e), e.queue, str(e.kind)),
+    "retries_daily": lambda e: (
+        (day_of(e), e.platform, e.attempt, str(e.kind))
+        if e.kind in {"attempt", "delivered", "failed", "unknown"}
+        else None
+    ),
+    "failures_daily": lambda e: (day_of(e), str(e.kind), e.failure, e.platform or "") if e.failure else None,
+    "filtered_daily": lambda e: (day_of(e), e.reason) if e.kind == "filtered" else None,
+}
+
+
+def percentile(values: list[int], share: float) -> int:
+    return sorted(values)[math.ceil(share * len(values)) - 1]
+
+
+def latency(found: list[Event]) -> dict[Key, tuple[Any, ...]]:
+    groups = cells(found, lambda e: (day_of(e), WHAT[e.kind], e.queue, e.platform or "") if e.kind in WHAT else None)
+    rows = {}
+    for key, group in groups.items():
+        values = [
+            round(1000 * (e.queue_wait if e.kind == "received" else e.latency)) for e in group for _ in range(e.count)
+        ]
+        told = (len(values), *(percentile(values, share) for share in (0.5, 0.95, 0.99)))
+        rows[key] = (people(group), *told)
+    return rows
+
+
+def tokens(found: list[Event]) -> dict[Key, tuple[Any, ...]]:
+    kinds = {"registered", "unregistered", "token_died"}
+    groups = cells(found, lambda e: (day_of(e), e.platform, str(e.kind)) if e.kind in kinds else None)
+    return {key: (people(group), len({e.installation_pseudonym for e in group})) for key, group in groups.items()}
+
+
+def lives(found: list[Event], period: date) -> dict[Key, tuple[Any, ...]]:
+    rows: dict[Key, list[bytes | str]] = defaultdict(list)
+    for (platform, _), group in cells(found, lambda e: (e.platform, e.installation_pseudonym)).items():
+        began = min((day_of(e) for e in group if e.kind == "registered"), default=None)
+        ended = max((day_of(e) for e in group if e.kind == "token_died"), default=None)
+        if began and ended and ended >= began:
+            rows[period, platform, (ended - began).days].append(person(group[0]))
+    return {key: (len(set(owners)), len(owners)) for key, owners in rows.items()}
+
+
+def used(found: list[Event], period: date) -> dict[Key, tuple[Any, ...]]:
+    rows: dict[Key, list[bytes | str]] = defaultdict(list)
+    for (platform, _), group in cells(found, lambda e: (e.platform, e.installation_pseudonym)).items():
+        kinds = {e.kind for e in group}
+        if "registered" in kinds:
+            rows[period, platform, "notified" if "admitted" in kinds else "unused"].append(person(group[0]))
+    return {key: (len(set(owners)), len(owners)) for key, owners in rows.items()}
+
+
+def week(found: list[Event]) -> dict[Key, tuple[Any, ...]]:
+    groups = cells(found, lambda e: (day_of(e).weekday(), hour(e), e.queue) if e.kind == "received" else None)
+    rows = {}
+    for key, group in groups.items():
+        minutes = cells(group, lambda e: (int(e.time) // 60,))
+        days = {day_of(e) for e in group}
+        rows[key] = (number(group), number(group), len(days), max(map(number, minutes.values())))
+    return rows
+
+
+def unusual(found: list[Event]) -> list[tuple[Any, ...]]:
+    """Return day, kind and events, without the pseudonym, which is another one in the lake."""
+    rows = []
+    for (day, kind), group in cells(
+        found, lambda e: (day_of(e), str(e.kind)) if e.kind in {"admitted", "queried"} else None
+    ).items():
+        of_users = [number(each) for each in cells(group, lambda e: (e.key_pseudonym,)).values()]
+        mean = sum(of_users) / len(of_users)
+        rows += [(day, kind, count) for count in of_users if count >= 100 and count >= 20 * mean]
+    return sorted(rows)
+
+
+def every(found: list[Event], period: date) -> dict[str, dict[Key, tuple[Any, ...]]]:
+    """Return the rows of every table that may tell of too few, but for `week`: by key, the people and the values."""
+    simple = {
+        name: {group_key: (people(group), number(group)) for group_key, group in cells(found, key).items()}
+        for name, key in KEYS.items()
+    }
+    return simple | {
+        "latency_daily": latency(found),
+        "tokens_daily": tokens(found),
+        "token_lives": lives(found, period),
+        "registrations_used": used(found, period),
+    }
+
+
+def hidden(rows: dict[Key, tuple[Any, ...]], wholes: Iterable[Callable[[Key], Key]], k: int) -> set[Key]:
+    """Return the rows that would tell of fewer than k people, alone or less from their totals."""
+    found = {key for key, (people, *_) in rows.items() if people < k}
+    while True:
+        more = set()
+        for whole in wholes:
+            groups: dict[Key, list[Key]] = defaultdict(list)
+            for key in rows:
+                groups[whole(key)].append(key)
+            for group in groups.values():
+                secret = [key for key in group if key in found]
+                left = sorted((rows[key][0], key) for key in group if key not in found)
+                is_safe = not secret or (len(secret) > 1 and any(rows[key][0] >= k for key in secret))
+                if left and not is_safe:
+                    more.add(left[0][1])
+        if not more:
+            return found
+        found |= more
+
+
+def days(first: date, last: date) -> list[date]:
+    return [first + timedelta(days=offset) for offset in range((last - first).days + 1)]

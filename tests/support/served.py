@@ -1,0 +1,172 @@
+"""The server's use cases called directly, and what a client and an operator see of them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from base64 import b64decode
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from support import stored
+from wakupush.devnet.demo import messages
+from wakupush.devnet.demo.conversation import open_reply
+from wakupush.model.entries import Entry
+from wakupush.model.queues import REGISTRATION
+from wakupush.model.waku_message import WakuMessage
+from wakupush.pb.push_notification_pb2 import (
+    PushNotificationRegistrationResponse,
+    PushNotificationReport,
+    PushNotificationResponse,
+)
+from wakupush.postgres import query_topics
+from wakupush.protocol import payload, segments, topics
+from wakupush.protocol.hashing import message_hash
+from wakupush.protocol.keys import PrivateKey
+from wakupush.redis import watched
+from wakupush.redis.sending import decode_entry
+from wakupush.server.faults import is_outage
+from wakupush.server.inbox import isolation
+from wakupush.server.schedule.derive_keys import derive_keys
+
+SHARD = "/waku/2/rs/16/32"
+Registered = PushNotificationRegistrationResponse
+Report = PushNotificationReport
+
+
+class AtOnce:
+    """Does at once what is given to `wakupush.server.inbox.later.Later`, and notes for when that was."""
+
+    def __init__(self):
+        self.seconds = []
+
+    def do(self, seconds, work):
+        self.seconds.append(seconds)
+        work()
+
+    def close(self):
+        """End nothing."""
+
+
+class Server:
+    """A worker's context, and the eyes of a client."""
+
+    def __init__(self, context, observer):
+        self.context, self.observer = context, observer
+        self.threads = ThreadPoolExecutor(2)
+        self.key = context.identity.public_key
+
+    def handle(self, queue, *sent, seen=None, alone=False):
+        entries = [Entry(SHARD, message_hash(SHARD, message), seen or time.time(), message) for message in sent]
+        self.run(queue, entries, alone=alone)
+
+    def run(self, queue, entries, *, alone=False):
+        """Do what a worker does with a task, to the end of what follows."""
+        isolation.handle(self.context, queue, entries, alone=alone)
+        self.context.followers.wait()
+
+    def handle_enqueued(self, queue):
+        """Handle the tasks that wait in a queue."""
+        redis = self.context.redis
+        while body := redis.rpop(queue.name):
+            args, named, _ = json.loads(base64.b64decode(json.loads(body)["body"]))
+            self.run(queue, [decode_entry(entry) for entry in args[0]], **named)
+
+    def answers(self, *clients):
+        """Return the opened answers since the last call."""
+        found = (open_reply(seen.message, clients) for seen in self.observer.messages())
+        return [reply for reply in found if reply]
+
+    def outcomes(self, *clients):
+        """Return the error names of registration responses, and lists of them of notification responses."""
+        results = []
+        for reply in self.answers(*clients):
+            if reply.type_name.endswith("REGISTRATION_RESPONSE"):
+                response = Registered.FromString(reply.inner)
+                results.append("success" if response.success else Registered.ErrorType.Name(response.error))
+            else:
+                reports = PushNotificationResponse.FromString(reply.inner).reports
+                results.append(["success" if r.success else Report.ErrorType.Name(r.error) for r in reports])
+        return results
+
+    def pushes(self):
+        return self.observer.pushes()
+
+    def register(self, client, **fields):
+        content = messages.registration(client, self.key, **fields)
+        self.handle(REGISTRATION, messages.register(client, self.key, content))
+        assert self.outcomes(client) == ["success"]
+        self.derive()
+        return content
+
+    def derive(self):
+        """Derive the keys of query topics, as the schedule does in time; queries that wait for one are due then."""
+        with self.context.pool.connection() as connection:
+            users = query_topics.without_key(connection, b"", prefixed=False, most=1000)
+            keys = {user: topics.symmetric_key(topics.query_topics(user)[0]) for user in users}
+            query_topics.set_keys(connection, keys, prefixed=False)
+        while self.rows("SELECT FROM waiting_queries WHERE due_at IS NULL"):
+            derive_keys(self.context)
+
+    def rows(self, query, *parameters):
+        with self.context.pool.connection() as connection:
+            return connection.execute(query, parameters).fetchall()
+
+    def reroute(self, device_token, **which):
+        """Give devices another device token; see `stored.reroute`."""
+        with self.context.pool.connection() as connection:
+            stored.reroute(connection, self.context.identity, device_token, **which)
+
+    def devices(self):
+        """Return what is sealed of each registered device."""
+        with self.context.pool.connection() as connection:
+            return list(stored.devices(connection, self.context.identity).values())
+
+    def events(self, kind):
+        """Return failure and reason of each message or notification that something happened to."""
+        counted = "SELECT failure, reason FROM delivery_history, generate_series(1, count) WHERE kind = %s"
+        return self.rows(counted, kind)
+
+
+def work_off(server, queue):
+    """Do what workers do with the messages of a queue until it is empty; return how many tasks came back as outages."""
+    returned = 0
+    for _ in range(50):
+        if not (raw := server.context.redis.rpop(queue.name)):
+            return returned
+        (entries,), named, _ = json.loads(b64decode(json.loads(raw)["body"]))
+        try:
+            server.run(queue, list(map(decode_entry, entries)), **named)
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            server.context.redis.lpush(queue.name, raw)
+            returned += 1
+    raise AssertionError("messages come back for ever")
+
+
+def request(client, server, registered, **fields):
+    item = messages.notification(client.public_key.key_hash, registered, **fields)
+    return messages.request(client, server.key, [item])
+
+
+def rewrapped(message, server):
+    """Return the same application message in a new envelope, as anybody who recorded it can make."""
+    opened = payload.open_asymmetric(message.payload, server.context.identity.private_key)
+    sealed = payload.seal_asymmetric(opened.data, server.key, PrivateKey.generate())
+    return replace(message, payload=sealed)
+
+
+def count_watched(redis):
+    """Return how many query topics are watched."""
+    return sum(map(len, redis.hvals(watched.KEY))) // 2
+
+
+def in_segments(message, server, size, sign_with) -> list[WakuMessage]:
+    """Return a message in parts, in several envelopes."""
+    data = payload.open_asymmetric(message.payload, server.context.identity.private_key).data
+    return [
+        replace(message, payload=payload.seal_asymmetric(part, server.key, sign_with))
+        for part in segments.split(data, size)
+    ]

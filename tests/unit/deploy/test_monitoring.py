@@ -1,0 +1,199 @@
+"""Dashboards and alerts name metrics, labels and values that exist, and every alert has its section in the runbook."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from deploy.monitoring.dashboards import DASHBOARDS
+from deploy.monitoring.generate import files, runbook_url
+from deploy.monitoring.rules import ALERTS
+from wakupush.model.events import EventKind
+from wakupush.model.platforms import Platform
+from wakupush.model.queues import QUEUES
+from wakupush.model.roles import Role
+from wakupush.runtime import metrics
+
+ROOT = Path(__file__).parents[3]
+RUNBOOK = (ROOT / "docs" / "operating" / "respond.md").read_text()
+
+#: What Prometheus itself puts onto series, by where it found the process.
+TARGET_LABELS = {"namespace", "pod", "job", "instance", "component"}
+#: Words of PromQL that these expressions use.
+WORDS = {
+    *(
+        "sum",
+        "max",
+        "min",
+        "count",
+        "by",
+        "rate",
+        "increase",
+        "delta",
+        "avg_over_time",
+        "histogram_quantile",
+        "time",
+        "absent",
+    ),
+    *("and", "on", "or", "unless", "vector"),
+}
+#: Values that labels can have, as far as they are closed.
+VALUES = {
+    "kind": {kind.value for kind in EventKind},
+    "queue": set(QUEUES),
+    "platform": {platform.label for platform in Platform},
+}
+
+
+def every_metric():
+    found = (value for value in vars(metrics).values() if not isinstance(value, tuple))
+    return [each for each in found if isinstance(each, metrics.Counter | metrics.Gauge | metrics.Histogram)]
+
+
+def series():
+    """The labels of every series that Prometheus can have of us, by its name."""
+    found = {}
+    for metric in every_metric():
+        [family] = metric.describe()
+        labels = set(metric._labelnames)
+        suffixes = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}[family.type]
+        for suffix in suffixes:
+            found[family.name + suffix] = labels | ({"le"} if suffix == "_bucket" else set())
+    return found
+
+
+#: Labels of what kube-state-metrics tells, beside Prometheus' own.
+KUBERNETES = {"kube_cronjob_status_last_successful_time": {"cronjob"}, "kube_cronjob_created": {"cronjob"}}
+SERIES = series() | KUBERNETES
+
+
+def problems(text):
+    """Say what is wrong with an expression: names, labels and values that do not exist, words that are not known."""
+    found = []
+    selected = {}
+    for name, matchers in re.findall(r"\b((?:wakupush|kube)_\w+)(\{[^}]*\})?", text):
+        if name not in SERIES:
+            found.append(f"there is no series {name}")
+            continue
+        selected[name] = SERIES[name]
+        for label, value in re.findall(r'(\w+)(?:=~|!~|!=|=)"([^"]*)"', matchers):
+            if label not in SERIES[name] | TARGET_LABELS:
+                found.append(f"{name} has no label {label}")
+            if unknown := set(value.split("|")) - VALUES.get(label, set(value.split("|"))):
+                found.append(f"{label} is never {', '.join(sorted(unknown))}")
+    everywhere = set.intersection(*selected.values()) if selected else set()
+    for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", text):
+        found += [
+            f"not every series of it has the label {label}"
+            for label in labels.split(", ")
+            if label not in everywhere | TARGET_LABELS
+        ]
+    rest = re.sub(r'"[^"]*"|\{[^}]*\}|\[\d+[mh]\]|\b(?:by|on) \([^)]*\)', "", text)
+    words = set(re.findall(r"[a-z_]\w*", rest)) - WORDS - set(SERIES)
+    return found + [f"{word} is not known" for word in sorted(words) if not word.startswith("wakupush_")]
+
+
+EXPRESSIONS = {alert.name: alert.expr for alert in ALERTS} | {
+    f"{dashboard.name}: {panel.title}: {legend}": text.replace("$n", 'namespace=~"$namespace"')
+    for dashboard in DASHBOARDS
+    for _, row in dashboard.rows
+    for panel in row
+    for text, legend in panel.queries
+}
+
+
+#: What the documents tell operators to ask.
+EXPRESSIONS |= {
+    f"scale.md: {text}": text
+    for text in re.findall(r"`([^`\n]*wakupush_[^`\n]*)`", (ROOT / "docs/operating/scale.md").read_text())
+}
+
+
+@pytest.mark.parametrize("text", EXPRESSIONS.values(), ids=EXPRESSIONS)
+def test_names_exist(text):
+    assert problems(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("sum(wakupush_nothing)", "there is no series wakupush_nothing"),
+        ("sum(rate(wakupush_events[5m]))", "there is no series wakupush_events"),
+        ('wakupush_queue_tasks{platform="ios"}', "wakupush_queue_tasks has no label platform"),
+        ("sum by (platform) (wakupush_queue_tasks)", "not every series of it has the label platform"),
+        ('wakupush_events_total{kind="dead letter"}', "kind is never dead letter"),
+        ('wakupush_queue_tasks{queue=~"dispatch|qurey"}', "queue is never qurey"),
+        ("averag(wakupush_queue_tasks)", "averag is not known"),
+    ],
+)
+def test_what_does_not_exist_is_found(text, problem):
+    assert problems(text) == [problem]
+
+
+def test_names_in_the_chart_exist():
+    chart = [path for path in (ROOT / "deploy").rglob("*") if path.suffix in {".yaml", ".tpl", ".json"}]
+    named = {name for path in chart for name in re.findall(r"\bwakupush_\w+", path.read_text())}
+    assert len(named) > 30
+    # The others are the roles in Postgres, and the schema of the pipeline's tables there.
+    assert named <= {*SERIES, *Role, "wakupush_reports"}
+
+
+def test_every_metric_is_in_a_dashboard():
+    shown = " ".join(EXPRESSIONS.values())
+    missing = [
+        metric.describe()[0].name
+        for metric in every_metric()
+        if not re.search(rf"\b{metric.describe()[0].name}(_total|_bucket|_sum)?\b", shown)
+    ]
+    assert missing == []
+
+
+def test_every_legend_names_labels_that_are_left():
+    for dashboard in DASHBOARDS:
+        for _, row in dashboard.rows:
+            for panel in row:
+                for text, legend in panel.queries:
+                    kept = {label for labels in re.findall(r"by \(([^)]*)\)", text) for label in labels.split(", ")}
+                    assert set(re.findall(r"\{\{(\w+)\}\}", legend)) <= kept, (panel.title, legend)
+
+
+def test_every_summary_names_labels_that_are_left():
+    for alert in ALERTS:
+        kept = {label for labels in re.findall(r"by \(([^)]*)\)", alert.expr) for label in labels.split(", ")}
+        assert set(re.findall(r"\$labels\.(\w+)", alert.summary)) <= kept, alert.name
+
+
+def test_generated_files_are_those_of_the_data():
+    for path, text in files().items():
+        assert path.read_text() == text, f"{path.relative_to(ROOT)} is old: make monitoring"
+    generated = set(files())
+    for folder in {path.parent for path in generated}:
+        assert set(folder.iterdir()) <= generated
+
+
+def test_every_alert_has_its_section_and_the_reverse():
+    assert re.findall(r"^### (Wakupush\w+)$", RUNBOOK, re.MULTILINE) == [alert.name for alert in ALERTS]
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_a_section_says_what_to_do(alert):
+    section = RUNBOOK.split(f"### {alert.name}\n")[1].split("\n#")[0]
+    for part in ("**What it means.**", "**Where to look.**", "**What to do.**"):
+        assert part in section
+    assert runbook_url(alert) == f"docs/operating/respond.md#{alert.name.lower()}"
+
+
+def test_names_of_the_runbook_exist():
+    for name in re.findall(r"`(wakupush_\w+)`", RUNBOOK):
+        assert name in SERIES, name
+
+
+def test_no_label_is_one_of_prometheus_own():
+    for metric in every_metric():
+        assert not set(metric._labelnames) & (TARGET_LABELS | {"le"}), metric
+
+
+def test_no_gauge_of_a_pool_is_one_for_each_process():
+    for metric in every_metric():
+        if isinstance(metric, metrics.Gauge) and not metric._labelnames:
+            assert metric._multiprocess_mode not in {"all", "liveall"}, metric.describe()[0].name

@@ -1,0 +1,165 @@
+"""docs/reference/conformance.md names what exists: code, tests, recorded steps, deviations, limits."""
+
+import ast
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from wakupush.model.failures import BY_LABEL
+from wakupush.runtime.settings import LimitSettings, Settings
+
+ROOT = Path(__file__).parents[3]
+TEXT = (ROOT / "docs" / "reference" / "conformance.md").read_text()
+KEYWORDS = {"MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "MAY"}
+DUTIES = ("server", "client", "operator")
+
+
+def table(*head):
+    """Return the rows of the table with this head."""
+    [found] = re.findall(rf"^{re.escape(_line(head))}\n\|[-| ]+\|\n((?:\|.*\n)+)", TEXT, re.MULTILINE)
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in found.splitlines()]
+
+
+def _line(cells):
+    return "| " + " | ".join(cells) + " |"
+
+
+STATEMENTS = table("#", "section", "keyword", "statement", "duty of", "where", "shown by")
+RESULTS = table("scenario", "steps", "exact", "by specification", "by listed deviation")
+DEVIATIONS = table("steps", "what they send", "ours", "why")
+LIMITS = table("limit", "default", "failure", "answer", "shown by")
+
+each_statement = pytest.mark.parametrize("row", STATEMENTS, ids=lambda row: f"{row[0]}-{row[2]}")
+
+
+@cache
+def defined(path):
+    """Return the names of the functions and classes of a module."""
+    tree = ast.parse((ROOT / path).read_text())
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
+
+
+@cache
+def scenario(name):
+    return json.loads((ROOT / "tests" / "vectors" / f"scenario_{name}.json").read_text())["steps"]
+
+
+@each_statement
+def test_every_cell_is_filled(row):
+    assert len(row) == 7
+    assert all(row)
+    _, _, keyword, _, duty, where, shown_by = row
+    assert keyword in KEYWORDS
+    assert duty in DUTIES
+    if duty == "operator":
+        assert where.startswith("operator")
+    else:
+        assert "`wakupush/" in where
+        assert "not yet" not in where
+    assert duty != "client" or "`tests/" in shown_by
+    assert shown_by == "none" or "`tests/" in shown_by
+
+
+def test_statements_are_numbered_and_counted():
+    assert [row[0] for row in STATEMENTS] == [str(number) for number in range(1, len(STATEMENTS) + 1)]
+    duties = [row[4] for row in STATEMENTS]
+    counted = re.search(
+        r"(\d+) statements have a keyword: (\d+) bind the server, (\d+) a client, (\d+) an operator", TEXT
+    )
+    assert [int(number) for number in counted.groups()] == [len(duties), *map(duties.count, DUTIES)]
+    [without_test] = re.findall(r"(\d+) statements, none of them the server's, are shown by\s+no test", TEXT)
+    missing = [row[4] for row in STATEMENTS if row[6] == "none"]
+    assert int(without_test) == len(missing)
+    assert "server" not in missing
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:wakupush|ingest|workers|proto|tests)/[^`:]+)", TEXT))))
+def test_path_exists(path):
+    assert (ROOT / path).exists()
+
+
+@pytest.mark.parametrize(("path", "name"), sorted(set(re.findall(r"`([\w/]+\.py)::(\w+)[`\[]", TEXT))))
+def test_code_and_tests_exist(path, name):
+    assert name in defined(path)
+    assert name.startswith("test_") == path.startswith("tests/")
+
+
+def test_everything_that_looks_like_a_name_is_checked():
+    assert TEXT.count("::") == len(re.findall(r"`[\w/]+\.py::\w+(?:`|\[\w+-\w+\]`)", TEXT))
+
+
+@pytest.mark.parametrize("step", sorted(set(re.findall(r"test_step\[(\w+-\w+)\]", TEXT))))
+def test_step_exists(step):
+    name, _, step = step.partition("-")
+    assert step in {each["name"] for each in scenario(name)}
+
+
+def test_results_are_of_these_scenarios():
+    *rows, total = [[row[0].strip("`"), *map(int, row[1:])] for row in RESULTS]
+    assert {row[0] for row in rows} == {
+        path.stem.removeprefix("scenario_") for path in (ROOT / "tests" / "vectors").glob("scenario_*.json")
+    }
+    for name, steps, exact, specified, deviating in rows:
+        assert steps == exact + specified + deviating == len(scenario(name))
+        assert specified == sum(step["spec_expect"] is not None for step in scenario(name))
+    assert total[1:] == [sum(column) for column in zip(*(row[1:] for row in rows), strict=True)]
+
+
+def test_deviations_are_those_of_the_suite():
+    # Not imported: the file lies beside a conftest.py with options of its own.
+    values = {}
+    for node in ast.parse((ROOT / "tests" / "conformance" / "deviations.py").read_text()).body:
+        if isinstance(node, ast.Assign):
+            _assign(node.targets[0], node.value, values)
+    listed = [
+        [", ".join(f"`{step}`" for step in each["steps"]) or "any", each["sends"], each["ours"], each["why"]]
+        for each in values["DEVIATIONS"]
+    ]
+    assert listed == DEVIATIONS
+
+
+def _assign(target, value, values):
+    if isinstance(target, ast.Tuple):
+        for one, part in zip(target.elts, value.elts, strict=True):
+            _assign(one, part, values)
+    else:
+        values[target.id] = _value(value, values)
+
+
+def _value(node, values):
+    """Return what an expression of deviations.py is; a Deviation is a dict of its fields."""
+    match node:
+        case ast.Name():
+            return values[node.id]
+        case ast.Tuple():
+            return tuple(_value(each, values) for each in node.elts)
+        case ast.Call():
+            return {keyword.arg: _value(keyword.value, values) for keyword in node.keywords}
+    return ast.literal_eval(node)
+
+
+#: What senders are told where nothing failed.
+OTHERWISE = {
+    "the oldest are dropped": "SILENCE",
+    "some are dropped by chance": "SILENCE",
+    "they wait": "later",
+    "one a minute without content": "success",
+}
+
+
+@pytest.mark.parametrize("row", LIMITS, ids=lambda row: row[0].strip("`"))
+def test_limit_is_that_of_the_code(row):
+    variable, default, failure, answer, _ = (cell.strip("`") for cell in row)
+    group, name = variable.removeprefix("WAKUPUSH_").lower().split("__")
+    value = getattr(Settings.model_fields[group].default, name)
+    assert f"{value:g}" == f"{float(default):g}"
+    assert answer == (OTHERWISE[failure] if failure in OTHERWISE else BY_LABEL[failure].answer.name)
+
+
+def test_every_limit_is_listed():
+    listed = {row[0].strip("`") for row in LIMITS}
+    assert listed >= {f"WAKUPUSH_LIMITS__{name.upper()}" for name in LimitSettings.model_fields}

@@ -1,0 +1,45 @@
+"""docs/reference/contracts name recordings and tests that exist, and have the sections that the code cites."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+CONTRACTS = sorted((ROOT / "docs" / "reference" / "contracts").glob("*.md"))
+CODE = [
+    path for folder in ("wakupush", "ingest", "workers", "pipeline", "tests") for path in (ROOT / folder).rglob("*.py")
+]
+CITED = [
+    pytest.param(name, section, id=f"{path.relative_to(ROOT)}-{section}")
+    for path in CODE
+    for name, sections in re.findall(r"/contracts/([\w-]+\.md), sections? ([\d, toand]*\d)", path.read_text())
+    for section in re.findall(r"\d+", sections)
+]
+
+
+@pytest.mark.parametrize(("name", "section"), CITED)
+def test_cited_section_exists(name, section):
+    assert re.search(rf"^## {section}\. ", (ROOT / "docs" / "reference" / "contracts" / name).read_text(), re.MULTILINE)
+
+
+def test_both_contracts_are_cited_by_what_relies_on_them():
+    assert {case.values[0] for case in CITED} == {path.name for path in CONTRACTS}
+    elsewhere = r"(gorush|rest) contract,|(?<!reference/)[w]ire\.md"
+    assert not [path for path in CODE if re.search(elsewhere, path.read_text())]
+
+
+@pytest.mark.parametrize("contract", CONTRACTS, ids=lambda path: path.name)
+def test_named_recordings_and_tests_exist(contract):
+    text = contract.read_text()
+    recordings = set(re.findall(r"`([\w-]+\.json)`", text))
+    assert recordings
+    assert recordings <= {path.name for path in (ROOT / "tests" / "recordings" / contract.stem).iterdir()}
+    last = None
+    tests = re.findall(r"`(tests/[\w/]+\.py)?::(test_\w+)`", text)
+    assert tests
+    for path, name in tests:
+        last = path or last
+        assert f"def {name}(" in (ROOT / last).read_text(), name
+    for path in re.findall(r"`((?:tests|wakupush)/[\w/]+\.py)", text):
+        assert (ROOT / path).exists()

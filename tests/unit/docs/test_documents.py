@@ -1,0 +1,391 @@
+"""The documents say what the code says: every table of theirs is made from the code and compared."""
+
+import ast
+import inspect
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+from pydantic import SecretStr
+from typer.main import get_command
+
+from wakupush.cli import app
+from wakupush.model import events, queues, roles
+from wakupush.model.deliveries import INITIAL, TRANSITIONS, DeliveryState
+from wakupush.model.failures import Failure
+from wakupush.runtime import metrics, settings
+from wakupush.server.inbox import steps
+from wakupush.server.schedule.jobs import JOBS
+
+ROOT = Path(__file__).parents[3]
+OPERATING, REFERENCE, INTERNALS = (ROOT / "docs" / room for room in ("operating", "reference", "internals"))
+ARCHITECTURE, MODULES = INTERNALS / "architecture.md", REFERENCE / "modules.md"
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")])
+TRACKED = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+    "\0"
+)
+PAGES = [ROOT / name for name in TRACKED if name.endswith(".md") and (ROOT / name).exists()]
+
+Row = tuple[str, ...]
+
+
+def settings_table() -> Iterator[Row]:
+    yield "variable", "default", "meaning"
+    for name, field in settings.Settings.model_fields.items():
+        group = field.annotation
+        if inspect.isclass(group) and issubclass(group, settings.Group):
+            for inner, each in group.model_fields.items():
+                yield _variable(name, inner), _default(each), " ".join((each.description or "").split())
+        else:
+            yield _variable(name), _default(field), field.description
+
+
+def failures_table() -> Iterator[Row]:
+    yield "failure", "answer", "retry", "token", "route", "may have arrived"
+    for each in Failure:
+        unknown = "yes" if each.unknown else ""
+        yield _code(each.label), each.answer.name, each.retry.value, each.token.value, each.route.value, unknown
+
+
+def event_kinds_table() -> Iterator[Row]:
+    yield "kind", "meaning"
+    meanings = _comments(events.EventKind)
+    for kind in events.EventKind:
+        yield _code(kind), meanings[kind.name]
+
+
+def event_fields_table() -> Iterator[Row]:
+    yield "field", "meaning"
+    meanings = _comments(events.Event)
+    for name in events.FIELDS:
+        yield _code(name), meanings.get(name, "One of the kinds above.")
+
+
+def metrics_table() -> Iterator[Row]:
+    yield "metric", "type", "labels", "meaning"
+    for metric in vars(metrics).values():
+        if isinstance(metric, metrics.Counter | metrics.Gauge | metrics.Histogram):
+            [family] = metric.describe()
+            name = family.name + ("_total" if family.type == "counter" else "")
+            yield _code(name), family.type, ", ".join(map(_code, metric._labelnames)), family.documentation
+
+
+def queues_table() -> Iterator[Row]:
+    yield "queue and pool", "its tasks"
+    tasks = {queue.name: [queue.task] for queue in queues.QUEUES.values()}
+    tasks[queues.DISPATCH.name] += [queues.DELIVER, queues.FEEDBACK]
+    for name, of_queue in tasks.items():
+        yield _code(name), ", ".join(map(_code, of_queue))
+
+
+def schedule_table() -> Iterator[Row]:
+    yield "job", "pause", "what it does"
+    for work, seconds in JOBS.items():
+        yield _code(work.__name__), f"{seconds:g} s", re.split("[;.]", inspect.getdoc(work))[0] + "."
+
+
+def roles_table() -> Iterator[Row]:
+    yield "role in Postgres", "commands", "table", "reads", "adds", "changes", "deletes"
+    for role in roles.Role:
+        commands = ", ".join(_code(" ".join(words)) for words, each in roles.ROLE_OF.items() if each is role)
+        for table, rights in roles.RIGHTS[role].items():
+            yield (
+                *(_code(role), commands, _code(table)),
+                *(_columns(each) for each in (rights.select, rights.insert, rights.update)),
+                "yes" if rights.delete else "",
+            )
+        if role in roles.OF_THE_CATALOG:
+            yield _code(role), commands, _code("wakupush_lake.*"), "all", "all", "all", "yes"
+        for function in roles.CALLS.get(role, ()):
+            yield _code(role), commands, f"calls {_code(function)}", "", "", "", ""
+
+
+def _columns(columns: roles.Columns) -> str:
+    return "all" if columns == roles.ALL else ", ".join(map(_code, columns))
+
+
+def commands_table() -> Iterator[Row]:
+    yield "command", "what it does", "arguments and options"
+    for name, command in _commands(get_command(app)):
+        if name and not getattr(command, "commands", {}):
+            says = " ".join((command.help or "").split("\n\n")[0].split())
+            takes = [each.opts[0] if each.opts[0].startswith("-") else each.name.upper() for each in command.params]
+            yield _code(f"wakupush {name}"), says, ", ".join(map(_code, takes))
+
+
+TABLES = {
+    commands_table: REFERENCE / "commands.md",
+    event_fields_table: REFERENCE / "events.md",
+    event_kinds_table: REFERENCE / "events.md",
+    failures_table: REFERENCE / "failures.md",
+    metrics_table: REFERENCE / "metrics.md",
+    queues_table: REFERENCE / "queues.md",
+    roles_table: REFERENCE / "roles.md",
+    schedule_table: REFERENCE / "queues.md",
+    settings_table: REFERENCE / "settings.md",
+}
+
+MODULES_BEGIN = """\
+# Modules
+
+What each package and each module is: the first line of its docstring. `make tables` writes this page; do not edit it.
+The [architecture](../internals/architecture.md) explains how they work together.
+
+## Which may import which
+
+A line may import what stands on the lines below it, and nothing above or beside. import-linter checks this and other
+contracts of `pyproject.toml` in `make check`. `wakupush.runtime` stands aside and imports nothing else of ours."""
+
+
+def modules_page() -> str:
+    """Return docs/reference/modules.md: what each package and module is, and which of them may import which."""
+    blocks = [MODULES_BEGIN]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    for each in contracts:
+        if each["type"] == "layers":
+            layers = "\n".join(each["layers"])
+            blocks += [f"{each['name'].capitalize()}:", f"```text\n{layers}\n```"]
+    roots = ("wakupush", "ingest", "workers", "pipeline")
+    for package in sorted(path.parent for root in roots for path in (ROOT / root).rglob("__init__.py")):
+        blocks += [f"## `{package.relative_to(ROOT)}/`", _first_line(package / "__init__.py")]
+        modules = sorted(path for path in package.glob("[!_]*.py") if "_pb2" not in path.name)
+        if modules:
+            rows = [("module", "what it is"), *((_code(path.name), _first_line(path)) for path in modules)]
+            blocks.append(markdown(iter(rows)).rstrip("\n"))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _first_line(module: Path) -> str:
+    return (ast.get_docstring(ast.parse(module.read_text())) or "").partition("\n")[0]
+
+
+def markdown(rows: Iterator[Row]) -> str:
+    head, *body = rows
+    lines = [head, ("---",) * len(head), *body]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
+
+
+@pytest.mark.parametrize(("rows", "document"), TABLES.items(), ids=lambda value: getattr(value, "__name__", ""))
+def test_table_is_that_of_the_code(rows, document):
+    table = markdown(rows())
+    # The table ends where it ends: a row too many in the document is a difference too.
+    if f"\n{table}\n" not in document.read_text() + "\n":
+        pytest.fail(
+            f"{document.relative_to(ROOT)} must have exactly this table (`make tables` writes it):\n\n{table}",
+            pytrace=False,
+        )
+
+
+def test_modules_page_is_that_of_the_code():
+    assert MODULES.read_text() == modules_page(), "run: make tables"
+
+
+def test_every_package_has_a_docstring():
+    assert not re.findall(r"^## (`[^`]+`)\n\n(?=\n|\||#)", modules_page(), re.MULTILINE)
+    assert not re.findall(r"^\| (`[^`]+`) \|  \|$", modules_page(), re.MULTILINE)
+
+
+def test_state_diagram_is_that_of_the_code():
+    text = (REFERENCE / "tables.md").read_text()
+    drawn = re.findall(r"^ +(\w+|\[\*\]) --> (\w+|\[\*\])", text, re.MULTILINE)
+    legal = {(before.value, after.value) for before, targets in TRANSITIONS.items() for after in targets}
+    begins = {("[*]", INITIAL.value)}
+    ends = {(state.value, "[*]") for state in DeliveryState if state.is_final}
+    assert sorted(drawn) == sorted(legal | begins | ends)
+
+
+def test_every_state_can_be_reached_and_left_as_it_says():
+    assert set(TRANSITIONS) == set(DeliveryState)
+    reached = {INITIAL}
+    while new := {after for state in reached for after in TRANSITIONS[state]} - reached:
+        reached |= new
+    assert reached == set(DeliveryState)
+    # What is final is taken up again at most; what is not final can come to an end.
+    assert all(
+        TRANSITIONS[state] <= {DeliveryState.POSTING, DeliveryState.PENDING, DeliveryState.FAILED}
+        for state in DeliveryState
+        if state.is_final
+    )
+    assert all(TRANSITIONS[state] for state in DeliveryState if not state.is_final)
+
+
+def test_every_target_is_told():
+    targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    told = re.findall(r"^\| `make ([a-z-]+)` \|", (REFERENCE / "targets.md").read_text(), re.MULTILINE)
+    assert sorted(told) == sorted(set(targets) - {"help"})
+
+
+def test_every_command_that_exits_with_1_is_told():
+    [told] = re.findall(r"^\| 1 \| (.*) \|$", (REFERENCE / "commands.md").read_text(), re.MULTILINE)
+    says_so = {name for name, command in _commands(get_command(app)) if "xits with 1" in (command.help or "")}
+    assert len(says_so) > 2
+    assert says_so <= set(re.findall(r"`wakupush ([a-z -]+?)(?: --once)?`", told))
+
+
+def test_steps_of_the_inbox_are_told_in_the_order_in_which_they_are_done():
+    told = [Path(name).stem for name in re.findall(r"^\| `(\w+(?:\.py|/))` \|", ARCHITECTURE.read_text(), re.MULTILINE)]
+    called = [node for node in ast.walk(ast.parse(inspect.getsource(steps.run))) if isinstance(node, ast.Call)]
+    called.sort(key=lambda node: (node.lineno, node.col_offset))
+    done = [_module_of(ast.unparse(node.func)) for node in called]
+    assert [name for name in dict.fromkeys(done) if name] == told
+
+
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document):
+    text = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = document.parent / path if path else document
+        assert target.exists(), f"{link} leads nowhere"
+        assert not anchor or anchor in _anchors(target), f"{link}: there is no such heading"
+
+
+def test_pages_that_files_name_exist():
+    """A docstring, a comment, a log line or a setting of the chart names a page by its path from the root."""
+    for name, text in _texts().items():
+        for path, anchor in re.findall(r"(?<![\w./-])(docs/[\w/-]+\.\w+)(?:#([\w-]+))?", text):
+            assert (ROOT / path).exists(), f"{name}: {path} does not exist"
+            assert not anchor or anchor in _anchors(ROOT / path), f"{name}: {path}#{anchor}: there is no such heading"
+
+
+#: Hosts of package registries, and folders of single machines, written so that this file names none of them.
+FORBIDDEN = (
+    r"p[y]pi[.]org",
+    r"p[y]thonhosted",
+    r"n[p]mjs[.]",
+    r"c[r]ates[.]io",
+    r"p[r]oxy[.]golang",
+    r"(?<![\w.])/(w[o]rk|r[o]ot|h[o]me|U[s]ers)/",
+)
+
+
+#: Folders of the images, and of a test that looks into them.
+IN_IMAGES = re.compile(r"target=/r[o]ot/[.]cache/pip|\"/h[o]me/file\"")
+
+
+def test_no_registry_and_no_path_of_a_machine_is_named():
+    texts = {name: IN_IMAGES.sub("", text) for name, text in _texts().items()}
+    assert len(texts) > 500
+    assert not [name for name, text in texts.items() if re.search("|".join(FORBIDDEN), text, re.IGNORECASE)]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [each for each in DOCUMENTS if each.name != "CHANGELOG.md"],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_named_settings_exist(document):
+    # `WAKUPUSH_LIMITS__SEGMENT…` stands for those that begin so, `…__MAX_WAIT` for the one whose group was just named.
+    exist = {name.strip("`") for name, *_ in settings_table()}
+    text = document.read_text()
+    for name, more in set(re.findall(r"\b(WAKUPUSH_[A-Z][A-Z_]*)(…?)", text)):
+        if not name.startswith("WAKUPUSH_TEST_"):
+            assert any(each.startswith(name) if more else each == name for each in exist), name
+    for name in set(re.findall(r"`…(__[A-Z_]+)`", text)):
+        assert any(each.endswith(name) for each in exist), name
+
+
+@cache
+def _texts() -> dict[str, str]:
+    """Return the text files of the repository by name."""
+    texts = {}
+    for name in TRACKED:
+        with suppress(UnicodeDecodeError, FileNotFoundError, IsADirectoryError):
+            texts[name] = (ROOT / name).read_text()
+    return texts
+
+
+def _module_of(name: str) -> str | None:
+    """Return in which module of the inbox a function of `steps` is done, None if in none."""
+    if name == "_decide":
+        return "decide"  # by whom of these, a table says
+    function: Any = steps
+    for part in name.split("."):
+        function = getattr(function, part, None)
+    if not inspect.isfunction(function) or function.__module__ == steps.__name__:
+        return None
+    package, _, module = function.__module__.rpartition(".")
+    return module if package == steps.__package__ else None
+
+
+def _commands(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    yield name, command
+    for inner, each in getattr(command, "commands", {}).items():
+        yield from _commands(each, f"{name} {inner}".strip())
+
+
+def _code(text: str) -> str:
+    return f"`{text}`"
+
+
+def _variable(*names: str) -> str:
+    return _code("WAKUPUSH_" + "__".join(name.upper() for name in names))
+
+
+def _default(field) -> str:
+    value = field.default
+    if value is None:
+        return ""
+    if isinstance(value, SecretStr):
+        value = value.get_secret_value()
+    if isinstance(value, Path):
+        value = str(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    shown = _code(value if isinstance(value, str) else json.dumps(value))
+    others = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    return " or ".join([shown, *(_code(other) for other in others if other != value)])
+
+
+def _comments(of: type) -> dict[str, str]:
+    """Return the ``#:`` comments above the names in a class."""
+    found = re.findall(r"((?: *#: .*\n)+) *(\w+)", inspect.getsource(of))
+    return {name: " ".join(line.strip().removeprefix("#: ") for line in text.splitlines()) for text, name in found}
+
+
+def _anchors(document: Path) -> set[str]:
+    """Return the anchors that GitHub makes of the headings."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_an_app_needs_only_what_the_client_package_exports():
+    text = (REFERENCE / "client.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert set(re.findall(r"^from (wakupush\S*)", "\n".join(blocks), re.MULTILINE)) == {"wakupush.client"}
+
+
+def write_tables() -> None:
+    """Put the tables of the code into the documents, each in the place of the one that begins like it."""
+    for rows, document in TABLES.items():
+        table = markdown(rows())
+        begins = "\n".join(table.splitlines()[:2]) + "\n"
+        before, found, after = document.read_text().partition(begins)
+        if not found:
+            sys.exit(f"{document.relative_to(ROOT)} has no table that begins with\n{begins}")
+        document.write_text(before + table + re.sub(r"\A(\|.*\n)*", "", after))
+    MODULES.write_text(modules_page())
+
+
+def test_what_happens_when_a_part_dies_is_shown_by_tests():
+    text = (INTERNALS / "reliability.md").read_text()
+    section = text.split("## What happens when a part dies\n")[1].split("\n## ")[0]
+    rows = [row.split(" | ") for row in section.splitlines() if row.startswith("| ") and not row.startswith("| ---")]
+    assert {len(row) for row in rows} == {5}
+    for row in rows[1:]:
+        path, _, name = row[4].strip("`| ").partition("::")
+        assert f"def {name or 'test_'}" in (ROOT / path).read_text(), row[0]
+
+
+if __name__ == "__main__":
+    write_tables()

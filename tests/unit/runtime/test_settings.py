@@ -1,0 +1,398 @@
+"""Settings, the command line's errors, logs."""
+
+import json
+import logging
+import os
+import re
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import structlog
+from annotated_types import Gt, Le
+from typer.testing import CliRunner
+
+from wakupush.cli import app, cli
+from wakupush.model.waku_message import PUBSUB_TOPIC, WakuMessage
+from wakupush.protocol.hashing import message_hash
+from wakupush.protocol.keys import PrivateKey
+from wakupush.redis.celery_app import celery_app
+from wakupush.runtime.connections.redis import open_redis
+from wakupush.runtime.logging import configure
+from wakupush.runtime.settings import _PUBSUB_TOPIC, Group, Settings, SettingsError, load_settings
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch):
+    for name in os.environ:
+        if name.startswith("WAKUPUSH_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before():
+    root = logging.getLogger()
+    level = root.level
+    yield
+    ours = structlog.stdlib.ProcessorFormatter
+    root.handlers = [handler for handler in root.handlers if not isinstance(handler.formatter, ours)]
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def test_defaults():
+    assert load_settings() == Settings()
+
+
+def test_nested_settings(monkeypatch):
+    monkeypatch.setenv("WAKUPUSH_WAKU__SHARDS", '["/waku/2/rs/16/1"]')
+    monkeypatch.setenv("WAKUPUSH_DELIVERY__MAX_ATTEMPTS", "3")
+    settings = load_settings()
+    assert settings.waku.shards == ("/waku/2/rs/16/1",)
+    assert settings.delivery.max_attempts == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("WAKUPUSH_GORUSH_URL", "http://x", "unknown settings: WAKUPUSH_GORUSH_URL"),
+        ("WAKUPUSH_GORUSH__ADDRESS", "http://x", "unknown settings: WAKUPUSH_GORUSH__ADDRESS"),
+        (
+            "WAKUPUSH_GORUSH__DIALECT",
+            "secret-value",
+            "WAKUPUSH_GORUSH__DIALECT: Input should be 'spec', 'status' or 'both'",
+        ),
+        (
+            "WAKUPUSH_GORUSH__BATCH_SIZE",
+            "101",
+            "WAKUPUSH_GORUSH__BATCH_SIZE: Input should be less than or equal to 100",
+        ),
+        (
+            "WAKUPUSH_RETENTION__REGISTRATIONS",
+            "7775999",
+            "WAKUPUSH_RETENTION__REGISTRATIONS: Input should be greater than or equal to 7776000",
+        ),
+        (
+            "WAKUPUSH_LIMITS__QUERY_KEYS",
+            "999",
+            "WAKUPUSH_LIMITS__QUERY_KEYS: Input should be greater than or equal to 1000",
+        ),
+        *(
+            (f"WAKUPUSH_{process}__HTTP_PORT", port, f"WAKUPUSH_{process}__HTTP_PORT: Input should be ")
+            for process in ("INGEST", "RECONCILE", "WORKER", "EXPORTER", "FEEDBACK")
+            for port in ("65536", "-2")
+        ),
+        ("WAKUPUSH_GORUSH", '{"url": "http://x"}', "unknown settings: WAKUPUSH_GORUSH"),
+        ("WAKUPUSH_WORKER_HTTP_PORT", "9", "unknown settings: WAKUPUSH_WORKER_HTTP_PORT"),
+        ("wakupush_gorush_url", "http://x", "unknown settings: wakupush_gorush_url"),
+        ("WAKUPUSH_WAKU__SHARDS", "secret-value", "WAKUPUSH_WAKU__SHARDS: a list in JSON is expected"),
+        ("WAKUPUSH_WAKU__SHARDS", "[]", "WAKUPUSH_WAKU__SHARDS: Tuple should have at least 1 item"),
+        ("WAKUPUSH_RECONCILE__STORES", '"secret-value"', "WAKUPUSH_RECONCILE__STORES: Input should be a valid tuple"),
+        ("WAKUPUSH_DELIVERY__LEASE", "1", "WAKUPUSH_DELIVERY__LEASE must be at least 100.0 s"),
+        ("WAKUPUSH_GORUSH__TIMEOUT", "1e9", "or pushes double: WAKUPUSH_GORUSH__TIMEOUT, WAKUPUSH_GORUSH__CONNECT"),
+        ("WAKUPUSH_RECONCILE__WINDOW", "1e9", "handled again: WAKUPUSH_RECONCILE__WINDOW and"),
+        *(
+            (
+                "WAKUPUSH_WAKU__SHARDS",
+                json.dumps([shard]),
+                "WAKUPUSH_WAKU__SHARDS: shards are expected such as",
+            )
+            for shard in (
+                "secret-value",
+                "",
+                "/waku/2/rs/16",
+                "/waku/2/rs/16/32/",
+                "/waku/2/rs/16/x\n",
+                "waku/2/rs/1/1",
+            )
+        ),
+        *(
+            (name, url, f"{name}: a URL is expected that begins with http:// or https://")
+            for name in ("WAKUPUSH_WAKU__URL", "WAKUPUSH_GORUSH__URL")
+            for url in ("localhost:8645", "http://", "http://x:secret-value", "ftp://x", "")
+        ),
+        ("WAKUPUSH_RECONCILE__STORES", '["secret-value"]', "WAKUPUSH_RECONCILE__STORES: a URL is expected that"),
+        ("WAKUPUSH_POSTGRES_DSN", "secret-value", "WAKUPUSH_POSTGRES_DSN (did you mean WAKUPUSH_POSTGRES__DSN?)"),
+        ("WAKUPUSH_SPARK", "secret-value", "unknown settings: WAKUPUSH_SPARK"),
+        *(
+            (name, "s3a://secret-value/lake", f"{name}: a folder is expected; only the lake can be in a store")
+            for name in (f"WAKUPUSH_PIPELINE__{folder}" for folder in ("KEYS", "ARCHIVE", "REPORTS"))
+        ),
+        *(
+            ("WAKUPUSH_PIPELINE__WAREHOUSE", value, "WAKUPUSH_PIPELINE__WAREHOUSE: a folder or s3://BUCKET/PATH")
+            for value in ("s3a://secret-value/lake", "s3://", "s3:///secret-value", "")
+        ),
+        *(
+            ("WAKUPUSH_PIPELINE__CATALOG", value, "WAKUPUSH_PIPELINE__CATALOG")
+            for value in ("secret-value", '["secret-value"]')
+        ),
+    ],
+)
+def test_errors_name_the_variable_and_never_its_value(monkeypatch, name, value, text):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError) as error:
+        load_settings()
+    assert text in str(error.value)
+    assert "secret-value" not in str(error.value)
+    assert "WAKUPUSH_:" not in str(error.value)
+
+
+def test_static_and_named_shards_are_taken(monkeypatch):
+    shards = ("/waku/2/rs/16/32", "/waku/2/rs/1/0", "/waku/2/default-waku/proto")
+    monkeypatch.setenv("WAKUPUSH_WAKU__SHARDS", json.dumps(shards))
+    assert load_settings().waku.shards == shards
+
+
+def test_no_shard_may_begin_as_another_is_called(monkeypatch):
+    """A copy with a changed payload would have the hash of a message on the other shard, and take its place."""
+    long, short = "/waku/2/rs/16/32", "/waku/2/rs/16/3"
+    message = WakuMessage(payload=b"payload", content_topic="/t", timestamp=1)
+    copy = replace(message, payload=b"2payload")
+    assert message_hash(short, copy) == message_hash(long, message)
+    monkeypatch.setenv("WAKUPUSH_WAKU__SHARDS", json.dumps([long, short]))
+    with pytest.raises(SettingsError, match="none begins as another one is called"):
+        load_settings()
+
+
+@pytest.mark.parametrize("file", ["docker/compose.yaml", "deploy/helm/wakupush/templates/node.yaml"])
+def test_the_nodes_that_come_along_have_the_cache_that_ingest_takes_them_to_have(file):
+    told = re.findall(r"--rest-relay-cache-capacity=(\d+)", (Path(__file__).parents[3] / file).read_text())
+    assert [int(each) for each in told] == [Settings().waku.cache_capacity]
+
+
+def test_a_shard_is_the_same_in_the_settings_and_in_the_model():
+    # What every process runs on imports nothing of ours, so the pattern is there twice.
+    assert (_PUBSUB_TOPIC.pattern, _PUBSUB_TOPIC.flags) == (PUBSUB_TOPIC.pattern, PUBSUB_TOPIC.flags)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "WAKUPUSH_GORUSH_SERVICE_HOST",
+        "WAKUPUSH_GORUSH_SERVICE_PORT",
+        "WAKUPUSH_FEEDBACK_SERVICE_PORT_HTTP",
+        "WAKUPUSH_GORUSH_PORT",
+        "WAKUPUSH_GORUSH_PORT_8088_TCP",
+        "WAKUPUSH_GORUSH_PORT_8088_TCP_ADDR",
+    ],
+)
+def test_what_kubernetes_sets_for_a_service_is_let_through(monkeypatch, name):
+    monkeypatch.setenv(name, "tcp://10.0.0.1:8088")
+    assert load_settings() == Settings()
+
+
+def test_secrets_are_not_shown(monkeypatch):
+    for name in ("WAKUPUSH_IDENTITY_KEY", "WAKUPUSH_POSTGRES__DSN", "WAKUPUSH_REDIS__URL"):
+        monkeypatch.setenv(name, "planted-secret")
+    assert "planted" not in repr(load_settings())
+
+
+def test_times_have_their_unit():
+    groups = [field.default for field in Settings.model_fields.values() if isinstance(field.default, Group)]
+    times = {
+        name: field.description
+        for group in groups
+        for name, field in type(group).model_fields.items()
+        if field.annotation is float
+        and Gt(gt=0) in field.metadata
+        and not any(isinstance(each, Le) for each in field.metadata)
+    }
+    assert len(times) > 20
+    # "The same" is said below a setting that has it.
+    assert [name for name, text in times.items() if not re.search("[Ss]econds|^The same", text)] == []
+
+
+# The command line
+
+
+def run(*arguments, **environment):
+    return CliRunner().invoke(app, arguments, env=environment)
+
+
+def test_the_version_is_that_of_the_package():
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, f"wakupush {version('wakupush')}\n")
+
+
+def test_keygen_writes_a_key_that_only_its_owner_reads_and_never_over_another(tmp_path):
+    file = tmp_path / "identity.key"
+    result = run("keygen", str(file))
+    assert result.exit_code == 0
+    assert result.stdout.startswith("0x04")
+    assert file.stat().st_mode & 0o777 == 0o600
+    key = file.read_text()
+    assert key.strip() not in result.output
+    again = run("keygen", str(file))
+    assert (again.exit_code, file.read_text()) == (2, key)
+    assert "exists already" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "text"),
+    [
+        (["worker", "registration"], {}, "no private key: set WAKUPUSH_IDENTITY_KEY_FILE"),
+        (["worker", "nothing"], {}, "there is no pool 'nothing'"),
+        (["worker", "query"], {"WAKUPUSH_IDENTITY_KEY": "planted"}, "WAKUPUSH_IDENTITY_KEY holds no private key"),
+        (["worker", "query"], {"WAKUPUSH_IDENTITY_KEY_FILE": "/nowhere"}, "cannot be read"),
+        (
+            ["worker", "query"],
+            {"WAKUPUSH_IDENTITY_KEY": "01" * 32, "WAKUPUSH_PUBLIC_KEY": str(PrivateKey(b"\2" * 32).public_key)},
+            "WAKUPUSH_PUBLIC_KEY is not that of the private key",
+        ),
+        (
+            ["worker", "query"],
+            {"WAKUPUSH_IDENTITY_KEY": "01" * 32, "WAKUPUSH_PUBLIC_KEY": "0x04" + "ab" * 64},
+            "WAKUPUSH_PUBLIC_KEY: the public key is no point",
+        ),
+        (["ingest", "live"], {}, "WAKUPUSH_PUBLIC_KEY is missing"),
+        (["ingest", "live"], {"WAKUPUSH_PUBLIC_KEY": "0x04"}, "WAKUPUSH_PUBLIC_KEY: a public key has"),
+        (["beat"], {"WAKUPUSH_TYPO": "1"}, "unknown settings: WAKUPUSH_TYPO"),
+        (["migrate"], {"WAKUPUSH_POSTGRES__DSN": "postgresql://127.0.0.1:1/x"}, "connection"),
+    ],
+)
+def test_what_has_to_be_mended_first_exits_with_2(arguments, environment, text):
+    result = run(*arguments, **environment)
+    assert result.exit_code == 2
+    assert text in result.stderr
+    assert "planted" not in result.stderr
+
+
+# Logs
+
+
+def log_lines(capsys):
+    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+
+def test_log_lines_are_json_with_their_context(capsys):
+    configure(Settings(), process="test")
+    structlog.get_logger("x").info("happened", count=1)
+    logging.getLogger("library").warning("text %s", "value")
+    ours, theirs = log_lines(capsys)
+    assert (ours["event"], ours["count"], ours["process"], ours["level"]) == ("happened", 1, "test", "info")
+    assert (theirs["event"], theirs["process"]) == ("text value", "test")
+
+
+def test_the_text_of_an_exception_is_never_logged(capsys):
+    configure(Settings(), process="test")
+    try:
+        int("planted-secret")
+    except ValueError as error:
+        structlog.get_logger("x").error("failed", exc_info=error)
+        structlog.get_logger("x").exception("failed")
+        logging.getLogger("library").exception("failed")
+    lines = log_lines(capsys)
+    assert len(lines) == 3
+    for line in lines:
+        assert line["error"] == "ValueError"
+        assert line["at"][-1].startswith(f"{__name__}:test_the_text")
+        assert "planted" not in json.dumps(line)
+
+
+@pytest.mark.parametrize(
+    "secret", ["short", "a secret with spaces", "with:a:colon:0123456789", "0123456789abcdef\n", ""]
+)
+def test_a_secret_that_gorush_cannot_send_is_refused_and_not_shown(monkeypatch, secret):
+    monkeypatch.setenv("WAKUPUSH_GORUSH__FEEDBACK_SECRET", secret)
+    with pytest.raises(SettingsError, match="WAKUPUSH_GORUSH__FEEDBACK_SECRET: 16 or more visible") as error:
+        load_settings()
+    assert not secret or secret not in str(error.value)
+
+
+def test_the_receiver_of_the_webhook_does_not_start_without_a_secret():
+    result = CliRunner().invoke(app, ["feedback"])
+    assert result.exit_code == 2
+    assert 'core.feedback_header: ["X-Wakupush-Secret: …"]' in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "process"),
+    [
+        (["feedback"], "FEEDBACK"),
+        (["ingest", "live"], "INGEST"),
+        (["ingest", "reconcile"], "RECONCILE"),
+        (["beat"], "WORKER"),
+        (["worker", "query"], "WORKER"),
+        (["exporter"], "EXPORTER"),
+    ],
+)
+def test_a_process_ends_without_the_port_of_its_probes(arguments, process):
+    """As a process of its own: none of its threads may keep it."""
+    name, key = f"WAKUPUSH_{process}__HTTP_PORT", PrivateKey(b"\1" * 32)
+    with socket.create_server(("", 0)) as taken:
+        environment = {
+            "WAKUPUSH_GORUSH__FEEDBACK_SECRET": "0123456789abcdef",
+            "WAKUPUSH_IDENTITY_KEY": key.secret.hex(),
+            "WAKUPUSH_PUBLIC_KEY": str(key.public_key),
+            "WAKUPUSH_WAKU__URL": "http://127.0.0.1:1",
+            "WAKUPUSH_REDIS__URL": "redis://127.0.0.1:1/0",
+            "WAKUPUSH_POSTGRES__DSN": "postgresql://127.0.0.1:1/x",
+            name: str(taken.getsockname()[1]),
+        }
+        command = [sys.executable, "-m", "wakupush", *arguments]
+        result = subprocess.run(
+            command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300, check=False
+        )
+    assert (result.returncode, result.stdout) == (2, "")
+    assert f"wakupush: {name} cannot be listened on: Address already in use" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_ctrl_c_before_a_command_has_begun_ends_without_a_traceback(monkeypatch):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "app", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
+
+
+def test_nodes_are_named_once(monkeypatch):
+    monkeypatch.setenv("WAKUPUSH_WAKU__URLS", '["http://a:8645", "http://b:8645/"]')
+    assert load_settings().waku.nodes == {"a:8645": "http://a:8645", "b:8645": "http://b:8645/"}
+    monkeypatch.setenv("WAKUPUSH_WAKU__URLS", '["http://a", "http://a:80/"]')
+    with pytest.raises(SettingsError, match="names a node twice"):
+        load_settings()
+    monkeypatch.setenv("WAKUPUSH_WAKU__URLS", '["http://a:8645"]')
+    monkeypatch.setenv("WAKUPUSH_WAKU__URL", "http://a:8645")
+    with pytest.raises(SettingsError, match="are both set"):
+        load_settings()
+
+
+@pytest.mark.parametrize("address", ["sentinel", "redis://sentinel:26379", "user@sentinel:26379", "a:1;b:2", ":26379"])
+def test_sentinels_are_addresses(monkeypatch, address):
+    monkeypatch.setenv("WAKUPUSH_REDIS__SENTINELS", json.dumps([address]))
+    with pytest.raises(SettingsError, match="such as sentinel-0:26379"):
+        load_settings()
+
+
+def test_celery_and_our_own_clients_ask_the_same_sentinels(monkeypatch):
+    monkeypatch.setattr("wakupush.runtime.connections.redis.follow_primary", lambda *_: None)
+    monkeypatch.setenv("WAKUPUSH_REDIS__URL", "rediss://user:p%40ss@mymaster/3?ssl_ca_certs=/ca.pem")
+    monkeypatch.setenv("WAKUPUSH_REDIS__SENTINELS", '["s-0:26379", "[::1]:26380", "s-2:26379"]')
+    monkeypatch.setenv("WAKUPUSH_REDIS__SENTINEL_USER", "watch")
+    monkeypatch.setenv("WAKUPUSH_REDIS__SENTINEL_PASSWORD", "hush-hush")
+    settings = load_settings()
+    client = open_redis(settings.redis)
+    options = client.connection_pool.connection_kwargs
+    assert (options["username"], options["password"], options["db"]) == ("user", "p@ss", 3)
+    assert client.connection_pool.service_name == "mymaster"
+    assert client.connection_pool.connection_class.__name__ == "SentinelManagedSSLConnection"
+    sentinels = client.connection_pool.sentinel_manager.sentinels
+    asked = [each.connection_pool.connection_kwargs for each in sentinels]
+    assert [(each["host"], each["port"]) for each in asked] == [("s-0", 26379), ("::1", 26380), ("s-2", 26379)]
+    assert {(each["username"], each["password"]) for each in asked} == {("watch", "hush-hush")}
+    conf = celery_app(settings).conf
+    assert conf.broker_url == (
+        "sentinel://user:p%40ss@s-0:26379/3;sentinel://user:p%40ss@[::1]:26380/3;sentinel://user:p%40ss@s-2:26379/3"
+    )
+    assert conf.broker_use_ssl == {"ssl_cert_reqs": "required", "ssl_ca_certs": "/ca.pem"}
+    transport = conf.broker_transport_options
+    assert (transport["master_name"], transport["min_other_sentinels"]) == ("mymaster", 1)
+    assert transport["sentinel_kwargs"]["ssl_ca_certs"] == "/ca.pem"
+    assert "hush-hush" not in repr(settings)

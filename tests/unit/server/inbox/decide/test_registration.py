@@ -1,0 +1,422 @@
+"""Deciding on registrations: what is stored, what is told, and what is counted."""
+
+from dataclasses import replace
+
+import pytest
+
+from support.deciding import (
+    ALICE,
+    ALLOW,
+    BOB,
+    DENY,
+    IDENTITY,
+    NOW,
+    PHONE,
+    TABLET,
+    TOKEN,
+    WATCH,
+    WORKER,
+    entry,
+    facts,
+    granted,
+    installation,
+    messages,
+    registering,
+    told,
+    unregistering,
+)
+from wakupush.model.events import Event, EventKind
+from wakupush.model.failures import Answer, Failure
+from wakupush.model.limits import FIRST_REGISTRATIONS, HOUR, INSTALLATIONS, MINUTE, REPEATS, Limit, Verdicts
+from wakupush.model.platforms import TokenType
+from wakupush.model.queues import REGISTRATION
+from wakupush.model.registrations import Change, Registration, Stored, Unregistration
+from wakupush.protocol.application import Type
+from wakupush.protocol.registration import RegistrationResponse, parse_response
+from wakupush.server.inbox.content import Message, Part, RefusedContent
+from wakupush.server.inbox.decide.registration import decide
+from wakupush.server.inbox.outcome import Outcome
+
+REGISTERED = ["received", "opened", "registered", "answered"]
+UNREGISTERED = ["received", "opened", "unregistered", "answered"]
+REPEATED = ["received", "opened", "answered"]
+SUCCESS, MALFORMED, MISMATCH, UNSUPPORTED, INTERNAL = (
+    None,
+    Answer.MALFORMED_MESSAGE,
+    Answer.VERSION_MISMATCH,
+    Answer.UNSUPPORTED_TOKEN_TYPE,
+    Answer.INTERNAL_ERROR,
+)
+
+
+def refused(failure):
+    told_too = [] if failure.answer is Answer.SILENCE else [f"answered: {failure.label}"]
+    return ["received", "opened", f"refused: {failure.label}", *told_too]
+
+
+def after(*changes, **fields):
+    """Return the facts after these registrations and unregistrations."""
+    stored = {
+        each.installation: Stored(each.message.version, each.request_digest, not unregisters(each)) for each in changes
+    }
+    counts = {}
+    for each, state in stored.items():
+        counts[each.key_hash] = counts.get(each.key_hash, 0) + state.registered
+    return facts(REGISTRATION, stored=stored, counts=counts, **fields)
+
+
+def unregisters(asked):
+    return asked.message.unregister
+
+
+def decide_one(asked, known, verdicts=ALLOW):
+    [outcome] = decide(messages(asked), known, verdicts)
+    return outcome
+
+
+def answers(outcomes):
+    return [parse_response(outcome.reply.inner).error if outcome.reply else "silence" for outcome in outcomes]
+
+
+def with_dead_token(known):
+    """Return facts in which the platforms said that the stored device tokens are gone."""
+    return replace(known, stored={key: replace(stored, token_died=True) for key, stored in known.stored.items()})
+
+
+# One registration.
+
+V2, GONE = registering(2), unregistering(2)
+
+
+def firsts(message, in_all=100_000, of_key=20):
+    """Return what a first registration of Alice is counted for."""
+    alice = IDENTITY.pseudonym(ALICE.public_key.key_hash).hex()
+    return (
+        Limit(FIRST_REGISTRATIONS, in_all, HOUR, message.hash),
+        Limit(INSTALLATIONS, of_key, HOUR, message.hash, key=alice),
+    )
+
+
+def repeats(asked, message, most=3):
+    return Limit(REPEATS, most, MINUTE, message.hash, key=asked.request_digest.hex())
+
+
+NEW_FOR_US = registering(2, user=BOB), registering(2, device=TABLET)
+
+
+@pytest.mark.parametrize(
+    ("known", "asked", "events", "limit", "is_registered"),
+    [
+        pytest.param(after(), registering(1), REGISTERED, FIRST_REGISTRATIONS, True, id="new"),
+        pytest.param(after(), registering(2**64 - 1), REGISTERED, FIRST_REGISTRATIONS, True, id="any version"),
+        pytest.param(after(V2), registering(3), REGISTERED, None, True, id="newer"),
+        pytest.param(after(V2), registering(9), REGISTERED, None, True, id="much newer"),
+        pytest.param(after(GONE), registering(3), REGISTERED, None, True, id="again"),
+        pytest.param(after(V2), V2, REPEATED, REPEATS, True, id="repeat"),
+        pytest.param(after(GONE), GONE, REPEATED, REPEATS, False, id="repeat of the end"),
+        pytest.param(after(V2), unregistering(3), UNREGISTERED, None, False, id="end"),
+        pytest.param(after(), unregistering(1), UNREGISTERED, FIRST_REGISTRATIONS, False, id="end of nothing"),
+        pytest.param(after(GONE), unregistering(3), UNREGISTERED, None, False, id="end again"),
+        pytest.param(after(*NEW_FOR_US), registering(1), REGISTERED, FIRST_REGISTRATIONS, True, id="others are known"),
+    ],
+)
+def test_what_a_registration_brings(known, asked, events, limit, is_registered):
+    outcome = decide_one(asked, known)
+    assert told(outcome) == events
+    limits = {FIRST_REGISTRATIONS: firsts(entry(1)), REPEATS: (repeats(asked, entry(1)),), None: ()}
+    assert outcome.limits == limits[limit]
+    assert (outcome.change is None) == (events is REPEATED)
+    assert outcome.listening == (ALICE.public_key.key_hash if is_registered else None)
+    assert outcome.reply.recipient == ALICE.public_key
+    assert outcome.reply.type == Type.PUSH_NOTIFICATION_REGISTRATION_RESPONSE
+    assert parse_response(outcome.reply.inner) == RegistrationResponse(asked.request_id, SUCCESS)
+
+
+@pytest.mark.parametrize("asked", [V2, registering(2, nonce="sealed anew"), registering(1), unregistering(2)])
+def test_a_dead_token_is_revived_by_nothing_that_was_there_before(asked):
+    outcome = decide_one(asked, with_dead_token(after(V2)))
+    assert told(outcome) == refused(Failure.VERSION_OUTDATED)
+    assert (outcome.change, outcome.listening) == (None, None)
+    assert answers([outcome]) == [MISMATCH]
+
+
+def test_a_higher_version_revives_a_dead_token_and_is_repeated_like_any_other():
+    revives = registering(3)
+    first, second = decide(messages(revives, revives), with_dead_token(after(V2)), ALLOW)
+    assert (told(first), told(second)) == (REGISTERED, REPEATED)
+    assert isinstance(first.change.registration, Registration)
+    assert answers([first, second]) == [SUCCESS, SUCCESS]
+
+
+def test_what_is_stored():
+    asked = registering(3, muted_chat_list=[b"chat"], token_type=TokenType.FIREBASE)
+    registration = Registration(
+        installation_id=PHONE,
+        version=3,
+        token_type=TokenType.FIREBASE,
+        device_token="token-3",
+        access_token=TOKEN,
+        grant=granted(ALICE, TOKEN),
+        enabled=True,
+        apn_topic="",
+        allow_from_contacts_only=False,
+        block_mentions=False,
+        allowed_key_list=(),
+        blocked_chat_list=(),
+        muted_chat_list=(b"chat",),
+        allowed_mentions_chat_list=(),
+    )
+    assert decide_one(asked, after()).change == Change(asked.installation, asked.request_digest, registration)
+    gone = unregistering(4)
+    unregistration = Unregistration(installation_id=PHONE, version=4)
+    assert decide_one(gone, after(V2)).change == Change(gone.installation, gone.request_digest, unregistration)
+
+
+@pytest.mark.parametrize(
+    ("known", "asked", "failure", "answer"),
+    [
+        (after(V2), registering(1), Failure.VERSION_OUTDATED, MISMATCH),
+        (after(V2), registering(2, nonce="sealed anew"), Failure.VERSION_OUTDATED, MISMATCH),
+        (after(V2), unregistering(2), Failure.VERSION_OUTDATED, MISMATCH),
+        (after(GONE), registering(2), Failure.VERSION_OUTDATED, MISMATCH),
+        (after(GONE), unregistering(1), Failure.VERSION_OUTDATED, MISMATCH),
+        (after(), registering(0), Failure.VERSION_ZERO, MALFORMED),
+        (after(), registering(1, device="phone"), Failure.INSTALLATION_ID_INVALID, MALFORMED),
+        (after(), registering(1, access_token="x"), Failure.ACCESS_TOKEN_INVALID, MALFORMED),
+        (after(), registering(1, grant=granted(BOB, TOKEN)), Failure.GRANT_INVALID, MALFORMED),
+        (after(), registering(1, device_token=""), Failure.DEVICE_TOKEN_INVALID, MALFORMED),
+        (after(), registering(1, token_type=0), Failure.TOKEN_TYPE_UNSUPPORTED, UNSUPPORTED),
+        (after(), registering(1, apn_topic=""), Failure.APN_TOPIC_INVALID, MALFORMED),
+        (
+            after(limits={"list_items": 1}),
+            registering(1, muted_chat_list=[b"1", b"2"]),
+            Failure.REGISTRATION_TOO_LARGE,
+            MALFORMED,
+        ),
+        (
+            after(limits={"list_item_bytes": 1}),
+            registering(1, muted_chat_list=[b"12"]),
+            Failure.REGISTRATION_TOO_LARGE,
+            MALFORMED,
+        ),
+        (
+            after(limits={"text_bytes": 40}),
+            registering(1, device_token="x" * 41),
+            Failure.REGISTRATION_TOO_LARGE,
+            MALFORMED,
+        ),
+        (after(limits={"registration_bytes": 99}), registering(1), Failure.REGISTRATION_TOO_LARGE, MALFORMED),
+    ],
+)
+def test_what_a_registration_is_refused_with(known, asked, failure, answer):
+    outcome = decide_one(asked, known)
+    assert told(outcome) == refused(failure)
+    assert parse_response(outcome.reply.inner) == RegistrationResponse(asked.request_id, answer)
+    assert (outcome.change, outcome.listening, outcome.limits) == (None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("failure", "answer"),
+    [
+        (Failure.REGISTRATION_UNDECRYPTABLE, "silence"),
+        (Failure.INNER_MALFORMED, "silence"),
+        (Failure.REGISTRATION_MALFORMED, MALFORMED),
+    ],
+)
+def test_content_that_cannot_be_read(failure, answer):
+    request_id = b"r" * 64
+    outcome = decide_one(RefusedContent(ALICE.public_key, failure, request_id), after())
+    assert told(outcome) == refused(failure)
+    assert answers([outcome]) == [answer]
+    if outcome.reply:
+        assert outcome.reply.recipient == ALICE.public_key
+        assert parse_response(outcome.reply.inner).request_id == request_id
+    assert [event.key_pseudonym for event in outcome.events if event.kind is EventKind.REFUSED] == [
+        IDENTITY.pseudonym(ALICE.public_key.key_hash)
+    ]
+    assert {event.installation_pseudonym for event in outcome.events} == {None}
+
+
+def test_events_tell_when_where_and_of_whom():
+    [_, outcome] = decide(messages(registering(1), registering(1, user=BOB)), after(), ALLOW)
+    user, device = IDENTITY.pseudonyms(installation(BOB))
+    common = {"time": NOW, "worker": WORKER, "trace_id": entry(2).trace_id, "queue": "registration", "latency": 3.0}
+    assert outcome.events == (
+        Event(
+            kind=EventKind.REGISTERED,
+            platform="ios",
+            queue_wait=2.0,
+            batch_size=2,
+            key_pseudonym=user,
+            installation_pseudonym=device,
+            **common,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "platform"),
+    [(registering(3), "ios"), (registering(3, token_type=TokenType.FIREBASE), "android"), (unregistering(3), None)],
+)
+def test_the_platform_is_told_where_there_is_one(asked, platform):
+    assert [event.platform for event in decide_one(asked, after(V2)).events] == [platform]
+
+
+def test_a_message_of_the_future_has_waited_for_no_time():
+    [outcome] = decide(messages(registering(1), seen=NOW + 60), after(), ALLOW)
+    assert (outcome.events[0].queue_wait, outcome.events[-1].latency) == (0.0, 0.0)
+
+
+def test_the_parts_of_a_message_are_forgotten_whatever_becomes_of_it():
+    part = Part(None, ALICE.public_key)
+    contents = [registering(1), registering(1), registering(0), RefusedContent(BOB.public_key, Failure.INNER_MALFORMED)]
+    outcomes = decide([Message(entry(number), each, part) for number, each in enumerate(contents)], after(), ALLOW)
+    assert [outcome.forget for outcome in outcomes] == [part] * 4
+    assert [outcome.entry for outcome in outcomes] == [entry(number) for number in range(4)]
+
+
+# Several registrations.
+
+
+@pytest.mark.parametrize(
+    ("known", "asked", "expected"),
+    [
+        (after(), [registering(2), registering(1), registering(3)], [SUCCESS, MISMATCH, SUCCESS]),
+        (after(), [registering(1), registering(2), registering(3)], [SUCCESS] * 3),
+        (after(V2), [registering(3), registering(3, nonce="anew"), registering(2)], [SUCCESS, MISMATCH, MISMATCH]),
+        (after(V2), [V2, registering(3), V2], [SUCCESS, SUCCESS, MISMATCH]),
+        (after(), [registering(1), registering(1), registering(1)], [SUCCESS] * 3),
+        (after(V2), [unregistering(3), registering(4)], [SUCCESS] * 2),
+        (after(V2), [unregistering(3), registering(3)], [SUCCESS, MISMATCH]),
+        (after(V2), [unregistering(3), unregistering(3), registering(2)], [SUCCESS, SUCCESS, MISMATCH]),
+        (after(), [registering(0), registering(1)], [MALFORMED, SUCCESS]),
+        (after(V2), [registering(5, grant=b""), registering(3)], [MALFORMED, SUCCESS]),
+        (after(V2), [registering(1, user=BOB), registering(1, device=TABLET)], [SUCCESS] * 2),
+    ],
+)
+def test_each_registration_sees_those_before_it(known, asked, expected):
+    assert answers(decide(messages(*asked), known, ALLOW)) == expected
+
+
+def test_the_changes_of_a_batch_come_in_its_order():
+    outcomes = decide(messages(unregistering(3), registering(4), unregistering(5), registering(6)), after(V2), ALLOW)
+    assert [outcome.change.registration.version for outcome in outcomes] == [3, 4, 5, 6]
+    assert [outcome.listening is None for outcome in outcomes] == [True, False, True, False]
+    assert [outcome.events[0].kind for outcome in outcomes] == [EventKind.UNREGISTERED, EventKind.REGISTERED] * 2
+    assert {outcome.limits for outcome in outcomes} == {()}
+
+
+ON_TABLET = registering(1, device=TABLET)
+
+
+@pytest.mark.parametrize(
+    ("known", "asked", "expected"),
+    [
+        ([], [registering(1), ON_TABLET], [SUCCESS, INTERNAL]),
+        ([], [registering(1), registering(1, device=TABLET, user=BOB)], [SUCCESS] * 2),
+        ([ON_TABLET], [registering(1)], [INTERNAL]),
+        ([ON_TABLET], [unregistering(2, device=TABLET), registering(1)], [SUCCESS] * 2),
+        ([ON_TABLET], [registering(1), unregistering(2, device=TABLET), registering(1)], [INTERNAL, SUCCESS, SUCCESS]),
+        ([ON_TABLET], [registering(2, device=TABLET), registering(1)], [SUCCESS, INTERNAL]),
+        ([ON_TABLET], [unregistering(1), registering(2)], [SUCCESS, INTERNAL]),
+        ([ON_TABLET], [ON_TABLET], [SUCCESS]),
+        ([GONE, ON_TABLET], [registering(3)], [INTERNAL]),
+        ([GONE], [ON_TABLET, registering(3)], [SUCCESS, INTERNAL]),
+        ([V2], [unregistering(3), unregistering(4), ON_TABLET, registering(5)], [SUCCESS, SUCCESS, SUCCESS, INTERNAL]),
+        ([V2], [unregistering(3), unregistering(3), registering(4), ON_TABLET], [SUCCESS, SUCCESS, SUCCESS, INTERNAL]),
+    ],
+)
+def test_a_key_has_so_many_installations(known, asked, expected):
+    outcomes = decide(messages(*asked), after(*known, limits={"installations_per_key": 1}), ALLOW)
+    assert answers(outcomes) == expected
+    for outcome, answer in zip(outcomes, expected, strict=True):
+        if answer is INTERNAL:
+            assert told(outcome) == refused(Failure.INSTALLATION_LIMIT)
+            assert (outcome.change, outcome.limits) == (None, ())
+
+
+def test_installations_that_are_not_asked_about_count_too():
+    known = facts(REGISTRATION, counts={ALICE.public_key.key_hash: 2}, limits={"installations_per_key": 3})
+    asked = [registering(1, device=device) for device in (PHONE, TABLET)]
+    assert answers(decide(messages(*asked), known, ALLOW)) == [SUCCESS, INTERNAL]
+
+
+# Limits.
+
+
+def counted(outcomes):
+    return [[limit.name for limit in outcome.limits] for outcome in outcomes]
+
+
+def test_what_registrations_are_counted_for():
+    asked = [
+        registering(1),
+        registering(1),
+        registering(2),
+        registering(1),
+        unregistering(3),
+        unregistering(3),
+        registering(4),
+        registering(0, device=TABLET),
+        unregistering(1, device=TABLET),
+        registering(2, device=TABLET),
+        registering(1, device=WATCH),
+    ]
+    assert counted(decide(messages(*asked), after(), ALLOW)) == [
+        [FIRST_REGISTRATIONS, INSTALLATIONS],
+        [REPEATS],
+        [],
+        [],
+        [],
+        [REPEATS],
+        [],
+        [],
+        [FIRST_REGISTRATIONS, INSTALLATIONS],
+        [],
+        [FIRST_REGISTRATIONS, INSTALLATIONS],
+    ]
+
+
+def test_the_limits_are_those_of_the_settings():
+    limits = {"first_registrations_per_hour": 5, "installations_per_key_per_hour": 7, "repeats_per_minute": 6}
+    outcomes = decide(messages(registering(1), registering(1)), after(limits=limits), ALLOW)
+    assert outcomes[0].limits == firsts(entry(1), in_all=5, of_key=7)
+    assert outcomes[1].limits == (repeats(registering(1), entry(2), 6),)
+
+
+@pytest.mark.parametrize("name", [FIRST_REGISTRATIONS, INSTALLATIONS])
+def test_each_of_the_limits_of_first_registrations_refuses(name):
+    [allowed] = decide(messages(registering(1)), after(), ALLOW)
+    verdicts = Verdicts({limit: limit.name != name for limit in allowed.limits})
+    outcome = decide_one(registering(1), after(), verdicts)
+    assert told(outcome) == refused(Failure.REGISTRATION_RATE_LIMIT)
+    assert outcome.limits == allowed.limits
+
+
+def test_a_first_registration_too_many_is_refused_and_the_next_version_is_a_first_one_again():
+    asked = messages(registering(1), registering(1, device=TABLET), registering(2), registering(1))
+    allowed = decide(asked, after(), ALLOW)
+    verdicts = {limit: limit.message != entry(1).hash for outcome in allowed for limit in outcome.limits}
+    outcomes = decide(asked, after(), Verdicts(verdicts, otherwise=False))
+    assert answers(outcomes) == [INTERNAL, SUCCESS, INTERNAL, INTERNAL]
+    assert [told(outcome) for outcome in outcomes] == [
+        refused(Failure.REGISTRATION_RATE_LIMIT),
+        REGISTERED,
+        refused(Failure.REGISTRATION_RATE_LIMIT),
+        refused(Failure.REGISTRATION_RATE_LIMIT),
+    ]
+    assert counted(outcomes) == [[FIRST_REGISTRATIONS, INSTALLATIONS]] * 4
+    assert [outcome.change is None for outcome in outcomes] == [True, False, True, True]
+    assert [outcome.listening is None for outcome in outcomes] == [True, False, True, True]
+
+
+def test_a_repeat_too_many_is_met_by_silence():
+    outcome = decide_one(V2, after(V2), DENY)
+    assert told(outcome) == refused(Failure.REPEATED_TOO_OFTEN)
+    limits = (repeats(V2, entry(1)),)
+    assert outcome == Outcome(entry=entry(1), events=outcome.events, limits=limits)
+
+
+def test_what_is_not_counted_no_limit_refuses():
+    asked = [registering(3), unregistering(4), registering(1), registering(5)]
+    assert answers(decide(messages(*asked), after(V2), DENY)) == [SUCCESS, SUCCESS, MISMATCH, SUCCESS]

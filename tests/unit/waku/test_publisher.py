@@ -1,0 +1,273 @@
+"""Publishing many messages at once, to a server on loopback that answers as told."""
+
+import json
+import threading
+import time
+from base64 import b64decode
+
+import pytest
+
+from support.answering import hang, serving
+from wakupush.model.waku_message import WakuMessage
+from wakupush.runtime import metrics
+from wakupush.waku import publisher as module
+from wakupush.waku.errors import NodeBusy, NodeRefused, NodeUnreachable, NodeUnreadable
+from wakupush.waku.publisher import Publisher
+
+SHARD = "/waku/2/rs/16/32"
+PATH = "/relay/v1/messages/%2Fwaku%2F2%2Frs%2F16%2F32"
+
+
+def messages(count):
+    return [
+        (SHARD, WakuMessage(payload=b"%d" % number, content_topic="/waku/1/0x1a2b3c4d/rfc26", timestamp=7))
+        for number in range(count)
+    ]
+
+
+@pytest.fixture
+def server():
+    with serving() as running:
+        yield running
+
+
+@pytest.fixture
+def publisher(server):
+    made = Publisher({"node": server.url}, timeout=5, connections=4)
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    monkeypatch.setattr(module, "MOST_WAIT", 0.01)
+
+
+def published(server):
+    return sorted(int(b64decode(json.loads(body)["payload"])) for *_, body in server.requests)
+
+
+def test_every_message_is_published_once(server, publisher):
+    assert publisher.publish(messages(50)) == [None] * 50
+    assert published(server) == list(range(50))
+    assert {request[:3] for request in server.requests} == {("POST", PATH, "application/json")}
+    assert publisher.publish([]) == []
+
+
+def test_connections_are_kept(server, publisher):
+    with_connection = set()
+    handle = server.get_request
+
+    def accept():
+        connection, address = handle()
+        with_connection.add(address)
+        return connection, address
+
+    server.get_request = accept
+    for _ in range(5):
+        publisher.publish(messages(20))
+    assert 0 < len(with_connection) <= 4
+
+
+def test_what_is_refused_keeps_nothing_else_back(server, publisher):
+    server.answers = [(200, b"")] * 3 + [(400, b"missing Payload field"), (200, b"")]
+    errors = [error for error in publisher.publish(messages(10)) if error is not None]
+    assert [(type(error), error.status, error.text) for error in errors] == [
+        (NodeRefused, 400, "missing Payload field")
+    ]
+    assert published(server) == list(range(10))
+
+
+def test_what_a_node_does_not_take_in_passing_is_published_again(server, publisher):
+    server.answers = [(500, b"oh"), (200, b"")]
+    assert publisher.publish(messages(10)) == [None] * 10
+    assert set(published(server)) == set(range(10))
+    assert len(server.requests) == 11
+
+
+def test_a_node_that_is_gone_ends_it(server, publisher):
+    server.answers = [(503, b"")]
+    errors = publisher.publish(messages(100))
+    assert {type(error) for error in errors} == {NodeUnreachable}
+    assert len(server.requests) <= 2 * 4
+
+
+def test_a_node_that_hangs_holds_up_for_as_long_as_two_requests(server):
+    server.answers = [hang]
+    hasty = Publisher({"node": server.url}, timeout=0.2, connections=4)
+    begun = time.monotonic()
+    errors = hasty.publish(messages(100))
+    hasty.close()
+    assert time.monotonic() - begun < 5
+    assert {type(error) for error in errors} == {NodeUnreachable}
+
+
+def test_a_node_that_limits_is_busy(server, publisher):
+    server.answers = [(429, b"slowly")]
+    assert {type(error) for error in publisher.publish(messages(2))} <= {NodeBusy, NodeUnreachable}
+
+
+def test_nothing_listens():
+    publisher = Publisher({"node": "http://user:password@127.0.0.1:1"}, timeout=1, connections=2)
+    errors = publisher.publish(messages(3))
+    publisher.close()
+    assert {type(error) for error in errors} == {NodeUnreachable}
+    assert not any("password" in str(error) for error in errors)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"nonsense\r\n\r\n", b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort"],
+    ids=["text", "none", "cut"],
+)
+def test_what_is_no_answer_is_unreachable(server, publisher, answer):
+    server.answers = [answer]
+    assert [type(error) for error in publisher.publish(messages(1))] == [NodeUnreachable]
+
+
+def test_an_answer_that_does_not_end_is_cut_off(server, publisher):
+    server.answers = [(200, b"x" * (module.ANSWER_LIMIT + 1))]
+    assert [type(error) for error in publisher.publish(messages(1))] == [NodeUnreadable]
+
+
+def test_a_redirect_is_not_followed(server, publisher):
+    server.answers = [f"HTTP/1.1 301 Moved\r\nLocation: {PATH}\r\nContent-Length: 0\r\n\r\n".encode()]
+    [error] = publisher.publish(messages(1))
+    assert isinstance(error, NodeUnreachable)
+    assert "301" in str(error)
+    assert {request[0] for request in server.requests} == {"POST"}
+
+
+def test_proxies_of_the_environment_are_not_used(publisher, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert publisher.publish(messages(1)) == [None]
+
+
+def test_threads_share_a_publisher(server, publisher):
+    results = []
+    threads = [threading.Thread(target=lambda: results.extend(publisher.publish(messages(25)))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [None] * 100
+    assert len(server.requests) == 100
+
+
+def test_what_cuts_publishing_off_leaves_nothing_under_way(server, publisher, monkeypatch):
+    """A soft time limit raises wherever the process is."""
+    server.answers = [hang]
+
+    class Limit(Exception):
+        pass
+
+    def limit(*_):
+        raise Limit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_LOOK_SECONDS", 0.01)
+        patch.setattr(module._Requests, "close", lambda self, close=module._Requests.close: closed.append(close(self)))
+        patch.setattr(module, "_outcome", limit)
+        closed = []
+        server.answers = [(200, b"")]
+        with pytest.raises(Limit):
+            publisher.publish(messages(3))
+        assert closed == [None]
+    assert publisher.publish(messages(3)) == [None] * 3
+
+
+@pytest.fixture
+def two():
+    """Two nodes, and a publisher on both."""
+    with serving() as one, serving() as other:
+        made = Publisher({"one": one.url, "other": other.url}, timeout=10, connections=4)
+        yield one, other, made
+        made.close()
+
+
+def came_to(node, result):
+    return metrics.PUBLICATIONS.labels(node, result)._value.get()
+
+
+def test_every_message_goes_to_two_nodes(two):
+    one, other, publisher = two
+    assert publisher.publish(messages(50)) == [None] * 50
+    assert published(one) == published(other) == list(range(50))
+
+
+def test_of_three_nodes_two_are_chosen_by_chance():
+    with serving() as a, serving() as b, serving() as c:
+        publisher = Publisher({"a": a.url, "b": b.url, "c": c.url}, timeout=2, connections=4)
+        for _ in range(30):
+            assert publisher.publish(messages(1)) == [None]
+        publisher.close()
+        counts = [len(node.requests) for node in (a, b, c)]
+    assert sum(counts) == 60
+    assert min(counts) > 5
+
+
+@pytest.mark.parametrize("answer", [(503, b""), (400, b"Node not subscribed to topic"), b""], ids=["503", "400", "cut"])
+def test_one_that_takes_it_suffices(two, answer):
+    one, other, publisher = two
+    one.answers = [answer]
+    assert publisher.publish(messages(20)) == [None] * 20
+    assert published(other) == list(range(20))
+
+
+def test_what_one_refuses_and_the_other_was_not_asked_for_is_tried_again(two):
+    one, other, publisher = two
+    one.answers, other.answers = [(400, b"Node not subscribed to topic")], [(503, b"")]
+    assert {type(error) for error in publisher.publish(messages(20))} == {NodeUnreachable}
+
+
+def test_what_both_refuse_is_refused(two):
+    one, other, publisher = two
+    one.answers = other.answers = [(400, b"missing Payload field")]
+    assert {type(error) for error in publisher.publish(messages(3))} == {NodeRefused}
+
+
+def test_a_node_that_hangs_holds_up_its_neighbour_no_longer_than_a_moment_and_then_rests(two):
+    one, other, publisher = two
+    one.answers = [hang]
+    late = came_to("one", "late")
+    for _ in range(module.MOST_FAILURES):
+        begun = time.monotonic()
+        assert publisher.publish(messages(30)) == [None] * 30
+        assert time.monotonic() - begun < 8  # a request has ten seconds
+    assert came_to("one", "late") > late
+    asked = len(one.requests)
+    assert publisher.publish(messages(30)) == [None] * 30
+    assert len(one.requests) == asked
+    assert len(published(other)) == 30 * (module.MOST_FAILURES + 1)
+
+
+def test_a_node_that_rested_is_asked_again(two, monkeypatch):
+    one, _, publisher = two
+    monkeypatch.setattr(module, "REST_SECONDS", 0.2)
+    one.answers = [(503, b"")]
+    for _ in range(module.MOST_FAILURES):
+        publisher.publish(messages(1))
+    one.answers = [(200, b"OK")]
+    time.sleep(0.3)
+    taken = came_to("one", "taken")
+    publisher.publish(messages(1))
+    assert came_to("one", "taken") == taken + 1
+
+
+def test_nodes_that_all_rest_are_asked_all_the_same(two):
+    one, other, publisher = two
+    one.answers = other.answers = [(503, b"")]
+    for _ in range(module.MOST_FAILURES):
+        publisher.publish(messages(1))
+    one.answers = other.answers = [(200, b"OK")]
+    assert publisher.publish(messages(1)) == [None]
+
+
+@pytest.mark.parametrize(("left_out", "asked"), [({"one"}, [False, True]), ({"one", "other"}, [True, True])])
+def test_a_node_that_is_left_out_is_not_asked_unless_no_other_is_left(left_out, asked):
+    with serving() as one, serving() as other:
+        publisher = Publisher({"one": one.url, "other": other.url}, timeout=2, connections=4, left_out=lambda: left_out)
+        assert publisher.publish(messages(3)) == [None] * 3
+        publisher.close()
+        assert [bool(node.requests) for node in (one, other)] == asked
