@@ -580,14 +580,14 @@ def _show(common: _Common, rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         width = max(map(len, row))
         for name, value in row.items():
-            typer.echo(f"{name:<{width}}  {_text(value)}".rstrip())
+            typer.echo(f"{name:<{width}}  {_text(value)}")
 
 
 def _text(value: object) -> str:
     """Return what may be shown of a value: what strangers wrote must not steer the terminal."""
     from wakupush.waku.rest import printable
 
-    return "" if value is None else printable(str(value))
+    return "none" if value is None else printable(str(value))
 
 
 def _keys(texts: Sequence[str], option: str = "USER") -> tuple[PublicKey, ...]:
