@@ -68,7 +68,9 @@ class Way:
         plan = self.run("capacity", *OF_DAYS)
         warmed = self.run("warm-topics")
         with psycopg.connect(self.dsn) as connection:
-            keys = connection.execute("SELECT * FROM query_topics ORDER BY 1, 2").fetchall()
+            keys = connection.execute(
+                "SELECT key_hash, prefixed, topic, symmetric_key FROM query_topics ORDER BY 1, 2"
+            ).fetchall()
             tables = {
                 table.name: sorted(
                     map(str, connection.execute(f"SELECT {', '.join(self.columns(table))} FROM {SCHEMA}.{table.name}"))
