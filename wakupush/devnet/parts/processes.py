@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LOG_TAIL_LINES = 20
+#: Below those that Linux and macOS give to outgoing connections.
+_PORTS = range(10_000, 32_768)
 
 # Standard input is the pipe. The watcher is forked twice, so that the program does not find a child it never started.
 _WITH_WATCHER = 'exec 3<&0 </dev/null; ( (read line; kill -KILL 0) <&3 & ); exec "$@" 3<&-'
@@ -38,11 +41,15 @@ class WaitTimeoutError(TimeoutError):
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nothing listens on right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a TCP port of 127.0.0.1 that nothing listens on right now, at random.
+
+    It is none that a system gives to outgoing connections: one of those could take it before a server does.
+    """
+    while True:
+        port = random.choice(_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_until(predicate: Callable[[], bool], *, timeout: float, what: str, interval: float = 0.02) -> None:
