@@ -1,13 +1,11 @@
-"""Rules that every object of the chart keeps, whatever the values: who runs as what, and who reaches whom."""
+"""Rules that every object of the chart keeps, whatever the values: who runs as what, with which secrets and volumes."""
 
-import json
 import re
 
 import pytest
 import yaml
 
-from support.deploy.chart import ROOT, VALUES, need, objects, pod_specs
-from support.deploy.reach import PARTS, REACHES
+from support.deploy.chart import ROOT, VALUES, component, need, objects, pod_specs, policy_of_doctor
 from wakupush.model.queues import QUEUES
 from wakupush.model.roles import Role
 from wakupush.redis.celery_app import TIME_LIMIT_SECONDS, VISIBILITY_TIMEOUT_SECONDS
@@ -15,11 +13,8 @@ from wakupush.runtime.settings import Settings
 
 need("helm")
 
+
 SETS = pytest.mark.parametrize("name", VALUES)
-
-
-def component(each: dict) -> str:
-    return each["metadata"]["labels"]["app.kubernetes.io/component"]
 
 
 def containers(name: str):
@@ -65,90 +60,6 @@ def test_images_have_versions(name):
     for _, _, container in containers(name):
         assert re.search(r"(:[^:/@]+|@sha256:[0-9a-f]{64})$", container["image"])
         assert not container["image"].endswith(":latest")
-
-
-RIGHTS = {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
-#: Whom the pod of `helm test` asks the Kubernetes API for.
-AUTOSCALERS = {
-    "hpa": {f"wakupush-{pool}" for pool in QUEUES},
-    "keda": {f"keda-hpa-wakupush-{pool}" for pool in QUEUES},
-    "minimal": set(),
-    "trial": set(),
-}
-
-
-@SETS
-def test_nobody_speaks_to_the_kubernetes_api(name):
-    """But the pod of `helm test`."""
-    rendered = objects(VALUES[name])
-    assert not {each["kind"] for each in rendered if component(each) != "doctor"} & RIGHTS
-    for each, spec in pod_specs(rendered):
-        asks = component(each) == "doctor" and AUTOSCALERS[name] != set()
-        assert spec["automountServiceAccountToken"] is asks
-        assert spec["enableServiceLinks"] is False
-
-
-def test_helm_test_looks_at_the_autoscalers_that_there_are():
-    for name, kind, prefix in (("hpa", "HorizontalPodAutoscaler", ""), ("keda", "ScaledObject", "keda-hpa-")):
-        made = {prefix + each["metadata"]["name"] for each in objects(VALUES[name]) if each["kind"] == kind}
-        assert made == AUTOSCALERS[name]
-
-
-@SETS
-def test_helm_test_may_look_at_the_autoscalers_and_at_nothing_else(name):
-    rendered = objects(VALUES[name])
-    test = [each for each in rendered if component(each) == "doctor" and each["kind"] != "NetworkPolicy"]
-    by_kind = {each["kind"]: each for each in test}
-    pod = by_kind.pop("Pod")
-    command, *options = pod["spec"]["containers"][0]["args"]
-    assert command == "doctor"
-    assert set(options[::2]) <= {"--autoscaler"}
-    assert sorted(options[1::2]) == sorted(AUTOSCALERS[name])
-    if not AUTOSCALERS[name]:
-        assert not by_kind
-        assert "serviceAccountName" not in pod["spec"]
-        return
-    assert by_kind.keys() == {"ServiceAccount", "Role", "RoleBinding"}
-    [rule] = by_kind["Role"]["rules"]
-    assert rule | {"resourceNames": set(rule["resourceNames"])} == {
-        "apiGroups": ["autoscaling"],
-        "resources": ["horizontalpodautoscalers"],
-        "resourceNames": AUTOSCALERS[name],
-        "verbs": ["get"],
-    }
-    account = by_kind["ServiceAccount"]["metadata"]["name"]
-    assert pod["spec"]["serviceAccountName"] == account
-    assert by_kind["RoleBinding"]["subjects"] == [{"kind": "ServiceAccount", "name": account, "namespace": "push"}]
-    assert by_kind["RoleBinding"]["roleRef"]["name"] == by_kind["Role"]["metadata"]["name"]
-    # They are there before the pod, and go with it.
-    assert {each["metadata"]["name"] for each in test} == {pod["metadata"]["name"]}
-    for each in by_kind.values():
-        weight = {"helm.sh/hook-weight": "-1"}
-        assert each["metadata"]["annotations"] == pod["metadata"]["annotations"] | weight
-    assert "helm.sh/hook-weight" not in pod["metadata"]["annotations"]
-
-
-def test_helm_test_does_not_ask_for_a_pool_that_is_switched_off():
-    rendered = objects(VALUES["hpa"], "--set", "components.query.enabled=false")
-    [rules] = [each["rules"] for each in rendered if each["kind"] == "Role"]
-    assert set(rules[0]["resourceNames"]) == AUTOSCALERS["hpa"] - {"wakupush-query"}
-
-
-@SETS
-def test_helm_test_alone_reaches_the_kubernetes_api(name):
-    rendered = objects(VALUES[name], "--set", "networkPolicy.enabled=true")
-    found = [each for each in rendered if each["metadata"]["name"] == "wakupush-doctor-kubernetes"]
-    if not AUTOSCALERS[name]:
-        assert not found
-        return
-    [policy] = found
-    [rule] = policy["spec"]["egress"]
-    assert rule == {"ports": [{"port": port, "protocol": "TCP"} for port in (443, 6443)]}
-    selected = policy["spec"]["podSelector"]["matchLabels"]
-    [pod] = [each for each in rendered if each["kind"] == "Pod"]
-    assert selected.items() <= pod["metadata"]["labels"].items()
-    # The Job of docs/operating/restore.md has the key, and the labels of `doctor`, but does not come from Helm.
-    assert not selected.items() <= policy_of_doctor(rendered)["podSelector"]["matchLabels"].items()
 
 
 @SETS
@@ -334,84 +245,6 @@ def test_no_secret_is_written_down(name):
                 assert "valueFrom" in entry or "$(" in value or entry["name"] == "WAKUPUSH_WAKU__URLS"
 
 
-# Network policies.
-
-
-def policies(name: str) -> dict[str, dict]:
-    found = {}
-    for each in objects(VALUES[name]):
-        if each["kind"] == "NetworkPolicy":
-            assert each["spec"]["policyTypes"] == ["Ingress", "Egress"]
-            found[component(each)] = each["spec"]
-    return found
-
-
-def test_nobody_reaches_anybody_but_as_said():
-    for name in ("minimal", "trial", "keda"):
-        everything = policies(name)["all"]
-        assert "app.kubernetes.io/component" not in everything["podSelector"]["matchLabels"]
-        assert not {"ingress", "egress"} & everything.keys()
-        pods = {component(each) for each, _ in pod_specs(objects(VALUES[name]))}
-        assert pods <= policies(name).keys(), "a pod without a policy reaches nothing, not even the DNS"
-
-
-def test_each_process_reaches_the_parts_it_needs():
-    """With bundled parts, whose pods are named in the rules."""
-    found = policies("trial")
-    for process, parts in REACHES.items():
-        reached, ports = set(), set()
-        dns, *rules = found[process]["egress"]
-        assert {port["port"] for port in dns["ports"]} == {53}
-        for rule in rules:
-            [peer] = rule["to"]
-            reached.add(peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"])
-            ports |= {port["port"] for port in rule["ports"]}
-        assert reached == parts, process
-        assert ports == {PARTS[part] for part in parts}
-
-
-def test_each_part_is_reached_by_those_who_need_it():
-    found = policies("trial")
-    for part, port in PARTS.items():
-        rule = found[part]["ingress"][0]
-        callers = {peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in rule["from"]}
-        assert callers == {process for process, parts in REACHES.items() if part in parts}
-        assert [each["port"] for each in rule["ports"]] == [port]
-    assert "egress" not in found["redis"]
-    assert "egress" not in found["postgres"]
-
-
-def test_parts_outside_are_reached_by_their_ports_and_where_they_are():
-    for name, expected in (("minimal", {}), ("keda", {"redis": 6380})):
-        found = policies(name)
-        ports = {53, *(expected.get(part, port) for part, port in PARTS.items())}
-        for process, parts in REACHES.items():
-            rules = found[process]["egress"]
-            assert {port["port"] for rule in rules for port in rule["ports"]} <= ports
-            assert len(rules) == 1 + len(parts)
-            anywhere = [rule for rule in rules if "to" not in rule]
-            assert len(anywhere) == (len(parts) if name == "minimal" else 0)
-
-
-def test_jobs_of_the_pipeline_reach_the_node_where_one_fetches_from_it():
-    for name, ports in (("keda", [5432, 8645]), ("hpa", [5432])):
-        [spec] = [
-            each["spec"]
-            for each in objects(VALUES[name], "--set", "networkPolicy.enabled=true")
-            if each["kind"] == "NetworkPolicy" and component(each) == "pipeline"
-        ]
-        assert [port["port"] for rule in spec["egress"][1:] for port in rule["ports"]] == ports
-
-
-def policy_of_doctor(rendered):
-    [policy] = [
-        each["spec"]
-        for each in rendered
-        if (each["kind"], each["metadata"]["name"]) == ("NetworkPolicy", "wakupush-doctor")
-    ]
-    return policy
-
-
 def test_the_job_that_rebuilds_fits_the_chart():
     """Of docs/operating/restore.md."""
     page = (ROOT / "docs" / "operating" / "restore.md").read_text()
@@ -439,49 +272,3 @@ def test_the_job_that_rebuilds_fits_the_chart():
     [identity] = [each["secret"] for each in specs["registration"]["volumes"] if each["name"] == "identity"]
     assert volumes["identity"]["secret"] == {name: identity[name] for name in ("secretName", "defaultMode")}
     assert {each["name"] for each in own["volumeMounts"]} == volumes.keys()
-
-
-def test_flower_metrics_and_the_webhook_are_closed_to_the_outside():
-    closed, open_ = policies("minimal"), policies("keda")
-    for process in REACHES:
-        assert "ingress" not in closed[process]
-    monitoring = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
-    for process in set(REACHES) - {"flower", "migrate", "doctor"}:
-        assert monitoring in open_[process]["ingress"][0]["from"]
-    [flower] = open_["flower"]["ingress"]
-    assert flower["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}]
-    callers = policies("trial")["feedback"]["ingress"][0]["from"]
-    assert [peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in callers] == ["gorush"]
-
-
-@pytest.mark.parametrize("namespace", ["keda", "operators"])
-def test_keda_asks_the_bundled_redis_from_where_it_is(namespace):
-    peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
-    options = ["--set", "autoscaling.mode=keda", "--set-json", f"networkPolicy.kedaFrom=[{json.dumps(peer)}]"]
-    rendered = objects(VALUES["trial"], *options[: 2 if namespace == "keda" else None])
-    [redis] = [each for each in rendered if each["kind"] == "NetworkPolicy" and component(each) == "redis"]
-    [rule] = redis["spec"]["ingress"]
-    assert [each for each in rule["from"] if "namespaceSelector" in each] == [peer]
-
-
-def test_null_is_nobody():
-    values = [f"networkPolicy.{name}=null" for name in ("metricsFrom", "flowerFrom", "kedaFrom", "extraEgress")]
-    options = ",".join(["autoscaling.mode=keda", "gorush.network.peers=null", *values])
-    rendered = [each for each in objects(VALUES["trial"], "--set", options) if each["kind"] == "NetworkPolicy"]
-    assert "namespaceSelector" not in str([each["spec"].get("ingress") for each in rendered])
-
-
-def test_all_our_processes_may_be_let_out_besides():
-    rule = {"to": [{"namespaceSelector": {"matchLabels": {"name": "tracing"}}}], "ports": [{"port": 4318}]}
-    rendered = objects(VALUES["minimal"], "--set-json", f"networkPolicy.extraEgress=[{json.dumps(rule)}]")
-    let_out = {component(each) for each in rendered if rule in each.get("spec", {}).get("egress", [])}
-    assert let_out == REACHES.keys() - {"flower"}
-
-
-def test_what_speaks_to_the_world_does_not_reach_the_cluster():
-    found = policies("trial")
-    for part in ("gorush", "node"):
-        world = next(rule for rule in found[part]["egress"] if "ipBlock" in rule["to"][0])
-        assert {"10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16"} <= set(world["to"][0]["ipBlock"]["except"])
-    world = next(rule for rule in found["gorush"]["egress"] if "ipBlock" in rule["to"][0])
-    assert [port["port"] for port in world["ports"]] == [443]

@@ -1,141 +1,33 @@
 """The client SDK against the whole server: by relay and as a light client, on both kinds of nodes."""
 
 import asyncio
-import os
-import signal
-import sys
 import time
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack
 
 import httpx2
 import pytest
 
+from e2e.clients import SHARD, Bot, Recorder, device, eventually, frozen, key, notify, people
 from wakupush.client.client import Client, SendingDisabledError
 from wakupush.client.config import Config
 from wakupush.client.drivers.history import History
-from wakupush.client.drivers.notifying import Recipient
 from wakupush.client.drivers.storage import SqliteFile
-from wakupush.client.drivers.transport import LightTransport, RelayTransport
 from wakupush.client.events import Advertised, Enrolled
-from wakupush.client.rules.mailbox import Mailbox
 from wakupush.client.rules.receiving import seal_message
-from wakupush.client.rules.registering import Device, Options, Status
+from wakupush.client.rules.registering import Options, Status
 from wakupush.client.rules.sending import Result
-from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.demo.stack import SHARDS
-from wakupush.devnet.parts.processes import Process, answers_http, free_port
 from wakupush.model.notifications import NotificationType
-from wakupush.model.platforms import TokenType
 from wakupush.pb.push_notification_pb2 import PushNotificationQueryInfo, PushNotificationQueryResponse
-from wakupush.protocol import application, envelopes, payload, registration, request, segments, topics
+from wakupush.protocol import application, payload, request, segments, topics
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.grants import grant
 from wakupush.protocol.keys import PrivateKey
 
-SHARD = SHARDS[0]
-
 
 @pytest.fixture(scope="module", params=["nwaku", "go-waku"])
 def stack(request, start_stack):
     return start_stack(manners=request.param, settings={"WAKUPUSH_GORUSH__DIALECT": "both"})
-
-
-@pytest.fixture(scope="module")
-def peer_url(stack, tmp_path_factory):
-    """A relay node of the clients' own: ingest is the only reader of the server's."""
-    manners = "nwaku" if answers_http(f"{stack.node_url}/health") else "go-waku"
-    url = f"http://127.0.0.1:{(port := free_port())}"
-    command = [
-        *(sys.executable, "-m", "wakupush.devnet.serve", "waku", "--port", str(port)),
-        *("--manners", manners, "--shard", SHARD),
-    ]
-    log = tmp_path_factory.mktemp("peer") / "log"
-    with Process("peer", command, log=log, ready=lambda: answers_http(f"{url}/debug/v1/info")):
-        for one, other in ((url, stack.node_url), (stack.node_url, url)):
-            httpx2.post(f"{one}/dev/peers", json={"url": other}).raise_for_status()
-        yield url
-
-
-@pytest.fixture
-def kinds(stack, peer_url):
-    return {
-        "relay": lambda: RelayTransport(peer_url, [SHARD]),
-        "light": lambda: LightTransport(stack.node_url, [SHARD]),
-    }
-
-
-@pytest.fixture(params=["relay", "light"])
-def transport(request, kinds):
-    """Make a transport, inside an event loop: each kind on each node."""
-    return kinds[request.param]
-
-
-@pytest.fixture
-def either(request, kinds):
-    """The same, one kind on each node: for what depends on neither."""
-    return kinds[{"nwaku": "relay", "go-waku": "light"}[request.node.callspec.params["stack"]]]
-
-
-@pytest.fixture
-def pushes(stack):
-    """Return the pushes since the last call."""
-    observer = Observer(stack.node_url, stack.gorush_url)
-    yield observer.pushes
-    observer.close()
-
-
-def device(token):
-    return Device(token_type=TokenType.APN, device_token=token, apn_topic="im.status")
-
-
-class Recorder:
-    """A transport that remembers what leaves."""
-
-    def __init__(self, transport):
-        self._transport = transport
-        self.listening = transport.listening
-        self.published = []
-
-    async def publish(self, message):
-        self.published.append(message)
-        await self._transport.publish(message)
-
-
-@asynccontextmanager
-async def people(transport, *names, file=None, **options):
-    """Clients that share a transport and a file."""
-    async with AsyncExitStack() as exits:
-        running = await exits.enter_async_context(transport())
-        file = file or exits.enter_context(SqliteFile(":memory:"))
-        yield [
-            await exits.enter_async_context(
-                Client(PrivateKey.generate(), Recorder(running), file.account(name), **options)
-            )
-            for name in names
-        ]
-
-
-def key(client):
-    return client.account.key.public_key
-
-
-async def eventually(predicate, seconds=120.0):
-    deadline = time.monotonic() + seconds
-    while not (found := predicate()):
-        assert time.monotonic() < deadline, "waited in vain"
-        await asyncio.sleep(0.02)
-    return found
-
-
-async def notify(sender, *recipients, kind=NotificationType.MESSAGE, **fields):
-    targets = await sender.notify(
-        [Recipient(user=each if not isinstance(each, Client) else key(each), **fields) for each in recipients],
-        message_id=os.urandom(32),
-        chat_id="a chat",
-        kind=kind,
-    )
-    return [target.result for target in targets]
 
 
 def test_from_registration_to_push_and_back(stack, transport, pushes):
@@ -414,66 +306,6 @@ def test_a_node_that_restarts_is_subscribed_to_again(stack, peer_url, either):
             assert await alice.settled(120)
 
     asyncio.run(run())
-
-
-class Bot:
-    """A server that answers registrations, and later nothing, or lies."""
-
-    def __init__(self, transport):
-        self.key = PrivateKey.generate()
-        self._box = Mailbox(self.key)
-        self._transport = transport
-        self.behaviour = "honest"
-        self.lies = 0
-        self._tasks = set()
-
-    def listening(self):
-        return self._transport.listening(self._box.content_topic, self._receive)
-
-    def _receive(self, message):
-        opened = self._box.take(message)
-        if opened is None or self.behaviour == "down":
-            return
-        answers = {
-            Type.PUSH_NOTIFICATION_REGISTRATION: self._register,
-            Type.PUSH_NOTIFICATION_REQUEST: self._lie_about_request,
-        }[opened.type]
-        for signer, kind, inner in answers(opened):
-            self.send(signer, opened.signer, kind, inner)
-
-    def send(self, signer, recipient, kind, inner):
-        [message] = envelopes.to_key(signer, recipient, kind, inner, timestamp=time.time_ns())
-        task = asyncio.create_task(self._transport.publish(message))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _register(self, opened):
-        inner = registration.encode_response(registration.request_id(opened.inner), None)
-        # First somebody else says so: that must not count.
-        yield PrivateKey.generate(), Type.PUSH_NOTIFICATION_REGISTRATION_RESPONSE, inner
-        yield self.key, Type.PUSH_NOTIFICATION_REGISTRATION_RESPONSE, inner
-
-    def _lie_about_request(self, opened):
-        """Say success with another key's signature, about another message, and of another device."""
-        asked = request.parse_request(opened.inner, most_items=10)
-        kind = Type.PUSH_NOTIFICATION_RESPONSE
-        self.lies += 1
-        yield PrivateKey.generate(), kind, request.encode_response(asked, [None])
-        yield self.key, kind, request.encode_response(request.Request(b"another", asked.items), [None])
-        foreign = request.Item(
-            key_hash=bytes(64), installation_id="x", access_token="", type=1, chat_id=b"", author=b"", message=b""
-        )
-        yield self.key, kind, request.encode_response(request.Request(asked.message_id, (foreign,)), [None])
-
-
-@contextmanager
-def frozen(process):
-    """Stop a process and its children for a while, as a machine without time would."""
-    os.killpg(process.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.killpg(process.pid, signal.SIGCONT)
 
 
 def test_of_three_servers_one_is_down_one_slow_and_one_lies_and_there_is_one_push(stack, transport, pushes):

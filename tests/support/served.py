@@ -9,6 +9,8 @@ from base64 import b64decode
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import httpx2
+
 from support import stored
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
@@ -170,3 +172,26 @@ def in_segments(message, server, size, sign_with) -> list[WakuMessage]:
         replace(message, payload=payload.seal_asymmetric(part, server.key, sign_with))
         for part in segments.split(data, size)
     ]
+
+
+def waiting(server, queue):
+    """Return the payloads and the keyword arguments of the tasks of a queue."""
+    tasks = [json.loads(raw) for raw in server.context.redis.lrange(queue.name, 0, -1)]
+    bodies = [json.loads(b64decode(task["body"])) for task in tasks]
+    return [([b64decode(entry["payload"]) for entry in entries], named) for (entries,), named, _ in bodies]
+
+
+def is_due(server):
+    """Make everything due that waits, and return what the schedule claims, as `deliver` takes it."""
+    rows = server.rows("UPDATE deliveries SET next_attempt_at = now() WHERE state = 'pending' RETURNING delivery_key")
+    assert rows
+    return dict(server.rows("SELECT delivery_key, attempt FROM deliveries WHERE state = 'pending'"))
+
+
+def fault(gorush, **fields):
+    httpx2.post(f"{gorush}/dev/faults", json={"path": "/api/push", **fields}).raise_for_status()
+
+
+def contacts(count: int) -> dict:
+    """Return the fields of a registration that lets these many contacts push: an answer shows 68 bytes of each."""
+    return {"allow_from_contacts_only": True, "allowed_key_list": [bytes(64)] * count}

@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 WAKUPUSH = ROOT / "wakupush"
+TESTS = ROOT / "tests"
 HOUSE = [ROOT / name for name in ("wakupush", "ingest", "workers", "pipeline")]
 SERVER, POSTGRES, REDIS, MODEL, RUNTIME = (
     WAKUPUSH / name for name in ("server", "postgres", "redis", "model", "runtime")
@@ -25,7 +26,7 @@ AROUND = {"isolation.py": {"count_attempt", "touch_attempt", "refund_attempt", "
 
 
 def modules(folder):
-    return sorted(path for path in folder.rglob("*.py") if "__pycache__" not in path.parts)
+    return sorted(path for path in folder.rglob("*.py") if not {"__pycache__", "node_modules"} & set(path.parts))
 
 
 def classes(folder):
@@ -42,6 +43,12 @@ def test_the_root_holds_packages_alone():
 @pytest.mark.parametrize("path", modules(SERVER), ids=lambda path: str(path.relative_to(SERVER)))
 def test_a_module_of_the_server_is_short(path):
     assert len(path.read_text().splitlines()) <= 250
+
+
+def test_no_file_of_the_tests_is_long():
+    lengths = {str(path.relative_to(TESTS)): len(path.read_text().splitlines()) for path in modules(TESTS)}
+    assert len(lengths) > 200
+    assert {path: length for path, length in lengths.items() if length > 400} == {}
 
 
 def test_no_class_name_is_there_twice():

@@ -47,7 +47,10 @@ def is_there(test):
 
 def successor(test, moves):
     path, _, name = test.partition("::")
-    return moves.get(test) or (f"{moves[path]}::{name}" if path in moves else test)
+    if test in moves:
+        return moves[test]
+    places = moves.get(path, path).split()
+    return f"{next((place for place in places if name in found_in(ROOT / place)), places[0])}::{name}"
 
 
 def lost(tests, moves):
@@ -84,3 +87,5 @@ def test_what_is_lost_is_noticed():
     moved = other.replace("manifest", "older")
     assert lost([moved], {})
     assert not lost([moved], {moved.partition("::")[0]: here})
+    assert not lost([moved], {moved.partition("::")[0]: f"tests/unit/test_house.py {here}"})
+    assert lost([moved], {moved.partition("::")[0]: "tests/unit/test_house.py tests/unit/test_leftovers.py"})

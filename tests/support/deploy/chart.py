@@ -22,7 +22,6 @@ GOLDEN = TESTS / "deploy" / "golden"
 VALUES = {path.name.removesuffix("-values.yaml"): path for path in sorted((CHART / "ci").glob("*-values.yaml"))}
 #: A version of Kubernetes that the schemas of objects are taken from.
 KUBERNETES = "1.33"
-
 #: What the chart itself sets, so that an operator cannot under `settings`: secrets, addresses, ports.
 OWNED = {"public_key", "identity_key", "identity_key_file"}
 OWNED_FIELDS = {
@@ -148,3 +147,23 @@ def values_table() -> str:
 
 def documented_values() -> set[str]:
     return set(re.findall(r"^\| `([\w.]+)` \|", values_table(), re.MULTILINE))
+
+
+SENTINELS = (
+    *("--set", "redis.sentinel.addresses={s-0:26379,s-1:26379,s-2:26379}"),
+    *("--set", "redis.sentinel.user=ours", "--set", "redis.sentinel.passwordSecret.name=sentinels"),
+    *("--set", "autoscaling.redis.sentinelMaster=mymaster"),
+)
+
+
+def component(each: dict) -> str:
+    return each["metadata"]["labels"]["app.kubernetes.io/component"]
+
+
+def policy_of_doctor(rendered):
+    [policy] = [
+        each["spec"]
+        for each in rendered
+        if (each["kind"], each["metadata"]["name"]) == ("NetworkPolicy", "wakupush-doctor")
+    ]
+    return policy

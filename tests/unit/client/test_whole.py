@@ -4,23 +4,18 @@ import asyncio
 import sqlite3
 import time
 import uuid
-from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
 
-from wakupush.client import client as client_module
+from support.client_network import FRIEND, SERVER, STRANGER, eventually, requests
 from wakupush.client.client import Client
 from wakupush.client.config import Config
 from wakupush.client.drivers import enrolling
-from wakupush.client.drivers.notifying import Recipient
-from wakupush.client.drivers.storage import ACQUAINTANCE, InUseError, SqliteFile
-from wakupush.client.drivers.transport import Listeners
+from wakupush.client.drivers.storage import InUseError, SqliteFile
 from wakupush.client.events import Unsent
-from wakupush.client.rules.acquaintances import Acquaintance, Way
 from wakupush.client.rules.advertising import SETTLE_SECONDS, advertisement
 from wakupush.client.rules.registering import Device, RegistrarState
-from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
 from wakupush.pb.application_metadata_pb2 import ProtocolMessage
 from wakupush.protocol.grants import grant
@@ -29,66 +24,12 @@ from wakupush.protocol.payload import open_symmetric
 from wakupush.protocol.query import Info
 from wakupush.protocol.topics import (
     contact_code_topic,
-    content_topic,
-    partitioned_topic,
-    query_topics,
     symmetric_key,
 )
-from wakupush.waku.errors import NodeRefused, NodeUnreachable
+from wakupush.waku.errors import NodeRefused
 
 PHONE = Device(token_type=TokenType.FIREBASE, device_token="phone")
 TABLET = str(uuid.uuid4())
-SERVER, FRIEND, STRANGER = (PrivateKey.generate().public_key for _ in range(3))
-
-
-class Network:
-    """Hands what is published to whoever listens."""
-
-    def __init__(self):
-        self.listeners = Listeners()
-        self.is_down = self.is_stuck = False
-        #: A content topic on which nothing is taken.
-        self.refused = None
-        self.published = []
-
-    async def publish(self, message):
-        if self.is_down or message.content_topic == self.refused:
-            raise NodeUnreachable("down")
-        self.published.append(message)
-        self.listeners.deliver([message])
-
-    @asynccontextmanager
-    async def listening(self, content_topic, receive):
-        if self.is_stuck:
-            await asyncio.sleep(60)
-        self.listeners.add(content_topic, receive)
-        try:
-            yield
-        finally:
-            self.listeners.remove(content_topic, receive)
-
-
-@pytest.fixture
-def network():
-    return Network()
-
-
-@pytest.fixture
-def storage():
-    with SqliteFile(":memory:") as file:
-        yield file.account("a")
-
-
-@pytest.fixture
-def client(network, storage):
-    return Client(PrivateKey.generate(), network, storage)
-
-
-async def eventually(predicate):
-    deadline = time.monotonic() + 120
-    while not predicate():
-        assert time.monotonic() < deadline, "waited in vain"
-        await asyncio.sleep(0.01)
 
 
 def topics(network):
@@ -141,91 +82,6 @@ def test_what_an_app_does_wrong_with_an_event_does_not_end_the_client(network, s
             await eventually(lambda: len(network.published) == 2)
 
     asyncio.run(run())
-
-
-def test_two_questions_at_once_that_the_node_does_not_take(network, client):
-    async def run():
-        client.enable_sending()
-        first = asyncio.create_task(client.query([FRIEND]))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)  # it is being asked about
-        network.is_down = True
-        with pytest.raises(NodeUnreachable):
-            await client.query([FRIEND, STRANGER])
-        with pytest.raises(NodeUnreachable):
-            await first
-
-    asyncio.run(run())
-
-
-def test_a_notification_that_the_node_does_not_take_is_told(network, storage):
-    events = []
-    way = Way(installation_id="phone", server=SERVER, access_token="token", version=1, learned_at=time.time())
-    storage.put(ACQUAINTANCE, str(FRIEND), Acquaintance(user=FRIEND, ways=(way,)))
-
-    async def run():
-        client = Client(PrivateKey.generate(), network, storage, on_event=events.append)
-        client.enable_sending()
-        network.is_down = True
-        recipients, kind = [Recipient(user=FRIEND)], NotificationType.MESSAGE
-        notification = asyncio.create_task(client.notify(recipients, message_id=bytes(32), chat_id="c", kind=kind))
-        await eventually(lambda: events)
-        notification.cancel()
-
-    asyncio.run(run())
-    assert events[0] == Unsent("down")
-
-
-@pytest.fixture
-def friend(storage):
-    """A user whose device is known."""
-    way = Way(installation_id="phone", server=SERVER, access_token="token", version=1, learned_at=time.time())
-    storage.put(ACQUAINTANCE, str(FRIEND), Acquaintance(user=FRIEND, ways=(way,)))
-    return FRIEND
-
-
-def query_topic(user):
-    return content_topic(query_topics(user.key_hash)[0])
-
-
-def requests(network):
-    topic = content_topic(partitioned_topic(SERVER))
-    return [each for each in network.published if each.content_topic == topic]
-
-
-def test_known_devices_do_not_wait_for_answers_about_others(network, client, friend, monkeypatch):
-    monkeypatch.setattr(client_module, "QUERY_SECONDS", 60.0)
-
-    async def run():
-        client.enable_sending()
-        begun = time.monotonic()
-        recipients = [Recipient(user=STRANGER), Recipient(user=friend)]
-        notification = asyncio.create_task(
-            client.notify(recipients, message_id=bytes(32), chat_id="c", kind=NotificationType.MESSAGE)
-        )
-        await eventually(lambda: requests(network))
-        assert time.monotonic() - begun < 60
-        notification.cancel()
-
-    asyncio.run(run())
-
-
-def test_a_question_that_the_node_does_not_take_keeps_nobody_else_from_being_notified(network, storage, friend):
-    events = []
-
-    async def run():
-        client = Client(PrivateKey.generate(), network, storage, on_event=events.append)
-        client.enable_sending()
-        network.refused = query_topic(STRANGER)
-        recipients = [Recipient(user=STRANGER), Recipient(user=friend)]
-        notification = asyncio.create_task(
-            client.notify(recipients, message_id=bytes(32), chat_id="c", kind=NotificationType.MESSAGE)
-        )
-        await eventually(lambda: requests(network) and events)
-        notification.cancel()
-
-    asyncio.run(run())
-    assert events == [Unsent("down")]
 
 
 def test_the_activity_of_what_is_no_installation_is_not_noted(network, client):
@@ -404,19 +260,5 @@ def test_what_changed_is_advertised_before_it_is_said_to_be(network, client):
             assert not await client.advertised(0)
             assert await client.advertised(30)
         assert len(network.published) == 1
-
-    asyncio.run(run())
-
-
-def test_who_was_asked_about_lately_is_asked_about_again_by_force_alone(network, client, monkeypatch):
-    monkeypatch.setattr(client_module, "QUERY_SECONDS", 0.01)
-
-    async def run():
-        client.enable_sending()
-        for force in (False, False, True):
-            recipients, kind = [Recipient(user=STRANGER)], NotificationType.MESSAGE
-            assert await client.notify(recipients, message_id=bytes(32), chat_id="c", kind=kind, force=force) == []
-        asked = [each for each in network.published if each.content_topic == query_topic(STRANGER)]
-        assert len(asked) == 2
 
     asyncio.run(run())

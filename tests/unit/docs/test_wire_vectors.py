@@ -6,7 +6,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from support import vectors, wire_vectors
-from support.wire_vectors import CHECKS, FILE
+from support.wire_checks import CHECKS
+from support.wire_vectors import FILE
 
 OURS = json.loads(FILE.read_text())
 SCHEMA = json.loads(FILE.with_name("vectors.schema.json").read_text())

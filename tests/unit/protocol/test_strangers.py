@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from support.strangers import CLIENT, SERVER, SHARED, TOKEN, attempt, open_registration
 from support.wanting import preferences
 from wakupush.model import waku_message
 from wakupush.model.failures import Answer, Failure
@@ -40,12 +41,7 @@ from wakupush.protocol.registration import Limits, check
 from wakupush.protocol.sealing import UnsealableError, seal, unseal
 from wakupush.protocol.uuids import is_uuid
 
-CLIENT, SERVER = PrivateKey(b"\1" * 32), PrivateKey(b"\2" * 32)
-SHARED = CLIENT.shared_key(SERVER.public_key)
-TOKEN = "0fd8121c-34b8-4ceb-b88e-5acbf94501ad"
-open_registration = partial(registration.open_registration, most_bytes=10_000)
 LIMITS = Limits(list_items=3, list_item_bytes=64, text_bytes=100, registration_bytes=1000)
-
 junk = st.binary(max_size=400)
 #: What strings of a protobuf message may hold; a lone surrogate is no UTF-8.
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60) | st.sampled_from([TOKEN, "\0", f"\0{TOKEN}\0"])
@@ -109,14 +105,6 @@ def encoded(messages):
     whole = messages.map(lambda message: message.SerializeToString())
     cut = st.tuples(whole, st.integers(0, 50)).map(lambda pair: pair[0][: -pair[1] or None])
     return st.one_of(whole, st.tuples(whole, junk).map(b"".join), cut, junk)
-
-
-def attempt(call, *args, allowed=Refused):
-    """Return the value, None where the call raises what it may; anything else that it raises fails the test."""
-    try:
-        return call(*args)
-    except allowed:
-        return None
 
 
 def outcome(call, *args):
@@ -346,62 +334,3 @@ def test_unseal(sealed):
 def test_message_hash(content, topic, timestamp, meta):
     message = waku_message.WakuMessage(payload=content, content_topic=topic, timestamp=timestamp, meta=meta)
     assert len(hashing.message_hash("/waku/2/rs/16/32", message)) == 32
-
-
-# One changed byte of what was good.
-
-
-def changed(good):
-    """Return `good` with one bit changed, for each of its bytes."""
-    for at in range(len(good)):
-        yield good[:at] + bytes([good[at] ^ (1 << at % 8)]) + good[at + 1 :]
-
-
-def resized(good):
-    return [b"", good[:-1], good[1:], good + b"\0", b"\0" + good, good * 2]
-
-
-SEALED = {
-    "asymmetric": (payload.seal_asymmetric(b"data", SERVER.public_key, CLIENT), payload.open_asymmetric, SERVER),
-    "symmetric": (payload.seal_symmetric(b"data", SHARED, CLIENT), payload.open_symmetric, SHARED),
-}
-
-
-@pytest.mark.parametrize(("sealed", "open_", "key"), SEALED.values(), ids=SEALED)
-def test_changed_payload_is_not_for_us(sealed, open_, key):
-    assert open_(sealed, key).data == b"data"
-    for other in [*changed(sealed), *resized(sealed)]:
-        with pytest.raises(Refused) as refused:
-            open_(other, key)
-        assert refused.value.failure is Failure.NOT_FOR_US
-
-
-def test_changed_registration_is_undecryptable():
-    sealed = registration.seal_registration(PushNotificationRegistration(version=1), CLIENT, SERVER.public_key)
-    for other in [*changed(sealed), *resized(sealed)]:
-        with pytest.raises(Refused) as refused:
-            open_registration(other, SERVER, CLIENT.public_key)
-        assert refused.value.failure is Failure.REGISTRATION_UNDECRYPTABLE
-
-
-def test_changed_grant_is_none():
-    good = grants.grant(CLIENT, SERVER.public_key, TOKEN)
-    for other in [*changed(good), *resized(good)]:
-        assert not grants.is_granted(other, CLIENT.public_key, SERVER.public_key, TOKEN)
-
-
-def test_changed_signed_payload_is_never_its_signers():
-    good = payload.encode(b"data", CLIENT)
-    for other in [*changed(good), *resized(good)]:
-        opened = attempt(payload.decode, other)
-        assert opened is None or opened.signer != CLIENT.public_key
-
-
-def test_changed_metadata_is_never_its_signers_and_another_message():
-    good = application.wrap(20, b"inner", CLIENT)
-    message = application.unwrap(good)
-    for other in [*changed(good), *resized(good)]:
-        found = attempt(application.unwrap, other)
-        if found is not None and found.signer == CLIENT.public_key:
-            assert found.inner == b"inner", "the signature covers the inner message alone"
-            assert found.message_id != message.message_id

@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from support import vectors, wire_vectors
+from support import vectors, wire_checks
 from wakupush.model.failures import Failure
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import application, grants, payload, sealing, topics
@@ -15,7 +15,6 @@ from wakupush.protocol.keys import PrivateKey, PublicKey
 from wakupush.protocol.sealing import UnsealableError
 
 unhex = bytes.fromhex
-
 TOPICS = [
     pytest.param(PublicKey.from_hex(entry["public_key"]), topic, id=f"{entry['key']}-{topic['kind']}")
     for entry in vectors.load("topics")["topics"]
@@ -26,7 +25,7 @@ TOPICS = [
 @pytest.mark.parametrize("entry", vectors.entries("keys", "keys"))
 def test_key(entry):
     assert PrivateKey.from_hex(entry["private_key"]).secret.hex() == entry["private_key"]
-    wire_vectors.check_key(entry)
+    wire_checks.check_key(entry)
 
 
 @pytest.mark.parametrize("entry", vectors.entries("keys", "keys"))

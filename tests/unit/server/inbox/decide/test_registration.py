@@ -1,4 +1,4 @@
-"""Deciding on registrations: what is stored, what is told, and what is counted."""
+"""Deciding on registrations: what is stored, and what is told."""
 
 from dataclasses import replace
 
@@ -8,16 +8,13 @@ from support.deciding import (
     ALICE,
     ALLOW,
     BOB,
-    DENY,
     IDENTITY,
     NOW,
     PHONE,
     TABLET,
     TOKEN,
-    WATCH,
     WORKER,
     entry,
-    facts,
     granted,
     installation,
     messages,
@@ -25,80 +22,38 @@ from support.deciding import (
     told,
     unregistering,
 )
+from support.registrations import (
+    GONE,
+    MALFORMED,
+    MISMATCH,
+    REGISTERED,
+    SUCCESS,
+    UNSUPPORTED,
+    V2,
+    after,
+    answers,
+    decide_one,
+    firsts,
+    refused,
+    repeats,
+)
 from wakupush.model.events import Event, EventKind
-from wakupush.model.failures import Answer, Failure
-from wakupush.model.limits import FIRST_REGISTRATIONS, HOUR, INSTALLATIONS, MINUTE, REPEATS, Limit, Verdicts
+from wakupush.model.failures import Failure
+from wakupush.model.limits import FIRST_REGISTRATIONS, REPEATS
 from wakupush.model.platforms import TokenType
-from wakupush.model.queues import REGISTRATION
-from wakupush.model.registrations import Change, Registration, Stored, Unregistration
+from wakupush.model.registrations import Change, Registration, Unregistration
 from wakupush.protocol.application import Type
 from wakupush.protocol.registration import RegistrationResponse, parse_response
 from wakupush.server.inbox.content import Message, Part, RefusedContent
 from wakupush.server.inbox.decide.registration import decide
-from wakupush.server.inbox.outcome import Outcome
 
-REGISTERED = ["received", "opened", "registered", "answered"]
 UNREGISTERED = ["received", "opened", "unregistered", "answered"]
 REPEATED = ["received", "opened", "answered"]
-SUCCESS, MALFORMED, MISMATCH, UNSUPPORTED, INTERNAL = (
-    None,
-    Answer.MALFORMED_MESSAGE,
-    Answer.VERSION_MISMATCH,
-    Answer.UNSUPPORTED_TOKEN_TYPE,
-    Answer.INTERNAL_ERROR,
-)
-
-
-def refused(failure):
-    told_too = [] if failure.answer is Answer.SILENCE else [f"answered: {failure.label}"]
-    return ["received", "opened", f"refused: {failure.label}", *told_too]
-
-
-def after(*changes, **fields):
-    """Return the facts after these registrations and unregistrations."""
-    stored = {
-        each.installation: Stored(each.message.version, each.request_digest, not unregisters(each)) for each in changes
-    }
-    counts = {}
-    for each, state in stored.items():
-        counts[each.key_hash] = counts.get(each.key_hash, 0) + state.registered
-    return facts(REGISTRATION, stored=stored, counts=counts, **fields)
-
-
-def unregisters(asked):
-    return asked.message.unregister
-
-
-def decide_one(asked, known, verdicts=ALLOW):
-    [outcome] = decide(messages(asked), known, verdicts)
-    return outcome
-
-
-def answers(outcomes):
-    return [parse_response(outcome.reply.inner).error if outcome.reply else "silence" for outcome in outcomes]
 
 
 def with_dead_token(known):
     """Return facts in which the platforms said that the stored device tokens are gone."""
     return replace(known, stored={key: replace(stored, token_died=True) for key, stored in known.stored.items()})
-
-
-# One registration.
-
-V2, GONE = registering(2), unregistering(2)
-
-
-def firsts(message, in_all=100_000, of_key=20):
-    """Return what a first registration of Alice is counted for."""
-    alice = IDENTITY.pseudonym(ALICE.public_key.key_hash).hex()
-    return (
-        Limit(FIRST_REGISTRATIONS, in_all, HOUR, message.hash),
-        Limit(INSTALLATIONS, of_key, HOUR, message.hash, key=alice),
-    )
-
-
-def repeats(asked, message, most=3):
-    return Limit(REPEATS, most, MINUTE, message.hash, key=asked.request_digest.hex())
 
 
 NEW_FOR_US = registering(2, user=BOB), registering(2, device=TABLET)
@@ -275,9 +230,6 @@ def test_the_parts_of_a_message_are_forgotten_whatever_becomes_of_it():
     assert [outcome.entry for outcome in outcomes] == [entry(number) for number in range(4)]
 
 
-# Several registrations.
-
-
 @pytest.mark.parametrize(
     ("known", "asked", "expected"),
     [
@@ -304,119 +256,3 @@ def test_the_changes_of_a_batch_come_in_its_order():
     assert [outcome.listening is None for outcome in outcomes] == [True, False, True, False]
     assert [outcome.events[0].kind for outcome in outcomes] == [EventKind.UNREGISTERED, EventKind.REGISTERED] * 2
     assert {outcome.limits for outcome in outcomes} == {()}
-
-
-ON_TABLET = registering(1, device=TABLET)
-
-
-@pytest.mark.parametrize(
-    ("known", "asked", "expected"),
-    [
-        ([], [registering(1), ON_TABLET], [SUCCESS, INTERNAL]),
-        ([], [registering(1), registering(1, device=TABLET, user=BOB)], [SUCCESS] * 2),
-        ([ON_TABLET], [registering(1)], [INTERNAL]),
-        ([ON_TABLET], [unregistering(2, device=TABLET), registering(1)], [SUCCESS] * 2),
-        ([ON_TABLET], [registering(1), unregistering(2, device=TABLET), registering(1)], [INTERNAL, SUCCESS, SUCCESS]),
-        ([ON_TABLET], [registering(2, device=TABLET), registering(1)], [SUCCESS, INTERNAL]),
-        ([ON_TABLET], [unregistering(1), registering(2)], [SUCCESS, INTERNAL]),
-        ([ON_TABLET], [ON_TABLET], [SUCCESS]),
-        ([GONE, ON_TABLET], [registering(3)], [INTERNAL]),
-        ([GONE], [ON_TABLET, registering(3)], [SUCCESS, INTERNAL]),
-        ([V2], [unregistering(3), unregistering(4), ON_TABLET, registering(5)], [SUCCESS, SUCCESS, SUCCESS, INTERNAL]),
-        ([V2], [unregistering(3), unregistering(3), registering(4), ON_TABLET], [SUCCESS, SUCCESS, SUCCESS, INTERNAL]),
-    ],
-)
-def test_a_key_has_so_many_installations(known, asked, expected):
-    outcomes = decide(messages(*asked), after(*known, limits={"installations_per_key": 1}), ALLOW)
-    assert answers(outcomes) == expected
-    for outcome, answer in zip(outcomes, expected, strict=True):
-        if answer is INTERNAL:
-            assert told(outcome) == refused(Failure.INSTALLATION_LIMIT)
-            assert (outcome.change, outcome.limits) == (None, ())
-
-
-def test_installations_that_are_not_asked_about_count_too():
-    known = facts(REGISTRATION, counts={ALICE.public_key.key_hash: 2}, limits={"installations_per_key": 3})
-    asked = [registering(1, device=device) for device in (PHONE, TABLET)]
-    assert answers(decide(messages(*asked), known, ALLOW)) == [SUCCESS, INTERNAL]
-
-
-# Limits.
-
-
-def counted(outcomes):
-    return [[limit.name for limit in outcome.limits] for outcome in outcomes]
-
-
-def test_what_registrations_are_counted_for():
-    asked = [
-        registering(1),
-        registering(1),
-        registering(2),
-        registering(1),
-        unregistering(3),
-        unregistering(3),
-        registering(4),
-        registering(0, device=TABLET),
-        unregistering(1, device=TABLET),
-        registering(2, device=TABLET),
-        registering(1, device=WATCH),
-    ]
-    assert counted(decide(messages(*asked), after(), ALLOW)) == [
-        [FIRST_REGISTRATIONS, INSTALLATIONS],
-        [REPEATS],
-        [],
-        [],
-        [],
-        [REPEATS],
-        [],
-        [],
-        [FIRST_REGISTRATIONS, INSTALLATIONS],
-        [],
-        [FIRST_REGISTRATIONS, INSTALLATIONS],
-    ]
-
-
-def test_the_limits_are_those_of_the_settings():
-    limits = {"first_registrations_per_hour": 5, "installations_per_key_per_hour": 7, "repeats_per_minute": 6}
-    outcomes = decide(messages(registering(1), registering(1)), after(limits=limits), ALLOW)
-    assert outcomes[0].limits == firsts(entry(1), in_all=5, of_key=7)
-    assert outcomes[1].limits == (repeats(registering(1), entry(2), 6),)
-
-
-@pytest.mark.parametrize("name", [FIRST_REGISTRATIONS, INSTALLATIONS])
-def test_each_of_the_limits_of_first_registrations_refuses(name):
-    [allowed] = decide(messages(registering(1)), after(), ALLOW)
-    verdicts = Verdicts({limit: limit.name != name for limit in allowed.limits})
-    outcome = decide_one(registering(1), after(), verdicts)
-    assert told(outcome) == refused(Failure.REGISTRATION_RATE_LIMIT)
-    assert outcome.limits == allowed.limits
-
-
-def test_a_first_registration_too_many_is_refused_and_the_next_version_is_a_first_one_again():
-    asked = messages(registering(1), registering(1, device=TABLET), registering(2), registering(1))
-    allowed = decide(asked, after(), ALLOW)
-    verdicts = {limit: limit.message != entry(1).hash for outcome in allowed for limit in outcome.limits}
-    outcomes = decide(asked, after(), Verdicts(verdicts, otherwise=False))
-    assert answers(outcomes) == [INTERNAL, SUCCESS, INTERNAL, INTERNAL]
-    assert [told(outcome) for outcome in outcomes] == [
-        refused(Failure.REGISTRATION_RATE_LIMIT),
-        REGISTERED,
-        refused(Failure.REGISTRATION_RATE_LIMIT),
-        refused(Failure.REGISTRATION_RATE_LIMIT),
-    ]
-    assert counted(outcomes) == [[FIRST_REGISTRATIONS, INSTALLATIONS]] * 4
-    assert [outcome.change is None for outcome in outcomes] == [True, False, True, True]
-    assert [outcome.listening is None for outcome in outcomes] == [True, False, True, True]
-
-
-def test_a_repeat_too_many_is_met_by_silence():
-    outcome = decide_one(V2, after(V2), DENY)
-    assert told(outcome) == refused(Failure.REPEATED_TOO_OFTEN)
-    limits = (repeats(V2, entry(1)),)
-    assert outcome == Outcome(entry=entry(1), events=outcome.events, limits=limits)
-
-
-def test_what_is_not_counted_no_limit_refuses():
-    asked = [registering(3), unregistering(4), registering(1), registering(5)]
-    assert answers(decide(messages(*asked), after(V2), DENY)) == [SUCCESS, SUCCESS, MISMATCH, SUCCESS]

@@ -1,35 +1,24 @@
-"""The rules as tables: what a registration must be, what a query reveals, who is notified."""
+"""The rules of registrations as tables: what one must be, which fault counts, what is answered."""
 
 import inspect
 import re
 import sys
 import unicodedata
-from itertools import product
 
 import pytest
 
-from support.wanting import preferences
 from wakupush.model.failures import Answer, Failure
-from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
-from wakupush.model.registrations import QueriedDevice, Registration, Unregistration
+from wakupush.model.registrations import Registration, Unregistration
 from wakupush.pb.push_notification_pb2 import (
-    PushNotification,
-    PushNotificationQuery,
-    PushNotificationQueryInfo,
-    PushNotificationQueryResponse,
     PushNotificationRegistration,
     PushNotificationRegistrationResponse,
-    PushNotificationReport,
-    PushNotificationRequest,
-    PushNotificationResponse,
 )
-from wakupush.protocol import query, registration, request
+from wakupush.protocol import registration
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.grants import grant
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.registration import Limits
-from wakupush.protocol.request import Admitted, Filtered
 from wakupush.protocol.uuids import is_uuid
 
 CLIENT, SERVER = PrivateKey(b"\1" * 32), PrivateKey(b"\2" * 32)
@@ -66,8 +55,6 @@ def check(*, stored_version=5, **changes):
     except Refused as refused:
         return refused.failure
 
-
-# Registrations.
 
 #: In the order of the checks.
 FAULTS = [
@@ -292,243 +279,3 @@ UUID, PLAIN = "f47ac10b-58cc-0372-8567-0e02b2c3d479", "f47ac10b58cc037285670e02b
 )
 def test_is_uuid(text, is_one):
     assert is_uuid(text) is is_one
-
-
-# Queries.
-
-HASH = b"h" * 64
-
-
-@pytest.mark.parametrize(
-    ("keys", "wanted"),
-    [
-        ([HASH], (HASH,)),
-        ([HASH, HASH], (HASH,)),
-        ([b"i" * 64, HASH, b"i" * 64], (b"i" * 64, HASH)),
-        ([b"", b"x" * 63, HASH, b"x" * 65], (HASH,)),
-        ([], Failure.QUERY_WITHOUT_KEYS),
-        ([b""], Failure.QUERY_WITHOUT_KEYS),
-        ([b"x" * 65, b"x" * 10], Failure.QUERY_WITHOUT_KEYS),
-        ([HASH] * 5, Failure.QUERY_LIMIT),
-        ([b""] * 5, Failure.QUERY_LIMIT),
-    ],
-)
-def test_parse_query(keys, wanted):
-    try:
-        found = query.parse_query(PushNotificationQuery(public_keys=keys).SerializeToString(), most_keys=4)
-    except Refused as refused:
-        found = refused.failure
-    assert found == wanted
-
-
-def device(*, contacts_only, contacts):
-    return QueriedDevice(
-        key_hash=HASH,
-        installation_id=INSTALLATION,
-        version=7,
-        access_token=TOKEN,
-        grant=b"grant",
-        allow_from_contacts_only=contacts_only,
-        allowed_key_list=contacts,
-    )
-
-
-@pytest.mark.parametrize(
-    ("contacts_only", "contacts", "revealed"),
-    [
-        (False, (), {"access_token": TOKEN}),
-        (False, (b"item",), {"access_token": TOKEN}),
-        (True, (b"item",), {"allowed_key_list": [b"item"]}),
-        (True, (), {}),
-    ],
-)
-def test_what_a_query_reveals(contacts_only, contacts, revealed):
-    known = device(contacts_only=contacts_only, contacts=contacts)
-    always = {"public_key": HASH, "installation_id": INSTALLATION, "grant": b"grant", "version": 7}
-    info = PushNotificationQueryInfo(**always, **revealed)
-    assert query.reveal(known) == info
-    response = PushNotificationQueryResponse.FromString(query.encode_response(b"id", [known, known]))
-    assert response == PushNotificationQueryResponse(info=[info, info], message_id=b"id", success=True)
-
-
-def test_without_information_there_is_no_answer():
-    with pytest.raises(Refused) as refused:
-        query.encode_response(b"id", [])
-    assert refused.value.failure is Failure.NOTHING_KNOWN
-    assert refused.value.failure.answer is Answer.SILENCE
-
-
-# Push requests.
-
-MESSAGE, MENTION, JOIN = NotificationType
-CHAT, OTHER, AUTHOR = b"c" * 64, b"o" * 64, b"a" * 64
-
-
-def item(kind=MESSAGE, **changes):
-    fields = {
-        "key_hash": HASH,
-        "installation_id": INSTALLATION,
-        "access_token": TOKEN,
-        "type": int(kind),
-        "chat_id": CHAT,
-        "author": AUTHOR,
-        "message": b"message",
-    }
-    return request.Item(**fields | changes)
-
-
-def decide(asked, **device):
-    """Return what becomes of an item for a device that lets everything through but for these fields."""
-    fields = {"access_token": TOKEN, "allowed_mentions_chat_list": (CHAT,)} | device
-    return request.decide(asked, preferences(asked, **fields), most_bytes=128)
-
-
-SENT = Admitted.ADMITTED
-#: What a device chose, and what becomes of a message, a mention and a request to join.
-CHOICES = {
-    "nothing": ({}, SENT, SENT, SENT),
-    "disabled": ({"enabled": False}, *[Filtered.DISABLED] * 3),
-    "author blocked": ({"blocked_chat_list": (AUTHOR,)}, *[Filtered.BLOCKED_AUTHOR] * 3),
-    "chat blocked": ({"blocked_chat_list": (CHAT,)}, Filtered.BLOCKED_CHAT, SENT, SENT),
-    "chat muted": ({"muted_chat_list": (CHAT,)}, Filtered.MUTED_CHAT, SENT, SENT),
-    "author muted": ({"muted_chat_list": (AUTHOR,)}, SENT, SENT, SENT),
-    "others blocked and muted": ({"blocked_chat_list": (OTHER,), "muted_chat_list": (OTHER,)}, SENT, SENT, SENT),
-    "mentions blocked": ({"block_mentions": True}, SENT, Filtered.MENTIONS_BLOCKED, SENT),
-    "mentions nowhere": ({"allowed_mentions_chat_list": ()}, SENT, Filtered.MENTION_NOT_ALLOWED, SENT),
-    "mentions elsewhere": ({"allowed_mentions_chat_list": (OTHER,)}, SENT, Filtered.MENTION_NOT_ALLOWED, SENT),
-}
-
-
-@pytest.mark.parametrize(
-    ("choice", "kind", "decision"),
-    [
-        pytest.param(choice, kind, decision, id=f"{name}-{kind.name}")
-        for name, (choice, *decisions) in CHOICES.items()
-        for kind, decision in zip(NotificationType, decisions, strict=True)
-    ],
-)
-def test_decide(choice, kind, decision):
-    assert decide(item(kind), **choice) is decision
-
-
-def test_every_reason_is_in_the_table():
-    decisions = {decision for _, *row in CHOICES.values() for decision in row}
-    assert decisions == {SENT, *Filtered}
-
-
-#: In the order of the checks: changes to item and device, None for a device that is not there.
-ORDER = [
-    (Failure.NOT_REGISTERED, {}, {"token_died": True}),
-    (Failure.WRONG_TOKEN, {"access_token": "x"}, {}),
-    (Failure.NOTIFICATION_TYPE_UNKNOWN, {"type": 99}, {}),
-    (Failure.NOTIFICATION_TOO_LARGE, {"chat_id": bytes(129)}, {}),
-    (Filtered.DISABLED, {}, {"enabled": False}),
-    (Filtered.BLOCKED_AUTHOR, {}, {"blocked_chat_list": (AUTHOR, CHAT)}),
-    (Filtered.BLOCKED_CHAT, {}, {"blocked_chat_list": (CHAT,)}),
-    (Filtered.MUTED_CHAT, {}, {"muted_chat_list": (CHAT,)}),
-]
-
-
-@pytest.mark.parametrize("at", range(len(ORDER)), ids=[decision.name for decision, _, _ in ORDER])
-def test_the_first_rule_counts(at):
-    asked, chosen = {}, {}
-    for _, item_changes, device_changes in reversed(ORDER[at:]):
-        asked |= item_changes
-        chosen |= device_changes
-    assert decide(item(**asked), **chosen) is ORDER[at][0]
-    assert request.decide(item(**asked), None, most_bytes=128) is Failure.NOT_REGISTERED
-
-
-def test_every_failure_of_decide_is_in_the_order():
-    named = set(re.findall(r"Failure\.(\w+)", inspect.getsource(request.decide)))
-    assert named == {decision.name for decision, _, _ in ORDER if isinstance(decision, Failure)}
-
-
-@pytest.mark.parametrize("token", ["", TOKEN.upper(), TOKEN[:-1], f"{TOKEN} ", "\0", "ü"])
-def test_wrong_token(token):
-    assert decide(item(access_token=token)) is Failure.WRONG_TOKEN
-
-
-@pytest.mark.parametrize("name", ["chat_id", "author"])
-def test_what_an_item_names_is_bounded(name):
-    assert decide(item(**{name: bytes(129)})) is Failure.NOTIFICATION_TOO_LARGE
-    for size in (0, 128):
-        assert decide(item(**{name: bytes(size)})) is SENT
-
-
-@pytest.mark.parametrize("number", [-(2**31), -1, 0, 4, 99, 2**31 - 1])
-def test_unknown_type(number):
-    assert decide(item(type=number)) is Failure.NOTIFICATION_TYPE_UNKNOWN
-
-
-def push(number, **fields):
-    return PushNotification(type=number, access_token=TOKEN, installation_id=INSTALLATION, public_key=HASH, **fields)
-
-
-def test_items_of_type_0_are_passed_over():
-    sent = PushNotificationRequest(requests=map(push, [0, 1, 0, 99, -1]), message_id=b"i")
-    asked = request.parse_request(sent.SerializeToString(), most_items=100)
-    assert asked.message_id == b"i"
-    assert [entry.type for entry in asked.items] == [1, 99, -1]
-
-
-@pytest.mark.parametrize(
-    ("inner", "failure"),
-    [
-        (b"", Failure.MESSAGE_ID_MISSING),
-        (PushNotificationRequest(requests=[push(1)]).SerializeToString(), Failure.MESSAGE_ID_MISSING),
-        (b"\xff", Failure.INNER_MALFORMED),
-        (b"\x0a\x03\x0a\x01\xff\x12\x01i", Failure.INNER_MALFORMED),
-    ],
-    ids=["empty", "no_message_id", "no_protobuf", "text_no_utf8"],
-)
-def test_request_without_answer(inner, failure):
-    with pytest.raises(Refused) as refused:
-        request.parse_request(inner, most_items=100)
-    assert refused.value.failure is failure
-    assert failure.answer is Answer.SILENCE
-
-
-@pytest.mark.parametrize("failure", [None, *Failure], ids=lambda failure: getattr(failure, "label", "success"))
-def test_report(failure):
-    asked = request.Request(b"id", (item(), item(key_hash=b"x" * 64)))
-    response = PushNotificationResponse.FromString(request.encode_response(asked, [failure, None]))
-    errors = {
-        Failure.WRONG_TOKEN: PushNotificationReport.WRONG_TOKEN,
-        Failure.NOT_REGISTERED: PushNotificationReport.NOT_REGISTERED,
-        Failure.TOKEN_UNREGISTERED: PushNotificationReport.NOT_REGISTERED,
-        Failure.DEVICE_GONE: PushNotificationReport.NOT_REGISTERED,
-        None: PushNotificationReport.UNKNOWN_ERROR_TYPE,
-    }
-    whom = {"public_key": HASH, "installation_id": INSTALLATION}
-    assert list(response.reports) == [
-        PushNotificationReport(
-            success=failure is None, error=errors.get(failure, PushNotificationReport.INTERNAL_ERROR), **whom
-        ),
-        PushNotificationReport(success=True, **whom | {"public_key": b"x" * 64}),
-    ]
-    assert response.message_id == b"id"
-
-
-def test_a_report_for_every_item():
-    with pytest.raises(ValueError, match="zip"):
-        request.encode_response(request.Request(b"id", (item(),)), [])
-
-
-def test_delivery_key_tells_notifications_apart():
-    changes = [
-        {},
-        {"key_hash": OTHER},
-        {"installation_id": TOKEN},
-        {"type": 2},
-        {"chat_id": OTHER},
-        {"message": b""},
-        {"chat_id": CHAT + b"m", "message": b"essage"},  # the same bytes in a row
-        {"chat_id": CHAT[:-1], "message": b"c" + b"message"},
-    ]
-    keys = [request.delivery_key(message_id, item(**change)) for message_id, change in product((b"1", b"2"), changes)]
-    assert len(set(keys)) == len(keys)
-
-
-def test_delivery_key_counts_neither_author_nor_token():
-    assert request.delivery_key(b"1", item(author=OTHER, access_token="x")) == request.delivery_key(b"1", item())

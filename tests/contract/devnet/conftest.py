@@ -1,0 +1,63 @@
+"""A node with go-waku's manners: the development node, and the binary that WAKUPUSH_TEST_WAKU names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from support.go_waku import CAPACITY, OTHER_SHARD, SHARD, Serve, development_node
+from support.nwaku import recorded_message
+from wakupush.devnet.node.nwaku import create_app
+from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
+from wakupush.devnet.parts.processes import answers_http, free_port, wait_until
+
+BINARY = os.environ.get("WAKUPUSH_TEST_WAKU")
+
+
+@contextmanager
+def _go_waku(directory: Path) -> Iterator[httpx2.Client]:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = [
+        *(BINARY, "--address=127.0.0.1", "--ext-ip=127.0.0.1", f"--tcp-port={free_port()}", "--cluster-id=16"),
+        *("--nat=none", "--relay", f"--pubsub-topic={SHARD}", f"--pubsub-topic={OTHER_SHARD}"),
+        *("--ip-colocation-limit=0", "--min-relay-peers-to-publish=0", "--log-level=ERROR"),
+        *("--store", "--store-message-db-url=sqlite3://store.db"),
+        *("--rest", "--rest-address=127.0.0.1", f"--rest-port={port}", "--rest-admin"),
+        f"--rest-relay-cache-capacity={CAPACITY}",
+    ]
+    process = subprocess.Popen(command, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: answers_http(f"{url}/debug/v1/info"), timeout=120, what="go-waku answers")
+        with httpx2.Client(base_url=url, timeout=10, trust_env=False) as client:
+            yield client
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(params=["development node", pytest.param("go-waku", marks=pytest.mark.real)])
+def client(request: pytest.FixtureRequest, serve: Serve, tmp_path: Path) -> Iterator[httpx2.Client]:
+    """A node that has joined both shards, with queues of 50 messages."""
+    if request.param == "development node":
+        yield development_node(serve)
+        return
+    if not BINARY:
+        pytest.skip("WAKUPUSH_TEST_WAKU does not name a go-waku binary")
+    with _go_waku(tmp_path) as client:
+        yield client
+
+
+@pytest.fixture
+def recorded_store(serve: Serve) -> httpx2.Client:
+    """A node with the 60 messages that the recordings' store peer had."""
+    node = DevelopmentNode(NodeSettings(shards=(SHARD,), archive_window=None))
+    for number in range(60):
+        node.publish(SHARD, recorded_message(number))
+    return serve(create_app(node))

@@ -1,0 +1,199 @@
+"""The development Waku node with go-waku's manners against every recording of go-waku."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import time
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from support import recordings
+from support.go_waku import AREA, OTHER_SHARD, SHARD, TOPIC, Serve, encoded, media_type, relay_path, subscribe
+from wakupush.devnet.node.go_waku import create_app
+from wakupush.devnet.node.go_waku_state import GoWakuNode
+from wakupush.devnet.node.state import NodeSettings
+from wakupush.model.waku_message import WakuMessage
+
+#: Requests to a node that has joined both shards: status, content type and body are as recorded.
+AS_RECORDED = {
+    *(name for name in recordings.names(AREA) if re.match("relay-(subscribe|unsubscribe|publish)", name)),
+    *("relay-get-unencoded-topic", "relay-get-not-subscribed", "relay-get-after-restart", "not-found", "health"),
+    "admin-post-peer-bad",
+    *("store-v1-bad-time", "store-v1-digest-std", "store-v1-empty"),
+    *("store-v3-11-ct", "store-v3-against-go-waku-store", "store-v3-bad-includeData", "store-v3-bad-peer"),
+    *("store-v3-by-hash-hex", "store-v3-cursor-nopad", "store-v3-hash-and-topic", "store-v3-local"),
+    *("store-v3-no-criteria", "store-v3-only-pubsub", "store-v3-reversed-time"),
+}
+#: What stands otherwise before such a request.
+BEFORE = {"relay-publish-after-delete": "DELETE", "relay-unsubscribe": "POST"}
+NO_PEERS = "this node never lacks peers"
+COMPARED_BELOW = {
+    "relay-get-one": "test_messages_read_back_as_recorded",
+    "relay-get-own": "test_messages_read_back_as_recorded",
+    "relay-get-many": "test_messages_read_back_as_recorded",
+    "relay-get-dup": "test_messages_read_back_as_recorded",
+    "relay-get-empty": "test_messages_read_back_as_recorded",
+    "relay-get-after-unsubscribe": "test_unsubscribed",
+    "relay-get-after-double-subscription-0": "test_second_subscription_is_a_second_queue",
+    "relay-get-after-double-subscription-1": "test_second_subscription_is_a_second_queue",
+    "relay-get-after-double-subscription-2": "test_second_subscription_is_a_second_queue",
+    "relay-get-after-unsub-of-double": "test_second_subscription_is_a_second_queue",
+    "relay-get-overflow-1": "test_full_queue_blocks_other_shards_and_the_archive",
+    "relay-get-overflow-other-topic": "test_full_queue_blocks_other_shards_and_the_archive",
+    "debug-info": "test_info_version_and_peers",
+    "debug-version": "test_info_version_and_peers",
+    "admin-peers": "test_info_version_and_peers",
+    "admin-peers-B": "test_info_version_and_peers",
+    "store-v1-local": "test_store_v1_pages_as_recorded",
+    "store-v1-page1": "test_store_v1_pages_as_recorded",
+    "store-v1-page2": "test_store_v1_pages_as_recorded",
+    "store-v1-desc": "test_store_v1_pages_as_recorded",
+    "store-v1-multi-ct": "test_store_v1_pages_as_recorded",
+    "store-v1-remote": "test_store_v1_pages_as_recorded",
+    "store-v1-no-store-no-peer": "test_store_v1_pages_as_recorded",
+    "store-v1-pagesize-1000": "test_store_v1_pages_as_recorded",
+    "store-v1-timestamp-window": "test_archive_takes_any_timestamp",
+    "store-v3-unreachable-peer": "test_store_v3_has_no_peer",
+}
+NOT_APPLICABLE = {
+    r"relay-publish-no-peers": NO_PEERS,
+    r"auto-.*": "auto sharding is not built",
+    r"filter-.*": "compared in test_devnet_light",
+    r"lightpush-.*": "compared in test_devnet_light",
+    r"store-v3-(by-hash|cursor-unknown|data-page.|desc|hashes-only|last-page|multi-ct|no-match|time-range)": (
+        "answered by a Store v3 peer, which this node has not"
+    ),
+    r"light-.*": "this node has relay",
+    r"_throughput-relay": "a measurement",
+}
+
+
+def test_every_recording_is_accounted_for() -> None:
+    skipped = {name for name in recordings.names(AREA) if any(re.fullmatch(each, name) for each in NOT_APPLICABLE)}
+    compared = AS_RECORDED - skipped
+    assert compared | COMPARED_BELOW.keys() | skipped == recordings.names(AREA)
+    assert not skipped & COMPARED_BELOW.keys()
+    assert not compared & COMPARED_BELOW.keys()
+    written = "".join(path.read_text() for path in Path(__file__).parent.glob("test_go_waku*.py"))
+    assert [name for name in COMPARED_BELOW.values() if f"def {name}(" not in written] == []
+
+
+@pytest.mark.parametrize("name", sorted(AS_RECORDED - {"relay-publish-no-peers"}))
+def test_answers_as_recorded(name: str, serve: Serve) -> None:
+    client = serve(create_app(GoWakuNode(NodeSettings(shards=(SHARD, OTHER_SHARD), max_message_bytes=150_000))))
+    recording = recordings.load(AREA, name)
+    if method := BEFORE.get(name):
+        client.request(method, "/relay/v1/subscriptions", json=[SHARD, OTHER_SHARD])
+    answer = _send(client, recording)
+    assert answer.status_code == recording.status
+    assert media_type(answer) == (recording.content_type or "").lower()
+    assert answer.text == _body(recording)
+
+
+def test_messages_read_back_as_recorded(serve: Serve) -> None:
+    client = serve(create_app())
+    subscribe(client, SHARD)
+    assert client.get(relay_path()).text == _body(recordings.load(AREA, "relay-get-empty"))
+    groups = {
+        "relay-get-one": ["relay-publish"],
+        "relay-get-many": [
+            *("relay-publish-minimal", "relay-publish-urlsafe", "relay-publish-nopad", "relay-publish-ts-zero"),
+            *("relay-publish-ts-old", "relay-publish-ts-future", "relay-publish-rlnproof", "relay-publish-ephemeral"),
+            "relay-publish-any-contenttopic",
+        ],
+        "relay-get-dup": ["relay-publish-dup-1", "relay-publish-dup-2"],
+    }
+    for recorded, published in groups.items():
+        for name in published:
+            assert _send(client, recordings.load(AREA, name)).text == "true"
+        answer = client.get(relay_path())
+        assert answer.text == _body(recordings.load(AREA, recorded))  # the order of the keys as well
+        assert media_type(answer) == recordings.load(AREA, recorded).content_type.lower()
+    assert recordings.load(AREA, "relay-get-own").answer == recordings.load(AREA, "relay-get-one").answer
+
+
+def test_info_version_and_peers(serve: Serve) -> None:
+    client = serve(create_app(GoWakuNode(NodeSettings(shards=(SHARD,)))))
+    assert client.get("/debug/v1/info").json().keys() == recordings.load(AREA, "debug-info").answer.keys()
+    assert isinstance(client.get("/debug/v1/version").json(), str)
+    (recorded,) = recordings.load(AREA, "admin-peers").answer
+    (peer,) = client.get("/admin/v1/peers").json()
+    assert {name: type(value) for name, value in peer.items()} == {
+        name: type(value) for name, value in recorded.items()
+    }
+    assert peer["pubsubTopics"] == [SHARD]
+
+
+@pytest.fixture
+def recorded_archive(serve: Serve) -> httpx2.Client:
+    """A node with every message that the recordings of Store v1 show of the first shard's archive."""
+    node = GoWakuNode(NodeSettings(archive_window=None))
+    node.subscribe([SHARD])
+    names = ("store-v1-desc", "store-v1-pagesize-1000")
+    shown = [message for name in names for message in recordings.load(AREA, name).answer["messages"]]
+    for message in shown:
+        node.publish(
+            SHARD,
+            WakuMessage(
+                payload=base64.b64decode(message["payload"]),
+                content_topic=message["contentTopic"],
+                version=message.get("version", 0),
+                timestamp=message["timestamp"],
+            ),
+        )
+        node.read(SHARD)
+    return serve(create_app(node))
+
+
+@pytest.mark.parametrize("name", [name for name, test in COMPARED_BELOW.items() if test.endswith("pages_as_recorded")])
+def test_store_v1_pages_as_recorded(name: str, recorded_archive: httpx2.Client) -> None:
+    recording = recordings.load(AREA, name)
+    answer = recorded_archive.get(recording.path)
+    assert answer.status_code == recording.status
+    assert media_type(answer) == recording.content_type.lower()
+    assert answer.text == _body(recording)  # cursor and digest as well
+
+
+def test_archive_takes_any_timestamp(serve: Serve) -> None:
+    client = serve(create_app())
+    subscribe(client, SHARD)
+    recording = recordings.load(AREA, "store-v1-timestamp-window")
+    for message in reversed(recording.answer["messages"]):
+        client.post(relay_path(), json=message)
+    messages = client.get(recording.path).json()["messages"]
+    assert [message.get("timestamp") for message in messages] == [
+        message.get("timestamp") for message in recording.answer["messages"]
+    ]
+    assert sorted(map(_text, messages)) == sorted(map(_text, recording.answer["messages"]))
+
+
+def test_store_v3_has_no_peer(serve: Serve) -> None:
+    client = serve(create_app())
+    recording = recordings.load(AREA, "store-v3-unreachable-peer")
+    answer = client.get(recording.path)
+    assert answer.status_code == recording.status
+    assert answer.json().keys() == recording.answer.keys()
+
+
+def _send(client: httpx2.Client, recording: recordings.Recording) -> httpx2.Response:
+    body = recording.body
+    if size := re.fullmatch(r"relay-publish-size-(\d+)", recording.name):  # the recording holds only its beginning
+        body = {"payload": encoded(b"z" * int(size[1])), "contentTopic": TOPIC, "timestamp": time.time_ns()}
+    return client.request(
+        recording.method, recording.path, headers=recording.headers, content=recording.content(body) or None
+    )
+
+
+def _text(value: object) -> str:
+    """Return a JSON value as Go writes it."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _body(recording: recordings.Recording) -> str:
+    """Return the recorded body as it came."""
+    is_text = recording.answer == "" or (recording.content_type or "").startswith("text/")
+    return str(recording.answer) if is_text else _text(recording.answer)

@@ -1,0 +1,89 @@
+"""The Store of the development Waku node with nwaku's manners, in which go-waku's recorded messages are."""
+
+from __future__ import annotations
+
+import base64
+import time
+
+import httpx2
+import pytest
+
+from support.nwaku import (
+    SHARD,
+    Serve,
+    ask_store,
+    body_of,
+    payloads,
+    publish,
+    recorded_message,
+    relay_path,
+    subscribed,
+)
+from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
+from wakupush.protocol.hashing import message_hash
+
+
+@pytest.mark.parametrize("ascending", [True, False])
+def test_store_walk_meets_every_message_once(ascending: bool, recorded_store: httpx2.Client) -> None:
+    pages: list[list[str]] = []
+    cursor = ""
+    while not pages or cursor:
+        answer = ask_store(recorded_store, pageSize="7", ascending=str(ascending).lower(), cursor=cursor)
+        pages.append([entry["messageHash"] for entry in answer["messages"]])
+        cursor = answer.get("paginationCursor", "")
+    assert [len(page) for page in pages] == [7] * 8 + [4]
+    in_time = [f"0x{message_hash(SHARD, recorded_message(number)).hex()}" for number in range(60)]
+    assert [digest for page in (pages if ascending else reversed(pages)) for digest in page] == in_time
+
+
+def test_store_orders_equal_timestamps_by_hash(serve: Serve) -> None:
+    client = subscribed(serve)
+    now = time.time_ns()
+    for number in range(10):
+        publish(client, b"%d" % number, timestamp=now)
+    digests = [entry["messageHash"] for entry in ask_store(client)["messages"]]
+    assert digests == sorted(digests)
+    first, *_ = ask_store(client, pageSize="4")["messages"]
+    assert first["messageHash"] == digests[0]
+    assert [entry["messageHash"] for entry in ask_store(client, cursor=digests[3])["messages"]] == digests[4:]
+
+
+def test_store_page_size(recorded_store: httpx2.Client) -> None:
+    sizes = {size: len(ask_store(recorded_store, pageSize=size)["messages"]) for size in ("", "0", "1", "1000")}
+    assert sizes == {"": 20, "0": 20, "1": 1, "1000": 60}
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"startTime": "now"},
+        {"endTime": "1.5"},
+        {"pageSize": "many"},
+        {"hashes": "0x00"},
+        {"hashes": "zz"},
+        {"cursor": "0xabc"},
+        {"includeData": "maybe"},
+    ],
+)
+def test_store_refuses_bad_parameters(parameters: dict[str, str], recorded_store: httpx2.Client) -> None:
+    assert recorded_store.get("/store/v3/messages", params=parameters).status_code == 400
+
+
+def test_store_keeps_no_ephemeral_and_nothing_outside_the_window(serve: Serve) -> None:
+    client = subscribed(serve)
+    now = time.time_ns()
+    for age_s in (-21, -19, 0, 19, 21):
+        publish(client, b"%d" % age_s, timestamp=now - age_s * 10**9)
+    client.post(relay_path(), json={**body_of(b"ephemeral"), "ephemeral": True})
+    kept = [entry["message"]["payload"] for entry in ask_store(client, includeData="true")["messages"]]
+    assert [base64.b64decode(payload) for payload in kept] == [b"19", b"0", b"-19"]
+    assert len(payloads(client)) == 6
+
+
+def test_archive_is_bounded() -> None:
+    node = DevelopmentNode(NodeSettings(shards=(SHARD,), archive_capacity=50, archive_window=None))
+    for number in range(60):
+        node.publish(SHARD, recorded_message(number))
+    assert node.counters["archived"] == 60
+    assert len(node.archive._order) == len(node.archive._entries) == 50
+    assert node.archive._order[0][0] == recorded_message(10).timestamp

@@ -1,0 +1,207 @@
+"""The values of the chart: nonsense is refused in clear words, the schema is the program's, the notes warn."""
+
+import json
+import shutil
+
+import pytest
+import yaml
+
+from support.deploy.chart import (
+    CHART,
+    KUBERNETES,
+    VALUES,
+    NotRendered,
+    documented_values,
+    helm,
+    need,
+    render,
+    values_schema,
+    values_table,
+)
+
+need("helm")
+
+
+MINIMAL = VALUES["minimal"]
+REFUSED = {
+    "a value nobody knows": (["--set", "replicas=3"], "replicas"),
+    "a component nobody knows": (["--set", "components.spark.enabled=true"], "spark"),
+    "two kinds of Redis": (
+        ["--set", "redis.bundled.enabled=true,redis.sentinel.addresses={a:1}"],
+        "redis: sentinel.addresses and bundled.enabled are both set",
+    ),
+    "a primary without Sentinels": (
+        ["--set", "autoscaling.redis.sentinelMaster=mymaster"],
+        "redis.sentinel.addresses is missing",
+    ),
+    "a setting nobody knows": (["--set", "settings.waku.tiemout=5"], "tiemout"),
+    "a setting that the chart sets": (["--set", "settings.redis.url=redis://x"], "url"),
+    "a setting of the wrong type": (["--set", "settings.waku.timeout=soon"], "/settings/waku/timeout"),
+    "a dialect nobody speaks": (["--set", "settings.gorush.dialect=french"], "/settings/gorush/dialect"),
+    "latest": (["--set", "image.tag=latest"], "/image/tag"),
+    "latest of a bundled part": (["--set", "redis.bundled.image=redis:latest"], "/redis/bundled/image"),
+    "an image without a version": (["--set", "postgres.bundled.image=postgres"], "/postgres/bundled/image"),
+    "a short digest": (["--set", "image.digest=sha256:abc"], "/image/digest"),
+    "no key": (["--set", "publicKey="], "publicKey is missing: `wakupush keygen` prints it"),
+    "a private key as public key": (["--set", "publicKey=" + "ab" * 32], "/publicKey"),
+    "no node": (["--set", "node.urls=null"], "node.urls is missing: say where it is, or set node.bundled.enabled"),
+    "no gorush": (["--set", "gorush.url="], "gorush.url is missing: say where it is, or set gorush.bundled.enabled"),
+    "a URL with a password": (["--set", "gorush.url=http://user:secret@gorush:8088"], "/gorush/url"),
+    "two gorushes": (["--set", "gorush.bundled.enabled=true"], "gorush: an URL and bundled.enabled are both set"),
+    "iOS without a team": (
+        ["--set", "gorush.url=,gorush.bundled.enabled=true,gorush.bundled.ios.enabled=true"],
+        "/gorush/bundled/ios",
+    ),
+    "no pods": (["--set", "components.query.replicas=0"], "/components/query/replicas"),
+    "scaling to nothing": (
+        ["--set", "autoscaling.mode=hpa,components.dispatch.autoscaling.minReplicas=0"],
+        "/components/dispatch/autoscaling/minReplicas",
+    ),
+    "more at least than at most": (
+        ["--set", "autoscaling.mode=hpa,components.query.autoscaling.minReplicas=20"],
+        "components.query.autoscaling: minReplicas is above maxReplicas",
+    ),
+    "a pod that is killed in its task": (
+        ["--set", "components.query.terminationGracePeriodSeconds=30"],
+        "/components/query/terminationGracePeriodSeconds",
+    ),
+    "a pod that is killed in its post": (
+        ["--set", "settings.delivery.lease=300"],
+        "components.dispatch.terminationGracePeriodSeconds must be at least 330",
+    ),
+    "a lease that is shorter than a post": (
+        ["--set", "settings.gorush.timeout=130"],
+        "settings.delivery.lease must be at least 155",
+    ),
+    "shards that the bundled node cannot have": (
+        ["--set", "node.urls=null,node.bundled.enabled=true,settings.waku.shards={waku-32}"],
+        "settings.waku.shards: waku-32 is no static shard",
+    ),
+    "shards of two clusters": (
+        ["--set", "node.urls=null,node.bundled.enabled=true,settings.waku.shards={/waku/2/rs/16/32,/waku/2/rs/1/0}"],
+        "settings.waku.shards are of several clusters",
+    ),
+    "more posts than gorush holds": (
+        ["--set", "components.dispatch.replicas=8"],
+        "17 pods (with those that end) x 2 processes x 16 posts x 64 notifications are 34816, above gorush.queueNum",
+    ),
+    "more posts than a gorush of one's own holds": (
+        ["--set", "gorush.queueNum=8192,components.dispatch.replicas=5"],
+        "core.queue_num of a gorush of your own",
+    ),
+    "scaling past gorush": (
+        ["--set", "autoscaling.mode=hpa,components.dispatch.autoscaling.maxReplicas=8"],
+        "17 pods (with those that end)",
+    ),
+    "KEDA without numbers": (["--set", "autoscaling.mode=keda"], "autoscaling.mode is keda, which needs"),
+    "KEDA without the exporter": (
+        [
+            "--set",
+            "autoscaling.mode=keda,autoscaling.prometheus.serverAddress=http://p:9090,components.exporter.enabled=false",
+        ],
+        "components.exporter.enabled is false",
+    ),
+    "an unknown way of scaling": (["--set", "autoscaling.mode=magic"], "/autoscaling/mode"),
+    "a store without a name": (["--set", "externalSecrets.enabled=true"], "externalSecrets.store.name is missing"),
+    "a secret that is nowhere": (
+        ["--set", "externalSecrets.enabled=true,externalSecrets.store.name=vault"],
+        "externalSecrets.remote.identity is missing",
+    ),
+    "no limits": (["--set", "components.beat.resources.limits=null"], "/components/beat/resources"),
+    "two Flowers": (["--set", "components.flower.replicas=2"], "/components/flower/replicas"),
+    "jobs without an image": (
+        ["--set", "pipeline.jobs.daily.schedule=15 2 * * *,pipeline.jobs.daily.args={pipeline,report}"],
+        "pipeline.image is missing",
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "words"), REFUSED.values(), ids=REFUSED.keys())
+def test_nonsense_is_refused_with_a_clear_message(options, words):
+    with pytest.raises(NotRendered) as refused:
+        render(MINIMAL, *options)
+    assert words in str(refused.value).replace("'", "")
+
+
+def test_all_problems_are_told_at_once():
+    with pytest.raises(NotRendered, match="cannot be installed like this") as refused:
+        render()
+    assert str(refused.value).count("\n  - ") == 3
+
+
+def test_schema_is_that_of_the_program():
+    assert (CHART / "values.schema.json").read_text() == values_schema(), "run: make golden"
+
+
+def test_every_value_is_documented():
+    assert values_table() in (CHART / "README.md").read_text(), "run: make golden"
+    assert set(_leaves(yaml.safe_load((CHART / "values.yaml").read_text()))) == documented_values()
+
+
+def _leaves(values, path=()):
+    """Names of values that are no groups of others: a group's values have comments of their own."""
+    documented = documented_values()
+    for name, value in values.items():
+        dotted = ".".join((*path, name))
+        if isinstance(value, dict) and value and dotted not in documented:
+            yield from _leaves(value, (*path, name))
+        else:
+            yield dotted
+
+
+def test_every_value_of_the_schema_has_a_default():
+    schema_ = json.loads((CHART / "values.schema.json").read_text())
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+
+    def compare(properties, values, path):
+        known = {name: each for name, each in properties.items() if name != "global"}
+        if path and path[-1] in {"pod", "peers", "remote"}:
+            return
+        missing = set(values) - set(known)
+        assert not missing, (path, missing)
+        absent = {name for name in set(known) - set(values) if name != "pod"}
+        assert not absent, (path, absent)
+        for name, each in known.items():
+            if "properties" in each and isinstance(values.get(name), dict):
+                compare(each["properties"], values[name], (*path, name))
+
+    compare(schema_["properties"], defaults, ())
+
+
+@pytest.fixture
+def notes(tmp_path):
+    # Helm shows them when it installs, for which it wants a cluster: so they are put into an object.
+    chart = shutil.copytree(CHART, tmp_path / "wakupush")
+    (chart / "templates" / "notes.yaml").write_text(
+        'notes: {{ include (print .Template.BasePath "/NOTES.txt") . | quote }}\n'
+    )
+
+    def show(name, *more):
+        options = ["--kube-version", KUBERNETES, "--values", VALUES[name], "--show-only", "templates/notes.yaml", *more]
+        result = helm("template", "wakupush", chart, *options)
+        assert result.returncode == 0, result.stderr
+        return yaml.safe_load(result.stdout)["notes"]
+
+    return show
+
+
+def test_notes_say_what_is_needed(notes):
+    text = notes("trial")
+    for words in ("helm test wakupush", "wakupush-identity, key identity.key", "wakupush-gorush", "postgres-password"):
+        assert words in text
+    assert "WARNING: the bundled Redis and Postgres are for trials." in text
+    assert "network.peers is empty" not in text  # everything is bundled
+
+
+def test_notes_warn_of_what_policies_cut_off(notes):
+    metrics_, webhook = "networkPolicy.metricsFrom is empty", "gorush's webhook does not reach wakupush-feedback"
+    assert metrics_ in notes("minimal", "--set", "monitoring.podMonitor=true")
+    keda = ("--set", "autoscaling.mode=keda,autoscaling.prometheus.serverAddress=http://prometheus:9090")
+    assert metrics_ in notes("minimal", *keda)
+    assert metrics_ not in notes("minimal")
+    assert webhook in notes("minimal")
+    assert webhook not in notes("minimal", "--set", "components.feedback.enabled=false")
+    for name in ("keda", "trial", "hpa"):
+        text = notes(name)
+        assert metrics_ not in text
+        assert webhook not in text

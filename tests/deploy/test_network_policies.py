@@ -1,0 +1,122 @@
+"""Network policies: who reaches whom, and who is reached from outside."""
+
+import json
+
+import pytest
+
+from support.deploy.chart import VALUES, component, need, objects, pod_specs
+from support.deploy.reach import PARTS, REACHES
+
+need("helm")
+
+
+def policies(name: str) -> dict[str, dict]:
+    found = {}
+    for each in objects(VALUES[name]):
+        if each["kind"] == "NetworkPolicy":
+            assert each["spec"]["policyTypes"] == ["Ingress", "Egress"]
+            found[component(each)] = each["spec"]
+    return found
+
+
+def test_nobody_reaches_anybody_but_as_said():
+    for name in ("minimal", "trial", "keda"):
+        everything = policies(name)["all"]
+        assert "app.kubernetes.io/component" not in everything["podSelector"]["matchLabels"]
+        assert not {"ingress", "egress"} & everything.keys()
+        pods = {component(each) for each, _ in pod_specs(objects(VALUES[name]))}
+        assert pods <= policies(name).keys(), "a pod without a policy reaches nothing, not even the DNS"
+
+
+def test_each_process_reaches_the_parts_it_needs():
+    """With bundled parts, whose pods are named in the rules."""
+    found = policies("trial")
+    for process, parts in REACHES.items():
+        reached, ports = set(), set()
+        dns, *rules = found[process]["egress"]
+        assert {port["port"] for port in dns["ports"]} == {53}
+        for rule in rules:
+            [peer] = rule["to"]
+            reached.add(peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"])
+            ports |= {port["port"] for port in rule["ports"]}
+        assert reached == parts, process
+        assert ports == {PARTS[part] for part in parts}
+
+
+def test_each_part_is_reached_by_those_who_need_it():
+    found = policies("trial")
+    for part, port in PARTS.items():
+        rule = found[part]["ingress"][0]
+        callers = {peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in rule["from"]}
+        assert callers == {process for process, parts in REACHES.items() if part in parts}
+        assert [each["port"] for each in rule["ports"]] == [port]
+    assert "egress" not in found["redis"]
+    assert "egress" not in found["postgres"]
+
+
+def test_parts_outside_are_reached_by_their_ports_and_where_they_are():
+    for name, expected in (("minimal", {}), ("keda", {"redis": 6380})):
+        found = policies(name)
+        ports = {53, *(expected.get(part, port) for part, port in PARTS.items())}
+        for process, parts in REACHES.items():
+            rules = found[process]["egress"]
+            assert {port["port"] for rule in rules for port in rule["ports"]} <= ports
+            assert len(rules) == 1 + len(parts)
+            anywhere = [rule for rule in rules if "to" not in rule]
+            assert len(anywhere) == (len(parts) if name == "minimal" else 0)
+
+
+def test_jobs_of_the_pipeline_reach_the_node_where_one_fetches_from_it():
+    for name, ports in (("keda", [5432, 8645]), ("hpa", [5432])):
+        [spec] = [
+            each["spec"]
+            for each in objects(VALUES[name], "--set", "networkPolicy.enabled=true")
+            if each["kind"] == "NetworkPolicy" and component(each) == "pipeline"
+        ]
+        assert [port["port"] for rule in spec["egress"][1:] for port in rule["ports"]] == ports
+
+
+def test_flower_metrics_and_the_webhook_are_closed_to_the_outside():
+    closed, open_ = policies("minimal"), policies("keda")
+    for process in REACHES:
+        assert "ingress" not in closed[process]
+    monitoring = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    for process in set(REACHES) - {"flower", "migrate", "doctor"}:
+        assert monitoring in open_[process]["ingress"][0]["from"]
+    [flower] = open_["flower"]["ingress"]
+    assert flower["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}]
+    callers = policies("trial")["feedback"]["ingress"][0]["from"]
+    assert [peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in callers] == ["gorush"]
+
+
+@pytest.mark.parametrize("namespace", ["keda", "operators"])
+def test_keda_asks_the_bundled_redis_from_where_it_is(namespace):
+    peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
+    options = ["--set", "autoscaling.mode=keda", "--set-json", f"networkPolicy.kedaFrom=[{json.dumps(peer)}]"]
+    rendered = objects(VALUES["trial"], *options[: 2 if namespace == "keda" else None])
+    [redis] = [each for each in rendered if each["kind"] == "NetworkPolicy" and component(each) == "redis"]
+    [rule] = redis["spec"]["ingress"]
+    assert [each for each in rule["from"] if "namespaceSelector" in each] == [peer]
+
+
+def test_null_is_nobody():
+    values = [f"networkPolicy.{name}=null" for name in ("metricsFrom", "flowerFrom", "kedaFrom", "extraEgress")]
+    options = ",".join(["autoscaling.mode=keda", "gorush.network.peers=null", *values])
+    rendered = [each for each in objects(VALUES["trial"], "--set", options) if each["kind"] == "NetworkPolicy"]
+    assert "namespaceSelector" not in str([each["spec"].get("ingress") for each in rendered])
+
+
+def test_all_our_processes_may_be_let_out_besides():
+    rule = {"to": [{"namespaceSelector": {"matchLabels": {"name": "tracing"}}}], "ports": [{"port": 4318}]}
+    rendered = objects(VALUES["minimal"], "--set-json", f"networkPolicy.extraEgress=[{json.dumps(rule)}]")
+    let_out = {component(each) for each in rendered if rule in each.get("spec", {}).get("egress", [])}
+    assert let_out == REACHES.keys() - {"flower"}
+
+
+def test_what_speaks_to_the_world_does_not_reach_the_cluster():
+    found = policies("trial")
+    for part in ("gorush", "node"):
+        world = next(rule for rule in found[part]["egress"] if "ipBlock" in rule["to"][0])
+        assert {"10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16"} <= set(world["to"][0]["ipBlock"]["except"])
+    world = next(rule for rule in found["gorush"]["egress"] if "ipBlock" in rule["to"][0])
+    assert [port["port"] for port in world["ports"]] == [443]

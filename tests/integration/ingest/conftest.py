@@ -1,0 +1,50 @@
+"""Reconciliation against development nodes of both kinds."""
+
+import sys
+
+import pytest
+from redis import Redis
+
+from support.reconciling import SHARD, WINDOW, Bench
+from wakupush.devnet.parts.processes import Process, answers_http, free_port
+from wakupush.redis import watched
+
+
+@pytest.fixture(scope="session", params=["nwaku", "go-waku"])
+def node_url(request, tmp_path_factory):
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    options = ["--manners", request.param, "--shard", SHARD, "--archive-window", "any"]
+    command = [sys.executable, "-m", "wakupush.devnet.serve", "waku", "--port", str(port), *options]
+    log = tmp_path_factory.mktemp("node") / "log"
+    with Process("node", command, log=log, ready=lambda: answers_http(f"{url}/debug/v1/info")):
+        yield url
+
+
+@pytest.fixture
+def redis(redis_server):
+    with Redis.from_url(redis_server.url) as client:
+        client.flushall()
+        watched.mark_complete(client, watched.begin_filling(client))
+        yield client
+
+
+@pytest.fixture
+def bench(node_url, dsn, redis_server, redis, connection):
+    bench = Bench(node_url, dsn, redis_server, redis, connection)
+    yield bench
+    bench.stop.set()
+
+
+@pytest.fixture
+def opened(bench):
+    found, queries, registrations, requests = bench.walkers()
+    yield queries, registrations, requests
+    found.close()
+
+
+@pytest.fixture
+def whole(bench):
+    """What walks the whole window for registrations, and what looks for recent ones."""
+    found, _, registrations, _ = bench.walkers(window=WINDOW)
+    yield found.thorough[0], registrations
+    found.close()

@@ -1,0 +1,203 @@
+"""What reconciliation leaves to queues, workers and other replicas, and what is down beside it."""
+
+import base64
+import json
+import os
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Thread
+
+import pytest
+from redis import TimeoutError as TimedOut
+from structlog.testing import capture_logs
+
+from ingest.reconcile.rest import Rest
+from support.reconciling import FOREIGN, NOWHERE, SHARD, ago, each_page, hashes, looked_back, walked
+from wakupush.devnet.parts.processes import wait_until
+from wakupush.model.queues import DISPATCH
+from wakupush.postgres import ledger
+from wakupush.redis import watched
+from wakupush.redis.sending import send_entries
+from wakupush.runtime.connections.redis import open_redis
+from wakupush.runtime.settings import RedisSettings
+
+
+def test_queries_are_found_in_the_whole_shard(bench, opened):
+    queries, *_ = opened
+    watched.add(bench.redis, [bytes.fromhex("00ff00ff")])
+    [query] = bench.send("/waku/1/0x00ff00ff/rfc26")
+    bench.send(FOREIGN, count=2)
+    bench.send("/waku/1/0x00ff00ff/rfc26", ago=500)
+    looked_back(queries)
+    assert bench.queued() == {"query": 1}
+    assert bench.claimed() == {query.hash}
+    assert bench.watermark(queries) < query.message.timestamp
+
+
+@pytest.mark.parametrize("overlap", [120.0, 20.0])
+def test_a_query_whose_claim_outlived_its_place_in_the_queue_heals(bench, overlap):
+    """Redis was killed after the claim, and lost the rest: nobody looks for it anew until the claim is over."""
+    found, queries, *_ = bench.walkers(overlap=overlap)
+    topic = os.urandom(4)
+    watched.add(bench.redis, [topic])
+    [query] = bench.send(f"/waku/1/0x{topic.hex()}/rfc26", ago=bench.settings().ingest.claim_ttl + 30)
+    queries.walker.settle(SHARD, ago(100), query.message.timestamp)
+    looked_back(queries)
+    found.close()
+    assert bench.claimed() == {query.hash}
+    assert bench.queued() == {"query": 1}
+
+
+def test_without_the_whole_set_of_watched_topics_no_query_is_looked_for(bench, opened, monkeypatch):
+    queries, own, _ = opened
+    bench.redis.delete(watched.MARKER)
+    assert looked_back(queries) is None
+    assert looked_back(own) is not None
+    assert bench.watermark(queries) is None
+    watched.mark_complete(bench.redis, watched.begin_filling(bench.redis))
+    bench.send(FOREIGN)
+    each_page(queries, monkeypatch, lambda _: bench.redis.flushall())  # Redis is wiped during the walk
+    assert looked_back(queries) is None
+    assert bench.watermark(queries) is None
+
+
+def test_a_message_in_a_workers_hands_is_left_to_it(bench, opened):
+    _, own, _ = opened
+    own.walker.settle(SHARD, ago(2), None)
+    before = time.time_ns()
+    [entry] = bench.send(ago=0)
+    with bench.connection.transaction():
+        ledger.count_attempt(bench.connection, entry)
+    tally = looked_back(own)
+    assert (tally.missing, tally.enqueued) == (1, 0)
+    assert bench.queued() == {}
+    assert bench.watermark(own) < before + 10**9
+
+
+def test_a_claim_whose_holder_died_keeps_the_message_in_sight(bench, opened):
+    _, own, _ = opened
+    own.walker.settle(SHARD, ago(1), None)
+    [entry] = bench.send(ago=0)
+    bench.redis.set(b"wakupush:claim:" + entry.hash, b"", ex=120)
+    held = looked_back(own)
+    assert (held.missing, held.enqueued) == (1, 0)
+    assert bench.watermark(own) < entry.message.timestamp
+    bench.redis.delete(b"wakupush:claim:" + entry.hash)  # its time is over
+    healed = looked_back(own)
+    assert (healed.missing, healed.enqueued) == (1, 1)
+
+
+def test_a_full_queue_ends_the_walk_and_the_watermark_stays(bench):
+    found, _, own, _ = bench.walkers()
+    settings = own.walker.enqueuer.settings.model_copy(update={"queue_limit": 1})
+    own.walker.enqueuer = replace(own.walker.enqueuer, settings=settings)
+    own.walker.settle(SHARD, ago(2), None)
+    bench.send(bench.personal)
+    assert looked_back(own) is not None
+    before = bench.watermark(own)
+    bench.send(bench.personal)
+    assert looked_back(own) is None
+    assert bench.queued() == {"registration": 1}
+    assert bench.watermark(own) == before
+    found.close()
+
+
+def test_what_goes_to_a_queue_rests_while_that_is_behind_and_nothing_else_does(bench):
+    """A backlog of push requests holds up no registration."""
+    found, queries, registrations, requests = bench.walkers(pause=0.1, backlog_age=60)
+    [old] = bench.send(bench.partitioned, ago=100)
+    send_entries(requests.walker.enqueuer.app, DISPATCH, [old])
+    lost, waiting = bench.send(ago=0), bench.send(bench.partitioned, ago=0)
+    threads = [Thread(target=each.run) for each in (registrations, requests)]
+    with capture_logs() as logs:
+        for thread in threads:
+            thread.start()
+        told = [("resting", "dispatch")]
+        wait_until(lambda: events(logs) == told, timeout=60, what="it rests")
+        turned = requests.walker.turned
+        wait_until(lambda: requests.walker.turned > turned, timeout=60, what="its loop turns all the same")
+        wait_until(lambda: hashes(lost) <= bench.claimed(), timeout=60, what="the registration is healed")
+        assert not hashes(waiting) & bench.claimed()
+        bench.redis.delete("dispatch")
+        wait_until(lambda: hashes(waiting) <= bench.claimed(), timeout=60, what="it goes on")
+        bench.stop.set()
+        for thread in threads:
+            thread.join()
+    assert events(logs) == [("resting", "dispatch"), ("rested", "dispatch")]
+    assert all(found.healthy().values())
+    found.close()
+    assert queries.finished < 0
+
+
+def events(logs):
+    return [(log["event"], log["queue"]) for log in logs if log["event"] in {"resting", "rested"}]
+
+
+def test_behind_a_redis_that_hangs_walks_do_not_wait_for_each_other():
+    with socket.create_server(("127.0.0.1", 0)) as hanging:  # it takes connections and says nothing
+        settings = RedisSettings(url=f"redis://127.0.0.1:{hanging.getsockname()[1]}/0", timeout=1.5)
+        with open_redis(settings) as redis, ThreadPoolExecutor(6) as threads:
+            rest = Rest(redis, 60.0)
+            begun = time.monotonic()
+            asked = [threads.submit(rest.is_due, DISPATCH) for _ in range(6)]
+            for each in asked:
+                assert isinstance(each.exception(), TimedOut | None)
+            assert time.monotonic() - begun < 5 * settings.timeout  # one after the other they would take six
+
+
+def test_two_at_once_do_no_harm(bench):
+    one, _, own, _ = bench.walkers()
+    two, _, other, _ = bench.walkers()
+    sent = bench.send(count=130, ago=0)
+    threads = [Thread(target=walked, args=(each, 60)) for each in (own, other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert bench.claimed() == hashes(sent)
+    messages = [len(task) for task in _batches(bench.redis, "registration")]
+    assert sum(messages) == 130
+    one.close()
+    two.close()
+
+
+def _batches(redis, queue):
+    bodies = [json.loads(raw)["body"] for raw in redis.lrange(queue, 0, -1)]
+    return [json.loads(base64.b64decode(body))[0][0] for body in bodies]
+
+
+@pytest.mark.parametrize(
+    ("broken", "error"),
+    [
+        ({"redis_url": "redis://127.0.0.1:1/0"}, "ConnectionError"),
+        ({"dsn": "postgresql://wakupush@127.0.0.1:1/nowhere"}, "PoolTimeout"),
+        ({"stores": (NOWHERE,)}, "NodeUnreachable"),
+    ],
+)
+def test_what_is_down_is_named_and_nothing_moves(bench, broken, error):
+    bench.send()
+    bench.send(bench.partitioned)
+    found, *walkers = bench.walkers(**broken)
+    with capture_logs() as logs:
+        assert [looked_back(each) for each in walkers] == [None, None, None]
+    failed = [log for log in logs if log["event"] == "walk_failed"]
+    assert {log["error"] for log in failed} - {"NotEnqueued"} == {error}
+    assert bench.connection.execute("SELECT count(*) FROM watermarks").fetchone() == (0,)
+    found.close()
+
+
+def test_a_store_that_is_down_does_not_hold_up_the_other(bench):
+    found, *walkers = bench.walkers(stores=(NOWHERE, bench.node_url), pause=0.1)
+    sent = bench.send(ago=0)
+    threads = [Thread(target=walker.run) for walker in walkers]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: bench.claimed() == hashes(sent), timeout=60, what="the other is walked")
+    name = bench.node_url.removeprefix("http://")
+    wait_until(lambda: found.ready() == {"127.0.0.1:1": False, name: True}, timeout=60, what="readiness says it")
+    bench.stop.set()
+    for thread in threads:
+        thread.join()
+    found.close()

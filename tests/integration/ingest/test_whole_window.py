@@ -1,0 +1,153 @@
+"""The walk over the whole window, in slices, beside looks for recent messages."""
+
+import math
+import time
+from dataclasses import replace
+from threading import Event, Thread
+
+import pytest
+from structlog.testing import capture_logs
+
+from ingest.reconcile import thorough, walk
+from ingest.reconcile.thorough import Thorough
+from support.reconciling import SHARD, WINDOW, ago, hashes, looked_back, turned
+from wakupush.devnet.parts.processes import wait_until
+from wakupush.redis import watched
+
+
+def test_what_came_late_is_found_in_the_whole_window_and_looked_for_until_it_is_handled(bench, whole):
+    thorough_, own = whole
+    own.walker.settle(SHARD, ago(1), None)
+    thorough_._whole_due[SHARD] = math.inf
+    [late] = bench.send(ago=4000)  # its sender's clock was behind
+    assert looked_back(own).missing == 0
+    assert not turned(thorough_)
+    thorough_._whole_due[SHARD] = 0.0
+    while turned(thorough_):
+        pass
+    assert bench.claimed() == {late.hash}
+    bench.redis.flushall()  # and lost again
+    watched.mark_complete(bench.redis, watched.begin_filling(bench.redis))
+    assert not turned(thorough_)
+    since, due = thorough_._loose[SHARD]
+    assert since < late.seen
+    assert due > time.time() + 100  # when the claim is over
+    thorough_._loose[SHARD] = (since, 0.0)
+    while turned(thorough_):
+        pass
+    assert bench.claimed() == {late.hash}
+
+
+def test_the_window_is_walked_in_slices_and_the_watermark_follows(bench, whole):
+    thorough_, own = whole
+    sent = bench.send(ago=5500, count=2) + bench.send(ago=3000) + bench.send(ago=1)
+    bench.handle(sent[:2])
+    assert looked_back(own).examined == 1
+    assert bench.watermark(own) is None  # there is all that lies before
+    at = []
+    while turned(thorough_):
+        at.append(bench.watermark(own))
+    assert at == sorted(at)
+    assert len(set(at)) > 5
+    assert at[-1] == sent[2].message.timestamp - 1
+    assert bench.claimed() == hashes(sent[2:])
+    bench.handle(sent)
+    thorough_._catch_up_due.clear()
+    while turned(thorough_):
+        pass
+    looked_back(own)
+    assert bench.watermark(own) > sent[3].message.timestamp
+
+
+def test_the_whole_window_is_walked_again_when_it_is_due_and_goes_on_after_a_restart(whole):
+    thorough_, own = whole
+    own.walker.settle(SHARD, ago(1), None)
+    for _ in range(5):
+        assert turned(thorough_)
+    at = thorough_._whole[SHARD].at
+    assert at == pytest.approx(ago(WINDOW - 5 * 300), abs=60)
+    second = Thorough(walker=thorough_.walker, shards=(SHARD,), settings=thorough_.settings)
+    assert turned(second)
+    assert second._whole[SHARD].at == pytest.approx(at + 300, abs=1)
+    while turned(second):
+        pass
+    assert not turned(second)
+    assert second._whole_due[SHARD] == pytest.approx(time.time() + 3600, abs=60)
+    assert turned(Thorough(walker=thorough_.walker, shards=(SHARD,), settings=thorough_.settings))  # and a third anew
+
+
+def test_a_stretch_with_too_many_pages_is_cut_until_it_fits(bench, whole, monkeypatch):
+    """It failed each time, and what came after it was never reached."""
+    thorough_, own = whole
+    monkeypatch.setattr(thorough, "SLICE_PAGES", 2)
+    own.walker.settle(SHARD, ago(1), None)
+    sent = [each for second in range(10) for each in bench.send(ago=1000 + 10 * second, count=90)]
+    sent += bench.send(ago=900)
+    failed = []
+    monkeypatch.setattr(walk.log, "warning", lambda *_, **facts: failed.append(facts), raising=False)
+    while turned(thorough_):
+        pass
+    assert bench.claimed() == hashes(sent)
+    assert not failed
+
+
+def test_pages_without_an_end_hide_nothing_that_comes_after_them(bench, whole, monkeypatch):
+    """A Store that makes up messages of a second holds up that second."""
+    thorough_, own = whole
+    monkeypatch.setattr("wakupush.waku.store.MOST_PAGES", 1)
+    own.walker.settle(SHARD, ago(1), None)
+    bench.send(ago=1000.5, count=250)
+    after = bench.send(ago=900)
+    with capture_logs() as logs:
+        while turned(thorough_):
+            pass
+    assert {log["event"] for log in logs if log["log_level"] == "error"} == {"slice_skipped"}
+    assert hashes(after) <= bench.claimed()
+
+
+def test_recent_messages_are_found_beside_a_walk_over_the_whole_window(bench, whole):
+    """A flood, or a day at 200 messages a second, is walked by a thread of its own."""
+    thorough_, own = whole
+    own.walker.settle(SHARD, ago(1), None)
+    pages = []
+    pausing = Event()
+
+    def hold(*_, **__):
+        pages.append(1)
+        pausing.wait()
+        raise walk.Stopped
+
+    thorough_.walker.store.walk = hold
+    thread = Thread(target=turned, args=[thorough_])
+    thread.start()
+    wait_until(lambda: pages, timeout=60, what="the walk over the window is in the middle of a page")
+    sent = bench.send(ago=0, count=3)
+    assert turned(own).enqueued == 3
+    assert bench.claimed() == hashes(sent)
+    pausing.set()
+    thread.join()
+
+
+def test_at_200_messages_a_second_looks_and_slices_keep_up(bench, whole, monkeypatch):
+    """A look reads a few seconds, whatever the overlap; the window is walked beside it, and what is lost is found."""
+    thorough_, own = whole
+    rate, seconds = 200, 120
+    stream = bench.send(bench.personal, ago=0.0, count=rate * seconds, apart=1 / rate)
+    lost = [stream[100], stream[-300], stream[-2]]
+    bench.handle([entry for entry in stream if entry not in lost])
+    own.walker.settle(SHARD, ago(1), None)
+    own._back_due[SHARD] = math.inf
+    own._ended[SHARD] = stream[-1].seen - own.settings.pause
+    tally = turned(own)
+    assert tally.examined <= rate * (own.settings.pause + 5 + 1)
+    assert bench.claimed() == hashes(lost[1:])
+    thorough_._whole_due[SHARD], thorough_._catch_up_due[SHARD] = 0.0, math.inf
+    monkeypatch.setattr(thorough, "SLICE_PAGES", 100)
+    thorough_.settings = thorough_.settings.model_copy(update={"overlap": 30.0})
+    thorough_.walker.kind = replace(thorough_.walker.kind, window=300.0)
+    assert turned(thorough_)
+    course = thorough_._whole[SHARD]
+    while turned(thorough_):
+        pass
+    assert course.tally.examined >= rate * (seconds - 31)
+    assert hashes(lost) == bench.claimed()

@@ -1,0 +1,126 @@
+"""What Postgres guarantees of deliveries: added once, leased to one, settled by who holds the lease."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from support.rows import AT_REST, delivery, take, take_on
+from wakupush.model.deliveries import TRANSITIONS, DeliveryState, Settlement
+from wakupush.model.failures import Failure
+from wakupush.model.platforms import Platform
+from wakupush.postgres import (
+    deliveries,
+    due,
+    requests,
+)
+
+
+def test_a_delivery_is_added_once_and_again_after_it_failed(connection):
+    assert take_on(connection, [delivery(1), delivery(2)], {}) == {
+        delivery(1).delivery_key,
+        delivery(2).delivery_key,
+    }
+    assert take_on(connection, [delivery(1)], {}) == set()
+    deliveries.settle(connection, [Settlement(delivery=delivery(1), state=DeliveryState.DELIVERED)])
+    assert take_on(connection, [delivery(1)], {}) == set()
+    deliveries.settle(
+        connection, [Settlement(delivery=delivery(2), state=DeliveryState.FAILED, failure=Failure.TOKEN_REJECTED)]
+    )
+    assert take_on(connection, [delivery(2)], {}) == {delivery(2).delivery_key}
+
+
+def test_whose_lease_ended_settles_nothing(connection):
+    take_on(connection, [delivery(1)], {}, lease=0)
+    [claimed] = due.claim(connection, Platform.IOS, limit=10, seconds=60)
+    assert (claimed.begun, claimed.failure) == (1, Failure.LEASE_LOST)
+    assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=DeliveryState.DELIVERED)]) == []
+    assert take(connection, {claimed.delivery_key: 2}) == []
+    [(taken, _)] = take(connection, {claimed.delivery_key: 1})
+    assert taken == delivery(1, attempt=2, lease=taken.lease, failure=Failure.LEASE_LOST)
+    assert take(connection, {claimed.delivery_key: 1}) == []
+    assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=DeliveryState.DELIVERED)]) == []
+    assert deliveries.settle(connection, [Settlement(delivery=taken, state=DeliveryState.DELIVERED, version=2**64 - 1)])
+    row = connection.execute("SELECT state, sealed_content, chat_digest, chat_id, message FROM deliveries").fetchone()
+    assert row == ("delivered", None, None, None, None)
+
+
+def test_due_deliveries_are_claimed_once(dsn, connection):
+    take_on(connection, [delivery(number) for number in range(100)], {})
+    deliveries.settle(
+        connection,
+        [
+            Settlement(
+                delivery=delivery(number),
+                state=DeliveryState.PENDING,
+                failure=Failure.RATE_LIMITED,
+                wait=0 if number < 60 else 60,
+            )
+            for number in range(100)
+        ],
+    )
+
+    def claim(_):
+        with psycopg.connect(dsn) as own:
+            return due.claim(own, Platform.IOS, limit=7, seconds=60)
+
+    with ThreadPoolExecutor(8) as threads:
+        claimed = [each for part in threads.map(claim, range(24)) for each in part]
+    assert sorted(each.delivery_key for each in claimed) == [delivery(number).delivery_key for number in range(60)]
+    assert {(each.begun, each.failure) for each in claimed} == {(1, Failure.RATE_LIMITED)}
+
+
+def test_a_dead_letter_keeps_what_an_operator_needs_to_send_it_again(connection):
+    take_on(connection, [delivery(1)], {})
+    deliveries.settle(
+        connection, [Settlement(delivery=delivery(1), state=DeliveryState.DEAD_LETTER, failure=Failure.RATE_LIMITED)]
+    )
+    [(key, sealed, failure)] = connection.execute(
+        "SELECT delivery_key, sealed_content, failure FROM deliveries"
+    ).fetchall()
+    assert (*AT_REST.open_content(key, sealed), failure) == (b"chat", b"message", "rate_limited")
+
+
+def test_giving_a_delivery_back_counts_no_attempt(connection):
+    take_on(connection, [delivery(1)], {})
+    deliveries.put_back(connection, [delivery(1)])
+    connection.execute("UPDATE deliveries SET next_attempt_at = now()")
+    [claimed] = due.claim(connection, Platform.IOS, limit=1, seconds=60)
+    assert (claimed.begun, claimed.failure) == (0, None)
+
+
+def test_first_attempts_that_were_put_back_are_claimed_before_a_backlog_and_the_newest_first(connection):
+    take_on(connection, [delivery(number) for number in range(6)], {})
+    retries = [Settlement(delivery=delivery(number), state=DeliveryState.PENDING, wait=0) for number in (0, 1)]
+    deliveries.settle(connection, retries)
+    deliveries.put_back(connection, [delivery(number) for number in (2, 3, 4, 5)])
+    age = "UPDATE deliveries SET next_attempt_at = now() - %s * interval '1 hour' WHERE delivery_key = %s"
+    connection.cursor().executemany(age, [(30 - number, delivery(number).delivery_key) for number in range(5)])
+    claimed = [due.claim(connection, Platform.IOS, limit=2, seconds=60) for _ in range(3)]
+    keys = [{each.delivery_key for each in part} for part in claimed]
+    assert keys == [{delivery(n).delivery_key for n in part} for part in ((4, 3), (2, 0), (1,))]
+
+
+def test_a_claim_that_nobody_takes_comes_again_and_counts_no_attempt(connection):
+    take_on(connection, [delivery(1)], {})
+    deliveries.settle(connection, [Settlement(delivery=delivery(1), state=DeliveryState.PENDING, wait=0)])
+    for _ in range(3):
+        assert [each.begun for each in due.claim(connection, Platform.IOS, limit=1, seconds=0)] == [1]
+    [claimed] = due.claim(connection, Platform.IOS, limit=1, seconds=60)
+    assert due.claim(connection, Platform.IOS, limit=1, seconds=60) == []
+    assert take(connection, {claimed.delivery_key: 1})
+
+
+@pytest.mark.parametrize("state", sorted(TRANSITIONS[DeliveryState.POSTING]))
+def test_every_transition_out_of_posting_is_possible(connection, state):
+    take_on(connection, [delivery(1)], {})
+    wait = 1.0 if state is DeliveryState.PENDING else None
+    assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=state, wait=wait)])
+
+
+def test_admitted_requests(connection):
+    ids = [os.urandom(32) for _ in range(3)]
+    take_on(connection, [], {ids[0]: [True, False], ids[1]: []})
+    requests.admit(connection, {ids[0]: [False, False]})
+    assert requests.admitted(connection, ids) == ({ids[0]: [False, False], ids[1]: []}, set())

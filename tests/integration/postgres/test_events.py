@@ -1,0 +1,47 @@
+"""Events come back as they were written, with all that they tell of."""
+
+from support.rows import NOW
+from wakupush.model.events import FIELDS, OUTCOMES, Event, EventKind, history
+from wakupush.postgres import (
+    events,
+)
+
+
+def test_events_come_back_as_they_were_written(connection):
+    full = Event(
+        kind=EventKind.FAILED, time=NOW.timestamp(), worker="w", trace_id="t\\\t\n", count=7, queue="dispatch",
+        queue_wait=0.5, latency=1.5, platform="ios", failure="rate_limited", reason=None, attempt=2, batch_size=50,
+        key_pseudonym=b"\x00\x01" * 8, installation_pseudonym=b"\xff" * 16,
+    )  # fmt: skip
+    events.add(connection, [full, Event(kind=EventKind.RECEIVED, time=NOW.timestamp(), worker="w", trace_id="t")])
+    rows = connection.execute(f"SELECT {', '.join(FIELDS)} FROM delivery_events ORDER BY id").fetchall()
+    assert rows[0] == tuple(NOW if name == "time" else getattr(full, name) for name in FIELDS)
+    assert rows[1][4:] == (1, *[None] * (len(FIELDS) - 5))
+
+
+def test_the_history_has_a_row_for_all_that_an_event_tells_of(connection):
+    """Older events stand there as they are."""
+    of_message, of_attempt = {"queue_wait": 0.5, "batch_size": 3}, {"batch_size": 3}
+    whom = {"platform": "ios", "failure": "rate_limited", "reason": "disabled", "key_pseudonym": b"k" * 16}
+    told = [
+        Event(kind=kind, time=NOW.timestamp(), worker="w", trace_id="t", count=2, **whom, **each)
+        for kind in set(EventKind) - {EventKind.OPENED}
+        for each in ({}, of_attempt if kind in OUTCOMES else of_message)
+    ]
+    events.add(connection, told)
+    history_of = "SELECT kind, queue_wait, count, num_nonnulls({}) FROM delivery_history ORDER BY id, step".format(
+        ", ".join(whom)
+    )
+    rows = connection.execute(history_of).fetchall()
+    assert rows == [
+        (
+            kind,
+            event.queue_wait if kind is EventKind.RECEIVED else None,
+            2,
+            4 if kind in {event.kind, EventKind.ATTEMPT} else 0,
+        )
+        for event in told
+        for kind in history(event)
+    ]
+    connection.execute("UPDATE delivery_events SET schema_version = 2")
+    assert connection.execute(history_of).fetchall() == [(event.kind, event.queue_wait, 2, 4) for event in told]

@@ -1,0 +1,177 @@
+"""Deliveries that are tried again, on a real Postgres, Redis and gorush: when, to which token, how often."""
+
+import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from support.served import fault, is_due, request
+from wakupush.devnet.parts.processes import wait_until
+from wakupush.model.platforms import Platform
+from wakupush.model.queues import DISPATCH
+from wakupush.pb.push_notification_pb2 import (
+    PushNotificationRegistration,
+)
+from wakupush.protocol.keys import PrivateKey
+from wakupush.server.delivery import attempt, next_attempts
+from wakupush.server.delivery.posting import Attempted
+from wakupush.server.schedule.claim_due import claim_due
+
+
+def android(client, server):
+    return server.register(
+        client, token_type=PushNotificationRegistration.FIREBASE_TOKEN, apn_topic="", device_token="android"
+    )
+
+
+def test_a_gorush_that_is_down_uses_up_no_attempts_and_its_senders_are_told_of_success(open_server, client, gorush):
+    server = open_server(breaker={"faults": 2}, delivery={"max_attempts": 3})
+    content = server.register(client)
+    fault(gorush, kind="status", status=503)
+    for _ in range(2):
+        server.handle(DISPATCH, request(client, server, content))
+    assert server.rows("SELECT DISTINCT attempt, failure FROM deliveries") == [(1, "gorush_failed")]
+    server.rows("DELETE FROM deliveries RETURNING 1")
+    for _ in range(3):
+        server.handle(DISPATCH, request(client, server, content))
+    assert server.outcomes(client) == [["success"]] * 5
+    assert server.rows("SELECT state, attempt, failure FROM deliveries") == [("pending", 0, None)] * 3
+    server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING 1")
+    assert claim_due(server.context) == 0
+
+
+def test_probes_bring_the_deliveries_back_and_those_that_fail_count_no_attempt(open_server, client, gorush):
+    server = open_server(breaker={"faults": 1, "probes": 2}, gorush={"url": gorush, "concurrency": 8})
+    content = server.register(client, device_token="unavailable")
+    server.handle(DISPATCH, request(client, server, content))
+    assert not server.context.breaker.is_closed(Platform.IOS)
+    for _ in range(3):
+        server.handle(DISPATCH, request(client, server, content))
+    assert sorted(server.rows("SELECT attempt, failure FROM deliveries WHERE attempt = 0")) == [(0, None)] * 3
+    for device_token, left in (("unavailable", 4), ("works", 2)):
+        server.reroute(device_token)
+        server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING 1")
+        assert server.context.redis.delete("wakupush:breaker:ios:open")  # the pause is over
+        wait_until(
+            lambda: server.context.breaker.claimable(Platform.IOS, 9) == 2, timeout=60, what="what was read is too old"
+        )
+        due = dict(server.rows("SELECT delivery_key, attempt FROM deliveries WHERE state = 'pending'"))
+        next_attempts.make(server.context, due, "")
+        [(pending,)] = server.rows("SELECT count(*) FROM deliveries WHERE state = 'pending'")
+        assert pending == left
+        assert server.context.breaker.is_closed(Platform.IOS) == (device_token == "works")
+    # One post of those before the breaker opened, two probes that failed, two that got through.
+    assert [push.outcome for push in server.pushes()] == ["ServiceUnavailable"] * 3 + ["delivered"] * 2
+    assert min(server.rows("SELECT attempt FROM deliveries WHERE state = 'pending'")) == (0,)
+    server.rows("UPDATE deliveries SET next_attempt_at = now() WHERE state = 'pending' RETURNING 1")
+    assert claim_due(server.context) == 2
+
+
+def test_a_dead_firebase_does_not_stop_ios(open_server, gorush):
+    server = open_server(gorush={"url": gorush, "timeout": 3, "concurrency": 2}, breaker={"faults": 1})
+    apple, google = PrivateKey.generate(), PrivateKey.generate()
+    of_apple, of_google = server.register(apple), android(google, server)
+    server.reroute("unreachable", platform=Platform.ANDROID)
+    for _ in range(3):
+        server.handle(DISPATCH, request(google, server, of_google), request(apple, server, of_apple))
+    assert server.rows("SELECT platform, state, count(*) FROM deliveries GROUP BY 1, 2 ORDER BY 1") == [
+        (1, "delivered", 3),
+        (2, "pending", 3),
+    ]
+    assert len([push for push in server.pushes() if push.notification["platform"] == 2]) == 1
+
+
+def test_a_device_that_registered_anew_gets_the_next_attempt_at_its_new_token(server, client):
+    content = server.register(client, device_token="unavailable")
+    server.handle(DISPATCH, request(client, server, content))
+    assert server.outcomes(client) == [["success"]]
+    server.register(client, version=2, installation_id=content.installation_id, device_token="new-token")
+    next_attempts.make(server.context, is_due(server), "")
+    assert [push.notification["tokens"] for push in server.pushes()] == [["unavailable"], ["new-token"]]
+    assert server.rows("SELECT state, attempt, version FROM deliveries") == [("delivered", 2, 2)]
+
+
+def test_a_device_whose_token_died_meanwhile_is_not_posted_to(server, client):
+    content = server.register(client, device_token="unavailable")
+    server.handle(DISPATCH, request(client, server, content))
+    server.rows("UPDATE registrations SET token_died_at = now() RETURNING 1")
+    server.context.breaker.open(Platform.IOS)  # which says nothing about who need not be posted to
+    next_attempts.make(server.context, is_due(server), "")
+    assert server.rows("SELECT state, failure FROM deliveries") == [("failed", "device_gone")]
+    assert len(server.pushes()) == 1
+
+
+def test_nothing_permanent_is_tried_again(server, client):
+    contents = [server.register(client, device_token=token) for token in ("dead", "bad", "expired", "topic")]
+    server.handle(DISPATCH, *(request(client, server, content) for content in contents))
+    assert server.rows("SELECT DISTINCT state FROM deliveries") == [("failed",)]
+    assert claim_due(server.context) == 0
+
+
+def test_the_next_attempt_is_not_before_gorush_asked_for(open_server, client, throttling_proxy):
+    server = open_server(gorush={"url": throttling_proxy}, delivery={"max_wait": 300, "slow_first_wait": 0.01})
+    content = server.register(client)
+    server.handle(DISPATCH, request(client, server, content))
+    [(failure, wait)] = server.rows(
+        "SELECT failure, extract(epoch FROM next_attempt_at - now())::float8 FROM deliveries"
+    )
+    assert failure == "gorush_throttled"
+    assert 100 < wait <= 120.1
+
+
+@pytest.fixture
+def throttling_proxy():
+    """URL of a proxy before gorush that asks everybody to wait for two minutes."""
+
+    class Throttle(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(429)
+            self.send_header("Retry-After", "120")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Throttle) as proxy:
+        thread = Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{proxy.server_port}"
+        proxy.shutdown()
+        thread.join()
+
+
+def test_a_worker_that_dies_in_a_post_gives_its_deliveries_back(server, client, monkeypatch):
+    content = server.register(client)
+    with monkeypatch.context() as patch:
+        patch.setattr(attempt, "attempt", lambda *_, **__: Attempted())
+        server.handle(DISPATCH, request(client, server, content))
+    assert claim_due(server.context) == 0
+    server.rows("UPDATE deliveries SET lease_until = now() RETURNING 1")
+    assert claim_due(server.context) == 1
+    [task] = [json.loads(raw) for raw in server.context.redis.lrange(DISPATCH.name, 0, -1)]
+    assert task["headers"]["argsrepr"] == "(attempt 2 of 10, 1 ios, after lease_lost)"
+    [(key, task_id)] = server.rows("SELECT delivery_key, task_id FROM deliveries")
+    assert task["headers"]["id"] == task_id
+    next_attempts.make(server.context, {key: 0}, "")  # an attempt that is not the next one does nothing
+    assert server.pushes() == []
+    for _ in range(3):  # as often as the task comes
+        next_attempts.make(server.context, {key: 1}, "")
+    assert [push.outcome for push in server.pushes()] == ["delivered"]
+    assert server.events("unknown") == [("lease_lost", None)]
+
+
+def test_deliveries_expire_and_run_out_of_attempts(open_server, client):
+    server = open_server(delivery={"max_attempts": 2, "first_wait": 0.01})
+    content = server.register(client, device_token="unavailable")
+    server.handle(DISPATCH, request(client, server, content), request(client, server, content))
+    keys = [key for (key,) in server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")]
+    server.rows("UPDATE deliveries SET expires_at = now() WHERE delivery_key = %s RETURNING 1", keys[0])
+    assert claim_due(server.context) == 2
+    next_attempts.make(server.context, dict.fromkeys(keys, 1), "")
+    assert sorted(server.rows("SELECT state, failure FROM deliveries")) == [
+        ("dead_letter", "platform_unavailable"),
+        ("expired", "delivery_expired"),
+    ]
+    assert server.events("dead_letter") == [("platform_unavailable", None)]

@@ -1,0 +1,164 @@
+"""Posts to a gorush over real HTTP: how many at once, what one of them takes along, and for how long."""
+
+import time
+
+import pytest
+from structlog.testing import capture_logs
+
+from support.served import fault, is_due, request
+from wakupush.devnet.demo import messages
+from wakupush.devnet.parts.processes import wait_until
+from wakupush.model.platforms import Platform
+from wakupush.model.queues import DISPATCH
+from wakupush.pb.push_notification_pb2 import (
+    PushNotification,
+)
+from wakupush.protocol.keys import PrivateKey
+from wakupush.server.delivery import lanes, next_attempts
+from wakupush.server.schedule.claim_due import claim_due
+
+
+def test_more_items_than_gorush_takes_go_out_in_several_posts(open_server, client):
+    server = open_server(limits={"pushes_per_device_per_minute": 130})
+    content = server.register(client)
+    items = [messages.notification(client.public_key.key_hash, content) for _ in range(130)]
+    server.handle(DISPATCH, messages.request(client, server.key, items))
+    assert server.outcomes(client) == [["success"] * 130]
+    wait_until(
+        lambda: server.rows("SELECT DISTINCT state FROM deliveries") == [("delivered",)], timeout=60, what="posts end"
+    )
+    assert len(server.pushes()) == 130
+
+
+def test_what_finds_no_free_slot_waits_for_the_schedule(server, client):
+    content = server.register(client)
+    assert server.context.lanes.slots.reserve(Platform.IOS, 9) == 1
+    server.handle(DISPATCH, request(client, server, content))
+    assert server.outcomes(client) == [["success"]]
+    assert server.rows("SELECT state, attempt FROM deliveries") == [("pending", 0)]
+    server.context.lanes.slots.submit(Platform.IOS, lambda: None)
+    [(key,)] = server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")
+    assert claim_due(server.context) == 1
+    next_attempts.make(server.context, {key: 0}, "")
+    assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 1)]
+
+
+def test_a_fault_of_ours_in_a_post_is_logged_and_the_posts_after_it_are_put_back(open_server, client, gorush):
+    server = open_server(gorush={"url": gorush, "concurrency": 2, "batch_size": 1})
+    content = server.register(client)
+
+    def fail(_):
+        raise LookupError("ours")
+
+    server.context.gorush.post = fail
+    with capture_logs() as logs:
+        server.handle(DISPATCH, *(request(client, server, content) for _ in range(3)))
+    assert [(line["deliveries"], line["put_back"]) for line in logs if line["event"] == "post_failed"] == [(1, 2)]
+    assert sorted(server.rows("SELECT state, attempt FROM deliveries")) == [
+        ("pending", 0),
+        ("pending", 0),
+        ("posting", 1),
+    ]
+    assert server.outcomes(client) == [["success"]] * 3
+    assert server.context.lanes.slots.reserve(Platform.IOS, 9) == 1
+
+
+def test_a_backlog_leaves_slots_to_new_requests(open_server, client, gorush, monkeypatch):
+    monkeypatch.setattr(next_attempts, "WAIT_SECONDS", 0.0)
+    server = open_server(gorush={"url": gorush, "concurrency": 8, "batch_size": 1})
+    slow, quick = (server.register(client, device_token=token) for token in ("slow-3000", "phone"))
+    assert server.context.lanes.slots.reserve(Platform.IOS, 9) == 4
+    server.handle(DISPATCH, *(request(client, server, slow) for _ in range(8)))
+    server.context.lanes.slots.release(Platform.IOS, 4)
+    due = is_due(server)
+    assert len(due) == 8
+    for part in (dict(list(due.items())[:4]), dict(list(due.items())[4:])):  # the second task finds no slot
+        next_attempts.make(server.context, part, "")
+    assert server.rows("SELECT state, count(*) FROM deliveries GROUP BY 1 ORDER BY 1") == [
+        ("pending", 4),
+        ("posting", 4),
+    ]
+    server.handle(DISPATCH, request(client, server, quick))
+    assert [push.notification["tokens"] for push in server.pushes()] == [["phone"]]
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_one_bad_notification_never_takes_its_neighbours_along(server, gorush, status):
+    contents = {client: server.register(client) for client in (PrivateKey.generate() for _ in range(4))}
+    fault(gorush, kind="status", status=status, times=2)  # the post of all, and the first of those by itself
+    server.handle(DISPATCH, *(request(client, server, content) for client, content in contents.items()))
+    assert sorted(server.outcomes(*contents)) == [["INTERNAL_ERROR"]] + [["success"]] * 3
+    assert sorted(server.rows("SELECT state, failure, attempt FROM deliveries")) == [
+        *[("delivered", None, 1)] * 3,
+        ("failed", "gorush_refused", 1),
+    ]
+    assert len(server.pushes()) == 3, "nothing of the post of all was taken"
+
+
+def test_a_device_whose_notification_spoils_a_post_does_so_once(server):
+    tokens = ("malformed-1", "works-2", "works-3", "works-4")
+    clients = {PrivateKey.generate(): device_token for device_token in tokens}
+    contents = {client: server.register(client, device_token=token) for client, token in clients.items()}
+    for _ in range(2):
+        server.handle(DISPATCH, *(request(client, server, content) for client, content in contents.items()))
+    sizes = dict(server.rows("SELECT batch_size, count(*) FROM delivery_history WHERE kind = 'attempt' GROUP BY 1"))
+    assert sizes == {1: 4 + 1, 3: 3}
+
+
+def test_what_is_posted_one_by_one_after_a_refusal_keeps_to_its_lease(open_server, gorush):
+    server = open_server(delivery={"lease": 30, "max_attempts": 2}, gorush={"url": gorush, "concurrency": 2})
+    contents = {client: server.register(client) for client in (PrivateKey.generate() for _ in range(3))}
+    fault(gorush, kind="status", status=413, times=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wakupush.runtime.settings.STORE_SECONDS", 30.0)  # no time is left for a second post
+        server.handle(DISPATCH, *(request(client, server, content) for client, content in contents.items()))
+    assert server.outcomes(*contents) == [["success"]] * 3
+    assert server.rows("SELECT state, attempt FROM deliveries") == [("pending", 0)] * 3, "without an attempt"
+    fault(gorush, kind="status", status=413, times=1)
+    next_attempts.make(server.context, {key: 0 for (key,) in server.rows("SELECT delivery_key FROM deliveries")}, "")
+    wait_until(lambda: not server.rows("SELECT FROM deliveries WHERE state = 'posting'"), timeout=60, what="posts end")
+    assert server.rows("SELECT count(*) FROM deliveries WHERE state = 'failed'") == [(1,)], "then they go one by one"
+
+
+def test_slots_that_all_hang_open_the_breaker(open_server, client, monkeypatch):
+    monkeypatch.setattr(lanes, "HANG_SECONDS", 0.1)
+    server = open_server(worker={"answer_within": 0.1})
+    content = server.register(client, device_token="slow-1500")
+    server.handle(DISPATCH, request(client, server, content))
+    wait_until(lambda: server.context.lanes.slots.hang(Platform.IOS, 0.1), timeout=60, what="the only slot hangs")
+    server.handle(DISPATCH, request(client, server, content))
+    assert not server.context.breaker.is_closed(Platform.IOS)
+    # The post that hung got through all the same.
+    wait_until(lambda: server.context.breaker.is_closed(Platform.IOS), timeout=60, what="the breaker is closed")
+
+
+def test_the_answer_does_not_wait_for_a_clock_that_is_ahead(open_server, client):
+    server = open_server(worker={"answer_within": 0.2}, gorush={"timeout": 12})
+    content = server.register(client, device_token="slow-5000")
+    server.handle(DISPATCH, request(client, server, content), seen=time.time() + 30)
+    assert server.rows("SELECT state FROM deliveries") == [("posting",)]
+    assert server.outcomes(client) == [["success"]]
+
+
+def test_slots_that_are_busy_do_not_open_the_breaker(server, client):
+    content = server.register(client)
+    assert server.context.lanes.slots.reserve(Platform.IOS, 9) == 1
+    server.context.lanes.slots.submit(Platform.IOS, lambda: server.context.lanes.slots.begin(Platform.IOS)).result()
+    assert server.context.lanes.slots.reserve(Platform.IOS, 9) == 1
+    server.handle(DISPATCH, request(client, server, content))
+    assert server.context.breaker.is_closed(Platform.IOS)
+    server.context.lanes.slots.release(Platform.IOS, 1)
+
+
+def test_each_type_of_notification_has_its_time_to_live(open_server, client):
+    server = open_server(
+        delivery={"message_time_to_live": 100, "mention_time_to_live": 200, "join_request_time_to_live": 300}
+    )
+    chat_id = bytes(64)
+    content = server.register(client, allowed_mentions_chat_list=[chat_id])
+    for kind in (PushNotification.MESSAGE, PushNotification.MENTION, PushNotification.REQUEST_TO_JOIN_COMMUNITY):
+        server.handle(DISPATCH, request(client, server, content, type=kind, chat_id=chat_id))
+    rows = server.rows(
+        "SELECT notification_type, extract(epoch FROM expires_at - seen_at)::float8 FROM deliveries ORDER BY 1"
+    )
+    assert [(kind, round(seconds, -2)) for kind, seconds in rows] == [(1, 100), (2, 200), (3, 300)]

@@ -1,0 +1,111 @@
+"""Registrations, handled on a real Postgres, Redis and node: watched, answered, counted, once."""
+
+from functools import partial
+
+import psycopg
+
+from support.served import count_watched, rewrapped
+from wakupush.devnet.demo import messages
+from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
+from wakupush.pb.push_notification_pb2 import (
+    PushNotificationRegistration,
+)
+from wakupush.protocol import topics
+from wakupush.protocol.keys import PrivateKey
+from wakupush.redis import watched
+from wakupush.server import outbox
+from wakupush.server.inbox import steps
+
+
+def test_the_topics_are_watched_before_the_answer_leaves(server, client, monkeypatch):
+    watching = []
+    monkeypatch.setattr(outbox, "publish", lambda context, _, **__: watching.append(count_watched(context.redis)))
+    content = messages.registration(client, server.key)
+    server.handle(REGISTRATION, messages.register(client, server.key, content))
+    assert watching == [2]
+    names = topics.query_topics(client.public_key.key_hash)
+    assert watched.among(server.context.redis, [topics.topic(name) for name in names]) == set(map(topics.topic, names))
+
+
+def test_a_repeat_is_answered_again_but_not_for_ever_and_heals_the_watched_topics(server, client):
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    server.handle(REGISTRATION, sent)
+    server.context.redis.delete(watched.KEY)
+    for _ in range(5):
+        server.handle(REGISTRATION, rewrapped(sent, server))
+    assert server.outcomes(client) == ["success"] * 4
+    assert count_watched(server.context.redis) == 2
+    assert ("repeated_too_often", None) in server.events("refused")
+
+
+def test_a_transaction_that_is_repeated_counts_for_limits_once(open_server, client, monkeypatch):
+    server = open_server(limits={"pushes_per_device_per_minute": 2, "answer_bytes_per_user_per_minute": 1000})
+    collisions = []
+
+    def collide(*arguments, **named):
+        collisions.append(arguments)
+        if len(collisions) % 4:
+            raise psycopg.errors.SerializationFailure
+        return write(*arguments, **named)
+
+    write = steps.write
+    monkeypatch.setattr(steps, "write", collide)
+    registering = messages.register(client, server.key, content := messages.registration(client, server.key))
+    asking = messages.request(client, server.key, [messages.notification(client.public_key.key_hash, content)] * 2)
+    for queue, sent in ((REGISTRATION, registering), (DISPATCH, asking)):
+        for _ in range(2):
+            server.handle(queue, rewrapped(sent, server))
+    server.derive()
+    for _ in range(2):
+        server.handle(QUERY, messages.query(client, client.public_key.key_hash))
+    assert len(collisions) == 6 * 4
+    assert server.events("refused") == []
+    assert server.rows("SELECT count(*) FROM waiting_queries") == [(0,)]
+    assert server.rows("SELECT count(*) FROM deliveries WHERE length(message) = 0") == [(0,)]
+
+
+def test_the_same_envelope_is_answered_once(server, client):
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    server.handle(REGISTRATION, sent, sent)
+    server.handle(REGISTRATION, sent)
+    assert server.outcomes(client) == ["success"]
+
+
+def test_versions_within_a_batch_count_in_their_order(server, client):
+    make = partial(messages.registration, client, server.key, installation_id="3f4a7c02-11a9-496c-a63a-54582dca8cef")
+    versions = [make(version=version, device_token=f"token-{version}") for version in (2, 1, 3)]
+    server.handle(REGISTRATION, *(messages.register(client, server.key, each) for each in versions))
+    assert sorted(server.outcomes(client)) == ["VERSION_MISMATCH", "success", "success"]
+    assert server.rows("SELECT version FROM registrations") == [(3,)]
+    assert [device.device_token for device in server.devices()] == ["token-3"]
+
+
+def test_installations_per_key_are_limited(open_server, client):
+    server = open_server(limits={"installations_per_key": 2})
+    contents = [messages.registration(client, server.key) for _ in range(3)]
+    server.handle(REGISTRATION, *(messages.register(client, server.key, content) for content in contents))
+    assert sorted(server.outcomes(client)) == ["INTERNAL_ERROR", "success", "success"]
+    gone = PushNotificationRegistration(unregister=True, version=2, installation_id=contents[0].installation_id)
+    server.handle(REGISTRATION, messages.register(client, server.key, gone))
+    server.handle(REGISTRATION, messages.register(client, server.key, contents[2]))
+    assert server.outcomes(client) == ["success", "success"]
+
+
+def test_first_registrations_an_hour_are_limited_and_further_ones_are_not(open_server, client):
+    server = open_server(limits={"first_registrations_per_hour": 1})
+    content = server.register(client)
+    other = PrivateKey.generate()
+    server.handle(REGISTRATION, messages.register(other, server.key, messages.registration(other, server.key)))
+    again = messages.registration(client, server.key, version=2, installation_id=content.installation_id)
+    server.handle(REGISTRATION, messages.register(client, server.key, again))
+    assert sorted(server.outcomes(client, other)) == ["INTERNAL_ERROR", "success"]
+
+
+def test_two_workers_with_the_same_batch_answer_each_message_once(server):
+    clients = [PrivateKey.generate() for _ in range(20)]
+    sent = [messages.register(one, server.key, messages.registration(one, server.key)) for one in clients]
+    submit = server.threads.submit
+    with_two = [submit(server.handle, REGISTRATION, *part) for part in (sent, sent[::-1])]
+    for future in with_two:
+        future.result()
+    assert server.outcomes(*clients) == ["success"] * 20

@@ -1,0 +1,148 @@
+"""Messages in segments, on a real Postgres: complete once, whoever has which part, and no flood of parts."""
+
+from dataclasses import replace
+
+import pytest
+
+from support.served import contacts, in_segments, waiting
+from wakupush.devnet.demo import messages
+from wakupush.model.queues import DISPATCH, REGISTRATION
+from wakupush.protocol import payload, segments
+from wakupush.protocol.keys import PrivateKey
+from wakupush.server.schedule.expire_segments import expire_segments
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_message_in_segments_is_handled_once_it_is_complete(server, client, signed):
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    parts = in_segments(sent, server, 100, client if signed else None)
+    assert len(parts) > 3
+    server.handle(REGISTRATION, *parts[1:], parts[1])
+    assert server.outcomes(client) == []
+    assert server.rows("SELECT count(*) FROM message_segments") == [(len(parts) - 1,)]
+    server.handle(REGISTRATION, parts[0])
+    assert server.outcomes(client) == ["success"]
+    assert server.rows("SELECT count(*) FROM message_segments") == [(0,)]
+    server.handle(REGISTRATION, *parts)
+    assert server.outcomes(client) == []
+    assert server.rows("SELECT count(*) FROM message_segments") == [(0,)]
+
+
+def test_segments_of_a_message_for_another_queue_are_handled_there(server, client):
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    parts = in_segments(sent, server, 200, client)
+    server.handle(DISPATCH, *parts)
+    assert server.context.redis.llen(REGISTRATION.name) == 1
+    server.handle(REGISTRATION, parts[-1])
+    assert server.outcomes(client) == ["success"]
+    assert server.rows("SELECT count(*) FROM message_segments") == [(0,)]
+
+
+def test_two_workers_with_half_of_the_segments_each_complete_the_message_once(server):
+    clients = [PrivateKey.generate() for _ in range(10)]
+    halves = ([], [])
+    for client in clients:
+        sent = messages.register(client, server.key, messages.registration(client, server.key))
+        for position, part in enumerate(in_segments(sent, server, 100, client)):
+            halves[position % 2].append(part)
+    futures = [server.threads.submit(server.handle, REGISTRATION, *half) for half in halves]
+    for future in futures:
+        future.result()
+    assert server.outcomes(*clients) == ["success"] * len(clients)
+
+
+def kept(server) -> list[tuple[bytes, int]]:
+    """Return signer and index of the segments that wait, the oldest first."""
+    return server.rows("SELECT signer, index FROM message_segments ORDER BY received_at, signer, index DESC")
+
+
+def test_segments_are_limited(open_server, client):
+    """Of one message, of one signer, and of everybody; the newest stay."""
+    server = open_server(limits={"segments": 20, "segments_per_signer": 3, "segments_kept": 5})
+    other, third = PrivateKey.generate(), PrivateKey.generate()
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    expected = []
+    for signer, count in ((client, 3), (other, 5), (third, 5)):
+        for part in in_segments(sent, server, 100, signer)[4:0:-1]:
+            server.handle(REGISTRATION, part)
+        expire_segments(server.context)
+        expected = [*expected, *((signer.public_key.compressed, index) for index in (3, 2, 1))][-5:]
+        assert len(expected) == count
+        assert kept(server) == expected
+    assert server.events("refused") == []
+    server.handle(REGISTRATION, *in_segments(sent, server, 10, client)[:1])
+    assert server.events("refused") == [("segment_limit", None)]
+    server.rows("UPDATE message_segments SET received_at = now() - interval '1 day' RETURNING 1")
+    assert expire_segments(server.context) == 5
+
+
+@pytest.mark.parametrize(
+    ("limits", "count"),
+    [
+        # 500 bytes a part, and 28 of its seal: two parts of each signer, and three of everybody.
+        ({"segment_bytes_per_signer": 1500, "segment_bytes_kept": 10_000}, (2, 4)),
+        ({"segment_bytes_per_signer": 10_000, "segment_bytes_kept": 1600}, (3, 3)),
+    ],
+)
+def test_bytes_of_segments_are_limited(limits, count, open_server, client):
+    server = open_server(limits=limits)
+    registrations = [messages.registration(client, server.key, apn_topic="x" * 500) for _ in range(3)]
+    for signer, parts in zip((client, PrivateKey.generate()), count, strict=True):
+        sent = [messages.register(client, server.key, each) for each in registrations]
+        server.handle(REGISTRATION, *(in_segments(each, server, 500, signer)[0] for each in sent))
+        expire_segments(server.context)
+        assert len(kept(server)) == parts
+    assert server.events("refused") == []
+    large = messages.register(client, server.key, messages.registration(client, server.key, **contacts(200)))
+    server.handle(REGISTRATION, in_segments(large, server, 500, client)[0])
+    assert server.events("refused") == [("segment_limit", None)]
+
+
+def test_a_flood_of_segments_does_not_keep_others_from_completing(open_server, client):
+    server = open_server(limits={"segments_kept": 5})
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    flood = [in_segments(sent, server, 100, PrivateKey.generate())[0] for _ in range(8)]
+    server.handle(REGISTRATION, *flood[:6])
+    assert expire_segments(server.context) == 1
+    first, second = in_segments(sent, server, 300, client)
+    server.handle(REGISTRATION, first, flood[6])
+    server.handle(REGISTRATION, flood[7])
+    assert expire_segments(server.context) == 3
+    server.handle(REGISTRATION, second)
+    assert server.outcomes(client) == ["success"]
+
+
+def test_a_segment_waits_as_long_as_reconciliation_may_bring_the_others(server, client):
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    first, second = in_segments(sent, server, 300, client)
+    server.handle(REGISTRATION, first)
+    server.rows("UPDATE message_segments SET received_at = now() - interval '23 hours' RETURNING 1")
+    assert expire_segments(server.context) == 0
+    server.handle(REGISTRATION, second)
+    assert server.outcomes(client) == ["success"]
+
+
+def test_of_segments_whose_messages_are_too_large_together_the_rest_waits_its_turn(open_server):
+    server = open_server(worker={"bytes_per_task": 600})
+    clients = [PrivateKey.generate() for _ in range(2)]
+    sent = [messages.register(one, server.key, messages.registration(one, server.key)) for one in clients]
+    halves = zip(*(in_segments(each, server, 300, one) for each, one in zip(sent, clients, strict=True)), strict=True)
+    for half in halves:
+        server.handle(REGISTRATION, *half)
+    assert server.outcomes(*clients) == ["success"]
+    assert waiting(server, REGISTRATION) == [([half[1].payload], {})]
+    server.handle(REGISTRATION, half[1])
+    assert server.outcomes(*clients) == ["success"]
+
+
+def test_segments_that_do_not_fit_together_are_refused(server, client):
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    data = payload.open_asymmetric(sent.payload, server.context.identity.private_key).data
+    parts = segments.split(data, 200)
+    parts[0] = parts[0].replace(b"\x0a\x41", b"\x0a\x42")
+    nested = segments.split(segments.split(data, 2000)[0], 200)
+    for group in (parts, nested):
+        sealed = [payload.seal_asymmetric(part, server.key, client) for part in group]
+        server.handle(REGISTRATION, *(replace(sent, payload=each) for each in sealed))
+    assert server.events("refused") == [("payload_malformed", None)] * 2
+    assert server.rows("SELECT count(*) FROM message_segments") == [(0,)]

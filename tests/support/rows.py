@@ -1,0 +1,82 @@
+"""Rows as the server writes them, of made-up devices and messages."""
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+from wakupush.model.deliveries import Delivery
+from wakupush.model.entries import Entry
+from wakupush.model.notifications import NotificationType
+from wakupush.model.platforms import Platform, TokenType
+from wakupush.model.registrations import Change, Installation, Registration
+from wakupush.model.waku_message import WakuMessage
+from wakupush.postgres import (
+    deliveries,
+    old_code,
+    requests,
+)
+from wakupush.protocol.identity import Identity
+from wakupush.protocol.keys import PrivateKey
+
+ALICE = Installation(b"a" * 64, b"1" * 16)
+AT_REST = Identity.of(PrivateKey(b"\1" * 32)).at_rest
+NOW = datetime.now(UTC)
+TIME_TO_LIVE = dict.fromkeys(NotificationType, 60)
+
+
+def registration(version: int, **fields) -> Registration:
+    return Registration(
+        **{
+            "installation_id": "phone",
+            "version": version,
+            "token_type": TokenType.APN,
+            "device_token": f"token-{version}",
+            "access_token": "access",
+            "grant": b"g" * 65,
+            "enabled": True,
+            "apn_topic": "app",
+            "allow_from_contacts_only": False,
+            "block_mentions": False,
+            "allowed_key_list": (b"key", b""),
+            "blocked_chat_list": (),
+            "muted_chat_list": (b"m" * 64,),
+            "allowed_mentions_chat_list": (),
+            **fields,
+        }
+    )
+
+
+def change(version: int, installation=ALICE, **fields) -> Change:
+    return Change(installation, version.to_bytes(16, "big"), registration(version, **fields))
+
+
+def delivery(number: int, **fields) -> Delivery:
+    return Delivery(
+        **{
+            "delivery_key": number.to_bytes(32, "big"),
+            "installation": ALICE,
+            "platform": Platform.IOS,
+            "notification_type": NotificationType.MESSAGE,
+            "chat_id": b"chat",
+            "message": b"message",
+            "attempt": 1,
+            "lease": UUID(int=number),
+            "task_id": f"task-{number}",
+            "trace_id": f"trace-{number}",
+            "seen": NOW.timestamp(),
+            **fields,
+        }
+    )
+
+
+def take_on(connection, added, succeeded, lease=60):
+    options = {"lease": lease, "time_to_live": TIME_TO_LIVE, "at_rest": AT_REST, "clear": old_code.may_run(connection)}
+    return requests.take_on(connection, added, succeeded, **options)
+
+
+def take(connection, claimed):
+    return deliveries.take(connection, claimed, seconds=60, at_rest=AT_REST)
+
+
+def entry(number: int, timestamp: int = 0) -> Entry:
+    message = WakuMessage(payload=b"\x00payload", content_topic="/waku/1/0x00000000/rfc26", timestamp=timestamp)
+    return Entry("/waku/2/rs/16/32", number.to_bytes(32, "big"), NOW.timestamp(), message)

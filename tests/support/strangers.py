@@ -1,0 +1,22 @@
+"""What strangers send, and the ways in which it may be refused."""
+
+from functools import partial
+
+from wakupush.protocol import (
+    registration,
+)
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.keys import PrivateKey
+
+CLIENT, SERVER = PrivateKey(b"\1" * 32), PrivateKey(b"\2" * 32)
+SHARED = CLIENT.shared_key(SERVER.public_key)
+TOKEN = "0fd8121c-34b8-4ceb-b88e-5acbf94501ad"
+open_registration = partial(registration.open_registration, most_bytes=10_000)
+
+
+def attempt(call, *args, allowed=Refused):
+    """Return the value, None where the call raises what it may; anything else that it raises fails the test."""
+    try:
+        return call(*args)
+    except allowed:
+        return None

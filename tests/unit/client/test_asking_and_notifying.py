@@ -1,0 +1,115 @@
+"""The whole client, asking about users and notifying them over a node that may not take what it is given."""
+
+import asyncio
+import time
+
+import pytest
+
+from support.client_network import FRIEND, SERVER, STRANGER, eventually, requests
+from wakupush.client import client as client_module
+from wakupush.client.client import Client
+from wakupush.client.drivers.notifying import Recipient
+from wakupush.client.drivers.storage import ACQUAINTANCE
+from wakupush.client.events import Unsent
+from wakupush.client.rules.acquaintances import Acquaintance, Way
+from wakupush.model.notifications import NotificationType
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.topics import (
+    content_topic,
+    query_topics,
+)
+from wakupush.waku.errors import NodeUnreachable
+
+
+def test_two_questions_at_once_that_the_node_does_not_take(network, client):
+    async def run():
+        client.enable_sending()
+        first = asyncio.create_task(client.query([FRIEND]))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # it is being asked about
+        network.is_down = True
+        with pytest.raises(NodeUnreachable):
+            await client.query([FRIEND, STRANGER])
+        with pytest.raises(NodeUnreachable):
+            await first
+
+    asyncio.run(run())
+
+
+def test_a_notification_that_the_node_does_not_take_is_told(network, storage):
+    events = []
+    way = Way(installation_id="phone", server=SERVER, access_token="token", version=1, learned_at=time.time())
+    storage.put(ACQUAINTANCE, str(FRIEND), Acquaintance(user=FRIEND, ways=(way,)))
+
+    async def run():
+        client = Client(PrivateKey.generate(), network, storage, on_event=events.append)
+        client.enable_sending()
+        network.is_down = True
+        recipients, kind = [Recipient(user=FRIEND)], NotificationType.MESSAGE
+        notification = asyncio.create_task(client.notify(recipients, message_id=bytes(32), chat_id="c", kind=kind))
+        await eventually(lambda: events)
+        notification.cancel()
+
+    asyncio.run(run())
+    assert events[0] == Unsent("down")
+
+
+@pytest.fixture
+def friend(storage):
+    """A user whose device is known."""
+    way = Way(installation_id="phone", server=SERVER, access_token="token", version=1, learned_at=time.time())
+    storage.put(ACQUAINTANCE, str(FRIEND), Acquaintance(user=FRIEND, ways=(way,)))
+    return FRIEND
+
+
+def query_topic(user):
+    return content_topic(query_topics(user.key_hash)[0])
+
+
+def test_known_devices_do_not_wait_for_answers_about_others(network, client, friend, monkeypatch):
+    monkeypatch.setattr(client_module, "QUERY_SECONDS", 60.0)
+
+    async def run():
+        client.enable_sending()
+        begun = time.monotonic()
+        recipients = [Recipient(user=STRANGER), Recipient(user=friend)]
+        notification = asyncio.create_task(
+            client.notify(recipients, message_id=bytes(32), chat_id="c", kind=NotificationType.MESSAGE)
+        )
+        await eventually(lambda: requests(network))
+        assert time.monotonic() - begun < 60
+        notification.cancel()
+
+    asyncio.run(run())
+
+
+def test_a_question_that_the_node_does_not_take_keeps_nobody_else_from_being_notified(network, storage, friend):
+    events = []
+
+    async def run():
+        client = Client(PrivateKey.generate(), network, storage, on_event=events.append)
+        client.enable_sending()
+        network.refused = query_topic(STRANGER)
+        recipients = [Recipient(user=STRANGER), Recipient(user=friend)]
+        notification = asyncio.create_task(
+            client.notify(recipients, message_id=bytes(32), chat_id="c", kind=NotificationType.MESSAGE)
+        )
+        await eventually(lambda: requests(network) and events)
+        notification.cancel()
+
+    asyncio.run(run())
+    assert events == [Unsent("down")]
+
+
+def test_who_was_asked_about_lately_is_asked_about_again_by_force_alone(network, client, monkeypatch):
+    monkeypatch.setattr(client_module, "QUERY_SECONDS", 0.01)
+
+    async def run():
+        client.enable_sending()
+        for force in (False, False, True):
+            recipients, kind = [Recipient(user=STRANGER)], NotificationType.MESSAGE
+            assert await client.notify(recipients, message_id=bytes(32), chat_id="c", kind=kind, force=force) == []
+        asked = [each for each in network.published if each.content_topic == query_topic(STRANGER)]
+        assert len(asked) == 2
+
+    asyncio.run(run())

@@ -1,0 +1,144 @@
+"""When a device is registered anew, and with which access token: contacts that may no longer, weeks, clocks."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from support.registering import BOTH, CONTACT, DAY, KEY, OTHER, PHONE, Server, exchange, registered, registrar
+from wakupush.client.drivers.storage import REGISTRATION
+from wakupush.client.rules.registering import Options
+from wakupush.model.failures import Answer
+from wakupush.protocol.grants import is_granted
+from wakupush.protocol.query import find_token
+
+
+def test_a_new_device_token_is_registered_with_the_same_access_token():
+    server = Server()
+    client = registered(server)
+    before = client.state.access_token
+    client.enable(replace(PHONE, device_token="new"))
+    assert exchange(client, server) == 1
+    assert (server.stored.device_token, server.stored.version, server.stored.access_token) == ("new", 2, before)
+    client.enable(replace(PHONE, device_token="new"))
+    assert exchange(client, server) == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "renewed"),
+    [
+        (Options(), Options(muted_chats=("c",)), False),
+        (Options(), Options(contacts_only=True, contacts=BOTH), True),
+        (Options(contacts_only=True, contacts=BOTH), Options(contacts_only=True, contacts=BOTH[:1]), True),
+        (Options(contacts_only=True, contacts=BOTH[:1]), Options(contacts_only=True, contacts=BOTH), False),
+        (Options(contacts_only=True, contacts=BOTH), Options(contacts=BOTH), False),
+        (Options(contacts=BOTH), Options(contacts=BOTH[:1]), False),
+    ],
+)
+def test_the_access_token_is_renewed_for_those_who_may_no_longer(before, after, renewed):
+    server = Server()
+    client = registered(server, before)
+    token = client.state.access_token
+    client.set_options(after)
+    assert exchange(client, server) == 1
+    assert (server.stored.access_token != token) == renewed
+    assert is_granted(server.stored.grant, KEY.public_key, server.public_key, server.stored.access_token)
+
+
+def test_contacts_alone_find_the_token_in_what_is_advertised():
+    server = Server()
+    client = registered(server, Options(contacts_only=True, contacts=(CONTACT.public_key,)))
+    [info] = client.infos()
+    assert info.access_token == ""
+    assert find_token(info, KEY.public_key, CONTACT) == client.state.access_token
+    assert find_token(info, KEY.public_key, OTHER) is None
+    assert is_granted(info.grant, KEY.public_key, server.public_key, client.state.access_token)
+
+
+def test_registers_anew_every_week_and_never_with_a_token_older_than_two():
+    server = Server()
+    client = registered(server)
+    told = [(0.0, server.stored)]
+    while len(told) < 30:
+        now = client.next_at
+        assert client.due(now - 1) == []
+        assert exchange(client, server, now) == 1
+        told.append((now, server.stored))
+        [info] = client.infos()
+        assert (info.version, info.access_token) == (server.stored.version, server.stored.access_token)
+        assert is_granted(info.grant, KEY.public_key, server.public_key, info.access_token)
+    waits = [later - now for (now, _), (later, _) in pairwise(told)]
+    assert all(6 * DAY <= wait <= 7 * DAY for wait in waits)
+    assert len(set(waits)) == len(waits)
+    assert [stored.version for _, stored in told] == list(range(1, 31))
+    since = {}
+    for now, stored in told:
+        since.setdefault(stored.access_token, now)
+    assert all(later - now <= 14 * DAY for now, later in pairwise(since.values()))
+    assert len(since) <= 16  # each is of use for two weeks
+
+
+def test_a_renewal_with_another_token_is_sealed_for_the_contacts_anew():
+    server = Server()
+    client = registered(server, Options(contacts_only=True, contacts=(CONTACT.public_key,)))
+    before = client.state.access_token
+    for _ in range(2):
+        exchange(client, server, client.next_at)
+    assert client.state.access_token != before
+    [info] = client.infos()
+    assert find_token(info, KEY.public_key, CONTACT) == client.state.access_token == server.stored.access_token
+    assert is_granted(info.grant, KEY.public_key, server.public_key, client.state.access_token)
+
+
+def test_who_was_away_for_long_registers_anew_at_once_with_another_token():
+    server = Server()
+    client = registered(server)
+    before = client.state.access_token
+    client = registrar(REGISTRATION.load(REGISTRATION.dump(client.state)))
+    assert exchange(client, server, 30 * DAY) == 1
+    assert (server.stored.version, server.stored.access_token) == (2, client.state.access_token)
+    assert client.state.access_token != before
+    assert exchange(client, server, 35 * DAY) == 0
+
+
+def test_a_clock_that_was_set_back_only_renews_sooner():
+    server = Server()
+    client = registrar()
+    client.enable(PHONE)
+    client.set_servers([server.public_key])
+    exchange(client, server, 100 * DAY)
+    assert exchange(client, server, 10 * DAY) == 1
+    assert exchange(client, server, 10 * DAY) == 0
+    assert 16 * DAY <= client.next_at <= 17 * DAY
+
+
+def test_a_document_of_before_is_renewed_within_a_week_and_not_at_once():
+    server = Server()
+    text = REGISTRATION.dump(registered(server).state)
+    document = {name: value for name, value in json.loads(text).items() if name not in {"renew_at", "token_at"}}
+    client = registrar(REGISTRATION.load(json.dumps(document)))
+    assert exchange(client, server, 100 * DAY) == 0
+    assert 106 * DAY <= client.next_at <= 107 * DAY
+    assert exchange(client, server, client.next_at) == 1
+
+
+def test_a_renewal_goes_to_who_has_the_device_alone():
+    servers = {each.public_key: each for each in (Server(), Server(), Server())}
+    kept, refuses, left = servers.values()
+    client = registrar()
+    client.enable(PHONE)
+    client.set_servers(servers)
+    for asking in client.due(0.0):
+        answer = servers[asking.server].take(asking.sealed)
+        error = Answer.MALFORMED_MESSAGE if asking.server == refuses.public_key else None
+        client.answered(asking.server, replace(answer, error=error), 0.0)
+    client.set_servers([kept.public_key, refuses.public_key])
+    [asking] = client.due(0.0)
+    client.answered(left.public_key, left.take(asking.sealed), 0.0)
+    assert exchange(client, kept, client.next_at) == 1
+    assert [len(each.asked) for each in (kept, refuses, left)] == [2, 1, 2]
+    client.disable()
+    for asking in client.due(8 * DAY):
+        client.answered(asking.server, servers[asking.server].take(asking.sealed), 8 * DAY)
+    assert client.next_at is None

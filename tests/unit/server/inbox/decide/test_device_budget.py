@@ -1,0 +1,89 @@
+"""The budget of a device: who is charged, and what is pushed beyond it."""
+
+from dataclasses import replace
+
+from support.asking import asking, item, known, receiver, target
+from support.deciding import (
+    ALICE,
+    ALLOW,
+    BOB,
+    IDENTITY,
+    PHONE,
+    TABLET,
+    installation,
+    messages,
+    told,
+)
+from support.push_requests import (
+    INTERNAL,
+    MENTION,
+    NOT_REGISTERED,
+    SUCCESS,
+    TO_NOBODY,
+    WRONG,
+    WRONG_TOKEN,
+    charge,
+    reports,
+)
+from wakupush.model.limits import DEVICE_PUSHES, Verdicts
+from wakupush.model.notifications import NotificationType
+from wakupush.model.platforms import Platform
+from wakupush.server.inbox.decide.request import decide
+
+
+def test_a_device_is_charged_for_whoever_has_its_token_whatever_its_user_filters():
+    """Or an error, or the budget that is left, would tell of the filter."""
+    items = [item(), WRONG, item(type=MENTION), item(device=TABLET), item(), TO_NOBODY, item(type=99)]
+    [outcome] = decide(messages(asking(*items)), known(limits={"pushes_per_device_per_minute": 4}), ALLOW)
+    charged = ((0, PHONE), (2, PHONE), (3, TABLET), (4, PHONE))
+    assert outcome.limits == tuple(charge(1, position, device, 4) for position, device in charged)
+    assert reports(outcome) == [SUCCESS, WRONG_TOKEN, SUCCESS, SUCCESS, SUCCESS, NOT_REGISTERED, INTERNAL]
+    dead = known(receivers={installation(ALICE): receiver(token_died=True, enabled=False)})
+    [outcome] = decide(messages(asking(item())), dead, ALLOW)
+    assert (outcome.limits, reports(outcome)) == ((), [NOT_REGISTERED])
+
+
+def test_a_device_has_one_budget_under_whichever_keys_it_is_registered():
+    """And another one under a topic or a platform with which its token reaches nobody."""
+    one = target()
+    assert IDENTITY.device_digest(one) == IDENTITY.device_digest(replace(one, version=7, installation_id=TABLET))
+    others = [{"device_token": "other"}, {"apn_topic": "other"}, {"platform": Platform.ANDROID}]
+    assert len({IDENTITY.device_digest(replace(one, **fields)) for fields in ({}, *others)}) == 4
+    both = {installation(user): receiver() for user in (ALICE, BOB)}
+    [outcome] = decide(messages(asking(item(), item(BOB))), known(receivers=both), ALLOW)
+    assert len({limit.key for limit in outcome.limits}) == 1
+
+
+def over_budget(asked, facts):
+    """Return the outcomes of requests for which no budget is left."""
+    charged = {limit: False for outcome in decide(asked, facts, ALLOW) for limit in outcome.limits}
+    return decide(asked, facts, Verdicts({limit: limit.name != DEVICE_PUSHES for limit in charged}))
+
+
+def test_beyond_its_budget_a_device_is_pushed_once_a_minute_without_content_and_all_is_success():
+    both = {installation(user): receiver() for user in (ALICE, BOB)} | {installation(ALICE, TABLET): receiver()}
+    asked = messages(asking(item(), item(message=b"2")), asking(item(BOB), number=2), asking(item(), number=3))
+    outcomes = over_budget(asked, known(receivers=both))
+    assert [reports(outcome) for outcome in outcomes] == [[SUCCESS] * 2, [SUCCESS], [SUCCESS]]
+    [admission] = [admission for outcome in outcomes for admission in outcome.admissions]
+    delivery = admission.delivery
+    assert (delivery.chat_id, delivery.message, delivery.notification_type) == (b"", b"", NotificationType.MESSAGE)
+    assert {key for outcome in outcomes for key in outcome.request.delivery_keys} == {delivery.delivery_key}
+    assert told(outcomes[0]) == ["received", "opened", "answered"]
+
+
+def test_the_notifications_without_content_of_a_device_collapse_and_those_of_another_do_not():
+    def collapsed(device, now):
+        [outcome] = over_budget(messages(asking(item(device=device))), known(now=now))
+        [admission] = outcome.admissions
+        return admission.delivery.delivery_key
+
+    first, again, later = (collapsed(PHONE, now) for now in (120.0, 179.9, 180.0))
+    assert first == again != later
+    # iOS has the first half as collapse id, see `wakupush.server.delivery.attempt`.
+    assert first[:16] == later[:16] != collapsed(TABLET, 120.0)[:16]
+
+
+def test_beyond_its_budget_a_device_is_not_pushed_what_its_user_filters():
+    [outcome] = over_budget(messages(asking(item(type=MENTION))), known())
+    assert (outcome.admissions, reports(outcome)) == ((), [SUCCESS])
