@@ -54,7 +54,9 @@ class Peers:
         return JSONResponse({"hears": self.hears, "speaks": self._speaks})
 
     async def _add(self, request: Request) -> Response:
-        self._urls.append((await request.json())["url"])
+        url = (await request.json())["url"]
+        if url not in self._urls:
+            self._urls.append(url)
         return JSONResponse(self._urls)
 
     def _forward(self, pubsub_topic: str, message: WakuMessage) -> None:
