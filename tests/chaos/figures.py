@@ -84,6 +84,11 @@ def table(outcome: Outcome) -> Table:
     return rows
 
 
+def doubled(evidence: Evidence) -> Counter[str]:
+    """Return how many deliveries were repeated, by the unknown outcome before."""
+    return _doubled(Case(evidence))
+
+
 def by_phase(evidence: Evidence) -> Table:
     """Return how long answers took, by the phase in which a message was first sent."""
     case = Case(evidence)
