@@ -102,6 +102,13 @@ def by_phase(evidence: Evidence) -> Table:
     return rows
 
 
+def slowest(evidence: Evidence, count: int = 5) -> list[str]:
+    """Return which messages waited longest for their answer: seconds, kind and name in delivery events."""
+    case = Case(evidence)
+    found = sorted(((wait, id_) for id_ in case.messages for wait in _waits(case, [id_])), reverse=True)[:count]
+    return [f"{wait:.1f} s {case.messages[id_][0].kind} {case.messages[id_][0].trace_id}" for wait, id_ in found]
+
+
 def write(outcome: Outcome, path: Path) -> None:
     """Write the figures, and what was found against the server."""
     found = of(outcome) | {"found": [str(violation) for violation in outcome.violations]}

@@ -39,8 +39,13 @@ RATE = 20
 AFTER = 100
 #: Seconds; ten times what a quiet machine takes.
 PATIENCE = 300
-#: gorush takes everything all the time: whom a platform throttles, or finds bad, is not tried for minutes.
-FEW_ATTEMPTS = {"WAKUPUSH_DELIVERY__MAX_ATTEMPTS": "6"}
+#: gorush listens all the time: a post may take as long as by default, and who is throttled is not tried for minutes.
+CALM = {
+    "WAKUPUSH_DELIVERY__MAX_ATTEMPTS": "6",
+    "WAKUPUSH_GORUSH__CONNECT_TIMEOUT": "5",
+    "WAKUPUSH_GORUSH__TIMEOUT": "75",
+    "WAKUPUSH_DELIVERY__LEASE": "120",
+}
 #: Code of 0.1.0 refuses settings that it does not know.
 NOT_FOR_OLD_CODE = {"PYTHONPATH", "WAKUPUSH_WAKU__URLS"}
 
@@ -201,7 +206,7 @@ class Upgrade:
         self.traffic.call_the_roll()
         with suppress(WaitTimeoutError):
             self.traffic.wait_until_quiet(PATIENCE, "the roll call is over")
-        return self.traffic.evidence(faults=tuple(self.phases), lease=float(SETTINGS["WAKUPUSH_DELIVERY__LEASE"]))
+        return self.traffic.evidence(faults=tuple(self.phases), lease=float(CALM["WAKUPUSH_DELIVERY__LEASE"]))
 
     def is_sealed(self):
         with self.stack.connect() as connection:
@@ -243,7 +248,7 @@ def upgrade(redis, service):
             fsync=False,
             nodes=2,
             external=External(redis_url=redis.url),
-            settings=SETTINGS | FEW_ATTEMPTS | redis.settings,
+            settings=SETTINGS | CALM | redis.settings,
             node_options=(f"--peer=http://127.0.0.1:{port}",),
             gorush_options=(f"--feedback-url={service.url}",),
         )
@@ -308,4 +313,5 @@ def test_everything_is_replaced_under_load(upgrade, release):
     pushed = sum(push.outcome == "delivered" for push in evidence.pushes)
     print(f"{pushed} notifications pushed; of them again after an unknown outcome: {dict(figures.doubled(evidence))}")
     Console(width=120).print(figures.by_phase(evidence))
+    print("the longest waited:", ", ".join(figures.slowest(evidence)))
     assert [str(violation) for violation in judge(evidence)] == []
