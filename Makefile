@@ -3,7 +3,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo test test-long chaos check unit fuzz bench bench-against bench-pipeline attack autoscaling lock audit sbom images setup-images proto clean
+.PHONY: help setup setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo test test-long chaos check unit fuzz bench bench-against bench-pipeline release-check attack autoscaling lock audit sbom images setup-images proto clean
 
 help: ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -82,8 +82,11 @@ demo: setup ## Run the whole server on embedded parts, send it messages, and sho
 test: setup setup-node setup-promtool setup-deploy setup-java check ## Run everything but what takes minutes: linters, types, tests
 	$(RUN) pytest tests -m "not long" -n 3 --dist loadfile --no-loadscope-reorder
 
-test-long: setup setup-node setup-promtool setup-deploy setup-java ## Run what takes minutes: images, Spark clusters, killed exports, broken servers
+test-long: setup setup-node setup-promtool setup-deploy setup-java ## Run what takes minutes: images, Spark clusters, killed exports, broken servers, upgrades under load
 	$(RUN) pytest tests -m long -n 2 --dist loadfile --no-loadscope-reorder
+
+release-check: setup ## Check all that has to hold before a release is tagged, a rolling upgrade included (ONLY="clean version …", LIST=1; hours)
+	$(RUN) deploy.release.check $(if $(ONLY),--only $(ONLY)) $(if $(LIST),--list)
 
 chaos: setup ## Kill parts of a loaded server for minutes and judge what came of it (SEED=, MINUTES=, MESSAGES=, JSON=)
 	PYTHONPATH=tests $(RUN) chaos.run $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(MESSAGES),--messages $(MESSAGES)) \

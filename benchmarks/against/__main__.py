@@ -23,9 +23,10 @@ from rich.table import Table
 
 from benchmarks.against.loads import AT_ONCE, IN_50_MS, LOADS, Load, Measured, measure, warm_up
 from benchmarks.against.pairs import NOISY, Ratios, spread
-from benchmarks.against.revisions import ROOT, checkout, commit_of, serving
+from benchmarks.against.revisions import serving
 from benchmarks.choice import named
 from benchmarks.running import end_on_signals
+from deploy.release.past import ROOT, checkout, commit_of
 
 #: The revision that the aims are told against.
 BASE = "c607958"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -19,41 +18,6 @@ from benchmarks.rest import rest
 from benchmarks.running import Bench, makers
 from wakupush.devnet.demo.stack import Stack
 from wakupush.protocol.keys import PrivateKey
-
-ROOT = Path(__file__).resolve().parents[2]
-#: Where checkouts of other revisions stay, each with its `.venv`.
-CHECKOUTS = ROOT / ".tools" / "against"
-
-
-def checkout(revision: str) -> Path:
-    """Return a folder with a revision that is set up; this takes minutes for the first time.
-
-    Raises:
-        subprocess.CalledProcessError: there is no such revision, or it cannot be set up.
-    """
-    commit = commit_of(revision)
-    folder = CHECKOUTS / commit[:12]
-    if not folder.exists():
-        _run(["git", "worktree", "prune"], ROOT)
-        _run(["git", "worktree", "add", "--detach", str(folder), commit], ROOT)
-    _run(["make", "--silent", "setup"], folder)
-    return folder
-
-
-def commit_of(revision: str) -> str:
-    """Return the hash of a revision's commit.
-
-    Raises:
-        subprocess.CalledProcessError: there is none.
-    """
-    done = subprocess.run(
-        ["git", "rev-parse", "--verify", f"{revision}^{{commit}}"], cwd=ROOT, check=True, stdout=subprocess.PIPE
-    )
-    return done.stdout.decode().strip()
-
-
-def _run(command: list[str], folder: Path) -> None:
-    subprocess.run(command, cwd=folder, check=True, stdout=sys.stderr)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import httpx2
 import psutil
 from psycopg import Connection
-from redis import Redis
 
 from chaos.evidence import Answered, DeviceId, Happened, Kept, Pushed, Sample, Stored
 from chaos.faults import server_processes
@@ -32,20 +31,22 @@ from wakupush.protocol import topics
 from wakupush.protocol.application import Type
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
+from wakupush.runtime.connections.redis import open_redis
+from wakupush.runtime.settings import RedisSettings
 from wakupush.waku.codec import decode_message
 
 #: Messages that the node hands out of its archive at once.
 PAGE = 100
 
 
-def answers(stack: Stack, sent: tuple[Sent, ...]) -> tuple[Answered, ...]:
-    """Return the server's answers to these messages, opened with the keys of those who asked."""
+def answers(stack: Stack, node_url: str, sent: tuple[Sent, ...]) -> tuple[Answered, ...]:
+    """Return the server's answers to these messages on a node, opened with the keys of those who asked."""
     keys: dict[str, list[PrivateKey]] = defaultdict(list)
     for secret in {each.client for each in sent}:
         key = PrivateKey(bytes.fromhex(secret))
         keys[topics.content_topic(topics.partitioned_topic(key.public_key))].append(key)
-    archive = list(_archive(stack.node_url))
-    arrived = {entry["hash"]: entry["arrivedAt"] for entry in _log(stack.node_url)}
+    archive = list(_archive(node_url))
+    arrived = {entry["hash"]: entry["arrivedAt"] for entry in _log(node_url)}
     found = []
     for hash_, message in archive:
         reply = open_reply(message, tuple(keys.get(message.content_topic, ())))
@@ -183,7 +184,9 @@ def in_flight(stack: Stack, connection: Connection) -> dict[str, int]:
             ("answers in the outbox", "answers"),
         )
     }
-    with Redis.from_url(stack.redis_url) as redis:
+    group = "WAKUPUSH_REDIS__"
+    given = {name.removeprefix(group).lower(): it for name, it in stack.environment.items() if name.startswith(group)}
+    with open_redis(RedisSettings(**given)) as redis:
         for queue in QUEUES:
             counts[f"tasks in {queue}"] = redis.llen(queue)
         counts["unacknowledged tasks"] = redis.hlen("unacked")

@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from chaos.checker import Case
+from chaos.evidence import Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from chaos.evidence import Evidence
     from chaos.run import Outcome
 
 #: Seconds after the end of a fault for which it is still felt.
 AFTERMATH = 5.0
 #: Seconds within which an answer comes where no fault is felt.
 PROMPT = 2.0
+#: Seconds for which a client waits before it tries another server.
+PATIENCE = 3.0
 
 
 def of(outcome: Outcome) -> dict[str, object]:
@@ -78,6 +82,31 @@ def table(outcome: Outcome) -> Table:
         else:
             rows.add_row(name, str(value))
     return rows
+
+
+def doubled(evidence: Evidence) -> Counter[str]:
+    """Return how many deliveries were repeated, by the unknown outcome before."""
+    return _doubled(Case(evidence))
+
+
+def by_phase(evidence: Evidence) -> Table:
+    """Return how long answers took, by the phase in which a message was first sent."""
+    case = Case(evidence)
+    rows = Table("phase", *("seconds", "messages", "p50 s", "p99 s", "longest s", "over 3 s"), title="answers")
+    everything = Window(name="all", began=evidence.faults[0].began, ended=evidence.faults[-1].ended)
+    for phase in (*evidence.faults, everything):
+        waits = _waits(case, [id_ for id_ in case.messages if phase.began <= _sent_at(case, id_) < phase.ended])
+        told = f"{median(waits):.3f}", f"{quantiles(waits, n=100)[98]:.3f}", f"{max(waits):.3f}"
+        late = sum(wait > PATIENCE for wait in waits)
+        rows.add_row(phase.name, f"{phase.ended - phase.began:.0f}", str(len(waits)), *told, str(late))
+    return rows
+
+
+def slowest(evidence: Evidence, count: int = 5) -> list[str]:
+    """Return which messages waited longest for their answer: seconds, kind and name in delivery events."""
+    case = Case(evidence)
+    found = sorted(((wait, id_) for id_ in case.messages for wait in _waits(case, [id_])), reverse=True)[:count]
+    return [f"{wait:.1f} s {case.messages[id_][0].kind} {case.messages[id_][0].trace_id}" for wait, id_ in found]
 
 
 def write(outcome: Outcome, path: Path) -> None:

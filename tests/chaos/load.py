@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 from chaos.clients import Fleet, Post
 from chaos.plan import dump
@@ -51,10 +54,17 @@ def publish_all(url: str, posts: Iterable[Post], plan: Path) -> None:
             future.result()
 
 
-def _steadily(posts: Iterable[Post], rate: float) -> Iterable[Post]:
+def _steadily(posts: Iterator[Post], rate: float) -> Iterator[Post]:
+    """Yield messages at a rate, until SIGTERM: what was written down is sent all the same."""
+    stop = Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
     begun = time.monotonic()
-    for number, post in enumerate(posts):
-        time.sleep(max(0.0, begun + number / rate - time.monotonic()))
+    for number in itertools.count():
+        if stop.wait(max(0.0, begun + number / rate - time.monotonic())):
+            return
+        post = next(posts, None)
+        if post is None:
+            return
         yield post
 
 
@@ -71,7 +81,7 @@ def main() -> None:
     fleet = Fleet(options.seed, PublicKey.from_hex(options.server), options.users)
     if options.count is None:
         # The node's cache is small, and not every run has what would heal a loss.
-        publish_all(options.node, _steadily(fleet.register_all(), options.rate), options.plan)
+        publish_all(options.node, _steadily(iter(fleet.register_all()), options.rate), options.plan)
     else:
         fleet.assume_registered()
         publish_all(options.node, _steadily((fleet.next() for _ in range(options.count)), options.rate), options.plan)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import secrets
 import shutil
 import sys
@@ -20,20 +19,16 @@ from threading import Event, Thread
 from rich.console import Console
 
 from chaos import collect, figures
-from chaos.checker import Violation, judge, last_registrations
-from chaos.clients import roll_call
+from chaos.checker import Violation, judge
 from chaos.evidence import Evidence, Sample
 from chaos.faults import FAULTS, Fault, Havoc, Planned, schedule, server_processes
-from chaos.load import publish_all
-from chaos.plan import Sent, load
+from chaos.traffic import PYTHONPATH, Traffic, ended_well
 from wakupush.devnet.demo.stack import Stack
-from wakupush.devnet.parts.processes import Process, WaitTimeoutError, wait_until
-from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
+from wakupush.devnet.parts.processes import WaitTimeoutError
 
-_TESTS = Path(__file__).parent.parent
 #: What the server is told in every run: waits that fit into the time of a run.
 SETTINGS = {
-    "PYTHONPATH": f"{_TESTS.parent}{os.pathsep}{_TESTS}",
+    "PYTHONPATH": PYTHONPATH,
     "WAKUPUSH_DELIVERY__FIRST_WAIT": "0.5",
     "WAKUPUSH_DELIVERY__SLOW_FIRST_WAIT": "2",
     "WAKUPUSH_DELIVERY__MAX_WAIT": "5",
@@ -129,58 +124,37 @@ class _Run:
         self._options = options
         self._stack = stack
         self._say = say
-        self._plans = [stack.directory / f"plan-{number}.jsonl" for number in range(options.loads)]
-        self._last_plan = stack.directory / "plan-roll-call.jsonl"
+        self._traffic = Traffic(stack, seed=options.seed, users=options.users, processes=options.loads)
         self._havoc = Havoc(stack)
         self._memory: list[Sample] = []
 
     def run(self) -> Outcome:
         options = self._options
-        for process in [process.start() or process for process in self._loads("register")]:
-            _ended_well(process)
-        self._wait_until_quiet(60, "all devices are registered")
-        self._say(f"{len(self._sent())} devices registered")
+        self._traffic.register()
+        self._say(f"{len(self._traffic.sent())} devices registered")
         begun = time.time()
-        rate = options.messages / options.seconds
-        loads = self._loads(
-            "load", "--count", str(options.messages // options.loads), "--rate", str(rate / options.loads)
-        )
+        loads = self._traffic.load(options.messages / options.seconds, options.messages)
         with self._watched():
             for process in loads:
                 process.start()
             self._wreak(schedule_of(options))
             for process in loads:
-                _ended_well(process)
+                ended_well(process)
             over = time.time()
-            self._say(f"{len(self._sent())} messages sent, {len(self._havoc.windows)} faults")
+            self._say(f"{len(self._traffic.sent())} messages sent, {len(self._havoc.windows)} faults")
             self._start_everything()
             with suppress(WaitTimeoutError):  # the checker says what is left
-                self._wait_until_quiet(options.patience, "all is quiet")
+                self._traffic.wait_until_quiet(options.patience, "all is quiet")
             self._say("roll call of all devices")
-            self._call_the_roll()
+            self._traffic.call_the_roll()
             with suppress(WaitTimeoutError):
-                self._wait_until_quiet(options.patience, "the roll call is over")
+                self._traffic.wait_until_quiet(options.patience, "the roll call is over")
         settled = time.time() - over
         self._say("reading the evidence")
         evidence = self._evidence()
         return Outcome(
             options=options, evidence=evidence, violations=judge(evidence), ran=over - begun, settled=settled
         )
-
-    def _loads(self, name: str, *arguments: str) -> list[Process]:
-        return [
-            Process(
-                f"{name} {number}",
-                [
-                    *(sys.executable, "-m", "chaos.load", "--node", self._stack.node_url),
-                    *("--server", str(self._stack.key.public_key), "--plan", str(plan)),
-                    *("--seed", f"{self._options.seed} {number}", "--users", str(self._options.users), *arguments),
-                ],
-                log=self._stack.directory / f"{name}-{number}.log",
-                env=os.environ | {"PYTHONPATH": SETTINGS["PYTHONPATH"]},
-            )
-            for number, plan in enumerate(self._plans)
-        ]
 
     def _wreak(self, planned: list[Planned]) -> None:
         begun = time.monotonic()
@@ -217,58 +191,18 @@ class _Run:
         for process in server_processes(self._stack).values():
             process.launch()
 
-    def _wait_until_quiet(self, seconds: float, what: str) -> None:
-        """Wait until everything that was sent is handled and nothing is left to be done."""
-        with self._stack.connect() as connection:
-
-            def quiet() -> bool:
-                if any(collect.in_flight(self._stack, connection).values()):
-                    return False
-                return {sent.envelope for sent in self._sent()} <= collect.handled(connection)
-
-            wait_until(quiet, timeout=seconds, what=what, interval=0.5)
-
-    def _call_the_roll(self) -> None:
-        contents = [
-            (sent.client, PushNotificationRegistration.FromString(bytes.fromhex(sent.content)))
-            for sent in last_registrations(self._sent()).values()
-        ]
-        posts = roll_call(self._stack.key.public_key, contents, self._options.seed)
-        publish_all(self._stack.node_url, posts, self._last_plan)
-
-    def _sent(self) -> tuple[Sent, ...]:
-        plans = [plan for plan in (*self._plans, self._last_plan) if plan.exists()]
-        return tuple(sent for plan in plans for sent in load(plan))
-
     def _evidence(self) -> Evidence:
-        stack, sent = self._stack, self._sent()
-        with stack.connect() as connection:
-            return Evidence(
-                sent=sent,
-                answers=collect.answers(stack, sent),
-                pushes=collect.pushes(stack),
-                events=collect.events(connection),
-                pseudonyms=collect.pseudonyms(stack, sent),
-                registrations=collect.registrations(stack, connection, sent),
-                deliveries=collect.deliveries(connection),
-                in_flight=collect.in_flight(stack, connection),
-                quarantined=collect.quarantined(connection),
-                faults=tuple(self._havoc.windows),
-                memory=tuple(self._memory),
-                died=dict(self._havoc.died),
-                healed=collect.healed(stack),
-                lease=float((SETTINGS | self._options.settings)["WAKUPUSH_DELIVERY__LEASE"]),
-            )
+        return self._traffic.evidence(
+            faults=tuple(self._havoc.windows),
+            memory=tuple(self._memory),
+            died=dict(self._havoc.died),
+            lease=float((SETTINGS | self._options.settings)["WAKUPUSH_DELIVERY__LEASE"]),
+        )
 
 
 def schedule_of(options: Options) -> list[Planned]:
     """Return the faults of a run; the same seed gives the same."""
     return schedule(Random(options.seed), options.faults, options.seconds, pause=options.pause, alone=options.alone)
-
-
-def _ended_well(process: Process) -> None:
-    if process.wait(timeout=600):
-        raise RuntimeError(f"{process.name} failed\n{process.log_tail()}")
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 
 import httpx2
 
@@ -12,7 +13,7 @@ from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.demo.stack import SHARDS
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
 from wakupush.pb.push_notification_pb2 import PushNotificationResponse
 from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PrivateKey
@@ -73,6 +74,20 @@ class Load:
     def __exit__(self, *exception):
         self.end()
         self.observer.close()
+
+
+@contextmanager
+def clients_node(stack, log, port=None):
+    """Run a node of the network that the server knows nothing of, a peer of all of its own; yield its URL."""
+    port = port or free_port()
+    url = f"http://127.0.0.1:{port}"
+    # A node that has not joined a shard takes no message for it.
+    options = [*(f"--shard={each}" for each in SHARDS), *(f"--peer={each}" for each in stack.node_urls)]
+    command = [sys.executable, "-m", "wakupush.devnet.serve", "waku", "--port", str(port), "--archive-window=any"]
+    with Process("node", [*command, *options], log=log, ready=lambda: answers_http(f"{url}/debug/v1/info")):
+        for each in stack.node_urls:
+            httpx2.post(f"{each}/dev/peers", json={"url": url}).raise_for_status()
+        yield url
 
 
 def metric(url, name, **labels):

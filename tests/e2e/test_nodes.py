@@ -1,15 +1,13 @@
 """Two Waku nodes, of which one dies, goes deaf and goes mute under load: clients notice nothing."""
 
-import sys
 import time
 from pathlib import Path
 
 import httpx2
 import pytest
 
-from e2e.requests_load import Load, doctor, metric
-from wakupush.devnet.demo.stack import SHARDS
-from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
+from e2e.requests_load import Load, clients_node, doctor, metric
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.runtime.urls import node_name
 
 
@@ -24,14 +22,7 @@ def stack(start_stack):
 
 @pytest.fixture(scope="module")
 def client_node(stack, tmp_path_factory):
-    """A node of the network that the server knows nothing of, a peer of both of its own."""
-    url = f"http://127.0.0.1:{(port := free_port())}"
-    peers = [f"--peer={each}" for each in stack.node_urls]
-    command = [sys.executable, "-m", "wakupush.devnet.serve", "waku", "--port", str(port), "--shard", SHARDS[0], *peers]
-    log = tmp_path_factory.mktemp("node") / "log"
-    with Process("node", command, log=log, ready=lambda: answers_http(f"{url}/debug/v1/info")):
-        for each in stack.node_urls:
-            httpx2.post(f"{each}/dev/peers", json={"url": url}).raise_for_status()
+    with clients_node(stack, tmp_path_factory.mktemp("node") / "log") as url:
         yield url
 
 

@@ -1,4 +1,4 @@
-"""A rolling upgrade in the middle: workers of c607958 and ours on one Redis and one Postgres, and both schedules."""
+"""A rolling upgrade in the middle: workers and schedules of the last release and ours on one Redis and one Postgres."""
 
 import subprocess
 import sys
@@ -6,11 +6,11 @@ import tarfile
 from collections import Counter
 from dataclasses import replace
 from io import BytesIO
-from pathlib import Path
 
 import psutil
 import pytest
 
+from deploy.release.past import ROOT, last_release
 from support.stored import contents
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
@@ -24,13 +24,15 @@ from wakupush.pb.push_notification_pb2 import (
     PushNotificationResponse,
 )
 from wakupush.postgres import old_code, unsealed
+from wakupush.postgres.migrations import runner
 from wakupush.protocol import payload, segments
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
 
-OLD = "c607958"
-ROOT = Path(__file__).parents[2]
+OLD = last_release()
+#: What the last release needs, so that it waits until the end of the upgrade.
+WAITS = [each.name for each in runner.migrations() if each.is_post and each.number >= runner.RELEASE_BEGINS]
 CLIENTS = 60
 ATTEMPTS = 6
 #: Clients whose device is out of reach in passing: their deliveries are tried until no attempt is left.
@@ -50,8 +52,10 @@ def code_of_before(tmp_path_factory):
     with tarfile.open(fileobj=BytesIO(found.stdout)) as archive:
         archive.extraction_filter = getattr(tarfile, "data_filter", None)  # of Python 3.11.4
         archive.extractall(folder)  # noqa: S202 - it is our own
-    # Its own modules come first there: ours has no such package.
-    subprocess.run([sys.executable, "-c", "import wakupush.state"], cwd=folder, check=True)
+    # Its own modules come first there.
+    command = [sys.executable, "-c", "import wakupush; print(wakupush.__file__)"]
+    whose = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+    assert whose.strip() == str(folder / "wakupush" / "__init__.py")
     return folder
 
 
@@ -62,7 +66,7 @@ def stack(start_stack):
     stack = start_stack(settings={f"WAKUPUSH_DELIVERY__{name}": value for name, value in waits.items()} | breaker)
     with stack.connect() as connection:
         # As while an upgrade is under way: the last step of the migrations is still to come.
-        connection.execute("DELETE FROM schema_migrations WHERE name = %s", [old_code.MIGRATION])
+        connection.execute("DELETE FROM schema_migrations WHERE name = ANY(%s)", [WAITS])
     return stack
 
 
@@ -179,8 +183,9 @@ def test_old_and_new_workers_share_the_work(stack, old_processes):
 
     # The upgrade ends: what either wrote for the other to read is sealed by the workers.
     with stack.connect() as connection:
-        assert unsealed.are_left(connection)
-        connection.execute("INSERT INTO schema_migrations (name, checksum) VALUES (%s, '')", [old_code.MIGRATION])
+        assert unsealed.are_left(connection) == (old_code.MIGRATION in WAITS)
+        for name in WAITS:
+            connection.execute("INSERT INTO schema_migrations (name, checksum) VALUES (%s, '')", [name])
         wait_until(lambda: not unsealed.are_left(connection), timeout=PATIENCE, what="every row is sealed")
         found = contents(connection, Identity.of(stack.key)).values()
         assert {device.access_token for _, device, *_ in found} == {each.access_token for each in registered.values()}

@@ -250,11 +250,23 @@ class Stack:
 
     def start_servers(self) -> None:
         """Start what is embedded of Postgres, Redis, the node and gorush, and bring the schema up to date."""
+        self.start_parts()
+        self.migrate()
+
+    def start_parts(self) -> None:
+        """Start what is embedded of Postgres, Redis, the node and gorush."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self._key_file.touch(mode=0o600)
         self._key_file.write_text(self.key.secret.hex())
         _all(self._embedded, "start")
-        self.run("migrate")
+
+    def migrate(self, *options: str) -> None:
+        """Run ``wakupush migrate``, and let the roles log in to an embedded Postgres.
+
+        Raises:
+            StartFailedError: see `run`.
+        """
+        self.run("migrate", *options)
         if self._external.postgres_dsn is None:
             with self.connect() as connection:
                 for role in Role:

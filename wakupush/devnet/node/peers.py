@@ -35,6 +35,8 @@ class Peers:
         #: Whether what peers relay arrives.
         self.hears = True
         self._tasks: set[asyncio.Task[None]] = set()
+        #: By the URL of a peer: what is on its way there first, then what waits until that is over.
+        self._waiting: dict[str, list[tuple[str, WakuMessage]]] = {}
         self._http: httpx2.AsyncClient | None = None
         node.forward = self._forward
 
@@ -52,21 +54,31 @@ class Peers:
         return JSONResponse({"hears": self.hears, "speaks": self._speaks})
 
     async def _add(self, request: Request) -> Response:
-        self._urls.append((await request.json())["url"])
+        url = (await request.json())["url"]
+        if url not in self._urls:
+            self._urls.append(url)
         return JSONResponse(self._urls)
 
     def _forward(self, pubsub_topic: str, message: WakuMessage) -> None:
         for url in self._urls if self._speaks else ():
-            task = asyncio.get_running_loop().create_task(self._hand_over(url, pubsub_topic, message))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            waiting = self._waiting.setdefault(url, [])
+            waiting.append((pubsub_topic, message))
+            if len(waiting) == 1:
+                task = asyncio.get_running_loop().create_task(self._hand_over(url))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
 
-    async def _hand_over(self, url: str, pubsub_topic: str, message: WakuMessage) -> None:
+    async def _hand_over(self, url: str) -> None:
+        """Hand all that waits for a peer over; what comes meanwhile goes together, since a connection costs much."""
         # No connection is kept: nobody closes them when the node ends.
         self._http = self._http or httpx2.AsyncClient(
             limits=httpx2.Limits(max_keepalive_connections=0), trust_env=False
         )
-        with suppress(httpx2.HTTPError):  # a peer that is down misses it
-            await self._http.post(
-                f"{url}/dev/messages", json={"pubsubTopic": pubsub_topic, "messages": [encode_message(message)]}
-            )
+        waiting = self._waiting[url]
+        while waiting:
+            together = list(waiting)
+            for topic in dict.fromkeys(topic for topic, _ in together):
+                messages = [encode_message(message) for its, message in together if its == topic]
+                with suppress(httpx2.HTTPError):  # a peer that is down misses it
+                    await self._http.post(f"{url}/dev/messages", json={"pubsubTopic": topic, "messages": messages})
+            del waiting[: len(together)]

@@ -1,0 +1,51 @@
+"""The code of releases, as it was."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+#: Where checkouts of other revisions stay, each with its `.venv`.
+CHECKOUTS: Final = ROOT / ".tools" / "against"
+#: What ran before anything was tagged: 0.1.0.
+BEFORE_TAGS: Final = "c607958"
+
+
+def last_release() -> str:
+    """Return the tag of the release before this code, or the commit of 0.1.0, which has none."""
+    command = ["git", "describe", "--tags", "--abbrev=0", "--match=v[0-9]*", "HEAD^"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return BEFORE_TAGS if done.returncode else done.stdout.strip()
+
+
+def commit_of(revision: str) -> str:
+    """Return the hash of a revision's commit.
+
+    Raises:
+        subprocess.CalledProcessError: there is none.
+    """
+    command = ["git", "rev-parse", "--verify", f"{revision}^{{commit}}"]
+    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout.strip()
+
+
+def checkout(revision: str) -> Path:
+    """Return a folder with a revision that is set up, in a `.venv` of its own; this takes minutes for the first time.
+
+    Raises:
+        subprocess.CalledProcessError: there is no such revision, or it cannot be set up.
+    """
+    commit = commit_of(revision)
+    folder = CHECKOUTS / commit[:12]
+    if not folder.exists():
+        _run(["git", "worktree", "prune"], ROOT)
+        _run(["git", "worktree", "add", "--detach", str(folder), commit], ROOT)
+    _run(["make", "--silent", "setup"], folder)
+    return folder
+
+
+def _run(command: list[str], folder: Path) -> None:
+    subprocess.run(command, cwd=folder, check=True, stdout=sys.stderr)

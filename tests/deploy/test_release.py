@@ -1,0 +1,87 @@
+"""What `make release-check` finds."""
+
+import subprocess
+
+import pytest
+
+from deploy.release import check, past
+from deploy.release.check import Check, NotReadyError
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """What is said to be the version; 0.2.0 everywhere unless a test changes it."""
+    found = dict.fromkeys(check.versions(), "0.2.0")
+    monkeypatch.setattr(check, "versions", lambda: found)
+    return found
+
+
+def test_every_place_that_names_a_version_is_found():
+    found = check.versions()
+    assert "none" not in found.values()
+    assert len({found[where] for where in found if where != "the top of CHANGELOG.md"}) == 1
+
+
+@pytest.mark.usefixtures("said")
+def test_one_version_holds():
+    check.one_version()
+
+
+def test_an_unreleased_changelog_is_found(said):
+    said["the top of CHANGELOG.md"] = "Unreleased"
+    with pytest.raises(NotReadyError, match=r"the top of CHANGELOG\.md: Unreleased"):
+        check.one_version()
+
+
+@pytest.mark.usefixtures("said")
+def test_a_tag_of_this_version_is_found(monkeypatch):
+    monkeypatch.setattr(check, "_output", lambda *_: "v0.1.0\nv0.2.0\n")
+    with pytest.raises(NotReadyError, match=r"v0\.2\.0 is tagged already"):
+        check.one_version()
+
+
+def test_a_wrong_first_migration_is_found(monkeypatch):
+    files = "wakupush/state/migrations/0001_pre_a.sql\nwakupush/state/migrations/0099_post_b.sql\nREADME.md\n"
+    monkeypatch.setattr(check, "_output", lambda *_: files)
+    with pytest.raises(NotReadyError, match="is 100, not"):
+        check.migrations_begin()
+
+
+def test_what_is_not_committed_is_found(monkeypatch):
+    monkeypatch.setattr(check, "_output", lambda *_: " M wakupush/cli.py\n?? new\n")
+    with pytest.raises(NotReadyError, match=r"2 files are not committed, wakupush/cli\.py"):
+        check.nothing_uncommitted()
+
+
+@pytest.mark.parametrize(("tags", "expected"), [("v0.3.0\n", "v0.3.0"), (None, past.BEFORE_TAGS)])
+def test_the_last_release_is_the_newest_tag_before(monkeypatch, tags, expected):
+    done = subprocess.CompletedProcess([], 0 if tags else 128, stdout=tags or "")
+    monkeypatch.setattr(past.subprocess, "run", lambda *_, **__: done)
+    assert past.last_release() == expected
+
+
+def fails(error):
+    def run():
+        raise error
+
+    return run
+
+
+CHECKS = (
+    Check("good", "holds", lambda: None),
+    Check("bad", "does not", fails(NotReadyError("it is red"))),
+    Check("ended", "a program that fails", fails(subprocess.CalledProcessError(2, ["make"]))),
+)
+
+
+def test_all_are_run_and_one_that_does_not_hold_fails_all(capsys):
+    assert check.main([], CHECKS) == 1
+    out = capsys.readouterr().out
+    assert "it is red" in out
+    assert "exit code 2" in out
+    assert check.main(["--only", "good"], CHECKS) == 0
+
+
+def test_the_list_runs_nothing(capsys):
+    assert check.main(["--list"], CHECKS) == 0
+    assert capsys.readouterr().out.split()[0] == "good"
