@@ -23,7 +23,7 @@ def server(tmp_path):
 @pytest.fixture
 def channel(server):
     options = {"visibility_timeout": VISIBILITY, "unacked_restore_interval": 1}
-    with Connection(server.url, transport=transport.Transport, transport_options=options) as connection:
+    with Connection(server.url, transport=transport.RedisTransport, transport_options=options) as connection:
         channel = connection.default_channel
         channel.basic_qos(0, 1, False)
         connection.Producer().publish("a task", routing_key=QUEUE.name, declare=[QUEUE])
