@@ -129,12 +129,19 @@ def _doubled(case: Case) -> Counter[str]:
 
 
 def _waits(case: Case, ids: Iterable[str]) -> list[float]:
-    """Return the seconds from each of these messages to its first answer."""
-    return [
-        max(0.0, min(answer.at for answer in case.answers[id_]) - _sent_at(case, id_))
-        for id_ in ids
-        if id_ in case.answers
-    ]
+    """Return the seconds from each of these messages to its first answer.
+
+    A query is asked again under the same id. While nobody is registered it is met with silence, so the last one before
+    the answer counts.
+    """
+    waits = []
+    for id_ in ids:
+        if id_ in case.answers:
+            answered = min(answer.at for answer in case.answers[id_])
+            sent = [each.at for each in case.messages[id_] if each.at <= answered]
+            last = case.messages[id_][0].kind == "query" and len(sent) > 1
+            waits.append(max(0.0, answered - (max(sent) if last else _sent_at(case, id_))))
+    return waits
 
 
 def _sent_at(case: Case, id_: str) -> float:
