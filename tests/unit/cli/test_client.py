@@ -182,9 +182,9 @@ def test_what_could_not_be_advertised_in_time_is_said(monkeypatch, capsys):
     assert capsys.readouterr().err == "wakupush: it could not be advertised in time\n"
 
 
-def test_no_row_ends_in_blanks(capsys):
+def test_a_row_without_a_value_says_so(capsys):
     commands._show(common(), [{"a": None, "longer": "x" * 90}, {"a": "y"}])
-    assert capsys.readouterr().out == f"a\nlonger  {'x' * 90}\na  y\n"
+    assert capsys.readouterr().out == f"a       none\nlonger  {'x' * 90}\na  y\n"
 
 
 def test_a_full_disk_is_not_the_state(key_file):

@@ -9,8 +9,8 @@ The watcher is also what keeps the group id from being given to somebody else's 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _LOG_TAIL_LINES = 20
 #: Below those that Linux and macOS give to outgoing connections.
 _PORTS = range(10_000, 32_768)
+_begin = os.getpid() * 7919 % len(_PORTS)
+_in_turn: itertools.cycle[int] = itertools.cycle((*_PORTS[_begin:], *_PORTS[:_begin]))
 
 # Standard input is the pipe. The watcher is forked twice, so that the program does not find a child it never started.
 _WITH_WATCHER = 'exec 3<&0 </dev/null; ( (read line; kill -KILL 0) <&3 & ); exec "$@" 3<&-'
@@ -41,12 +43,13 @@ class WaitTimeoutError(TimeoutError):
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nothing listens on right now, at random.
+    """Return a TCP port of 127.0.0.1 that nothing listens on right now, each time another one.
 
-    It is none that a system gives to outgoing connections: one of those could take it before a server does.
+    It is none that a system gives to outgoing connections: one of those could take it before a server does. Two
+    processes that ask at the same time get others, too: each begins elsewhere.
     """
     while True:
-        port = random.choice(_PORTS)
+        port = next(_in_turn)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
