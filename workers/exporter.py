@@ -113,13 +113,8 @@ def run(settings: Settings) -> None:
     registry = CollectorRegistry()
     registry.register(collector)
     stop = stop_on_signals()
-    port = probes.serve(
-        settings.exporter.http_port,
-        setting="WAKUPUSH_EXPORTER__HTTP_PORT",
-        healthy=dict,
-        ready=collector.check,
-        registry=registry,
-    )
+    shown = probes.Probes(healthy=dict, ready=collector.check, registry=registry)
+    port = probes.serve(settings.exporter.http_port, shown, setting="WAKUPUSH_EXPORTER__HTTP_PORT")
     log.info("started", http_port=port)
     stop.wait()
     log.info("stopped")

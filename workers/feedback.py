@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 from aiohttp import web
-from prometheus_client import generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from wakupush.postgres import deliveries
 from wakupush.runtime import metrics, probes
@@ -71,18 +69,12 @@ class FeedbackReceiver:
         self._secret = secret.encode()
         self._threads = ThreadPoolExecutor(MOST_WAITING, "feedback")
         self._waiting = 0
+        self._probes = probes.Probes(healthy=dict, ready=self._ready)
 
     def app(self) -> web.Application:
         """Return the application."""
         app = web.Application(client_max_size=MOST_BYTES)
-        app.add_routes(
-            [
-                web.post("/feedback", self._feedback),
-                web.get("/healthz", self._healthz),
-                web.get("/readyz", self._readyz),
-                web.get("/metrics", self._metrics),
-            ]
-        )
+        app.add_routes([web.post("/feedback", self._feedback), *(web.get(path, self._probe) for path in probes.PATHS)])
         return app
 
     async def _feedback(self, request: web.Request) -> web.Response:
@@ -120,24 +112,19 @@ class FeedbackReceiver:
         finally:
             self._waiting -= 1
 
-    async def _healthz(self, _: web.Request) -> web.Response:
-        return _checked({})
+    async def _probe(self, request: web.Request) -> web.Response:
+        answer = await asyncio.to_thread(self._probes.answer, request.path, request.headers.get("Accept", ""))
+        return web.Response(status=answer.status, body=answer.body, headers={"Content-Type": answer.content_type})
 
-    async def _readyz(self, _: web.Request) -> web.Response:
-        return _checked({"Postgres": await asyncio.get_running_loop().run_in_executor(None, self._postgres_answers)})
-
-    async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-    def _postgres_answers(self) -> bool:
+    def _ready(self) -> probes.Checks:
         try:
             with self._pool.connection() as connection:
                 deliveries.check_feedback(connection)
         except Exception as error:
             if not is_outage(error):
                 raise
-            return False
-        return True
+            return {"Postgres": False}
+        return {"Postgres": True}
 
 
 def run(settings: Settings) -> None:
@@ -166,8 +153,3 @@ def run(settings: Settings) -> None:
     web.run_app(app, sock=listener, print=None, access_log=None, shutdown_timeout=POSTGRES_SECONDS)
     pool.close()
     log.info("stopped")
-
-
-def _checked(results: probes.Checks) -> web.Response:
-    status, body = probes.answer(results)
-    return web.Response(status=status, body=body, content_type="application/json")

@@ -46,13 +46,8 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
     if settings.worker.http_port >= 0:
         registry = CollectorRegistry()
         multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # prometheus_client has no types there
-        port = probes.serve(
-            settings.worker.http_port,
-            setting="WAKUPUSH_WORKER__HTTP_PORT",
-            healthy=Noting.pulse.healthy,
-            ready=Noting.pulse.ready,
-            registry=registry,
-        )
+        shown = probes.Probes(healthy=Noting.pulse.healthy, ready=Noting.pulse.ready, registry=registry)
+        port = probes.serve(settings.worker.http_port, shown, setting="WAKUPUSH_WORKER__HTTP_PORT")
         log.info("metrics_served", http_port=port)
     metrics.PROCESSES.labels(queue.name).set(concurrency)
     create_app(settings, process=f"worker {queue.name}").worker_main(
@@ -79,12 +74,8 @@ def beat(settings: Settings) -> None:
     stop = stop_on_signals()
     running = Turns()
     if settings.worker.http_port >= 0:
-        port = probes.serve(
-            settings.worker.http_port,
-            setting="WAKUPUSH_WORKER__HTTP_PORT",
-            healthy=running.healthy,
-            ready=running.ready,
-        )
+        shown = probes.Probes(healthy=running.healthy, ready=running.ready)
+        port = probes.serve(settings.worker.http_port, shown, setting="WAKUPUSH_WORKER__HTTP_PORT")
         log.info("metrics_served", http_port=port)
     log.info("started")
     turns.run(resources, stop, running)

@@ -64,12 +64,8 @@ def run(settings: Settings) -> None:
         threads.append(Thread(target=canaries.run, name="canaries"))
     port = None
     if settings.ingest.http_port >= 0:
-        port = probes.serve(
-            settings.ingest.http_port,
-            setting="WAKUPUSH_INGEST__HTTP_PORT",
-            healthy=lambda: _healthy(pollers),
-            ready=lambda: _ready(pollers, redis),
-        )
+        shown = probes.Probes(healthy=lambda: _healthy(pollers), ready=lambda: _ready(pollers, redis))
+        port = probes.serve(settings.ingest.http_port, shown, setting="WAKUPUSH_INGEST__HTTP_PORT")
     for thread in threads:
         thread.start()
     log.info("started", nodes=list(urls), shards=shards, http_port=port)

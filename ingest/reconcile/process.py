@@ -149,12 +149,8 @@ def run(settings: Settings) -> None:
     tracing.start(settings.tracing, "ingest reconcile")
     port = None
     if settings.reconcile.http_port >= 0:
-        port = probes.serve(
-            settings.reconcile.http_port,
-            setting="WAKUPUSH_RECONCILE__HTTP_PORT",
-            healthy=reconciliation.healthy,
-            ready=reconciliation.ready,
-        )
+        shown = probes.Probes(healthy=reconciliation.healthy, ready=reconciliation.ready)
+        port = probes.serve(settings.reconcile.http_port, shown, setting="WAKUPUSH_RECONCILE__HTTP_PORT")
     threads = reconciliation.threads()
     for thread in threads:
         thread.start()

@@ -1,26 +1,73 @@
-"""/healthz, /readyz and /metrics of a process."""
+"""/healthz, /readyz and /metrics of a process: what they answer, and a small server for them."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from http import HTTPStatus
 from socketserver import ThreadingMixIn
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import REGISTRY, make_wsgi_app
+from prometheus_client import REGISTRY
+from prometheus_client.exposition import choose_encoder
 
 from wakupush.runtime.settings import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+    from wsgiref.types import StartResponse, WSGIEnvironment
 
     from prometheus_client import CollectorRegistry
 
 #: Names of what is checked, and whether it is well.
 Checks = dict[str, bool]
+PATHS: Final = ("/healthz", "/readyz", "/metrics")
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeAnswer:
+    """What a path answers."""
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probes:
+    """What the paths show.
+
+    Args:
+        healthy: whether the process works; a process that does not is to be restarted.
+        ready: whether it does its job.
+        registry: what /metrics shows.
+    """
+
+    healthy: Callable[[], Checks]
+    ready: Callable[[], Checks]
+    registry: CollectorRegistry = REGISTRY
+
+    def answer(self, path: str, accept: str = "") -> ProbeAnswer:
+        """Return what a path answers; it may block.
+
+        /healthz and /readyz answer 200 if all is well and 503 if not, both with what was checked, as JSON.
+
+        Args:
+            path: of the request.
+            accept: its header Accept, which chooses the format of /metrics.
+        """
+        match path:
+            case "/healthz":
+                return _checked(self.healthy())
+            case "/readyz":
+                return _checked(self.ready())
+            case "/metrics":
+                encode, content_type = choose_encoder(accept)
+                return ProbeAnswer(HTTPStatus.OK, content_type, encode(self.registry))
+            case _:
+                return ProbeAnswer(HTTPStatus.NOT_FOUND, "text/plain", f"{', '.join(PATHS)}\n".encode())
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -32,41 +79,22 @@ class _Silent(WSGIRequestHandler):
         """Log nothing: probes come every few seconds."""
 
 
-def serve(
-    port: int,
-    *,
-    setting: str,
-    healthy: Callable[[], Checks],
-    ready: Callable[[], Checks],
-    registry: CollectorRegistry = REGISTRY,
-) -> int:
+def serve(port: int, probes: Probes, *, setting: str) -> int:
     """Serve in a thread that ends with the process, and return the port.
-
-    /healthz and /readyz answer 200 if all is well and 503 if not, both with what was checked.
 
     Args:
         port: 0 picks a free one.
-        setting: the variable that it comes from.
-        healthy: whether the process works; a process that does not is to be restarted.
-        ready: whether it does its job.
-        registry: what /metrics shows.
+        probes: what is served.
+        setting: the variable that the port comes from.
 
     Raises:
         SettingsError: the port cannot be listened on.
     """
-    metrics: WSGIApplication = make_wsgi_app(registry)
-    checks = {"/healthz": healthy, "/readyz": ready}
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        path = environ["PATH_INFO"]
-        if path == "/metrics":
-            return metrics(environ, start_response)
-        if path not in checks:
-            start_response(_status(HTTPStatus.NOT_FOUND), [("Content-Type", "text/plain")])
-            return [b"/healthz, /readyz, /metrics\n"]
-        status, body = answer(checks[path]())
-        start_response(_status(status), [("Content-Type", "application/json")])
-        return [body]
+        answer = probes.answer(environ["PATH_INFO"], environ.get("HTTP_ACCEPT", ""))
+        start_response(f"{answer.status.value} {answer.status.phrase}", [("Content-Type", answer.content_type)])
+        return [answer.body]
 
     try:
         server = make_server("", port, app, server_class=_Server, handler_class=_Silent)
@@ -76,11 +104,6 @@ def serve(
     return server.server_port
 
 
-def answer(results: Checks) -> tuple[HTTPStatus, bytes]:
-    """Return the status and the JSON body that tell what was checked."""
+def _checked(results: Checks) -> ProbeAnswer:
     status = HTTPStatus.OK if all(results.values()) else HTTPStatus.SERVICE_UNAVAILABLE
-    return status, json.dumps(results).encode() + b"\n"
-
-
-def _status(status: HTTPStatus) -> str:
-    return f"{status.value} {status.phrase}"
+    return ProbeAnswer(status, "application/json", json.dumps(results).encode() + b"\n")
