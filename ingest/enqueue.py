@@ -40,8 +40,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 REDIS_ERRORS = (RedisError, OperationalError)
 #: Seconds for which a Redis that did not answer in time is not asked again.
 LEFT_ALONE_SECONDS = 5.0
-#: Seconds by which a message's time may lie ahead. No clock that is set is so wrong, and a nwaku keeps no message that
-#: is off by more than 20 s; partitions of the ledger are made for days.
+#: Seconds by which a message's time may lie in the future. No clock that is set is so wrong, and a nwaku keeps no
+#: message that is off by more than 20 s; partitions of the ledger are made for days.
 AHEAD_SECONDS = 86_400.0
 #: Claims that are given back at most; older ones end by themselves.
 MOST_UNSENT = 10_000
@@ -51,12 +51,12 @@ DROPPED_FROM = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """What became of messages that are for us; the others were claimed by somebody before."""
+    """The result for messages that are for us; those in neither number had been claimed before."""
 
     sent: int = 0
     #: Not enqueued: Redis failed, or a queue is full.
     dropped: int = 0
-    #: The hashes of those that are for us (32 bytes each), whoever claimed them.
+    #: The hashes of all that are for us (32 bytes each), also of those that had been claimed before.
     ours: tuple[bytes, ...] = field(default=(), compare=False)
 
 
@@ -68,9 +68,9 @@ class Enqueuer:
     redis: Redis
     routes: Routes
     settings: IngestSettings
-    #: Draws a number of [0, 1) for each message that a long queue may not take.
+    #: Draws a number of [0, 1) to decide whether a message is dropped because its queue is long.
     draw: Callable[[], float] = random.random
-    #: Of Redis, in a row.
+    #: Failures of Redis in a row.
     _failures: int = 0
     #: Monotonic seconds until which it is not asked.
     _left_alone: float = -math.inf
@@ -80,8 +80,8 @@ class Enqueuer:
     def ours(self, entries: Iterable[Entry]) -> list[tuple[Queue, Entry]]:
         """Return the messages that are for us, each with its queue.
 
-        Not those whose time lies ahead too far, nor those that are shorter than anything sealed: a row of the ledger
-        would be many times their size.
+        Left out are those whose time lies too far in the future, and those that are shorter than anything sealed: a row
+        of the ledger would be many times their size.
 
         Raises:
             RedisError: the watched topics could not be asked for.
@@ -96,10 +96,10 @@ class Enqueuer:
         return taken
 
     def enqueue(self, entries: list[Entry]) -> Enqueued:
-        """Enqueue the messages that are for us and that nobody claimed before.
+        """Enqueue the messages that are for us and that were not claimed before.
 
-        What could not be is left to reconcile. A Redis that hangs holds up one poll for its time-out, or that of the
-        broker, and then none for `LEFT_ALONE_SECONDS`.
+        Those that cannot be enqueued are left to reconcile. A Redis that hangs holds up one poll for its time-out, or
+        that of the broker, and then none for `LEFT_ALONE_SECONDS`.
         """
         if time.monotonic() < self._left_alone:
             metrics.MESSAGES_DROPPED.labels("redis").inc(len(entries))
@@ -120,7 +120,7 @@ class Enqueuer:
         return Enqueued(len(claimed) - unsent, dropped + unsent, tuple(entry.hash for _, entry in ours))
 
     def _shares(self, routed: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
-        """Return the messages without those, drawn by chance, that are too many on topics where few are for us."""
+        """Return the messages without random ones that are too many, on topics where few messages are for us."""
         topics = {entry.message.content_topic for queue, entry in routed if queue is QUERY}
         marked = unopened.marked(self.redis, sorted(topics))
         most = self.settings.topic_messages_per_minute
@@ -144,7 +144,8 @@ class Enqueuer:
     def _drops(self, length: int) -> bool:
         """Say whether a message is dropped, by chance: never up to a share of the limit, surely at the limit.
 
-        Who comes first would lock out all others; so each has the same chance, and reconcile brings what had none.
+        Otherwise the first senders would lock out all others. So each message has the same chance, and reconcile brings
+        those that were dropped.
         """
         share = length / self.settings.queue_limit
         return share >= 1 or self.draw() < (share - DROPPED_FROM) / (1 - DROPPED_FROM)
@@ -211,7 +212,7 @@ class Enqueuer:
 
 
 def _least_bytes(queue: Queue) -> int:
-    """Return the least payload of the topics whose messages go to a queue: those of queries have a shared key."""
+    """Return the least payload of messages that go to a queue: queries are encrypted with a shared key."""
     return payload.LEAST_SYMMETRIC if queue is QUERY else payload.LEAST_ASYMMETRIC
 
 

@@ -35,7 +35,7 @@ class Routes:
         """Return the routes to the server of the settings.
 
         Raises:
-            SettingsError: there is no public key, or it is none.
+            SettingsError: there is no public key, or it is not valid.
         """
         return cls.of(load_public_key(settings))
 

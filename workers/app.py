@@ -96,12 +96,12 @@ def _add_deliver_task(app: Celery) -> None:
 
 
 def _end(settlement: Settlement | None) -> None:
-    """End a task as the attempt ended that has its id: Flower gets the event, and nothing is enqueued by it.
+    """End a task as the attempt of the delivery with its id ended: Flower gets the event, and nothing is enqueued.
 
     Raises:
-        Ignore: that is not known yet; whoever stores it sends the event.
-        Retry: it is tried again, when the schedule enqueues it.
-        AttemptFailed: it is not.
+        Ignore: the outcome is not known yet; the thread that stores it sends the event.
+        Retry: the delivery is tried again when the schedule enqueues it.
+        AttemptFailed: the delivery is not tried again.
     """
     if settlement is None:
         raise Ignore
@@ -127,7 +127,7 @@ def _add_upkeep_task(app: Celery, name: str, work: Callable[[InboxResources], ob
 
 
 def _send_back(app: Celery, queue: Queue, entries: list[Entry], alone: bool, error: Exception) -> None:
-    """Put a batch that Postgres or Redis failed at the end of its queue, as it was: no attempt counts."""
+    """Put a batch back at the end of its queue after a failure of Postgres or Redis: no attempt counts."""
     log.warning("batch_returned", queue=queue.name, messages=len(entries), error=type(error).__name__)
     metrics.TASKS_RETURNED.labels(queue.name, "outage").inc()
     time.sleep(random.uniform(*SLOW_DOWN_SECONDS))
@@ -139,7 +139,7 @@ def _send_back(app: Celery, queue: Queue, entries: list[Entry], alone: bool, err
 
 @contextmanager
 def _given_back(task: Task[..., None], queue: Queue) -> Iterator[None]:
-    """Give a task that fails back to its queue, once: what it cuts off then, the schedule or reconcile makes up for."""
+    """Give a task that fails back to its queue, once; after that the schedule or reconcile finishes its work."""
     try:
         yield
     except Reject:

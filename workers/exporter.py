@@ -1,4 +1,4 @@
-"""`wakupush exporter`: what waits, for Prometheus and for whoever scales the pools by it. It needs no key."""
+"""`wakupush exporter`: what waits, for Prometheus and for an autoscaler of the pools. It needs no key."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ PATIENCE = 3.0
 
 
 class BacklogCollector(Collector):
-    """Looks when it is asked, so that no figure is ever old; what cannot be read is left out, and the gauge up says so.
+    """Reads when it is asked, so that no figure is old; what cannot be read is left out, and the gauge `up` shows it.
 
     Raises:
-        SettingsError: an address is none.
+        SettingsError: an address is not valid.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -107,7 +107,7 @@ def run(settings: Settings) -> None:
     """Serve until SIGTERM.
 
     Raises:
-        SettingsError: an address is none.
+        SettingsError: an address is not valid.
     """
     collector = BacklogCollector(settings)
     registry = CollectorRegistry()

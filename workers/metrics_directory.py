@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 
 def metrics_directory() -> TemporaryDirectory[str]:
-    """Return a new directory for the counters of all processes of a pool, and tell prometheus_client of it.
+    """Return a new directory for the counters of all processes of a pool, and make prometheus_client use it.
 
     To be called before anything imports `wakupush.runtime.metrics`.
     """

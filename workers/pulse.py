@@ -1,6 +1,6 @@
 """Whether a worker takes tasks: what its event loop does is noted, and a probe looks at the notes.
 
-A ping through the broker would not do: it fails with a broker that is down, which no restart of the worker heals.
+A ping through the broker is not enough: it also fails if the broker is down, which no restart of the worker heals.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 NOTE_SECONDS = 1.0
 #: Seconds without a turn of the loop after which it counts as stuck. It never waits for a task.
 STUCK_SECONDS = 60.0
-#: Seconds without asking Redis for a task after which the worker counts as deaf. A worker all of whose processes are
-#: busy does not ask; after the time limit one of them is free. kombu mends a connection that is lost within a minute.
+#: Seconds without asking Redis for a task after which the worker counts as deaf. While all its processes are busy, a
+#: worker does not ask; after the time limit one of them is free. kombu replaces a lost connection within a minute.
 DEAF_SECONDS = TIME_LIMIT_SECONDS + 90.0
 
 
@@ -37,7 +37,7 @@ class Pulse:
     asked: float = 0.0
 
     def healthy(self) -> probes.Checks:
-        """Say whether the worker is better off than after a restart; it is, too, while it tries to reach Redis."""
+        """Say whether a restart would not help the worker. It counts as healthy while it tries to reach Redis."""
         if self.connected is None:
             return {"event loop": True, "consumer": True}
         now = time.monotonic()
@@ -70,6 +70,6 @@ class Noting(bootsteps.StartStopStep):
 
     def _note(self, parent: Any) -> None:
         self.pulse.turned = time.monotonic()
-        # kombu tells it nowhere else; a test with a real worker notices if it does not tell it here any more.
+        # kombu shows this nowhere else; a test with a real worker fails if this attribute goes away.
         sent_at: float | None = parent.task_consumer.channel._brpop_sent_at  # noqa: SLF001
         self.pulse.asked = sent_at or 0.0

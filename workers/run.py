@@ -36,7 +36,7 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
 
     Raises:
         NoIdentityError: there is no private key, or it is not that of the public key which ingest has.
-        SettingsError: an address is none.
+        SettingsError: an address is not valid.
     """
     if not is_published(load_identity(settings), settings):
         raise NoIdentityError("WAKUPUSH_PUBLIC_KEY is not that of the private key: ingest listens elsewhere")
@@ -68,7 +68,7 @@ def beat(settings: Settings) -> None:
     """Run the schedule until SIGTERM; several at once do no harm.
 
     Raises:
-        SettingsError: an address is none.
+        SettingsError: an address is not valid.
     """
     resources = ScheduleResources.open(settings)
     stop = stop_on_signals()

@@ -1,4 +1,4 @@
-"""kombu's transport over Redis, whose worker outlives a Redis that dies at any moment, and makes clients once."""
+"""kombu's transport over Redis, changed: a worker survives a Redis that dies at any moment, and reuses clients."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from redis.exceptions import ConnectionError as LostConnection
 
 
 class QoS(redis.QoS):
-    """The messages under way, of which one less can be taken for each.
+    """The messages under way; each takes a place until it is acknowledged.
 
     Celery logs an acknowledgement that failed, and forgets the message. kombu 5.7 does not: a worker of one process
-    takes no task any more. Here its place is free; the message comes back by the visibility time-out.
+    takes no further task. Here the place becomes free; the message comes back by the visibility time-out.
     """
 
     def ack(self, delivery_tag: str) -> None:
@@ -41,13 +41,14 @@ class QoS(redis.QoS):
 class Channel(redis.Channel):
     """A channel that says so when its connection was given up.
 
-    What was under way when a connection was lost is acknowledged, or put back, on a channel that has none any more.
-    kombu 5.7 looks for the address there and finds None: an `AttributeError`, which ends the worker. Celery treats this
-    error as what it is. The task comes back by the visibility time-out; what it did is in the ledger, or under a lease.
+    A task that was under way when its connection was lost is acknowledged, or put back, on a channel without a
+    connection. kombu 5.7 looks for the address there and finds None: an `AttributeError`, which ends the worker. The
+    error raised here is one that Celery handles as a lost connection. The task comes back by the visibility time-out;
+    what it did is in the ledger, or under a lease.
     """
 
     QoS = QoS
-    #: The client of the pool that the channel has.
+    #: The client of the channel's pool of connections.
     _plain: Any = None
 
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
@@ -76,7 +77,7 @@ class RedisTransport(redis.Transport):
 
 
 class SentinelChannel(Channel, redis.SentinelChannel):
-    """The same to the primary that Sentinels tell of."""
+    """The same to the primary that Sentinels name."""
 
 
 class SentinelTransport(redis.SentinelTransport):
@@ -86,6 +87,6 @@ class SentinelTransport(redis.SentinelTransport):
 
 
 def install() -> None:
-    """Use them in this process."""
+    """Make kombu use these transports in this process."""
     TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), f"{__name__}:{RedisTransport.__name__}"))
     TRANSPORT_ALIASES["sentinel"] = f"{__name__}:{SentinelTransport.__name__}"

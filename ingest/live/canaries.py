@@ -39,19 +39,19 @@ CANARY_BYTES: Final = 300
 
 @dataclass(slots=True)
 class Canaries:
-    """Publishes canaries on every node, and tells everybody which nodes are at fault."""
+    """Publishes canaries on every node, and writes into Redis which nodes are at fault."""
 
     nodes: Mapping[str, WakuNode]
     shards: tuple[str, ...]
     hearing: Hearing
     redis: Redis
     stop: Event
-    #: Of all canaries of this process: one that looks like a topic of anybody.
+    #: The content topic of all canaries of this process; it looks like that of any user.
     topic: str = field(default_factory=lambda: content_topic(random.randbytes(8).hex()))
     _faults: Mapping[str, NodeFault] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Publish and tell until told to stop."""
+        """Publish canaries and report faults until `stop` is set."""
         due = time.monotonic()
         while not self.stop.wait(LOOK_SECONDS):
             try:
@@ -60,11 +60,11 @@ class Canaries:
                     self.publish()
                 self.tell()
             except Exception:
-                # A fault of ours; nodes that are at fault would go on being used.
+                # An error in our own code: without this, nodes at fault would go on being used.
                 log.exception("canaries_failed")
 
     def publish(self) -> None:
-        """Publish a canary on each node and shard. What a node does not take says nothing."""
+        """Publish a canary on each node and shard. A canary that a node does not take shows nothing."""
         for name, node in self.nodes.items():
             for shard in self.shards:
                 message = WakuMessage(
@@ -92,7 +92,7 @@ class Canaries:
             self.hearing.note_canaries_heard(node, canaries)
 
     def tell(self) -> None:
-        """Say in logs, in metrics and in Redis which nodes are at fault now."""
+        """Report in logs, in metrics and in Redis which nodes are at fault now."""
         faults = self.hearing.faults()
         for name in self.nodes:
             fault, before = faults.get(name), self._faults.get(name)

@@ -1,7 +1,7 @@
-"""What each of several nodes hears: who misses other people's messages, and whose canaries nobody hears.
+"""What each of several nodes hears: which misses other people's messages, and whose canaries no other node hears.
 
-Only messages for this server are compared. They are other people's; our answers come back from a deaf node too. The
-number of a node's peers proves nothing, so nobody asks for it.
+Only messages for this server are compared. Other people sent them; our own answers come back from a deaf node, too. The
+number of a node's peers proves nothing, so it is not used.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ COMPARED_PER_SECOND: Final = 20
 #: Messages, or canaries, without which nothing is said about a node.
 LEAST_HEARD: Final = 5
 LEAST_CANARIES: Final = 3
-#: Share of what it should hear, or be heard with, below which a node is deaf or mute. Above it: of two processes that
-#: read the same nodes during an upgrade, each sees half of what one of them hears.
+#: Share of what it should hear, or be heard with, below which a node is deaf or mute. It is less than a half: of two
+#: processes that read the same nodes during an upgrade, each sees half of what one of them hears.
 LEAST_SHARE: Final = 0.2
 
 
@@ -42,7 +42,7 @@ class _Sound:
     at: float
     #: The node that it was published on; empty for other people's.
     source: str = ""
-    #: Who heard it.
+    #: The nodes that heard it.
     nodes: set[str] = field(default_factory=set)
 
 
@@ -55,10 +55,10 @@ class Hearing:
     now: Callable[[], float] = time.monotonic
     #: By message hash (32 bytes), the oldest first.
     _sounds: OrderedDict[bytes, _Sound] = field(default_factory=OrderedDict)
-    #: By node and shard: since when it is read without a failure, and when it was last read.
+    #: By node and shard: since when it has been read without a failure, and when it was last read.
     _read_since: dict[tuple[str, str], float] = field(default_factory=dict)
     _read: dict[tuple[str, str], float] = field(default_factory=dict)
-    #: The second at hand, and the messages of others that were begun in it.
+    #: The current second, and how many messages of others were first noted in it.
     _second: int = 0
     _begun: int = 0
     _lock: Lock = field(default_factory=Lock)
@@ -71,7 +71,7 @@ class Hearing:
             self._read[node, shard] = now
 
     def note_failure(self, node: str, shard: str) -> None:
-        """Note that a node did not answer, or forgot its subscription: what it misses now is no deafness."""
+        """Note that a node did not answer, or forgot its subscription: what it misses now does not make it deaf."""
         with self._lock:
             self._read_since.pop((node, shard), None)
 
@@ -96,7 +96,7 @@ class Hearing:
             self._sounds[canary] = _Sound(shard, self.now(), source=node)
 
     def forget_canary(self, canary: bytes) -> None:
-        """A canary was not taken by its node."""
+        """Forget a canary that its node did not take."""
         with self._lock:
             self._sounds.pop(canary, None)
 
@@ -108,7 +108,7 @@ class Hearing:
                     sound.nodes.add(node)
 
     def faults(self) -> Mapping[str, NodeFault]:
-        """Return what is wrong with which node."""
+        """Return the faults of the nodes, by name."""
         now = self.now()
         with self._lock:
             self._forget(now)

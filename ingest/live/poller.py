@@ -31,9 +31,9 @@ MOST_PAUSE = 5.0
 class Cache:
     """What the node keeps for ingest; a nwaku has one cache for all shards.
 
-    When it is full, a nwaku drops the message with the oldest sender's time for each that comes. So whoever stamps
-    messages some seconds ahead, and sends enough of them, has the node drop everybody else's. Nothing here can prevent
-    that; the Store has them all.
+    When it is full, a nwaku drops the message with the oldest sender's time for each that comes. So a client that
+    stamps messages some seconds ahead, and sends enough of them, makes the node drop those of all others. Nothing here
+    can prevent that; the Store has them all.
     """
 
     #: Messages.
@@ -42,7 +42,7 @@ class Cache:
     _read: dict[str, int] = field(default_factory=dict)
 
     def note(self, pubsub_topic: str, messages: int) -> bool:
-        """Note how many messages a read took out; say whether the cache was full, as the last reads together tell."""
+        """Note how many messages a read took out; say whether the cache was full, by the last reads of all shards."""
         self._read[pubsub_topic] = messages
         return sum(list(self._read.values())) >= self.capacity
 
@@ -59,7 +59,7 @@ class Poller:
     poll_interval: float
     stop: Event
     cache: Cache
-    #: What nodes hear is compared there; None where there is only one.
+    #: Compares what nodes hear; None if there is only one.
     canaries: Canaries | None = None
     #: Monotonic seconds of the last turn of the loop, and of the last read that worked.
     turned: float = field(default_factory=time.monotonic)
@@ -73,13 +73,13 @@ class Poller:
     _is_full: bool = False
 
     def run(self) -> None:
-        """Poll until told to stop."""
+        """Poll until `stop` is set."""
         while not self.stop.is_set():
             self.turned = time.monotonic()
             try:
                 pause = self._turn()
             except Exception:
-                # A fault of ours; whatever it is, a poller that ended would stop the node's archive unseen.
+                # An error in our own code. Whatever it is: a poller that ended would stop the node's archive unnoticed.
                 log.exception("poller_failed", node=self.name, pubsub_topic=self.pubsub_topic)
                 pause = MOST_PAUSE
             if pause:

@@ -40,7 +40,7 @@ def run(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT; what was read by then is enqueued before it returns.
 
     Raises:
-        SettingsError: there is no public key, or it is none; or the extra ``otel`` is missing.
+        SettingsError: there is no public key, or it is not valid; or the extra ``otel`` is missing.
     """
     routes = Routes.load(settings)
     tracing.start(settings.tracing, "ingest live")
@@ -83,7 +83,7 @@ def _healthy(pollers: list[Poller]) -> probes.Checks:
 
 
 def _ready(pollers: list[Poller], redis: Redis) -> probes.Checks:
-    """Say of each shard whether a node of it is read, whichever."""
+    """Say of each shard whether it is read from any node."""
     now = time.monotonic()
     checks = dict.fromkeys((poller.pubsub_topic for poller in pollers), False)
     for poller in pollers:

@@ -1,5 +1,5 @@
-"""`wakupush ingest reconcile`: what the Stores have and the ledger has not is enqueued.
+"""`wakupush ingest reconcile`: enqueue messages that the Stores have and the ledger lacks.
 
-One mechanism heals whatever loses messages: downtime of ingest, a cache of the node that ran over, a wiped Redis, a
-killed worker. Several of these processes do each other no harm: they claim messages as ingest live does.
+One mechanism heals every loss of messages: downtime of ingest, an overflow of a node's cache, a wiped Redis, a killed
+worker. Several of these processes may run at once: they claim messages as ingest live does.
 """

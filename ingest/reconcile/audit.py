@@ -1,4 +1,4 @@
-"""Whether Stores can be relied on: how far back they have messages, and whether one has what another has not."""
+"""Whether Stores can be relied on: how far back they have messages, and whether one has what another lacks."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class Audit:
     shards: tuple[str, ...]
     #: Of the server.
     content_topics: tuple[str, ...]
-    #: Seconds for which Stores are to have messages.
+    #: Seconds for which Stores should keep messages.
     window: float
     stop: Event
-    #: By shard: up to when was compared, in seconds since the epoch.
+    #: By shard: the end of the last comparison, in seconds since the epoch.
     _compared: dict[str, float] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Audit until told to stop."""
+        """Audit until `stop` is set."""
         while not self.stop.is_set():
             for shard in self.shards:
                 self.measure(shard)
@@ -54,7 +54,7 @@ class Audit:
             self.stop.wait(PERIOD_SECONDS)
 
     def measure(self, shard: str) -> None:
-        """Show in the metrics how old the oldest message is that each Store has of a shard."""
+        """Set the metric for the age of the oldest message that each Store has of a shard."""
         for name, store in self.stores.items():
             try:
                 oldest = store.oldest(shard)
@@ -68,7 +68,7 @@ class Audit:
     def compare(self, shard: str, until: float) -> dict[str, int]:
         """Compare what the Stores have of the server's own topics since the last time; count what each lacks.
 
-        Messages are compared without `meta`, which a Store v1 leaves out. Where a Store does not answer, the stretch is
+        Messages are compared without `meta`, which a Store v1 leaves out. If a Store does not answer, this period is
         compared the next time.
 
         Args:
@@ -76,7 +76,7 @@ class Audit:
             until: up to when, in seconds since the epoch.
 
         Returns:
-            How many messages each Store lacks that another one has; nothing where there is only one Store.
+            How many messages each Store lacks that another one has; nothing if there is only one Store.
         """
         if len(self.stores) == 1:
             return {}

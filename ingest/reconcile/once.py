@@ -26,11 +26,11 @@ def run(settings: Settings, since: float | None) -> int:
 
     Args:
         settings: of `wakupush ingest reconcile`.
-        since: from when on, in seconds since the epoch; None is the whole window. Query topics are never walked further
-            back than theirs. The watermarks stay where they are if it is given: what came before it is not looked at.
+        since: from when on, in seconds since the epoch; None means the whole window. Query topics are never walked
+            further back than their window. If it is given, the watermarks stay: what came before is not looked at.
 
     Raises:
-        SettingsError: there is no public key, an address is none, or `since` is before what the ledger remembers.
+        SettingsError: there is no public key, an address is not valid, or `since` is before what the ledger remembers.
     """
     if since is not None and since < time.time() - settings.retention.ledger:
         raise SettingsError("--since is before what WAKUPUSH_RETENTION__LEDGER keeps: it would be handled again")
@@ -59,7 +59,7 @@ def run(settings: Settings, since: float | None) -> int:
 
 
 def _walk(walker: Walker, shard: str, since: float | None, progress: Progress, what: str) -> Tally:
-    """Walk a shard in slices; how many pages there are, a Store does not tell.
+    """Walk a shard in slices; the bar has no total, because a Store does not say how many pages it has.
 
     Raises:
         Exception: see `Walker.walk`.

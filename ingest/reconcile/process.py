@@ -1,4 +1,4 @@
-"""The process: who walks which Store for what."""
+"""The process: which thread walks which Store for what."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ UNWALKED_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciliation:
-    """All that walk in a process, and what they share."""
+    """All walkers of a process, and what they share."""
 
     recent: list[Recent]
-    #: Of the server's own topics; queries are only looked for as long as somebody waits.
+    #: For the server's own topics only: queries are looked for only as long as a client waits.
     thorough: list[Thorough]
     audit: Audit
     enqueuer: Enqueuer
@@ -58,7 +58,7 @@ class Reconciliation:
         """Open everything. Postgres, Redis and the nodes may be down meanwhile.
 
         Raises:
-            SettingsError: there is no public key, or an address is none.
+            SettingsError: there is no public key, or an address is not valid.
         """
         chosen, shards, timeout = settings.reconcile, settings.waku.shards, settings.waku.timeout
         routes = Routes.load(settings)
@@ -103,7 +103,7 @@ class Reconciliation:
         )
 
     def threads(self) -> list[Thread]:
-        """Return a thread for each that walks."""
+        """Return a thread for each walker, and one for the audit."""
         walking = [
             *(Thread(target=each.run, name=f"{each.walker.name} {each.walker.kind.name}") for each in self.recent),
             *(Thread(target=each.run, name=f"{each.walker.name} {each.walker.kind.name} *") for each in self.thorough),
@@ -139,10 +139,10 @@ class Reconciliation:
 
 
 def run(settings: Settings) -> None:
-    """Walk again and again until SIGTERM or SIGINT; the pages at hand are finished.
+    """Walk again and again until SIGTERM or SIGINT; the current pages are finished.
 
     Raises:
-        SettingsError: there is no public key, or an address is none.
+        SettingsError: there is no public key, or an address is not valid.
     """
     stop = stop_on_signals()
     reconciliation = Reconciliation.open(settings, stop)

@@ -1,4 +1,4 @@
-"""Looking for recent messages, every few seconds: somebody may be waiting for them."""
+"""Looking for recent messages, every few seconds: clients may be waiting for answers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from ingest.reconcile.walk import Tally, Walker
     from wakupush.runtime.settings import ReconcileSettings
 
-#: Seconds before the end of the last look from which the next one begins: honest messages are in the Store by then.
+#: A look begins this many seconds before the end of the last one: honest messages are in the Store by then.
 REACH_SECONDS: Final = 5.0
-#: Overlaps back to which it is looked at most; from farther back on, the thorough walks catch up.
+#: How many overlaps recent walks look back at most; the thorough walks catch up on what is older.
 MOST_OVERLAPS: Final = 3
 
 
@@ -36,7 +36,7 @@ class Recent:
     _back_due: dict[str, float] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Look until told to stop; the page at hand is finished."""
+        """Look until the process is to stop; the current page is finished."""
         walker, pause = self.walker, self.settings.pause
         while not walker.stop.is_set():
             walker.turned = time.monotonic()
@@ -70,7 +70,7 @@ class Recent:
         now, kind, overlap = time.time(), self.walker.kind, self.settings.overlap
         settled = self.walker.settled(shard)
         if kind.content_topics and lies_behind(settled, now, overlap):
-            # The thorough walks catch up. Queries have none: theirs reach as far as anybody waits.
+            # The thorough walks catch up. For queries there are none: a look covers all that clients still wait for.
             return self._look(shard, now - min(overlap, kind.window), now)
         tally = self._look(shard, max((settled or 0.0) - overlap, now - kind.window), now)
         self.walker.settle(shard, now, tally.oldest_missing)
@@ -83,5 +83,5 @@ class Recent:
 
 
 def lies_behind(settled: float | None, now: float, overlap: float) -> bool:
-    """Say whether a watermark (seconds since the epoch) is older than recent walks look back; None is."""
+    """Say whether a watermark (seconds since the epoch) is older than recent walks look back, or None."""
     return settled is None or settled - overlap < now - MOST_OVERLAPS * overlap

@@ -27,29 +27,29 @@ LOOK_SECONDS = 0.5
 
 @dataclass(slots=True)
 class Rest:
-    """Which queues are behind, so that what goes there rests, and nothing else does."""
+    """Knows which queues are behind, so that the walks for these rest, and no others."""
 
     redis: Redis
     #: Seconds.
     most_age: float
     _lock: Lock = field(default_factory=Lock)
     _looked: float = -math.inf
-    #: Whether a look ever came to its end; before that everybody looks.
+    #: Whether a look was ever finished; before that every caller looks.
     _knows: bool = False
     #: By the name of a queue that is behind: since when, in seconds since the epoch.
     _since: dict[str, float] = field(default_factory=dict)
 
     def is_due(self, queue: Queue) -> bool:
-        """Say whether the oldest message of a queue has waited too long: as of the last look, while somebody looks.
+        """Say whether the oldest message of a queue has waited too long, as of the last finished look.
 
         Raises:
-            RedisError: nobody knows.
+            RedisError: this is not known.
         """
         with self._lock:
             looks = not self._knows or time.monotonic() - self._looked >= LOOK_SECONDS
             if looks:
                 self._looked = time.monotonic()
-        if looks:  # without the lock: behind a Redis that hangs walks would wait for each other
+        if looks:  # without the lock: if Redis hangs, walks would wait for each other
             found = backlog.look(self.redis)
             with self._lock:
                 for name, waiting in found.items():

@@ -1,4 +1,4 @@
-"""Walking all that the ledger remembers, in slices: what came late, and what was missed while nobody looked."""
+"""Walking all that the ledger remembers, in slices: for late messages, and for those missed during an outage."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Course:
     shard: str
     #: Up to where it went, in seconds since the epoch.
     at: float
-    #: Of the next slice.
+    #: Length of the next slice.
     seconds: float = SLICE_SECONDS
     tally: Tally = field(default_factory=lambda: Tally(0.0))
 
@@ -50,7 +50,7 @@ class Course:
             end: of the course, in seconds since the epoch.
 
         Raises:
-            Exception: see `Walker.walk`; what was not walked stays to be.
+            Exception: see `Walker.walk`; the slice is walked again the next time.
         """
         until = min(self.at + self.seconds, end)
         is_short = until - self.at <= LEAST_SECONDS
@@ -62,16 +62,16 @@ class Course:
                 return
             # No network carries so many in a second: the Store makes them up, and hides nothing else by it.
             facts = {"store": self.walker.name, "pubsub_topic": self.shard, "since": self.at, "until": until}
-            log.error("slice_skipped", **facts)  # noqa: TRY400 - where it was raised tells nothing
+            log.error("slice_skipped", **facts)  # noqa: TRY400 - the traceback shows nothing more
         self.seconds = min(SLICE_SECONDS, self.seconds * 2)
         self.at = until
 
 
 @dataclass(slots=True, kw_only=True)
 class Thorough:
-    """Walks a Store's whole window each `full_interval`, and first what lies between the watermark and the recent.
+    """Walks a Store's whole window each `full_interval`, and first the time from the watermark to the recent messages.
 
-    Where both are is kept, so that a restart goes on there.
+    Both positions are stored, so that a restart goes on there.
     """
 
     walker: Walker
@@ -79,14 +79,14 @@ class Thorough:
     settings: ReconcileSettings
     _catching_up: dict[str, Course] = field(default_factory=dict)
     _whole: dict[str, Course] = field(default_factory=dict)
-    #: By shard, in seconds since the epoch: when to look whether to catch up, when the whole window is due, from where
-    #: on something is missing that the whole walk found, and when that is due.
+    #: By shard, in seconds since the epoch: when to check whether to catch up; when the whole window is due; from when
+    #: on messages are missing that the last whole walk found, and when to look for them again.
     _catch_up_due: dict[str, float] = field(default_factory=dict)
     _whole_due: dict[str, float] = field(default_factory=dict)
     _loose: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Walk until told to stop; the page at hand is finished."""
+        """Walk until the process is to stop; the current page is finished."""
         walker = self.walker
         while not walker.stop.is_set():
             walker.turned = time.monotonic()
@@ -103,7 +103,7 @@ class Thorough:
             Exception: see `Walker.walk`.
         """
         now = time.time()
-        # What is newer, the recent walks look at.
+        # The recent walks look at newer messages.
         end = now - self.settings.overlap
         if course := self._to_catch_up(shard, now):
             course.step(end)
@@ -163,7 +163,7 @@ class Thorough:
         return replace(self.walker.track(shard), walk=f"{self.walker.kind.name}, whole window")
 
     def _placed(self, shard: str) -> float | None:
-        """Return up to where a walk over the whole window went that another process did not finish."""
+        """Return up to where an earlier process walked the whole window without finishing it."""
         with self.walker.pool.connection() as connection:
             at = reconciliation.watermark(connection, self._track(shard))
         is_over = at is None or at / NANOSECONDS > time.time() - 2 * self.settings.overlap

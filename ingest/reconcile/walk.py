@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 NANOSECONDS = 10**9
-#: Seconds by which a watermark can be ahead of this clock; one beyond says nothing, and is put right.
+#: Seconds by which a watermark can be ahead of this clock; one further ahead is wrong, and is corrected.
 AHEAD_SECONDS = 120.0
 #: Longest pause in seconds after a walk failed.
 MOST_PAUSE = 30.0
@@ -56,27 +56,27 @@ class NotEnqueued(Interrupted):
 
 
 class NotWatching(Interrupted):
-    """The set of watched topics is not complete, so that queries cannot be told from foreign messages."""
+    """The set of watched topics is not complete, so that queries cannot be distinguished from foreign messages."""
 
 
 class TooLong(Interrupted):
-    """There are more pages than a slice is to have."""
+    """There are more pages than a slice may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalkKind:
     """What is looked for: messages of one queue, so that its backlog holds up no others."""
 
-    #: Where what is found belongs; its name is that of the walk in watermarks, metrics and logs.
+    #: The queue of the messages that are looked for; its name is that of the walk in watermarks, metrics and logs.
     queue: Queue
-    #: None means the whole shard, of which the watched topics are taken.
+    #: Empty means the whole shard, of which the watched topics are taken.
     content_topics: tuple[str, ...] = ()
-    #: Seconds back to which it is looked for at all.
+    #: Seconds back to which messages are looked for at all.
     window: float
 
     @property
     def name(self) -> str:
-        """How its walks are called."""
+        """The name of its walks."""
         return self.queue.name
 
 
@@ -91,7 +91,7 @@ class Tally:
     #: For us, and not in the ledger.
     missing: int = 0
     enqueued: int = 0
-    #: Least timestamp of these, in nanoseconds since the epoch.
+    #: Least timestamp of the missing ones, in nanoseconds since the epoch.
     oldest_missing: int | None = None
 
     def add(self, other: Self) -> None:
@@ -112,7 +112,7 @@ class Tally:
 class Walker:
     """Walks one Store for messages of one kind."""
 
-    #: Of the node.
+    #: Name of the node.
     name: str
     store: Store
     kind: WalkKind
@@ -122,7 +122,7 @@ class Walker:
     stop: Event
     #: Monotonic seconds of the last page.
     turned: float = field(default_factory=time.monotonic)
-    #: In a row.
+    #: Failures in a row.
     failures: int = 0
 
     def track(self, pubsub_topic: str) -> Track:
@@ -130,7 +130,7 @@ class Walker:
         return Track(self.name, pubsub_topic, self.kind.name)
 
     def tried(self, pubsub_topic: str, work: Callable[[], T]) -> T | None:
-        """Return what walking of a shard comes to; None if it was not finished, which is logged."""
+        """Return the result of `work` on a shard; None if it was not finished, which is logged."""
         try:
             done = work()
         except Stopped:
@@ -152,7 +152,7 @@ class Walker:
         return min(MOST_PAUSE, 2.0 ** min(self.failures, 10))
 
     def settle(self, pubsub_topic: str, walked_to: float, oldest_missing: int | None) -> None:
-        """Move the watermark up to what was walked, or to before what is still missing, whoever has it meanwhile.
+        """Move the watermark up to what was walked, or to before what is still missing, even if a worker has it by now.
 
         Args:
             pubsub_topic: the shard.
@@ -171,7 +171,7 @@ class Walker:
     def settled(self, pubsub_topic: str) -> float | None:
         """Return up to when everything that the Store has is in the ledger, in seconds since the epoch; None: unknown.
 
-        A watermark that lies in the future by more than `AHEAD_SECONDS` is one of a clock that was ahead.
+        A watermark that lies more than `AHEAD_SECONDS` in the future was set by a clock that was ahead.
         """
         with self.pool.connection() as connection:
             at = reconciliation.watermark(connection, self.track(pubsub_topic))
@@ -220,7 +220,7 @@ class Walker:
         return tally
 
     def _check_watching(self) -> None:
-        """Check that queries can be told from foreign messages, if this walk is to find them.
+        """Check that queries can be distinguished from foreign messages, if this walk looks for them.
 
         Raises:
             NotWatching: they cannot.
@@ -234,7 +234,7 @@ class Walker:
         Raises:
             Stopped: the process is to end.
         """
-        # Of the own topics most are in the ledger, of a whole shard next to none: hashes would only be asked for first.
+        # Most messages of the own topics are in the ledger, so hashes suffice at first; of a whole shard hardly any is.
         pages = self.store.walk(query, with_messages=not self.kind.content_topics)
         while True:
             self.turned = time.monotonic()
@@ -248,7 +248,7 @@ class Walker:
             yield page
 
     def _heal(self, query: Query, page: Page, tally: Tally) -> None:
-        """Enqueue what of a page is for us, is not in the ledger, and is in no worker's hands."""
+        """Enqueue the messages of a page that are for us, are not in the ledger, and that no worker is handling."""
         tally.examined += len(page.found)
         metrics.STORE_EXAMINED.labels(self.kind.name).inc(len(page.found))
         # Two entries of one hash are the same in everything that is looked at.
@@ -286,10 +286,10 @@ class Walker:
 
 
 def first_seen(message: WakuMessage, start: int, now: float) -> float:
-    """Return since when a message is taken to be in the Store, in seconds since the epoch.
+    """Return the time at which a message out of a Store counts as first seen, in seconds since the epoch.
 
-    That is its sender's time, unless it is not over yet. Without one it may be as old as the walk looks back, so that a
-    push request is rather called expired than pushed hours late.
+    That is its sender's time, unless that lies in the future. A message without a time counts as old as the walk looks
+    back: a push request should rather count as expired than be pushed hours late.
 
     Args:
         message: out of a Store.

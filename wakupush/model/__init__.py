@@ -1,4 +1,5 @@
-"""The values that everybody speaks: what is stored, what is sent, and the closed tables that decide about it.
+"""The values that all modules share: what is stored, what is sent, and the closed tables that decide about both.
 
-Nothing here looks at a clock, a socket, a setting or another module of ours but the generated `wakupush.pb`.
+Nothing here uses a clock, a socket or a setting, or imports another package of wakupush than the generated
+`wakupush.pb`.
 """

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedAnswer:
-    """An answer, or a part of one, sealed to the key of who asked."""
+    """An answer, or a part of one, sealed to the key of the client that asked."""
 
     #: Where it goes: the shard that the question came from, and the asking key's partitioned topic.
     pubsub_topic: str

@@ -16,11 +16,11 @@ class QueueBacklog:
     Of a long queue only a sample is read: then messages, and tasks in flight, are estimated.
     """
 
-    #: That wait.
+    #: Tasks that wait, and the messages in them.
     tasks: int
     messages: float
-    #: Since when the message waits that is oldest of the sample, both ends included, in seconds since the epoch; None
-    #: if there is none.
+    #: When the oldest message of the sample began to wait, in seconds since the epoch; None if none waits. The sample
+    #: includes both ends of the queue.
     oldest: float | None
     #: Taken by workers and not acknowledged. Those of a worker that died are among them until they come back.
     tasks_in_flight: float
@@ -32,11 +32,11 @@ class DeliveryBacklog:
     """The deliveries of a platform that are not done."""
 
     platform: Platform
-    #: For their next attempt.
+    #: Waiting for their next attempt.
     pending: int
     #: Those of them whose time has come.
     due: int
-    #: Seconds for which the one that is longest due has been so; 0 if none is.
+    #: Seconds for which the longest due delivery has been due; 0 if none is due.
     due_age: float
     #: Under a lease: being posted, or left behind by a worker that died.
     posting: int

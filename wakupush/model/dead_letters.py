@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from wakupush.model.failures import Failure
     from wakupush.model.platforms import Platform
 
-#: Where a dead letter stands among all: when it ended, and its key.
+#: The place of a dead letter in the order of all: when it ended, and its key.
 Position = tuple[datetime, bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which dead letters; what is None does not matter."""
+    """Which dead letters are meant; a field that is None sets no condition."""
 
     keys: list[bytes] | None = None
     reason: Failure | None = None
     platform: Platform | None = None
-    #: They ended in this time, both included.
+    #: They ended between these times, both included.
     since: datetime | None = None
     until: datetime | None = None
 
@@ -36,7 +36,7 @@ class DeadLetter:
     platform: Platform
     #: The label of a failure.
     reason: str | None
-    #: How many were begun.
+    #: How many attempts were begun.
     attempts: int
     seen_at: datetime
     finished_at: datetime
@@ -46,12 +46,12 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterDevice:
-    """How the device of a dead letter stands now."""
+    """The state of a dead letter's device now."""
 
     registered: bool
     token_died_at: datetime | None
     suspicions: int
-    #: Whether it is registered as it was at the last attempt; None if none reached it.
+    #: Whether its registration is still the one of the last attempt; None if that is not known.
     unchanged: bool | None
 
 

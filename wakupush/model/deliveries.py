@@ -1,4 +1,4 @@
-"""Deliveries, and the machine of their states."""
+"""Deliveries and their state machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from wakupush.model.platforms import Platform
     from wakupush.model.registrations import Address, Installation
 
-#: Of a delivery that nobody posts.
+#: The lease of a delivery that no worker posts.
 NO_LEASE: Final = UUID(int=0)
 
 
@@ -48,8 +48,8 @@ class DeliveryState(StrEnum):
 
 #: The state in which deliveries are added, under a lease.
 INITIAL = DeliveryState.POSTING
-#: Every legal transition. What failed, expired or ran out of attempts is taken up again by a new envelope; an operator
-#: sends dead letters again; gorush's webhook may tell that what read as delivered was not.
+#: Every legal transition. A new envelope takes up again what failed, expired or ran out of attempts. An operator sends
+#: dead letters again. gorush's webhook may report that a delivery which counted as delivered has failed.
 TRANSITIONS: Mapping[DeliveryState, frozenset[DeliveryState]] = {
     DeliveryState.PENDING: frozenset({DeliveryState.POSTING}),
     DeliveryState.POSTING: frozenset(
@@ -81,16 +81,16 @@ class Delivery:
     message: bytes = field(repr=False)
     #: Which attempt this is, from 1.
     attempt: int
-    #: Whoever posts it has this lease.
+    #: The worker that posts it holds this lease.
     lease: UUID
     #: The Celery task whose states Flower shows for all attempts.
     task_id: str
     trace_id: str
     #: When ingest saw the request, in seconds since the epoch.
     seen: float
-    #: What it named; None where that is not kept.
+    #: What the notification named; None if that is not kept.
     address: Address | None = field(default=None, repr=False)
-    #: Why the attempt before failed, None for the first.
+    #: Why the previous attempt failed; None for the first one.
     failure: Failure | None = None
     #: Whether its time to live is over.
     expired: bool = False
@@ -111,31 +111,31 @@ class Due:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """What an attempt came to."""
+    """The outcome of an attempt."""
 
     delivery: Delivery
     state: DeliveryState
     failure: Failure | None = None
     #: Seconds until the next attempt, for PENDING.
     wait: float | None = None
-    #: False where the attempt does not count, because it was known to have little chance.
+    #: False if the attempt does not count, because it was known to have little chance.
     counted: bool = True
-    #: Of the registration that was tried.
+    #: Version of the registration that was tried.
     version: int | None = None
-    #: Whether its device token was doubted lately, and whether a push to it was ever taken by the platform.
+    #: Whether its device token was doubted lately, and whether the platform ever took a push to it.
     suspected: bool = False
     proven: bool = False
 
 
 def attempt_argument(attempt: int, most: int, count: int, platform: Platform, failure: Failure | None) -> str:
-    """Return what is shown as the argument of a task that makes an attempt: nothing secret.
+    """Return the text that is shown as the argument of an attempt's task; it holds no secret.
 
     Args:
         attempt: from 1.
         most: attempts of a delivery.
         count: deliveries that are attempted together.
         platform: of all of them.
-        failure: of the attempt before, None if it was put off.
+        failure: of the previous attempt; None if that was put off.
     """
     why = f", after {failure.label}" if failure else ", after waiting" if attempt > 1 else ""
     return f"(attempt {attempt} of {most}, {count} {platform.label}{why})"

@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A message, as the ciphertext that it arrived as."""
+    """A message as it arrived: ciphertext."""
 
     #: The shard that it came from, and that its answer goes to.
     pubsub_topic: str
     #: 14/WAKU2-MESSAGE deterministic hash, 32 bytes.
     hash: bytes
-    #: When ingest first saw it, in seconds since the epoch; of one out of a Store, its sender's time unless it is not
-    #: over yet.
+    #: When ingest first saw it, in seconds since the epoch; for a message out of a Store its sender's time, unless that
+    #: lies in the future.
     seen: float
     message: WakuMessage
-    #: Whether ingest read it as it came in, so that `seen` is no word of its sender's.
+    #: Whether ingest read it as it came in, so that `seen` does not depend on its sender.
     live: bool = False
 
     @property
@@ -33,9 +33,10 @@ class Entry:
     def is_stale(self, claimed_for: float) -> bool:
         """Say whether it may be a copy of a message that was enqueued before.
 
-        A copy has the time of its original, as the hash covers it. Ingest enqueues a message only once in `claimed_for`
-        seconds. So what is off by less than half of that is no copy of a message that was off by less as well: what is
-        honest and fresh is never stale, and its copies always are. What reconcile brings is seen at its own time.
+        A copy has the time of its original, because the hash covers it. Ingest enqueues a message only once in
+        `claimed_for` seconds. So of two copies that are both enqueued, at least one is seen more than half of that away
+        from its time. A message that is honest and fresh is never stale, and its later copies always are. What
+        reconcile brings counts as seen at its own time.
         """
         return abs(self.seen - self.message.timestamp / 10**9) > claimed_for / 2
 

@@ -1,9 +1,9 @@
 """Delivery events, the contract with the data pipeline: what happened to each message and delivery, without a secret.
 
 They are written in the transaction of their effect. The fields are versioned: a field is never renamed or given another
-meaning under the same `SCHEMA_VERSION`. Events that are alike are one with a count, so that no message leaves more of
-them than there are outcomes: what strangers send costs rows in proportion to its bytes. An event tells of what must
-have happened before it, too: `history` says what.
+meaning under the same `SCHEMA_VERSION`. Events that are alike are stored as one with a count. So no message leaves more
+events than there are outcomes, and what strangers send costs rows in proportion to its bytes. An event also stands for
+what must have happened before it: see `history`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ SCHEMA_VERSION = 3
 class EventKind(StrEnum):
     """What happened."""
 
-    #: A worker took a message out of its queue. Told with what became of it, if it was opened.
+    #: A worker took a message out of its queue. If it was opened, the event of its outcome implies this one.
     RECEIVED = "received"
-    #: It is not for us: nobody's key of ours opens it.
+    #: It is not for this server: none of the server's keys opens it.
     FOREIGN = "foreign"
     #: It is a segment that waits for the others.
     SEGMENT = "segment"
-    #: It was opened and its sender is known. Told with what became of it.
+    #: It was opened and its sender is known. The event of its outcome implies this one.
     OPENED = "opened"
     #: It, or notifications that it asks for, were refused; `failure` says why.
     REFUSED = "refused"
@@ -41,11 +41,11 @@ class EventKind(StrEnum):
     ADMITTED = "admitted"
     #: Notifications are kept back as their receivers wish; `reason` says which wish.
     FILTERED = "filtered"
-    #: gorush was asked to push; `attempt` counts from 1. Told with its outcome.
+    #: gorush was asked to push; `attempt` counts from 1. The event of its outcome implies this one.
     ATTEMPT = "attempt"
     #: gorush took it.
     DELIVERED = "delivered"
-    #: It may have reached the device, nobody knows; `failure` says why.
+    #: It may or may not have reached the device; `failure` says why that is unknown.
     UNKNOWN = "unknown"
     #: The attempt failed; `failure` says why.
     FAILED = "failed"
@@ -57,7 +57,7 @@ class EventKind(StrEnum):
     TOKEN_DIED = "token_died"  # noqa: S105 - a name, not a password
     #: A registration was stored, and answered.
     REGISTERED = "registered"
-    #: An installation was unregistered, and that answered.
+    #: An installation was unregistered, and the request answered.
     UNREGISTERED = "unregistered"
     #: A query was answered.
     QUERIED = "queried"
@@ -65,21 +65,21 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One event. Fields that say nothing for a kind are None."""
+    """One event. A field that has no meaning for a kind is None."""
 
     kind: EventKind
     #: Seconds since the epoch.
     time: float
     #: Which worker process.
     worker: str
-    #: The same from ingest to gorush: the first 8 bytes of the message's hash, hex; None of messages not for us.
+    #: The same from ingest to gorush: the first 8 bytes of the message's hash, hex; None if the message is not for us.
     trace_id: str | None
     #: How many messages, or notifications of a message, it stands for.
     count: int = 1
     #: The queue that the message came through.
     queue: str | None = None
-    #: Seconds between ingest seeing the message and a worker taking it; of several, the longest. Only of the event that
-    #: tells of its taking.
+    #: Seconds between ingest seeing the message and a worker taking it; of several, the longest. Only in the event that
+    #: stands for `received`.
     queue_wait: float | None = None
     #: Seconds between ingest seeing the message and this event; of several, the longest.
     latency: float | None = None
@@ -91,22 +91,22 @@ class Event:
     reason: str | None = None
     #: Which attempt of a delivery, from 1.
     attempt: int | None = None
-    #: Messages in the task, or notifications in the post; of an attempt's outcome, None where it is not told with it.
+    #: Messages in the task, or notifications in the post; None in an outcome that does not imply an `attempt`.
     batch_size: int | None = None
-    #: Keyed pseudonym of the user, 16 bytes; None where it stands for several.
+    #: Keyed pseudonym of the user, 16 bytes; None if the event stands for several.
     key_pseudonym: bytes | None = None
-    #: Keyed pseudonym of the installation, 16 bytes; None where it stands for several.
+    #: Keyed pseudonym of the installation, 16 bytes; None if the event stands for several.
     installation_pseudonym: bytes | None = None
 
 
 #: The names of the fields, in the order of `Event`.
 FIELDS = tuple(field.name for field in fields(Event))
-#: What events that are alike agree on.
+#: The fields that are equal in events that are alike.
 _likeness = attrgetter(*(name for name in FIELDS if name not in {"count", "queue_wait", "latency"}))
 
 
 def together(events: Iterable[Event]) -> list[Event]:
-    """Return one event for each that is not like another one before it, with the count of all that are like it."""
+    """Return the events, those that are alike merged into one with the sum of their counts."""
     alike: dict[object, list[Event]] = {}
     for event in events:
         alike.setdefault(_likeness(event), []).append(event)
@@ -147,11 +147,11 @@ def message_event(
         entry: the message.
         kind: what happened.
         now: seconds since the epoch.
-        failure: why, where something failed.
-        reason: why, where a notification is kept back.
+        failure: why something failed.
+        reason: why a notification is kept back.
         platform: label of a platform.
         count: how many notifications of the message it stands for.
-        taken: whether this tells that a worker took it, too, and so how long it waited in its queue.
+        taken: whether the event also says that a worker took the message, and so how long it waited in its queue.
         named: whether it has the message's trace id.
         pseudonyms: of the user and of the installation, 16 bytes each.
     """
@@ -182,11 +182,11 @@ def message_opened(
 
 
 def queried(task: Task, now: float, pseudonym: bytes) -> Event:
-    """Return the event of a query for one user that was answered, by which nobody finds the query.
+    """Return the event of an answered query for one user, made so that it does not lead to the query.
 
-    Stores keep each query with its time, on the topic of the user that it asks for. So this has neither its trace id
-    nor its time but the hour, and who is asked for has a pseudonym of its own (16 bytes), which no
-    other kind of event shows.
+    Stores keep each query with its time, on the topic of the user that it asks for. So the event has no trace id, and
+    of the time only the hour. The user who is asked for has a separate pseudonym (16 bytes) here, which no other kind
+    of event shows.
     """
     return Event(
         kind=EventKind.QUERIED,
@@ -198,17 +198,17 @@ def queried(task: Task, now: float, pseudonym: bytes) -> Event:
     )
 
 
-#: What becomes of a notification by an attempt.
+#: The outcomes of an attempt.
 OUTCOMES = frozenset({EventKind.DELIVERED, EventKind.UNKNOWN, EventKind.FAILED})
-#: What becomes of a registration that is answered with success.
+#: The outcomes of a registration that is answered with success.
 _STORED = frozenset({EventKind.REGISTERED, EventKind.UNREGISTERED})
 
 
 def history(event: Event) -> tuple[EventKind, ...]:
-    """Return all that an event tells of, in its order.
+    """Return all kinds that an event stands for, in the order in which they happened.
 
-    Of a message that was opened, its one event has the wait in its queue. Of an attempt, its outcome has the size of
-    its post. The view ``delivery_history`` has a row for each of these.
+    The one event of a message that was opened has the wait in its queue. The outcome of an attempt has the size of its
+    post. The view ``delivery_history`` has a row for each of these kinds.
     """
     kinds: tuple[EventKind, ...] = (event.kind,)
     if event.queue_wait is not None and event.kind is not EventKind.RECEIVED:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Mark:
     """Up to where events are complete."""
 
-    #: Every transaction below has ended.
+    #: Every transaction with a lower number has ended.
     transaction: int
     #: Which Postgres cluster counts these transactions.
     source: str
@@ -23,10 +23,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What the events of a range of transactions are like."""
+    """A summary of the events of a range of transactions."""
 
-    #: UTC.
+    #: On which they happened, in UTC.
     days: tuple[date, ...]
-    #: The newest of their schema.
+    #: The newest version of their schema.
     version: int
     rows: int

@@ -22,7 +22,7 @@ class Errors:
 
 
 class Answer(Enum):
-    """What the sender of a message is told; the names are those of the specification's error types."""
+    """The answer to the sender of a message; the names are those of the specification's error types."""
 
     SILENCE = Errors()
     MALFORMED_MESSAGE = Errors(registration=PushNotificationRegistrationResponse.MALFORMED_MESSAGE)
@@ -57,7 +57,7 @@ class Token(Enum):
 class Route(Enum):
     """What a failure says about the route to a platform: gorush, its credentials, the platform's own servers."""
 
-    #: Nothing: it comes of the message or the device, or the platform was not asked.
+    #: Nothing: its cause is the message or the device, or the platform was not asked.
     UNTOLD = "untold"
     #: The platform looked at the notification and turned it down: the route works.
     WORKS = "works"
@@ -75,7 +75,7 @@ class Treatment:
     retry: Retry = Retry.NEVER
     token: Token = Token.UNTOUCHED
     route: Route = Route.UNTOLD
-    #: True where the push may have reached the device all the same.
+    #: True if the push may have reached the device all the same.
     unknown: bool = False
 
 
@@ -127,7 +127,7 @@ class Failure(Enum):
     REPEATED_TOO_OFTEN = Treatment("repeated_too_often", Answer.SILENCE)
     QUARANTINED = Treatment("quarantined", Answer.SILENCE)
 
-    # Deliveries: what the platforms say through gorush. APNs throttles single devices: that tells nothing of the route.
+    # Deliveries: what the platforms say through gorush. APNs throttles single devices: that says nothing of the route.
     TOKEN_UNREGISTERED = Treatment("token_unregistered", Answer.NOT_REGISTERED, token=Token.DEAD, route=Route.WORKS)
     TOKEN_REJECTED = Treatment("token_rejected", Answer.INTERNAL_ERROR, token=Token.SUSPECT, route=Route.WORKS)
     # The platform says that the token is gone, but says so of too many to be believed: the registration stands.
@@ -171,7 +171,7 @@ class Failure(Enum):
 
     @property
     def answer(self) -> Answer:
-        """What the sender is told."""
+        """The answer to the sender."""
         return self.value.answer
 
     @property

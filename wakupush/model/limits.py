@@ -1,4 +1,4 @@
-"""What is limited within a time, and the chance of what is asked of a limit."""
+"""Limits on how much may happen within a time, and the chance with which a limit lets something through."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ HOUR: Final = 3600
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One thing to be counted, and how much of its kind a time may have."""
+    """One thing to be counted, and how much of its kind is allowed within a time."""
 
     name: str
-    #: Of what `cost` counts, at least 1.
+    #: The most that is allowed, in the unit of `cost`; at least 1.
     most: int
-    #: How long that time is.
+    #: Length of that time.
     seconds: int
     #: Hash of the envelope (32 bytes) that it is counted for, and the position in it: it is counted once, however often
     #: a transaction is repeated.
     message: bytes
     position: int = 0
-    #: Tells apart what is limited each by itself. No secret, and nothing that a stranger chooses.
+    #: Distinguishes things that are limited separately. No secret, and nothing that a stranger chooses.
     key: str = ""
     #: At least 1.
     cost: int = 1
@@ -46,7 +46,7 @@ class Verdicts:
     """Which limits allow what was counted."""
 
     told: Mapping[Limit, bool] = field(default_factory=dict)
-    #: Of limits that were not asked.
+    #: The verdict of limits that were not asked.
     otherwise: bool = True
 
     def allow(self, limit: Limit) -> bool:
@@ -66,9 +66,9 @@ def demand(now: Demand, before: Demand, elapsed: float) -> Demand:
     """Return what was asked within the time of a limit up to now.
 
     Args:
-        now: in the window that has begun.
-        before: in the one before it.
-        elapsed: the share of the window that is over, 0 to 1.
+        now: in the current window.
+        before: in the previous window.
+        elapsed: the share of the current window that is over, 0 to 1.
     """
     left = 1.0 - elapsed
     return Demand(now.number + before.number * left, now.cost + before.cost * left)
@@ -77,8 +77,9 @@ def demand(now: Demand, before: Demand, elapsed: float) -> Demand:
 def chance(limit: Limit, asked: Demand) -> float:
     """Return the probability with which a limit lets something through: capacity divided by demand.
 
-    Above 0, whoever else asks; 1 while all that is asked fits. The capacity is shared twice, by the cost and by heads,
-    and the kinder share counts: who asks for much takes nothing from those who ask for little. So on average twice the
-    limit is let through at most; once, while a flood begins, by the logarithm of how much too much it is more.
+    It is above 0, however much others ask for, and 1 while all that is asked for fits. The capacity is shared twice, by
+    cost and by heads, and the larger share counts: a client that asks for much takes nothing from those that ask for
+    little. So on average at most twice the limit is let through. Once, while a flood begins, it is more: by the
+    logarithm of the factor by which the flood exceeds the limit.
     """
     return min(1.0, max(limit.most / asked.cost, limit.most / (asked.number * limit.cost)))

@@ -32,15 +32,15 @@ class NotificationType(IntEnum):
 
 
 def notif_id(delivery_key: bytes, attempt: int) -> str:
-    """Return gorush's name of an attempt (from 1) to deliver: what it tells late is not taken for the next one's.
+    """Return the name of an attempt (from 1) for gorush, by which a late report is not taken for the next one's.
 
-    A probe that found the route broken counts as none, so the attempt after it has its name.
+    A probe that found the route broken does not count as an attempt, so the next attempt has the same name.
     """
     return f"{delivery_key.hex()}-{attempt}"
 
 
 def read_notif_id(text: str) -> tuple[bytes, int] | None:
-    """Return the delivery key (32 bytes) and the attempt that `notif_id` named; None if it named none."""
+    """Return the delivery key (32 bytes) and the attempt in a name that `notif_id` made; None for other text."""
     match = _NOTIF_ID.fullmatch(text)
     return match and (bytes.fromhex(match[1]), int(match[2]))
 
@@ -82,7 +82,7 @@ class Notification:
 
     @property
     def targets(self) -> int:
-        """How many gorush counts for it: the token, and the topic even on iOS."""
+        """How many targets gorush counts for it: the token, and the topic even on iOS."""
         return 2 if self.topic else 1
 
     def to_json(self) -> dict[str, Any]:

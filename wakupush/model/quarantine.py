@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineSelection:
-    """Which quarantined messages; what is None does not matter."""
+    """Which quarantined messages are meant; a field that is None sets no condition."""
 
     #: Message hashes, 32 bytes each.
     keys: list[bytes] | None = None
     #: Name of a queue.
     queue: str | None = None
     reason: str | None = None
-    #: They were put there in this time, both included.
+    #: They were put into quarantine between these times, both included.
     since: datetime | None = None
     until: datetime | None = None
 
@@ -39,9 +39,9 @@ class QuarantinedMessage:
     pubsub_topic: str
     seen_at: datetime
     quarantined_at: datetime
-    #: When it was put into its queue again and has not been handled since.
+    #: When it was put into its queue again, if it has not been handled since.
     retried_at: datetime | None
-    #: Whether it is a registration of which it is known whose: then it goes when that installation unregisters.
+    #: Whether it is a registration of a known installation: then it is deleted when that installation unregisters.
     is_owned: bool
 
     @property

@@ -20,11 +20,11 @@ QUERY: Final = Queue("query", "wakupush.query")
 DISPATCH: Final = Queue("dispatch", "wakupush.dispatch")
 QUEUES: Final = {queue.name: queue for queue in (REGISTRATION, QUERY, DISPATCH)}
 
-#: The task of the next attempt of deliveries that failed in passing, on the dispatch queue.
+#: The task of the next attempt of deliveries that failed for the time being, on the dispatch queue.
 DELIVER: Final = "wakupush.deliver"
 #: The task that packs ids of old push requests, on the registration queue.
 PACK: Final = "wakupush.pack"
 #: The task that seals rows with secrets in the clear, on the registration queue.
 SEAL: Final = "wakupush.seal"
-#: The task of what gorush's webhook told of deliveries that had read as delivered, on the dispatch queue.
+#: The task that applies failures which gorush's webhook reported after delivery, on the dispatch queue.
 FEEDBACK: Final = "wakupush.feedback"

@@ -72,16 +72,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A row of a registration as the database holds it: what is secret of it is sealed, lists of chats are digests."""
+    """A registration's row as the database holds it: its secrets are sealed, its lists of chats are digests."""
 
     installation: Installation
     version: int
-    #: Keyed digest of the request id, 16 bytes; empty where no registration counts as its repeat.
+    #: Keyed digest of the request id, 16 bytes; empty if no registration counts as its repeat.
     request_digest: bytes
     registered: bool
-    #: Whether it is sealed as this version; else older code wrote it.
+    #: Whether its sealed columns belong to this version; if not, older code wrote the row.
     is_sealed: bool
-    #: None, as all below, of what is unregistered.
+    #: None in an unregistered row, as are all fields below.
     token_type: TokenType | None
     enabled: bool | None
     allow_from_contacts_only: bool | None
@@ -113,7 +113,7 @@ class Address:
     """What a notification names, by keyed digests of 16 bytes: see `wakupush.protocol.at_rest`."""
 
     installation: Installation
-    #: Empty where the device gave its access token to contacts only already: a newer one is then no reason to stop.
+    #: Empty if the device already gave its access token to contacts only: a newer token is then no reason to stop.
     access_token: bytes = field(repr=False)
     chat: bytes = field(repr=False)
     author: bytes = field(repr=False)
@@ -123,7 +123,7 @@ class Address:
 class Preferences:
     """What a registered device wants, as far as it bears on one notification."""
 
-    #: Whether the notification has the device's access token; where not, nothing below was looked up.
+    #: Whether the notification has the device's access token; if not, nothing below was looked up.
     token_fits: bool
     #: True where the platform said that the device token is gone.
     token_died: bool
@@ -147,18 +147,18 @@ class Target:
     apn_topic: str
     #: Whether the platform doubted the device token lately.
     suspected: bool = False
-    #: Whether a push to it was ever taken by the platform: strangers make up what was not.
+    #: Whether the platform ever took a push to it; if not, a stranger may have made the token up.
     proven: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """A registered device that somebody asks to notify."""
+    """A registered device that a push request names."""
 
     preferences: Preferences
-    #: None where the access token is wrong.
+    #: None if the access token is wrong.
     target: Target | None
     #: Whether it gives its access token to contacts only.
     contacts_only: bool = False
-    #: Whether it has had its access token for longer than ids of requests have rows of their own, or that is not known.
+    #: Whether it has had its access token for longer than request ids keep rows of their own; True if that is unknown.
     is_of_old: bool = False

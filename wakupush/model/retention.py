@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class RetentionRule:
     """Which rows are deleted when."""
 
-    #: Of the query in ``postgres/sql/maintenance.sql``.
+    #: Name of the query in ``postgres/sql/maintenance.sql``.
     name: str
     #: Seconds.
     keep: float

@@ -28,14 +28,14 @@ class Role(StrEnum):
     RECONCILE = "wakupush_reconcile"
     EXPORTER = "wakupush_exporter"
     FEEDBACK = "wakupush_feedback"
-    #: Of people: `wakupush dead-letters` and `wakupush doctor`.
+    #: For operators: `wakupush dead-letters`, `wakupush quarantine` and `wakupush doctor`.
     OPERATOR = "wakupush_operator"
-    #: Of the pipeline's export, which reads the events.
+    #: For the pipeline's export, which reads the events.
     PIPELINE = "wakupush_pipeline"
-    #: Of the pipeline's jobs over the lake, which know its catalog and nothing else.
+    #: For the pipeline's jobs over the lake, which use its catalog and nothing else.
     LAKE = "wakupush_lake"
-    #: Of what people run to bring registrations from elsewhere, or to elsewhere: the pipeline's `rebuild` and
-    #: `warm-topics`, `wakupush import`, `wakupush export` and `wakupush shadow`.
+    #: For operators who move registrations from or to another place: the pipeline's `rebuild` and `warm-topics`,
+    #: `wakupush import`, `wakupush export` and `wakupush shadow`.
     REBUILD = "wakupush_rebuild"
 
 
@@ -68,7 +68,7 @@ ROLE_OF: Final[Mapping[tuple[str, ...], Role]] = {
 class Rights:
     """What a role may do with a table: with `ALL` columns, or with some.
 
-    Rows are found by columns that may be read: UPDATE and DELETE need them too. A lock of a row is an UPDATE.
+    UPDATE and DELETE also need SELECT on the columns by which they find rows. Locking a row counts as an UPDATE.
     """
 
     select: Columns = ()
@@ -92,7 +92,7 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Somebody who can connect with the rights of a role, and how those differ from what the role is to have."""
+    """A login that has the rights of a role, and how its rights differ from those that the role should have."""
 
     name: str
     role: Role
@@ -117,13 +117,13 @@ _SECRETS: Final[Columns] = (
     *("access_token_digest", "access_token_since", "blocked_chat_digests", "muted_chat_digests"),
     "allowed_mentions_chat_digests",
 )
-#: Which code may run on the schema: who keeps a connection asks.
+#: Says which code may run on the schema: every process that keeps a connection asks.
 _MIGRATIONS: Final[Mapping[str, Rights]] = {"schema_migrations": Rights(select=("name",))}
 
-#: Who is started in shadow begins it.
+#: A process that is started in shadow begins it.
 _SHADOW: Final = Rights(select=("begun_at", "ended_at", "answers_since"), insert=ALL)
 
-#: What is told of a message that is put aside again.
+#: What is updated of a message that is put into quarantine again.
 _QUARANTINED: Final[Columns] = ("reason", "attempts", "retried_at")
 #: What every pool of workers needs for messages of any kind.
 _POOL: Final[Mapping[str, Rights]] = {
@@ -297,10 +297,11 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
     },
 }
 
-#: Who has all rights on the rows of the lake's catalog, the schema `wakupush_lake`: who reads the lake may replace it.
+#: Who has all rights on the rows of the lake's catalog, the schema `wakupush_lake`. So a role that reads the lake may
+#: also replace it.
 OF_THE_CATALOG: Final = (Role.PIPELINE, Role.LAKE)
 
-#: Who may call which function; these do for their caller what only the owner of the tables may.
+#: Which role may call which functions. They do for their caller what only the owner of the tables may do.
 CALLS: Final[Mapping[Role, tuple[str, ...]]] = {
     Role.SCHEDULE: ("create_partition(text, date, text)", "drop_partition(text, date, double precision)"),
 }

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShadowState:
-    """Since when, and until when; in seconds since the epoch."""
+    """When the shadow began and when it ended, in seconds since the epoch."""
 
     begun: float
     #: None while it goes on.
     ended: float | None
-    #: What is seen from then on is answered and pushed; None while nothing is.
+    #: Messages seen from then on are answered and pushed; None while none are.
     answers_since: float | None
 
 
@@ -27,7 +27,7 @@ class Shadowed:
 
     queue: Queue
     entry: Entry
-    #: Whether it is known that nothing will come of it here.
+    #: Whether it is known that this server will never answer it.
     is_over: bool
     #: Application message id (32 bytes) of a push request of which an item would have been taken on, and its items.
     request_id: bytes | None

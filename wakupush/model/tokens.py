@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TokenShare:
-    """What came of the tokens of a platform in some stretch of time."""
+    """How many device tokens of a platform were tried within some time, and how many of them were bad."""
 
     platform: Platform
     tried: int

@@ -15,7 +15,7 @@ class WakuMessage:
     """A message as a Waku node carries it; everything in it is public on the network.
 
     Its hash covers payload, content topic, timestamp and meta. Anybody can copy it with another version, or as
-    ephemeral, under the same hash: so of what was received these two decide nothing.
+    ephemeral, under the same hash. So these two fields of a received message decide nothing.
     """
 
     #: 26/WAKU2-PAYLOAD ciphertext.

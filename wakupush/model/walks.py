@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """What one watermark is about."""
+    """What a watermark belongs to."""
 
     #: Name of the node.
     store: str

@@ -44,7 +44,7 @@ def remove(connection: Connection, ids: Collection[int]) -> set[int]:
 
 
 def postpone(connection: Connection, ids: Collection[int], seconds: float) -> None:
-    """Leave answers to the schedule, from so many seconds from now on."""
+    """Leave answers to the schedule, which takes them after this many seconds."""
     connection.execute(_SQL["postpone"], {"ids": list(ids), "seconds": seconds})
 
 
@@ -58,5 +58,5 @@ def claim(connection: Connection, limit: int, hold: float) -> list[tuple[int, Se
 
 
 def expire(connection: Connection, keep: float) -> int:
-    """Delete answers older than `keep` seconds, for which nobody waits any more; return how many."""
+    """Delete answers older than `keep` seconds, for which no client waits any more; return how many."""
     return connection.execute(_SQL["expire"], {"keep": keep}).rowcount

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _SQL = load("backlog")
 
-#: Rows of a platform that are counted at most; where there are more, this is the figure.
+#: Rows of a platform that are counted at most; if there are more, this is the figure.
 MOST: Final = 100_000
 
 

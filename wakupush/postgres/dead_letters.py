@@ -70,10 +70,10 @@ def retry(
     *,
     time_to_live: Mapping[NotificationType, float],
 ) -> list[Position]:
-    """Make dead letters due, with all attempts and their time to live anew; return where they stood.
+    """Make dead letters due again, with all attempts and a new time to live; return their positions.
 
-    At most `CHUNK_ROWS`, the oldest first; the caller commits each time, and goes on after the last one until there are
-    none. The selection should end at a time that is over: what dies again meanwhile is then not sent a second time.
+    At most `CHUNK_ROWS`, the oldest first. The caller commits each time, and goes on after the last position until none
+    is left. The selection should end at a time in the past: so a delivery that dies again meanwhile is not sent twice.
 
     Args:
         connection: the schedule enqueues them once that is committed.
@@ -92,14 +92,14 @@ def drop(connection: Connection, selection: Selection, after: Position | None) -
 
 
 def find(connection: Connection, prefix: str) -> list[bytes]:
-    """Return the keys of dead letters that begin so (hex digits, at least one), two at most."""
+    """Return the keys of dead letters with this prefix (hex digits, at least one), two at most."""
     digits = 2 * KEY_BYTES
     bounds = {"first": bytes.fromhex(prefix.ljust(digits, "0")), "last": bytes.fromhex(prefix.ljust(digits, "f"))}
     return [key for (key,) in connection.execute(_SQL["keys"], bounds)]
 
 
 def device(connection: Connection, delivery_key: bytes) -> DeadLetterDevice | None:
-    """Return how the device of a dead letter stands now."""
+    """Return the state of a dead letter's device now."""
     row = connection.execute(_SQL["device"], {"key": delivery_key}).fetchone()
     return DeadLetterDevice(*row) if row else None
 

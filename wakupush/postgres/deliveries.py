@@ -28,9 +28,9 @@ _SQL = load("deliveries")
 def take(
     connection: Connection, claimed: Mapping[bytes, int], *, seconds: float, at_rest: AtRest
 ) -> list[tuple[Delivery, Receiver | None]]:
-    """Begin the next attempt of deliveries; return those of which as many were begun as expected, and nobody has.
+    """Begin the next attempt of deliveries; return those that are still as they were claimed and not under a lease.
 
-    Each comes with its device and what that wants by now, None if it is not registered, enabled and alive any more.
+    Each comes with its device and what that wants now; None if it is not registered, enabled and alive any more.
 
     Args:
         connection: to be committed before the attempt.
@@ -54,13 +54,13 @@ def take(
 
 
 def lock(connection: Connection, attempted: Collection[Delivery]) -> dict[bytes, Failure]:
-    """Lock deliveries in the order in which everybody does; return by key what gorush's webhook told of them."""
+    """Lock deliveries, always in the same order; return by key the failures that gorush's webhook reported."""
     rows = connection.execute(_SQL["lock"], {"delivery_key": [delivery.delivery_key for delivery in attempted]})
     return {delivery_key: BY_LABEL[feedback] for delivery_key, feedback in rows if feedback in BY_LABEL}
 
 
 def settle(connection: Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
-    """Store what attempts came to; return those whose lease was still the caller's.
+    """Store the outcomes of attempts; return those whose lease was still the caller's.
 
     A delivery that is done forgets its chat id and message; a dead letter keeps them for an operator to send again.
 
@@ -97,17 +97,17 @@ def put_back(connection: Connection, unattempted: Sequence[Delivery]) -> None:
 
 
 def note_feedback(connection: Connection, delivery_key: bytes, attempt: int, failure: Failure) -> bool:
-    """Keep what gorush's webhook tells of an attempt that is under way, or reads as delivered; say whether it was kept.
+    """Keep a failure that gorush's webhook reports, of an attempt under way or stored as delivered; say whether.
 
-    Whoever settles the delivery finds the failure, or the schedule does. In another state, or in another attempt, what
-    the webhook tells of has had its outcome.
+    The worker that settles the delivery finds it, or else the schedule. In another state, or if another attempt was
+    begun, the reported attempt has had its outcome, and nothing is kept.
     """
     values = {"delivery_key": delivery_key, "attempt": attempt, "failure": failure.label}
     return connection.execute(_SQL["note_feedback"], values).rowcount > 0
 
 
 def check_feedback(connection: Connection) -> None:
-    """See that the table takes feedback.
+    """Check that the table takes feedback.
 
     Raises:
         Exception: one of `wakupush.server.faults.INFRASTRUCTURE`.
@@ -121,9 +121,9 @@ def exists(connection: Connection, delivery_key: bytes) -> bool:
 
 
 def apply_feedback(connection: Connection, delivery_keys: Collection[bytes]) -> list[Settlement]:
-    """Make those deliveries FAILED of which the webhook told a failure after they read as delivered; return them.
+    """Make deliveries FAILED whose failure the webhook reported after they were stored as delivered; return them.
 
-    Their chat ids and messages are forgotten, and nobody holds a lease.
+    Their chat ids and messages are forgotten, and no worker holds a lease.
     """
     rows = connection.execute(_SQL["apply_feedback"], {"delivery_keys": list(delivery_keys)}).fetchall()
     return [
@@ -191,7 +191,7 @@ def _receiver(at_rest: AtRest, installation: Installation, *row: Any) -> Receive
     if version is None:
         return None
     preferences = Preferences(
-        # Whoever it was given to before may go on until the device gives it to contacts only.
+        # Users who got an earlier token may go on until the device gives its token to contacts only.
         token_fits=not (contacts_only and token_changed),
         token_died=False,
         enabled=True,

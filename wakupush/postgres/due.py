@@ -18,11 +18,11 @@ _SQL = load("due")
 def claim(connection: Connection, platform: Platform, *, limit: int, seconds: float) -> list[Due]:
     """Return deliveries of a platform that are to be attempted, at most `limit`.
 
-    First come those whose lease has ended, then those whose time has come: what was put back before its first attempt,
-    the newest first, then the others, the oldest first.
+    First come those whose lease has ended, then those whose time has come: first the ones put back before their first
+    attempt, the newest first, then the others, the oldest first.
 
-    For `seconds` nobody else gets them, and whoever takes them by then counts the attempt; if nobody does, because the
-    task was lost or waits in its queue, they come again.
+    For `seconds` no other claim returns them. A worker that takes them by then counts the attempt. If none does,
+    because the task was lost or still waits in its queue, they are returned again.
     """
     rows = connection.execute(
         _SQL["claim"],
@@ -41,9 +41,9 @@ def claim(connection: Connection, platform: Platform, *, limit: int, seconds: fl
 
 
 def claim_feedback(connection: Connection, *, limit: int, seconds: float) -> list[bytes]:
-    """Return the keys of deliveries that read as delivered, and of which the webhook told a failure.
+    """Return the keys of deliveries that are stored as delivered, but whose failure the webhook reported.
 
-    For `seconds` nobody else gets them; if nobody applies it by then, they come again.
+    For `seconds` no other claim returns them; if no worker applies the failure by then, they are returned again.
     """
     rows = connection.execute(_SQL["claim_feedback"], {"limit": limit, "seconds": seconds})
     return [delivery_key for (delivery_key,) in rows]

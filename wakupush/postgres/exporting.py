@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 _SQL = load("exporting")
-#: Key of the advisory lock of who writes to the lake ("the lake" in ASCII).
+#: Key of the advisory lock for writing to the lake ("the lake" in ASCII).
 LOCK = 0x746865206C616B65
 
 
 def lock(connection: Connection) -> bool:
-    """Keep others from writing to the lake until the connection ends; say whether nobody was at it."""
+    """Keep others from writing to the lake until the connection ends; return False if another process is writing."""
     row = connection.execute(_SQL["lock"], {"lock": LOCK}).fetchone()
     return row is not None and bool(row[0])
 
@@ -53,7 +53,7 @@ def slices(connection: Connection, start: int, end: int, *, rows: int, most: int
 
 
 def extent(connection: Connection, start: int, end: int) -> Extent:
-    """Return what the events of a range of transactions are like; there is at least one."""
+    """Return a summary of the events of a range of transactions; there is at least one."""
     row = connection.execute(_SQL["extent"], {"start": start, "end": end}).fetchone()
     assert row is not None  # noqa: S101 - an aggregate has one row
     days, version, rows = row

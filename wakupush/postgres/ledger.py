@@ -21,7 +21,7 @@ _SQL = load("ledger")
 def add(connection: Connection, entries: Collection[Entry]) -> set[bytes]:
     """Enter messages as processed, and return the hashes of those that were not yet.
 
-    Waits for whoever is entering the same ones.
+    Waits for other transactions that are entering the same messages.
     """
     ordered = sorted({(entry.hash, entry.message.timestamp) for entry in entries})
     rows = connection.execute(
@@ -53,7 +53,7 @@ def count_attempt(connection: Connection, entry: Entry) -> None:
 
 
 def touch_attempt(connection: Connection, entry: Entry) -> None:
-    """Write to the attempts of a message, and change nothing: how long that takes tells how Postgres is."""
+    """Write to the attempts of a message without a change: the time that this takes shows whether Postgres is well."""
     connection.execute(_SQL["touch_attempt"], {"hash": entry.hash})
 
 
@@ -63,7 +63,7 @@ def refund_attempt(connection: Connection, entry: Entry) -> None:
 
 
 def forget_attempts(connection: Connection, entry: Entry) -> None:
-    """Forget the attempts of a message that is done, and that it was in quarantine if an operator had it retried."""
+    """Forget the attempts of a message that is done, and its row in quarantine if an operator had it retried."""
     connection.execute(_SQL["forget_attempts"], {"hash": entry.hash})
 
 

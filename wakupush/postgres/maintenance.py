@@ -30,19 +30,19 @@ PARTITIONED: Final = (LEDGER, EVENTS)
 
 
 def create_partitions(connection: Connection, today: date) -> None:
-    """Make the partitions from yesterday to `DAYS_AHEAD` days from now. No row is moved, and nobody waits for a scan.
+    """Make the partitions from yesterday to `DAYS_AHEAD` days from now. No row is moved, and no write waits for a scan.
 
-    A day whose rows are in the default partition already stays there, where retention finds them too. For a day to come
-    the default partition first promises to take no row of it, which is checked beside everybody's writes; then Postgres
-    need not look at its rows while it holds the lock. A day in use cannot be promised away: it gets a partition while
-    the default one is empty, as at the first start.
+    A day whose rows are in the default partition already stays there; retention finds them there, too. For a future day
+    the default partition first gets a constraint that it takes no row of that day, which is validated while others
+    write. So Postgres need not look at its rows while it holds the lock. A day in use cannot be ruled out like this: it
+    gets a partition only while the default one is empty, as at the first start.
 
     Args:
         connection: in autocommit mode; each step is a transaction of its own.
-        today: by the clock of whoever maintains.
+        today: by the clock of the caller.
 
     Raises:
-        LockNotAvailable: somebody else uses the tables for longer than `LOCK_SECONDS`.
+        LockNotAvailable: another transaction uses the tables for longer than `LOCK_SECONDS`.
     """
     for table in PARTITIONED:
         for offset in range(-1, DAYS_AHEAD + 1):
@@ -64,7 +64,7 @@ def _promise_and_attach(connection: Connection, table: str, day: date) -> None:
         _do("attach", connection, table, day)
     except psycopg.Error as error:
         _do("take back", connection, table, day)
-        # A row of the day that came in since it was looked for: the day stays where it is.
+        # A row of the day came in meanwhile: the day stays where it is.
         if not isinstance(error, psycopg.errors.CheckViolation):
             raise
 
@@ -72,7 +72,7 @@ def _promise_and_attach(connection: Connection, table: str, day: date) -> None:
 def _do(step: str, connection: Connection, table: str, day: date) -> bool:
     """Take a step towards the partition of a day; the steps are those of the function in Postgres."""
     with connection.transaction():
-        if step in {"has rows", "check"}:  # which look at rows, and lock nobody out
+        if step in {"has rows", "check"}:  # these read rows, and lock no writer out
             connection.execute("SET LOCAL statement_timeout = 0")
         else:
             _wait_shortly_for_locks(connection)
@@ -90,7 +90,7 @@ def drop_partitions(connection: Connection, table: str, keep: float, today: date
     """Drop the partitions of days that are over for `keep` seconds, once all their rows came in before that.
 
     Raises:
-        LockNotAvailable: somebody else uses the tables for longer than `LOCK_SECONDS`.
+        LockNotAvailable: another transaction uses the tables for longer than `LOCK_SECONDS`.
     """
     _wait_shortly_for_locks(connection)
     dropped = 0
@@ -112,5 +112,5 @@ def delete(connection: Connection, rule: RetentionRule) -> int:
 
 
 def _wait_shortly_for_locks(connection: Connection) -> None:
-    """Let the transaction at hand fail rather than wait: behind it every writer would wait, too, for a long reader."""
+    """Let this transaction fail rather than wait long: while it waits for a reader, every writer waits behind it."""
     connection.execute(f"SET LOCAL lock_timeout = {1000 * LOCK_SECONDS}")

@@ -1,7 +1,7 @@
 """Parts of messages that came in segments.
 
-A message in segments is named by who signed its parts (the compressed key, empty if nobody did) and by its hash
-(32 bytes).
+A message in segments is named by the signer of its parts (the compressed key, empty if they are unsigned) and by its
+hash (32 bytes).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Name = tuple[bytes, bytes]
 
 
 def lock(connection: Connection, signers: Collection[bytes]) -> None:
-    """Wait for whoever is adding parts of the same signers, until the transaction ends."""
+    """Lock these signers until the transaction ends; wait for transactions that are adding parts of the same ones."""
     keys = sorted({int.from_bytes(blake2b(signer, digest_size=8).digest(), "big", signed=True) for signer in signers})
     connection.execute(_SQL["lock"], {"keys": keys})
 
@@ -75,15 +75,15 @@ def forget(connection: Connection, names: Collection[Name]) -> None:
 
 
 def trim(connection: Connection, signers: Collection[bytes], *, parts: int, bytes: int) -> int:  # noqa: A002 - the unit
-    """Delete the oldest parts of each of some signers beyond so many; return how many.
+    """Delete the oldest parts of each of these signers above the limits; return how many.
 
-    It looks at no others, so that a part costs no more the more are kept.
+    It does not read parts of other signers, so that its cost does not grow with them.
     """
     return connection.execute(_SQL["trim"], {"signers": list(signers), "parts": parts, "bytes": bytes}).rowcount
 
 
 def trim_all(connection: Connection, *, parts: int, bytes: int) -> int:  # noqa: A002 - the unit
-    """Delete the oldest parts of everybody beyond so many; return how many."""
+    """Delete the oldest parts of all signers together above the limits; return how many."""
     return connection.execute(_SQL["trim_all"], {"parts": parts, "bytes": bytes}).rowcount
 
 

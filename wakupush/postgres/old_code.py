@@ -19,11 +19,11 @@ MIGRATION: Final = "0006_post_sealed_at_rest"
 
 
 class OutdatedCodeError(Exception):
-    """What this code needs was taken away: newer code runs, or ran, on this database."""
+    """A newer release removed from the schema what this code needs: it runs, or ran, on this database."""
 
 
 def may_run(connection: Connection) -> bool:
-    """Say whether code may run that reads secrets in the clear: until it is gone they are written both ways."""
+    """Say whether code may run that reads secrets in the clear: until it is gone, secrets are written both ways."""
     return connection.execute(_SQL["gone"], {"migration": MIGRATION}).fetchone() is None
 
 

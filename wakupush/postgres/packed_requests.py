@@ -28,7 +28,7 @@ _LOCK: Final = {"lock": 0x7265717565737473}
 KEPT_BYTES: Final = 6
 #: Bits of a prefix at most: together with what is kept it has the 64 of a digest.
 MOST_PREFIX_BITS: Final = 16
-#: Digests that a row is meant to have at least.
+#: The least number of digests that a row should have.
 ROW_DIGESTS: Final = 128
 #: Rows that are read and written at once.
 CHUNK_ROWS: Final = 1000
@@ -41,7 +41,7 @@ def are_due(connection: Connection, keep: float) -> bool:
 
 
 def pack(connection: Connection, at_rest: AtRest, *, keep: float, most: int) -> int:
-    """Pack the oldest ids, all of one month, and return how many; none if somebody else is packing.
+    """Pack the oldest ids, all of one month, and return how many; 0 if another worker is packing.
 
     Args:
         connection: in a transaction of its own.
@@ -65,7 +65,7 @@ def pack(connection: Connection, at_rest: AtRest, *, keep: float, most: int) -> 
 def find(connection: Connection, message_ids: Collection[bytes], at_rest: AtRest) -> set[bytes]:
     """Return those of these application message ids (32 bytes each) that are packed.
 
-    Of ids that are not, one in 10^11 is found all the same, if a million were packed a month.
+    Of ids that are not packed, one in 10^11 is found all the same, if a million were packed a month.
     """
     months = months_of(connection)
     wanted = [
@@ -80,7 +80,7 @@ def find(connection: Connection, message_ids: Collection[bytes], at_rest: AtRest
     return {
         ids[position - 1]
         for position, place in connection.execute(_SQL["find"], values)
-        if (place - 1) % KEPT_BYTES == 0  # elsewhere two neighbours look like it
+        if (place - 1) % KEPT_BYTES == 0  # at other places it spans two neighbours
     }
 
 

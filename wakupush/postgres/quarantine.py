@@ -50,13 +50,13 @@ def count(connection: Connection, selection: QuarantineSelection) -> int:
 def retry(
     connection: Connection, selection: QuarantineSelection, after: Position | None
 ) -> list[tuple[Position, Queue, Entry]]:
-    """Take messages out of the ledger again, and their attempts back; return where they stood, and what to enqueue.
+    """Remove messages from the ledger, and forget their attempts; return their positions, and what to enqueue.
 
     At most `CHUNK_ROWS`, the oldest first. Their rows stay until they are handled, so that none is lost with a queue.
 
     Args:
-        connection: in a transaction, which is to be committed once they are enqueued: whoever takes one of them before
-            waits for that, and finds it processed if it never comes.
+        connection: in a transaction, to be committed once they are enqueued. A worker that takes one of them earlier
+            waits for the commit; if it never comes, the worker finds the message processed.
         selection: which.
         after: only those behind this position.
     """
@@ -78,12 +78,12 @@ def retry(
 
 
 def drop(connection: Connection, selection: QuarantineSelection, after: Position | None) -> list[Position]:
-    """Delete messages, of which the ledger still says that they are processed; in chunks, as `retry`."""
+    """Delete messages, in chunks as `retry` does; in the ledger they stay processed."""
     return sorted(_execute(connection, "drop", selection, after, limit=CHUNK_ROWS).fetchall())
 
 
 def find(connection: Connection, prefix: str) -> list[bytes]:
-    """Return the hashes of quarantined messages that begin so (hex digits, at least one), two at most."""
+    """Return the hashes of quarantined messages with this prefix (hex digits, at least one), two at most."""
     bounds = {"first": bytes.fromhex(prefix.ljust(_DIGITS, "0")), "last": bytes.fromhex(prefix.ljust(_DIGITS, "f"))}
     return [hash_ for (hash_,) in connection.execute(_SQL["keys"], bounds)]
 

@@ -33,7 +33,7 @@ def add(connection: Connection, key_hashes: Collection[bytes]) -> set[bytes]:
 
 
 def candidates(connection: Connection, topics: Collection[bytes]) -> dict[bytes, list[QueryTopic]]:
-    """Return who may be asked for on these topics."""
+    """Return the users who may be asked for on these topics."""
     found: dict[bytes, list[QueryTopic]] = {}
     for topic_, key_hash, prefixed, key in connection.execute(_SQL["candidates"], {"topics": list(topics)}):
         found.setdefault(topic_, []).append(QueryTopic(key_hash, prefixed, key))
@@ -98,9 +98,9 @@ def wait_for_additions(connection: Connection) -> None:
 
 
 def remove_unused(connection: Connection) -> list[bytes]:
-    """Delete the topics of users without a registration; return those that nobody uses any more.
+    """Delete the topics of users without a registration; return the topics that no user has any more.
 
-    Until the transaction ends, nobody adds topics.
+    Until the transaction ends, no other transaction adds topics.
     """
     connection.execute(_SQL["lock"], _LOCK)
     return [row[0] for row in connection.execute(_SQL["remove_unused"])]

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _SQL = load("rebuilding")
 
-#: What a client's messages say of its installation: all columns but those of what the platforms told, and since when it
-#: has its access token.
+#: What a client's messages say of its installation. Not among these: what the platforms reported, and since when it has
+#: its access token.
 COLUMNS: Final = (
     "key_hash",
     "installation_hash",
@@ -43,16 +43,16 @@ def merge(
     at_rest: AtRest,
     known: Mapping[Installation, Mapping[str, Any]] | None = None,
 ) -> int:
-    """Store what is newer than what is stored, and the query topics of whoever is registered; return how many that was.
+    """Store changes that are newer than what is stored, and the query topics of registered users; return how many.
 
-    Nothing is lowered, and merging again changes nothing. What unregisters takes the installation's deliveries, dead
-    letters and quarantined messages with it, as in `wakupush.postgres.registrations.store`.
+    No version is lowered, and merging again changes nothing. An unregistration deletes the installation's deliveries,
+    dead letters and quarantined messages, as in `wakupush.postgres.registrations.store`.
 
     Args:
         connection: in a transaction of its own, which is to be committed soon: the rows are locked.
         changes: one for each installation.
         at_rest: seals what is secret of them.
-        known: columns of some of them by name, in the place of those that are made of the change.
+        known: columns of some of them by name, which replace those that are made from the change.
     """
     clear = old_code.may_run(connection)
     connection.execute(_SQL["stage"])

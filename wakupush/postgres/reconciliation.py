@@ -1,4 +1,4 @@
-"""What the Stores have and the ledger has not, and how far they were walked."""
+"""Messages that the Stores have and the ledger lacks, and how far the Stores were walked."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ IN_WORK_SECONDS: Final = 300
 def missing(connection: Connection, hashes: Collection[bytes]) -> dict[bytes, bool]:
     """Return which of these messages (hashes of 32 bytes) are not in the ledger.
 
-    A quarantined message is in the ledger. The hash alone decides: it covers the timestamp, which a Store that is asked
-    for hashes does not tell.
+    A quarantined message is in the ledger. The hash alone decides: it covers the timestamp, which a Store does not give
+    if it is asked for hashes only.
 
     Returns:
         For each of them whether its attempts are being counted right now: then it must not be enqueued once more.
@@ -32,7 +32,7 @@ def missing(connection: Connection, hashes: Collection[bytes]) -> dict[bytes, bo
 
 
 def watermark(connection: Connection, track: Track) -> int | None:
-    """Return up to when everything is in the ledger that the Store has, in nanoseconds since the epoch."""
+    """Return up to when the ledger has everything that the Store has, in nanoseconds since the epoch."""
     row = connection.execute(_SQL["watermark"], _values(track)).fetchone()
     return None if row is None else int(row[0])
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _SQL = load("registrations")
 
 
-#: Columns that are empty where a row is sealed alone.
+#: Columns that are empty in a row that has its secrets in sealed form only.
 SECRETS: Final = (
     "installation_id",
     "device_token",
@@ -41,7 +41,7 @@ SECRETS: Final = (
 
 
 class OutdatedError(Exception):
-    """Somebody else stored a newer version meanwhile: the batch is to be decided again."""
+    """Another transaction stored a newer version meanwhile: the batch is to be decided again."""
 
 
 def stored(connection: Connection, installations: Collection[Installation]) -> dict[Installation, Stored]:
@@ -68,7 +68,7 @@ def store(connection: Connection, changes: Iterable[Change], at_rest: AtRest, *,
         connection: in a transaction.
         changes: in the order in which they were decided.
         at_rest: seals what is secret of them.
-        clear: whether that is to be readable without, too.
+        clear: whether the secrets are also stored in the clear.
 
     Raises:
         OutdatedError: one of them is not newer than what is stored by now.
@@ -91,10 +91,10 @@ def store(connection: Connection, changes: Iterable[Change], at_rest: AtRest, *,
 
 
 def unregister_dead(connection: Connection, *, seconds: float, most: int) -> int:
-    """Unregister installations whose device token died longer ago than so many seconds; return how many that was.
+    """Unregister installations whose device token died longer ago than this many seconds; return how many.
 
     Key hash and version stay, and no sealed registration counts as a repeat of theirs any more: only a higher version
-    brings them back. Rows that somebody else changes at the same time are left alone.
+    brings them back. Rows that another transaction changes at the same time are left alone.
 
     Args:
         connection: in a transaction of its own.
@@ -106,7 +106,7 @@ def unregister_dead(connection: Connection, *, seconds: float, most: int) -> int
 
 
 def answer_bytes(connection: Connection, key_hashes: Collection[bytes]) -> dict[bytes, int]:
-    """Return how many bytes `devices` has at most of each of these users of whom it has any."""
+    """Return, for each of these users with devices, how many bytes `devices` returns at most."""
     rows = connection.execute(_SQL["answer_bytes"], {"key_hashes": list(key_hashes)}).fetchall()
     return {key_hash: int(size) for key_hash, size in rows}
 
@@ -114,7 +114,7 @@ def answer_bytes(connection: Connection, key_hashes: Collection[bytes]) -> dict[
 def devices(connection: Connection, key_hashes: Collection[bytes], at_rest: AtRest) -> dict[bytes, list[QueriedDevice]]:
     """Return the registered devices of these users, as far as their device tokens are alive.
 
-    The lists of those that do not ask for them are left out.
+    The list of a device that does not give its token to contacts only is left out.
     """
     found: list[QueriedDevice] = []
     clear = []
@@ -135,7 +135,7 @@ def devices(connection: Connection, key_hashes: Collection[bytes], at_rest: AtRe
 
 
 def token_died(connection: Connection, dead: Collection[tuple[Installation, int]]) -> set[Installation]:
-    """Remember that the device tokens of these versions are gone; return the installations of which that is news."""
+    """Remember that the device tokens of these versions are gone; return the installations that were not marked yet."""
     rows = [{**asdict(installation), "version": version} for installation, version in dead]
     return {Installation(*row) for row in connection.execute(_SQL["token_died"], columns(rows))} if rows else set()
 
@@ -194,10 +194,10 @@ def row(change: Change, registration: Registration, at_rest: AtRest, *, clear: b
     """Return the row of a change, by the names of its columns.
 
     Args:
-        change: which brings a registration.
-        registration: that one.
-        at_rest: seals what is secret of it.
-        clear: whether that is in the row without a seal, too.
+        change: that brings a registration.
+        registration: the one that it brings.
+        at_rest: seals its secrets.
+        clear: whether the secrets are also in the row in the clear.
     """
     return {
         **key(change),

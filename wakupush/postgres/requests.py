@@ -1,4 +1,4 @@
-"""Push requests: what is known of those that come, and what they leave."""
+"""Push requests: what is known when one comes, and what is stored of it."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def look_up(
 
     Args:
         connection: to the database.
-        requests: what their notifications name, by their application message ids, 32 bytes each; None names nobody.
+        requests: what their notifications name, by their application message ids, 32 bytes each; None names no device.
         at_rest: opens what is sealed of a device.
-        keep: seconds for which ids of requests have rows of their own. Older ones are looked for only where a device
-            has its access token for longer: a repeat has that of its time.
+        keep: seconds for which ids of requests have rows of their own. Older, packed ids are searched only if a device
+            has had its access token for longer: a repeat has the access token of its time.
 
     Returns:
         For each id that was admitted which of its items succeeded; the ids that are over, for which nothing is pushed
@@ -53,9 +53,9 @@ def look_up(
 
 
 def admitted(connection: Connection, message_ids: Collection[bytes]) -> tuple[dict[bytes, list[bool]], set[bytes]]:
-    """Return, for each of these application message ids (32 bytes) that was admitted, which items succeeded.
+    """Return which items succeeded, for each of these application message ids (32 bytes) that was admitted.
 
-    And those that expired in our queues.
+    The second value holds the ids of requests that expired in our queues.
     """
     ids = {message_id[:REQUEST_ID_BYTES]: message_id for message_id in message_ids}
     rows = connection.execute(_SQL["admitted"], {"ids": list(ids)}).fetchall()
@@ -143,7 +143,7 @@ def take_on(
         lease: seconds for which the deliveries are the caller's.
         time_to_live: seconds after which they expire, by the type of notification.
         at_rest: seals what they say.
-        clear: whether that is to be readable without, too.
+        clear: whether that is also stored in the clear.
 
     Returns:
         The keys of the deliveries that are new, or had failed before.
@@ -188,7 +188,7 @@ def admit(connection: Connection, succeeded: Mapping[bytes, Sequence[bool]]) -> 
 
 def remember_expired(connection: Connection, message_ids: Mapping[bytes, int]) -> None:
     """Remember requests that waited in our own queues until they were too old, with how many items each has."""
-    # Older code, beside, takes them for requests of which everything succeeded: it pushes nothing either.
+    # Older code that runs beside takes them for requests whose items all succeeded: it pushes nothing either.
     values = _succeeded({message_id: [True] * items for message_id, items in message_ids.items()})
     connection.execute(_SQL["remember_expired"], values)
 

@@ -30,11 +30,11 @@ def missing(connection: Connection) -> list[Role]:
 def apply(connection: Connection, *, exact: bool) -> None:
     """Make the roles that do not exist, if the connection may, and grant what is missing; a repeat does nothing.
 
-    Roles belong to the whole cluster: where the connection may not make them, an administrator does.
+    Roles belong to the whole cluster: if the connection may not make them, an administrator has to.
 
     Args:
         connection: of the owner of the tables, in autocommit mode.
-        exact: whether to revoke what is not declared. While old code runs beside, what it needed stays.
+        exact: whether to revoke what is not declared. False while old code may run, which needs its rights.
     """
     row = connection.execute(_SQL["may_create"]).fetchone()
     if row is not None and row[0]:
@@ -64,7 +64,7 @@ def apply(connection: Connection, *, exact: bool) -> None:
 
 
 def logins(connection: Connection) -> list[Login]:
-    """Return who can connect with the rights of a role; anybody may ask."""
+    """Return the logins that have the rights of a role; every login may ask."""
     columns: dict[str, list[str]] = dict(connection.execute(_SQL["columns"]).fetchall())
     found = []
     for name, of_role, is_unbounded in connection.execute(_SQL["logins"], {"roles": list(Role)}).fetchall():
@@ -81,7 +81,7 @@ def logins(connection: Connection) -> list[Login]:
 
 
 def _make(connection: Connection, role: Role) -> None:
-    # The migration of another database of the cluster may be faster.
+    # The migration of another database of the cluster may have made it meanwhile.
     with suppress(errors.DuplicateObject, errors.UniqueViolation):
         connection.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(sql.Identifier(role)))
 
@@ -109,7 +109,7 @@ def _change(statement: LiteralString, right: Right) -> sql.Composed:
 
 
 def _columns(right: Right, columns: dict[str, list[str]]) -> list[str]:
-    """Return the columns that a right is for: one, all of its table, or an empty name where there are none."""
+    """Return the columns of a right: one, all of its table, or an empty name for a right without columns."""
     of_columns = right.privilege in {"SELECT", "INSERT", "UPDATE"}
     return columns.get(right.on, []) if of_columns and not right.column else [right.column]
 

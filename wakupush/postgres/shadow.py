@@ -1,4 +1,4 @@
-"""Shadow: since when and until when, and the messages that were decided and not answered."""
+"""Shadow: when it began and ended, and the messages that were decided but not answered."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _SQL = load("shadow")
 
 
 def begin(connection: Connection) -> None:
-    """Begin, unless that was done before."""
+    """Begin the shadow, unless that was done before."""
     connection.execute(_SQL["begin"])
 
 
 def state(connection: Connection) -> ShadowState | None:
-    """Return how it stands; None where this server is the only one."""
+    """Return its state; None if this server is the only one."""
     row = connection.execute(_SQL["state"]).fetchone()
     return ShadowState(*row) if row else None
 
 
 def end(connection: Connection, answers_since: float) -> int | None:
-    """End, and forget what was seen before a time (seconds since the epoch); return how much that is.
+    """End the shadow, and forget messages that were seen before a time (seconds since the epoch); return how many.
 
-    None if it had ended before.
+    Return None if it had ended before.
 
     Args:
-        connection: in a transaction: nobody is to handle a repeat of a request that is not remembered yet.
-        answers_since: what was seen from then on is answered and pushed.
+        connection: in a transaction: no worker may handle a repeat of a request that is not remembered yet.
+        answers_since: messages seen from then on are answered and pushed.
     """
     if not connection.execute(_SQL["end"], {"answers_since": answers_since}).rowcount:
         return None
@@ -90,13 +90,13 @@ def take(connection: Connection, most: int) -> list[tuple[Queue, Entry]]:
 def forget(connection: Connection, keep: float) -> int:
     """Delete messages that the other server answered, and remember their requests; return how many.
 
-    These are those that were seen before the time of the switch; until that is known, more than `keep` seconds ago.
+    These are messages that were seen before the switch or, until its time is known, more than `keep` seconds ago.
     """
     return _number(connection, "forget", keep=keep)
 
 
 def trim(connection: Connection, *, rows: int, bytes: int) -> int:  # noqa: A002 - the unit
-    """Delete messages, drawn by chance, beyond so many rows or bytes, and remember their requests; return how many."""
+    """Delete random messages above so many rows or bytes, and remember their requests; return how many."""
     return _number(connection, "trim", rows=rows, bytes=bytes)
 
 

@@ -1,4 +1,4 @@
-"""Taking over from another server, and handing over to one: registrations as they are held, and ids of requests."""
+"""Taking over from another server, or handing over to one: registrations as they are stored, and request ids."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SQL = load("token_trials")
 #: Seconds that are counted together.
 PERIOD_SECONDS: Final = 600
-#: Seconds of the whole window, and of its end: a platform that was well all day shows there that it no longer is.
+#: Seconds of the whole window, and of its end, which shows when a platform that was well all day no longer is.
 WINDOW_SECONDS: Final = 86_400.0
 RECENT_SECONDS: Final = 1_200.0
 #: Rows for a platform and a period: transactions that commit at the same time seldom meet in one.

@@ -1,4 +1,4 @@
-"""Rows with secrets in the clear, which code before the sealing wrote: read as they are, and sealed by and by."""
+"""Rows with secrets in the clear, written by code that did not seal yet: read as they are, and sealed step by step."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def preferences(registration: Registration, address: Address | None, at_rest: At
 
     Args:
         registration: its row.
-        address: what a notification names, None where that was not kept; an empty access token fits.
+        address: what a notification names, None if that was not kept; an empty access token fits.
         at_rest: makes digests of what the row has.
     """
     if address is None:
@@ -91,7 +91,7 @@ def device(key_hash: bytes, registration: Registration) -> QueriedDevice:
 
 
 def are_left(connection: Connection) -> bool:
-    """Say whether there are any."""
+    """Say whether there are such rows."""
     row = connection.execute(_SQL["any"]).fetchone()
     return bool(row and row[0])
 
@@ -120,7 +120,7 @@ def seal(connection: Connection, at_rest: AtRest, most: int) -> int:
 
 
 def _sealed(installation: Installation, registration: Registration | None, at_rest: AtRest) -> dict[str, bytes | None]:
-    """Return the columns of a row; of an unregistered one nothing is left."""
+    """Return the sealed columns of a row; those of an unregistered row are empty."""
     key = {"key_hash": installation.key_hash, "installation_hash": installation.installation_hash}
     if registration is None:
         return key | dict.fromkeys(KEYED_COLUMNS)

@@ -39,7 +39,7 @@ def add(connection: Connection, waiting: Collection[tuple[Entry, float | None]])
 
 
 def topics(connection: Connection, most: int) -> list[str]:
-    """Return some content topics, by chance, for whose keys queries wait."""
+    """Return some random content topics for whose keys queries wait."""
     return [row[0] for row in connection.execute(_SQL["topics"], {"most": most})]
 
 
@@ -67,7 +67,7 @@ def expire(connection: Connection, keep: float) -> int:
 
 
 def trim(connection: Connection, *, rows: int, bytes: int) -> int:  # noqa: A002 - the unit
-    """Delete queries, drawn by chance, beyond so many rows or bytes; return how many."""
+    """Delete random queries above so many rows or bytes; return how many."""
     return connection.execute(_SQL["trim"], {"rows": rows, "bytes": bytes}).rowcount
 
 

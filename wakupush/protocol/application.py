@@ -24,7 +24,7 @@ Type = ApplicationMetadataMessage.Type
 class ApplicationMessage:
     """An ApplicationMetadataMessage whose signature was checked."""
 
-    #: A number of `Type`, or one that it lacks.
+    #: A number of `Type`, or an unknown number.
     type: int
     inner: bytes = field(repr=False)
     #: None if the message is unsigned.
@@ -69,7 +69,7 @@ def read(payload: Payload) -> Opened | segments.Segment:
     """Return the application message in a payload, or the segment of one.
 
     Raises:
-        Refused: PAYLOAD_MALFORMED, METADATA_MALFORMED, SIGNATURE_INVALID, or SIGNATURE_MISSING where neither the
+        Refused: PAYLOAD_MALFORMED, METADATA_MALFORMED, SIGNATURE_INVALID, or SIGNATURE_MISSING if neither the
             application nor the transport layer is signed.
     """
     segment = segments.parse(payload.data)
@@ -97,7 +97,7 @@ def read_public(payload: Payload) -> Opened:
     """Return the public application message in a payload that holds a ProtocolMessage.
 
     Raises:
-        Refused: METADATA_MALFORMED, SIGNATURE_INVALID, or SIGNATURE_MISSING where neither layer is signed.
+        Refused: METADATA_MALFORMED, SIGNATURE_INVALID, or SIGNATURE_MISSING if neither layer is signed.
     """
     try:
         metadata = ProtocolMessage.FromString(payload.data).public_message

@@ -1,7 +1,7 @@
-"""What the database holds of users: sealed, or as keyed digests where only equality matters.
+"""User data in the database: sealed, or kept as keyed digests where only equality matters.
 
-All keys come of the server's private key, one for each purpose. What is sealed names its place as associated data, so
-that it opens nowhere else.
+All keys are derived from the server's private key, one for each purpose. A sealed value has its place as associated
+data, so that it cannot be opened in another place.
 """
 
 from __future__ import annotations
@@ -153,12 +153,13 @@ class AtRest:
     def named(self, installation: Installation, item: bytes) -> bytes:
         """Return the digest (16 bytes) of a chat or an author.
 
-        Each installation has its own: who has the rows and a dictionary of chats could else tell who shares them.
+        Each installation has its own digests. Otherwise somebody with the rows and a dictionary of chats could see who
+        shares a chat.
         """
         return _digest(self._named, installation, item)
 
     def request(self, message_id: bytes) -> int:
-        """Return the digest (64 bits) of a request, by what is kept of its application message id, 16 bytes."""
+        """Return the digest (64 bits) of a request, from the 16 bytes that are kept of its application message id."""
         digest = blake2b(message_id[:REQUEST_ID_BYTES], key=self._request, digest_size=8).digest()
         return int.from_bytes(digest, "big")
 

@@ -33,7 +33,7 @@ def decrypt(ciphertext: bytes, private_key: PrivateKey) -> bytes:
     """Return what was encrypted to the key.
 
     Raises:
-        Refused: NOT_FOR_US: encrypted to another key, changed, or no ECIES at all; these cannot be told apart.
+        Refused: NOT_FOR_US: encrypted to another key, changed, or not ECIES at all; these look the same.
     """
     body, tag = ciphertext[UNCOMPRESSED_BYTES:-_TAG_BYTES], ciphertext[-_TAG_BYTES:]
     if len(ciphertext) < OVERHEAD_BYTES or ciphertext[0] != 4:  # noqa: PLR2004 - uncompressed

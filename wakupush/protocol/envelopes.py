@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from wakupush.protocol.application import Type
     from wakupush.protocol.keys import PrivateKey, PublicKey
 
-#: Bytes of a WakuMessage's protobuf that both nodes relay.
+#: Bytes of a WakuMessage's protobuf that both nwaku and go-waku relay.
 MOST_MESSAGE_BYTES = 150_000
 #: What sealing and the envelope add to an application message at most: padding, two signatures, ECIES, segment, topics.
 ENVELOPE_BYTES = 1024
@@ -40,10 +40,10 @@ def to_key(
     timestamp: int,
     most_bytes: int = MOST_MESSAGE_BYTES,
 ) -> list[WakuMessage]:
-    """Return a message to a key on its partitioned topic, in several where it is large.
+    """Return a message to a key on its partitioned topic, in several parts if it is large.
 
     Args:
-        sender: signs both layers; an ephemeral key where the sender means to stay anonymous.
+        sender: signs both layers; an ephemeral key if the sender means to stay anonymous.
         recipient: who can open it.
         kind: of the inner message.
         inner: protobuf, or a sealed registration.
@@ -59,7 +59,7 @@ def to_key(
 
 
 def to_topic(sender: PrivateKey, name: str, key: bytes, data: bytes, *, timestamp: int) -> WakuMessage:
-    """Return a message that everybody can open who knows the name of its topic.
+    """Return a message that everybody who knows the name of its topic can open.
 
     Args:
         sender: signs the transport layer.

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Refused(Exception):
-    """A message is refused; the failure says what its sender is told.
+    """A message is refused; the failure decides the answer to its sender.
 
     It is always the message's fault, never ours, and the text never holds anything of the message.
     """

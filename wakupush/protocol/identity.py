@@ -30,11 +30,11 @@ class Identity:
     _pseudonym_key: bytes = field(repr=False)
     _queried_key: bytes = field(repr=False)
     _device_key: bytes = field(repr=False)
-    #: Seals segments that wait for the others: opened, but not yet to be known.
+    #: Seals segments that wait for the others: they are opened, but must not be readable yet.
     segment_key: bytes = field(repr=False)
-    #: Seals what a job of the pipeline tells its executors, which have the private key too.
+    #: Seals what a job of the pipeline hands to its executors, which have the private key too.
     pipeline_key: bytes = field(repr=False)
-    #: Of what the database holds.
+    #: Keys of what the database holds.
     at_rest: AtRest = field(repr=False)
 
     @classmethod
@@ -67,9 +67,9 @@ class Identity:
         return _digest(self._request_key, request_id)
 
     def device_digest(self, target: Target) -> bytes:
-        """Return the keyed digest (16 bytes) of a device, whoever registered it.
+        """Return the keyed digest (16 bytes) of a device, the same for every user who registers it.
 
-        It is of all by which a platform finds the device: who registers a token with another topic names another.
+        It covers all by which a platform finds the device: the same token with another topic is another device.
         """
         parts = bytes([target.platform]), target.apn_topic.encode(), target.device_token.encode()
         return _digest(self._device_key, *parts)
@@ -83,7 +83,7 @@ class Identity:
         return _digest(self._pseudonym_key, key_hash)
 
     def queried_pseudonym(self, key_hash: bytes) -> bytes:
-        """Return the pseudonym (16 bytes) of a user who is asked for: no other event has it."""
+        """Return the pseudonym (16 bytes) of a user in events of queries; no other event has it."""
         return _digest(self._queried_key, key_hash)
 
 
@@ -94,7 +94,7 @@ def _derive(private_key: PrivateKey, name: str) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _pseudonyms(key: bytes, installation: Installation) -> tuple[bytes, bytes]:
-    """Return them; each event of a delivery asks anew."""
+    """Return both pseudonyms; cached, because each event of a delivery asks for them."""
     key_hash = installation.key_hash
     return _digest(key, key_hash), _digest(key, key_hash, installation.installation_hash)
 

@@ -18,7 +18,7 @@ _FORMS = {(33, b"\x02"), (33, b"\x03"), (65, b"\x04")}
 
 
 class InvalidKeyError(ValueError):
-    """The bytes are no secp256k1 key. The text never holds them."""
+    """The bytes are not a secp256k1 key. The text never holds them."""
 
 
 class PublicKey:
@@ -39,7 +39,7 @@ class PublicKey:
 
     @classmethod
     def of(cls, point: secp256k1.Point) -> PublicKey:
-        """Return the key that a point is."""
+        """Return the public key with this point."""
         key = cls.__new__(cls)
         key.point = point
         return key
@@ -49,7 +49,7 @@ class PublicKey:
         """Parse hex with or without ``0x``.
 
         Raises:
-            InvalidKeyError: no hex, or no key.
+            InvalidKeyError: not hex, or not a key.
         """
         return cls(_from_hex(text))
 
@@ -119,7 +119,7 @@ class PrivateKey:
         """Parse 64 hex digits, with or without ``0x`` and white space around.
 
         Raises:
-            InvalidKeyError: no hex, or no key.
+            InvalidKeyError: not hex, or not a key.
         """
         return cls(_from_hex(text.strip()))
 
@@ -132,7 +132,7 @@ class PrivateKey:
         """Return the ECDH X coordinate, 32 bytes with its leading zeros, in constant time.
 
         Raises:
-            InvalidKeyError: libsecp256k1 finds none, which no valid keys bring about.
+            InvalidKeyError: libsecp256k1 finds no shared secret, which does not happen with valid keys.
         """
         shared = secp256k1.shared_x(other.point, self.secret)
         if shared is None:

@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 Dialect = Literal["spec", "status", "both"]
 Data = dict[str, str | list[str]]
 
-#: Shown on the device; the server knows no more.
+#: The texts that devices show; the server knows no more about a notification.
 TEXTS: Mapping[NotificationType, str] = {
     NotificationType.MESSAGE: "You have a new message",
     NotificationType.MENTION: "Someone mentioned you",
     NotificationType.REQUEST_TO_JOIN_COMMUNITY: "Someone requested to join a community you are an admin of",
 }
-#: Both platforms take 4 KB in all; above this many bytes of data the message is left out, the notification sent.
+#: Both platforms take 4 KB in all. Above this many bytes of data the notification is sent without the message.
 MOST_DATA_BYTES = 3584
 
 
 def fitting(dialect: Dialect, *, key_hash: bytes, installation_id: str, chat_id: bytes, message: bytes) -> bytes:
-    """Return the message as the device can be handed it: none where the whole would be above `MOST_DATA_BYTES`.
+    """Return the message if it fits into a notification; empty if the data would be above `MOST_DATA_BYTES`.
 
     The arguments are those of `data`.
     """
-    # Hex takes two characters a byte, so most of what is too large need not be encoded to be known.
+    # Hex takes two characters a byte, so most messages that are too large need not be encoded to find out.
     too_large = 2 * len(message) > MOST_DATA_BYTES or (
         len(json.dumps(_data(dialect, key_hash, installation_id, chat_id, message))) > MOST_DATA_BYTES
     )
@@ -43,7 +43,7 @@ def data(dialect: Dialect, *, key_hash: bytes, installation_id: str, chat_id: by
         key_hash: of the receiving user, 64 bytes.
         installation_id: of the receiving device.
         chat_id: hash of the chat.
-        message: encrypted to the receiver; left out where it is not `fitting`.
+        message: encrypted to the receiver; left out if it is not `fitting`.
     """
     fits = fitting(dialect, key_hash=key_hash, installation_id=installation_id, chat_id=chat_id, message=message)
     return _data(dialect, key_hash, installation_id, chat_id, fits)

@@ -21,7 +21,7 @@ VERSION = 1
 #: Encoded payloads, without encryption, have a multiple of this length.
 PADDED_TO = 256
 
-#: Bytes that a sealed payload has at least, as all implementations pad: encrypted to a key, and with a shared one.
+#: The least bytes of a sealed payload, as all implementations pad: encrypted to a key, and with a shared key.
 LEAST_ASYMMETRIC = ecies.OVERHEAD_BYTES + PADDED_TO
 LEAST_SYMMETRIC = SEAL_BYTES + PADDED_TO
 
@@ -30,17 +30,17 @@ _SIZE_MASK, _SIGNED = 0b011, 0b100
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A signature by which a key can be found, as far as that is known without finding it."""
+    """A signature from which a key can most likely be recovered; see `secp256k1.is_recoverable`."""
 
     signed: bytes = field(repr=False)
     #: r | s | v, 65 bytes.
     value: bytes = field(repr=False)
 
     def signer(self) -> PublicKey:
-        """Return who made it; that costs as much as opening a payload does.
+        """Return the key that made it; recovering it costs as much as opening a payload.
 
         Raises:
-            Refused: SIGNATURE_INVALID: made so that there is none.
+            Refused: SIGNATURE_INVALID: its maker chose it so that no key can be recovered.
         """
         return recover(keccak256(self.signed), self.value)
 
@@ -50,15 +50,15 @@ class Payload:
     """The content of a decrypted payload."""
 
     data: bytes = field(repr=False)
-    #: Of this layer; a key where it is known, None if the layer is unsigned.
+    #: Of this layer; the signer's key if it is known, None if the layer is unsigned.
     signature: Signature | PublicKey | None
     padding: bytes = field(repr=False, default=b"")
 
     @property
     def signer(self) -> PublicKey | None:
-        """Who signed this layer, None if nobody did; see `Signature.signer`.
+        """The key that signed this layer, None if it is unsigned; see `Signature.signer`.
 
-        The server asks for it where nothing else names the sender: messages are signed once more inside.
+        The server asks for it only if nothing else names the sender: messages are signed once more inside.
         """
         return self.signature.signer() if isinstance(self.signature, Signature) else self.signature
 
@@ -83,7 +83,7 @@ def decode(encoded: bytes) -> Payload:
     """Return the content of an encoded payload.
 
     Raises:
-        Refused: PAYLOAD_MALFORMED, or SIGNATURE_INVALID where the layer says that it is signed.
+        Refused: PAYLOAD_MALFORMED, or SIGNATURE_INVALID if the layer says that it is signed.
     """
     end, signature = len(encoded), None
     if end < 1:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from wakupush.model.registrations import QueriedDevice
     from wakupush.protocol.keys import PrivateKey, PublicKey
 
-#: Bytes of the hash that names a user; other keys name nobody.
+#: Bytes of the hash that names a user; keys of another length name no user.
 KEY_HASH_BYTES = 64
 
 
@@ -32,11 +32,11 @@ KEY_HASH_BYTES = 64
 class Info:
     """What the answer to a query, or an advertisement, says of a device. Nothing of it is checked yet."""
 
-    #: Names the user, 64 bytes where it names anybody.
+    #: Names the user; 64 bytes, or it names no user.
     key_hash: bytes
     installation_id: str
     version: int
-    #: Empty where `allowed_key_list` is to be used.
+    #: Empty if `allowed_key_list` is to be used.
     access_token: str = field(repr=False)
     #: The access token, sealed once for each contact.
     allowed_key_list: tuple[bytes, ...] = field(repr=False, default=())
@@ -49,7 +49,7 @@ class Info:
 class QueryResponse:
     """A server's answer to a query."""
 
-    #: Of the query that it answers, see `application.Opened.message_id`.
+    #: Message id of the query that it answers, see `application.Opened.message_id`.
     message_id: bytes
     infos: tuple[Info, ...]
 
@@ -63,7 +63,7 @@ def parse_query(inner: bytes, *, most_keys: int) -> tuple[bytes, ...]:
     """Return the key hashes (64 bytes each) that a query asks for, each once.
 
     Raises:
-        Refused: INNER_MALFORMED, QUERY_LIMIT above `most_keys`, or QUERY_WITHOUT_KEYS where no key is one.
+        Refused: INNER_MALFORMED, QUERY_LIMIT above `most_keys`, or QUERY_WITHOUT_KEYS if no key has the right length.
     """
     keys = wire.parse(
         PushNotificationQuery,
@@ -83,7 +83,8 @@ def parse_query(inner: bytes, *, most_keys: int) -> tuple[bytes, ...]:
 def reveal(device: QueriedDevice) -> PushNotificationQueryInfo:
     """Return what a query learns of a device: at most one of access token and allowed_key_list.
 
-    The specification's disclosed data are the ceiling: contacts only without contacts reveals neither.
+    A query learns no more than the specification's disclosed data. A device for contacts only that has no contacts
+    reveals neither.
     """
     info = PushNotificationQueryInfo(
         public_key=device.key_hash,
@@ -153,15 +154,15 @@ def parse_response(inner: bytes) -> QueryResponse:
 
 
 def find_token(info: Info, user: PublicKey, asker: PrivateKey) -> str | None:
-    """Return the access token of a device, out of the list sealed for its user's contacts if there is one.
+    """Return the access token of a device, out of the list sealed for its user's contacts if it has such a list.
 
     Args:
         info: as it came.
-        user: whose device it is.
-        asker: a contact of the user, or not.
+        user: the owner of the device.
+        asker: the client that asked; it may or may not be a contact of the user.
 
     Returns:
-        None if there is none for this asker.
+        None if there is no access token for this asker.
     """
     if not info.allowed_key_list:
         return info.access_token if is_uuid(info.access_token) else None

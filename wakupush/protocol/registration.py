@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from wakupush.protocol.keys import PrivateKey, PublicKey
 
 
-#: Of a signature, which a grant is.
+#: Bytes of a grant, which is a signature.
 GRANT_BYTES: Final = 65
 
 
@@ -66,13 +66,13 @@ def open_registration(
 
     Args:
         sealed: as it came.
-        server: who opens it.
-        client: who signed it.
+        server: the key that opens it.
+        client: the key that signed it.
         most_bytes: of what is parsed.
 
     Raises:
-        Refused: REGISTRATION_UNDECRYPTABLE (to be discarded), REGISTRATION_TOO_LARGE, or REGISTRATION_MALFORMED where
-            it is no protobuf.
+        Refused: REGISTRATION_UNDECRYPTABLE (to be discarded), REGISTRATION_TOO_LARGE, or REGISTRATION_MALFORMED if it
+            is not protobuf.
     """
     try:
         plaintext = unseal(server.shared_key(client), sealed)
@@ -98,8 +98,8 @@ def check(
 
     Args:
         message: as opened.
-        client: who signed it.
-        server: whom the grant must be for.
+        client: the key that signed it.
+        server: the server that the grant must be for.
         stored_version: of this client and installation, 0 if none.
         limits: how much it may hold.
 
@@ -119,9 +119,9 @@ def check(
 
 
 def faults(message: PushNotificationRegistration, limits: Limits) -> Iterator[Failure]:
-    """Yield what `check` would refuse of a registration, in its order, as far as that shows without its client's key.
+    """Yield the failures for which `check` would refuse a registration, in its order, without its client's key.
 
-    That is all but the version's place after the stored one, and whose the grant is.
+    Two checks are left out: whether the version is above the stored one, and whose grant it is.
     """
     yield from _name_faults(message)
     yield from _access_faults(message)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Filtered(Enum):
-    """Why a notification is reported as sent and not sent: its sender must not learn what the user chose."""
+    """Why a notification is reported as sent but not sent: its sender must not learn what the user chose."""
 
     DISABLED = "disabled"
     BLOCKED_AUTHOR = "blocked_author"
@@ -41,11 +41,11 @@ class Filtered(Enum):
 class Item:
     """One notification that a request asks for."""
 
-    #: 64 bytes where it names anybody.
+    #: 64 bytes, or it names no user.
     key_hash: bytes
     installation_id: str
     access_token: str = field(repr=False)
-    #: A number of `NotificationType`, or one that it lacks.
+    #: A number of `NotificationType`, or an unknown number.
     type: int
     #: SHAKE-256 of the chat id.
     chat_id: bytes = field(repr=False)
@@ -80,12 +80,13 @@ class Report:
 class RequestResponse:
     """A server's answer to a request."""
 
-    #: The request's.
+    #: Message id of the request.
     message_id: bytes
     reports: tuple[Report, ...]
 
 
-#: A request is answered for its first items as long as it has so many times those that are looked at; then by silence.
+#: A request with too many items is answered for the first ones if it has at most this many times as many as are
+#: looked at. One with more is answered by silence.
 _TIMES_ANSWERED: Final = 8
 
 
@@ -125,8 +126,8 @@ def parse_request(inner: bytes, *, most_items: int) -> Request:
         most_items: how many are looked at.
 
     Raises:
-        Refused: INNER_MALFORMED, MESSAGE_ID_MISSING, or REQUEST_LIMIT where there are so many that not even the first
-            ones are read.
+        Refused: INNER_MALFORMED, MESSAGE_ID_MISSING, or REQUEST_LIMIT if there are so many items that not even the
+            first ones are read.
     """
     message = wire.parse(
         PushNotificationRequest,
@@ -157,7 +158,7 @@ def parse_request(inner: bytes, *, most_items: int) -> Request:
 
 
 def decide(item: Item, device: Preferences | None, *, most_bytes: int) -> Decision:
-    """Say what becomes of one notification.
+    """Decide whether one notification is sent, kept back or refused.
 
     Args:
         item: as asked for.
@@ -190,7 +191,7 @@ def filtered(kind: NotificationType, device: Preferences) -> Filtered | None:
 
 
 def delivery_key(message_id: bytes, item: Item) -> bytes:
-    """Return the identity of a notification, 32 bytes: what is equal in all of these is pushed once.
+    """Return the identity of a notification, 32 bytes: those that are equal in all of these parts are pushed once.
 
     The sender chooses the message id, so the content counts too.
     """
@@ -214,7 +215,7 @@ def encode_response(request: Request, failures: Sequence[Failure | None]) -> byt
 
     Args:
         request: as it came.
-        failures: for each item what its sender is told, None for success.
+        failures: for each item what is reported to its sender, None for success.
     """
     reports = []
     for item, failure in zip(request.items, failures, strict=True):

@@ -1,7 +1,7 @@
 """The operations of secp256k1, by raw calls of libsecp256k1 through coincurve's bindings.
 
-coincurve's own objects make each value several times over: a new key costs them four multiplications, where one is
-needed. The tests hold these calls to those objects.
+coincurve's own objects compute each value several times: a new key costs them four multiplications, where one is
+needed. The tests compare these calls with those objects.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def point_of(secret: bytes) -> Point:
 
 
 def parse(data: bytes) -> Point | None:
-    """Return the point that is written so (33 or 65 bytes), None if there is none."""
+    """Return the point that these 33 or 65 bytes encode, None if they encode no point."""
     point = ffi.new(_POINT)
     return Point(point) if lib.secp256k1_ec_pubkey_parse(_CTX, point, data, len(data)) else None
 
@@ -66,7 +66,7 @@ def uncompressed(point: Point) -> bytes:
 
 
 def shared_x(point: Point, secret: bytes) -> bytes | None:
-    """Return the ECDH X coordinate, 32 bytes with its leading zeros, in constant time; None for no valid key."""
+    """Return the ECDH X coordinate, 32 bytes with its leading zeros, in constant time; None if a key is not valid."""
     shared = ffi.new(_X)
     # The plain multiplication runs in variable time, which a server's long-lived key must not use.
     found = lib.secp256k1_ecdh(_CTX, shared, point, secret, _copy_x, ffi.NULL)
@@ -82,7 +82,7 @@ def sign(digest: bytes, secret: bytes) -> bytes:
 
 
 def recover(digest: bytes, signature: bytes) -> Point | None:
-    """Return the key that signed a digest (32 bytes) by r | s | v (65 bytes, v 0 to 3); None if there is none."""
+    """Return the key that signed a digest (32 bytes) with r | s | v (65 bytes, v 0 to 3); None if no key did."""
     if len(signature) != SIGNATURE_BYTES or signature[64] not in _RECOVERY_IDS:
         return None
     parsed, point = ffi.new(_SIGNATURE), ffi.new(_POINT)
@@ -94,7 +94,7 @@ def recover(digest: bytes, signature: bytes) -> Point | None:
 def is_recoverable(signature: bytes) -> bool:
     """Say whether `recover` finds a key by this signature (65 bytes), at a tenth of its cost.
 
-    It does not by one whose signer made it so that the key would be the point at infinity: nobody else can.
+    There is one exception: a signer can make a signature whose key would be the point at infinity. Nobody else can.
     """
     if len(signature) != SIGNATURE_BYTES or signature[64] not in _RECOVERY_IDS:
         return False

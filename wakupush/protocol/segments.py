@@ -26,7 +26,7 @@ class Segment:
 
 
 def parse(data: bytes) -> Segment | None:
-    """Return the segment that `data` is, or None if it is none.
+    """Return `data` as a segment, or None if it is not one.
 
     An ApplicationMetadataMessage parses as a SegmentMessage too: it is one only with a non-empty payload and a hash
     of 32 bytes.
@@ -61,7 +61,7 @@ def join(segments: list[Segment]) -> bytes:
     """Return the whole message of all its segments, in any order.
 
     Raises:
-        Refused: SEGMENT_INCOMPLETE where one is missing, PAYLOAD_MALFORMED where the whole has another hash.
+        Refused: SEGMENT_INCOMPLETE if one is missing, PAYLOAD_MALFORMED if the whole has another hash.
     """
     parts = {segment.index: segment.payload for segment in segments}
     if not segments or len(parts) != segments[0].count:

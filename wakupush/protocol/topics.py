@@ -29,7 +29,7 @@ def personal_topic(key: PublicKey) -> str:
 
 
 def partitioned_topic(key: PublicKey) -> str:
-    """Return the name of a key's partitioned topic: requests to a server, every answer to a client."""
+    """Return the name of a key's partitioned topic, for requests to a server and for every answer to a client."""
     return f"contact-discovery-{key.partition}"
 
 
@@ -53,7 +53,7 @@ def server_content_topics(server: PublicKey) -> tuple[str, str]:
 
 
 def topic(name: str) -> bytes:
-    """Return the topic of a name: the first 4 bytes of its Keccak-256. Names collide."""
+    """Return the topic of a name: the first 4 bytes of its Keccak-256. Several names can have the same."""
     return keccak256(name.encode())[:TOPIC_BYTES]
 
 

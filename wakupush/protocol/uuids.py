@@ -9,9 +9,10 @@ _PLAIN = re.compile(rb"[0-9a-f]{32}", re.IGNORECASE)
 
 
 def is_uuid(text: str) -> bool:
-    """Say whether a reference client or server takes a text for a uuid.
+    """Say whether a reference client or server accepts a text as a uuid.
 
-    36 characters with dashes, 32 hex digits, ``urn:uuid:`` before the former, or any one character around it.
+    It accepts 36 characters with dashes, also after ``urn:uuid:`` or between any two single characters, and 32 hex
+    digits.
     """
     data = text.encode(errors="surrogatepass")
     match len(data):

@@ -1,6 +1,6 @@
-"""Protobuf of strangers: how many fields a message has is known before it is parsed.
+"""Protobuf of strangers: the fields of a message are counted before it is parsed.
 
-A parsed item takes a hundred bytes of memory however short it is, and two bytes are an item on the wire.
+A parsed item takes a hundred bytes of memory however short it is; on the wire an item can be two bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ M = TypeVar("M", bound=Message)
 PLAIN_FIELDS: Final = 64
 
 _VARINT, _LENGTH = 0, 2
-#: Bytes of a value by its wire type; the two ends of a group have none, what is in it counts as fields.
+#: Bytes of a value by its wire type. The two ends of a group have no value; what is in the group counts as fields.
 _FIXED: Final[Mapping[int, int]] = {1: 8, 3: 0, 4: 0, 5: 4}
 _MOST_VARINT_BYTES: Final = 10
 
@@ -35,9 +35,9 @@ def parse(
     Args:
         kind: of message.
         data: serialised.
-        malformed: what it is refused with if it is no such message.
+        malformed: what it is refused with if it is not such a message.
         most_fields: how many fields it may have, unknown ones, repeated ones and those in unknown groups each counted.
-        too_many: what it is refused with above; as malformed if None.
+        too_many: what it is refused with if it has more fields; `malformed` if None.
 
     Raises:
         Refused: see above.
@@ -52,10 +52,10 @@ def parse(
 
 
 def _has_more_fields(data: bytes, most: int) -> bool:
-    """Say whether a message has more than so many fields, without looking into them.
+    """Say whether a message has more than `most` fields, without looking into them.
 
     Raises:
-        DecodeError: it is malformed within those.
+        DecodeError: it is malformed within those fields.
         IndexError: it ends within one of them.
     """
     at = found = 0
@@ -76,7 +76,7 @@ def _has_more_fields(data: bytes, most: int) -> bool:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number at a place, and the place behind it."""
+    """Return the number at a position, and the position behind it."""
     value = data[at]
     if value < 0x80:  # noqa: PLR2004 - one byte alone
         return value, at + 1

@@ -1,7 +1,8 @@
 """How much waits in the queues and how much is being worked on, read from Redis at a bounded cost.
 
-The headers of a task say how many messages it carries and since when the oldest waits (`queues.send_entries`). Of a
-long queue only a sample of tasks is read, spread evenly over it, inside Redis: bodies never travel.
+The headers of a task say how many messages it carries and since when the oldest waits (see
+`wakupush.redis.sending.send_entries`). Of a long queue only a sample of tasks is read, spread evenly over it, inside
+Redis: bodies never travel.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from wakupush.model.queues import QUEUES
 if TYPE_CHECKING:
     from redis import Redis
 
-#: Tasks of a queue that one look reads at most. Up to as many the figures are exact.
+#: Tasks of a queue that one look reads at most. Up to this number the figures are exact.
 SAMPLE: Final = 64
 #: Where kombu keeps the tasks of all queues that were taken and not acknowledged.
 UNACKED: Final = "unacked"
 UNACKED_INDEX: Final = "unacked_index"
 
-# A task is JSON; one that is not ours counts as one message of unknown age. -1 is that: Lua cuts nil off.
+# A task is JSON; one that is not ours counts as one message of unknown age. -1 means unknown: Lua cuts nil off.
 _QUEUE: Final = """
 local length = redis.call('LLEN', KEYS[1])
 local sample = math.min(length, tonumber(ARGV[1]))

@@ -1,4 +1,4 @@
-"""The circuit breakers in Redis, shared by all workers. Without Redis nothing is known of them, and that is counted."""
+"""The circuit breakers in Redis, shared by all workers. If Redis fails, their state is unknown; that is counted."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-# All times are those of keys that expire: no clock is compared with another. Without `tripped` it is closed; with
-# `tripped` and `open` it is open; with `tripped` alone it is probing. `probes` counts the probes under way.
+# All times are those of keys that expire: no clock is compared with another. Without `tripped` a breaker is closed;
+# with `tripped` and `open` it is open; with `tripped` alone it is probing. `probes` counts the probes under way.
 
-#: Returns 1 if that opened it, 2 if it is open again.
+#: Returns 1 if the fault opened the breaker, 2 if it is open again.
 _FAULT: Final = """
 local tripped, open, probes, faults = unpack(KEYS)
 local most, pause, memory, is_probe = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4] == '1'
@@ -39,7 +39,7 @@ redis.call('SET', open, 1, 'PX', pause)
 redis.call('DEL', faults, probes)
 return 1
 """
-#: Returns 1 if that closed it.
+#: Returns 1 if the breaker was not closed before.
 _WORKS: Final = """
 local tripped, open, probes, faults = unpack(KEYS)
 redis.call('DEL', open, probes, faults)
@@ -59,7 +59,7 @@ if given > 0 then
 end
 return given
 """
-#: A probe that told nothing about the route makes room for another.
+#: A probe that showed nothing about the route makes room for another.
 _OVER: Final = """
 local tripped, open, probes = unpack(KEYS)
 if tonumber(redis.call('GET', probes) or '0') > 0 then redis.call('DECR', probes) end
@@ -88,19 +88,19 @@ class BreakerStore:
         return tripped is not None, is_open is not None, int(probes or 0), int(faults or 0)
 
     def fault(self, platform: Platform, most: int, *, pause: float, memory: float, probe: bool) -> int | None:
-        """Count a fault; return 1 if that opened it, 2 if it is open again.
+        """Count a fault; return 1 if it opened the breaker, 2 if the breaker is open again.
 
         Args:
             platform: whose.
             most: faults in a row that open it.
             pause: seconds for which it is open then.
-            memory: seconds after which the row is forgotten.
+            memory: seconds after which the faults in a row are forgotten.
             probe: whether a probe met the fault.
         """
         return self._run(platform, self._fault, most, _milliseconds(pause), _milliseconds(memory), int(probe))
 
     def works(self, platform: Platform) -> int | None:
-        """Close it; return 1 if it was not closed."""
+        """Close the breaker; return 1 if it was not closed before."""
         return self._run(platform, self._works)
 
     def probe(self, platform: Platform, wanted: int, *, most: int, seconds: float) -> int | None:
@@ -110,12 +110,12 @@ class BreakerStore:
             platform: whose.
             wanted: probes.
             most: probes under way at once.
-            seconds: after which they are over if nobody says so.
+            seconds: after which they count as over even if no process reports it.
         """
         return self._run(platform, self._probe, wanted, most, _milliseconds(seconds))
 
     def over(self, platform: Platform) -> None:
-        """End a probe that told nothing about the route."""
+        """End a probe that showed nothing about the route."""
         self._run(platform, self._over)
 
     def _run(self, platform: Platform, script: Callable[..., object], *arguments: int) -> int | None:

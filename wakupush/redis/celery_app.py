@@ -21,8 +21,8 @@ SOFT_TIME_LIMIT_SECONDS: Final = 60
 TIME_LIMIT_SECONDS: Final = 90
 
 
-#: Seconds without a word of Redis, while a worker waits for a task, after which its connection is given up: a primary
-#: that fell silent closes none. It is noticed within twice as many and one.
+#: Seconds without an answer of Redis, while a worker waits for a task, after which its connection is given up: a
+#: primary that fell silent closes none. This is noticed within twice this time and one second.
 SILENT_SECONDS: Final = 5
 
 
@@ -37,7 +37,7 @@ def _broker(settings: Settings) -> str:
 
 
 def _tls(settings: Settings) -> dict[str, Any] | None:
-    # kombu trusts every certificate unless it is told otherwise; what a rediss: URL says about them comes before this.
+    # By default kombu trusts every certificate. What a rediss: URL says about certificates comes before this.
     options = tls_options(settings.redis)
     options.pop("ssl", None)
     return options or None
@@ -80,8 +80,8 @@ def celery_app(settings: Settings) -> Celery:
         worker_cancel_long_running_tasks_on_connection_loss=False,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
-        # What a Redis answers that is full, read-only or cannot save is an error of the channel to kombu. Without this
-        # it ends the worker.
+        # The answer of a Redis that is full, read-only or cannot save is a channel error to kombu. Without this setting
+        # such an error ends the worker.
         broker_channel_error_retry=True,
         broker_connection_timeout=settings.redis.timeout,
         broker_use_ssl=_tls(settings),

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def claim(redis: Redis, hashes: Sequence[bytes], seconds: int) -> list[bool]:
-    """Claim messages (hashes of 32 bytes), and say of each whether nobody had; all or none of them are claimed.
+    """Claim messages (hashes of 32 bytes); return for each whether it was free. All are claimed, or none is.
 
     Args:
         redis: that all processes of ingest share.
@@ -19,9 +19,9 @@ def claim(redis: Redis, hashes: Sequence[bytes], seconds: int) -> list[bool]:
         seconds: for how long.
 
     Raises:
-        RedisError: nothing is claimed, or all of it.
+        RedisError: nothing is claimed, or everything.
     """
-    # What was refused is sent once more, and would meet the claims that were not.
+    # A refused command is sent once more. Without a transaction it would meet claims that were made the first time.
     with redis.pipeline(transaction=True) as pipeline:
         for hash_ in hashes:
             pipeline.set(_key(hash_), b"", nx=True, ex=seconds)

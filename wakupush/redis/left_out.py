@@ -1,4 +1,4 @@
-"""Which Waku nodes are left out for sending: ingest writes it, everybody who publishes reads it."""
+"""Which Waku nodes are left out for sending: ingest writes it, every process that publishes reads it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from redis import Redis
 
 KEY: Final = "wakupush:nodes:left_out"
-#: Seconds for which this holds unless it is written again: without ingest nobody knows, and all nodes are used.
+#: Seconds for which this holds unless it is written again. After that nothing is known, and all nodes are used.
 HOLDS_SECONDS: Final = 30
 
 
 def write(redis: Redis, faults: Mapping[str, NodeFault]) -> None:
-    """Say which nodes are at fault, by their names, and that no others are.
+    """Write which nodes are at fault, by their names; no others are.
 
     Raises:
         RedisError: what was written before holds, to its end.
@@ -34,7 +34,7 @@ def read(redis: Redis) -> dict[str, NodeFault]:
     """Return which nodes are at fault, by their names.
 
     Raises:
-        RedisError: nobody knows.
+        RedisError: Redis failed, so this is not known.
     """
     written = cast("dict[bytes, bytes]", redis.hgetall(KEY))
     return {name.decode(): NodeFault(fault.decode()) for name, fault in written.items()}

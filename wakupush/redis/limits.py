@@ -1,4 +1,4 @@
-"""Limits that all workers share, counted in Redis. Without Redis nothing is limited, and that is counted."""
+"""Limits that all workers share, counted in Redis. If Redis fails, nothing is limited; that is counted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: KEYS: of each limit what counts this window and the last one. ARGV: of each its cost, and how long it is counted.
+#: KEYS: for each limit the counters of this window and of the last one. ARGV: for each its cost, and for how long it
+#: counts.
 _COUNT: Final = """
 local told = {}
 for each = 1, #KEYS, 2 do
@@ -62,7 +63,7 @@ class Limiter:
             keys += (f"{name}:{window}", f"{name}:{window - 1}")
             values += (limit.cost, 2 * limit.seconds)
         try:
-            # Not by its hash, which another primary would not know after a failover.
+            # Not EVALSHA: after a failover the new primary would not know the script's hash.
             told = cast("list[list[int]]", self._redis.eval(_COUNT, len(keys), *keys, *values))
         except RedisError as error:
             metrics.LIMITER_FAILED.inc(len(wanted))

@@ -28,7 +28,7 @@ def encode_entry(entry: Entry) -> dict[str, Any]:
         "timestamp": entry.message.timestamp,
         "meta": base64.b64encode(entry.message.meta).decode(),
         "live": entry.live,
-        # Workers of before 0007 want these; whatever a copy said, they are to open it.
+        # Workers from before migration 0007 read these two. With these values they open every copy.
         "version": 1,
         "ephemeral": False,
     }
@@ -61,15 +61,15 @@ def send_entries(
 ) -> None:
     """Enqueue messages as one task.
 
-    The headers say how many and how old they are, so that whoever looks at the queue need not open the bodies.
+    The headers say how many and how old they are, so that the bodies need not be read to measure the queue.
 
     Args:
         app: see `celery_app`.
         queue: where to.
         entries: at least one.
         alone: whether each is to be handled on its own because it, or a neighbour, failed before.
-        waits_since: when they were claimed, in seconds since the epoch; when the oldest was seen, unless given. What
-            comes out of a Store was seen long before it waits in a queue.
+        waits_since: when they were claimed, in seconds since the epoch; unless given, when the oldest was seen. A
+            message out of a Store was seen long before it waits in a queue.
         options: of `Celery.send_task`, for example its connection.
     """
     oldest = min(entry.seen for entry in entries)
@@ -86,13 +86,13 @@ def send_entries(
 
 
 def send_upkeep(app: Celery, task: str, *, now: float, expires: float, shown: str) -> None:
-    """Enqueue work that is not a message's, for a worker of registrations: it has the server's key.
+    """Enqueue upkeep, which belongs to no message, for a registration worker, which has the server's key.
 
     Args:
         app: see `celery_app`.
         task: its name, of `wakupush.model.queues`.
         now: seconds since the epoch.
-        expires: seconds after which it is not needed any more if nobody began it: another one was enqueued.
+        expires: seconds after which the task is dropped if no worker began it: another one was enqueued by then.
         shown: what Flower shows as its argument.
     """
     app.send_task(

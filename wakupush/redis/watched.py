@@ -1,16 +1,16 @@
 """The query topics that the server listens to, packed in Redis: ingest reads them, the registration workers add them.
 
 A hash has a field for the first two bytes of a topic; its value is the last two bytes of all topics that begin so, one
-after the other in any order. What changes or asks is one script, so nobody sees half of a change.
+after the other in any order. Each change and each question is one script, so no process sees half of a change.
 
 A marker says that the topics are complete. It carries Redis' run id, which a restart or a failover changes, and a
-random id that a wipe takes away: after either, or a restore, it does not fit any more, also if that happened while they
-were being filled in. Then they are filled in again from Postgres. What Redis keeps it keeps in the order of writing. So
-where the random id is still there, the time at which they were last seen complete tells since when topics may be
-missing, and only those are filled in. Topics that nobody needs any more do no harm.
+random id that a wipe takes away. After either, or after a restore, the marker does not fit any more, even if that
+happened while the topics were being filled in. Then they are filled in again from Postgres. Redis keeps writes in their
+order. So if the random id is still there, topics may be missing only since they were last seen complete, and only those
+are filled in. Topics that are not needed any more do no harm.
 
-Code of 0.1.0 keeps them in a set, the former one, and knows no other. Until all of it is gone both are asked, and
-what is added goes to both; then the schedule moves what is left of the set into the hash.
+Code of 0.1.0 keeps the topics in a set, the former set, and knows nothing else. Until all such code is gone both are
+asked, and new topics go to both. Then the schedule moves the rest of the set into the hash.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def add(redis: Redis, topics: Collection[bytes], *, begin_former: bool = False) 
     Args:
         redis: of all processes.
         topics: sorted ones, if they are many: each bucket is written once for all of its topics.
-        begin_former: whether they go to the former set also if there is none yet.
+        begin_former: whether to add them to the former set even if it does not exist yet.
     """
     if topics:
         redis.register_script(_ADD)(keys=[KEY, FORMER], args=[int(begin_former), *topics])
@@ -130,7 +130,7 @@ def is_complete(redis: Redis) -> bool:
 
 
 def begin_filling(redis: Redis) -> bytes:
-    """Return the mark of topics that are filled in from now on; all who do it at the same time have the same."""
+    """Return the mark of a filling that begins now; processes that fill at the same time have the same mark."""
     redis.set(LIFE, uuid4().hex, nx=True)
     return _mark(redis, cast("bytes | None", redis.get(LIFE)) or b"")
 
@@ -152,11 +152,11 @@ def note_seen(redis: Redis, at: float) -> None:
 
 
 def lacks_since(redis: Redis) -> float | None:
-    """Return since when, in seconds since the epoch, topics may be missing that were added; None: all may be.
+    """Return since when added topics may be missing, in seconds since the epoch; None if all may be missing.
 
-    A replica that is the primary now, or a Redis that was killed, lacks what was written last. So it has the time of a
-    while before, and everything that was written before that. What was added shortly before that time may be missing
-    all the same: allow for replication, for transactions that were open, and for clocks.
+    A replica that became the primary, or a Redis that was killed, lacks the last writes. So it has an earlier time, and
+    everything that was written before that time. Topics that were added shortly before it may be missing all the same:
+    allow for replication, for open transactions, and for clocks.
     """
     marker, life, seen = cast("list[bytes | None]", redis.mget(MARKER, LIFE, SEEN))
     if marker is None or life is None or seen is None or not marker.endswith(b" " + life):
@@ -170,7 +170,7 @@ def has_former(redis: Redis) -> bool:
 
 
 def take_in_former(redis: Redis) -> None:
-    """Move what is in the former set to where the others are. Each topic leaves it only once it is there."""
+    """Move the topics of the former set into the hash. Each leaves the set only once it is in the hash."""
     redis.delete(FORMER_MARKER)
     while topics := cast("list[bytes]", redis.srandmember(FORMER, MOVED)):
         add(redis, sorted(topics))

@@ -1,1 +1,1 @@
-"""What every process needs to run, whatever it does; nothing here imports anything else of ours."""
+"""What every process needs to run, whatever it does. Nothing here imports another package of wakupush."""

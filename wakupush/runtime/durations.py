@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-#: Days of the longest duration, which every clock of ours can go back by.
+#: Days of the longest duration; all times in our code can go back that far.
 MOST_DAYS: Final = 10_000
 
 
@@ -15,20 +15,20 @@ def parse_duration(text: str) -> float:
     """Return the seconds of a duration: a number and a unit, such as ``45s``, ``90m``, ``2h`` or ``3d``.
 
     Raises:
-        ValueError: it is none, or longer than `MOST_DAYS`.
+        ValueError: it is not a duration, or longer than `MOST_DAYS`.
     """
     written = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
     seconds = float(written[1]) * _UNITS[written[2]] if written else float("inf")
     if seconds > MOST_DAYS * _UNITS["d"]:
-        raise ValueError("no duration")
+        raise ValueError("not a duration")
     return seconds
 
 
 def parse_since(text: str, now: float) -> float:
-    """Return the time (seconds since the epoch) that is a duration ago, or is told.
+    """Return the time, in seconds since the epoch, that a text means.
 
     Args:
-        text: a duration, or a time as ISO 8601 has it, in UTC unless it says otherwise.
+        text: a duration before now, or a time in ISO 8601, in UTC unless it says otherwise.
         now: seconds since the epoch.
 
     Raises:

@@ -29,7 +29,7 @@ def write(path: Path, secret: bytes) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise KeyFileError(f"{path} exists already; a key that was replaced would lose every registration") from None
+        raise KeyFileError(f"{path} exists already; replacing the key would lose every registration") from None
     except OSError as error:
         raise KeyFileError(f"{path} cannot be written: {error.strerror}") from None
     with os.fdopen(descriptor, "w") as stream:
@@ -41,7 +41,7 @@ def read(path: Path, make: Callable[[bytes], T]) -> T:
 
     Args:
         path: of the file.
-        make: makes the key out of its bytes, and raises ValueError, whose text never repeats them, where they are none.
+        make: makes the key out of its bytes; raises ValueError, whose text never repeats them, if they are not a key.
 
     Raises:
         KeyFileError: the file cannot be read, or holds no key.
@@ -49,7 +49,7 @@ def read(path: Path, make: Callable[[bytes], T]) -> T:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise KeyFileError(f"the private key in {path} cannot be read: {reason}") from None
     try:
         return make(_from_hex(text))

@@ -11,12 +11,10 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client 
 # Ingest.
 MESSAGES_READ: Final = Counter("wakupush_messages_read", "Messages read from a Waku node.", ["node", "pubsub_topic"])
 MESSAGES_MALFORMED: Final = Counter(
-    "wakupush_messages_malformed", "Messages from a Waku node that are no WakuMessages.", ["node", "pubsub_topic"]
+    "wakupush_messages_malformed", "Messages from a Waku node that are not WakuMessages.", ["node", "pubsub_topic"]
 )
 MESSAGES_ENQUEUED: Final = Counter("wakupush_messages_enqueued", "Messages put into a queue.", ["queue"])
-MESSAGES_REPEATED: Final = Counter(
-    "wakupush_messages_repeated", "Messages that somebody had claimed before.", ["queue"]
-)
+MESSAGES_REPEATED: Final = Counter("wakupush_messages_repeated", "Messages that had been claimed before.", ["queue"])
 MESSAGES_DROPPED: Final = Counter(
     "wakupush_messages_dropped",
     "Messages not looked at (redis, foreign ones among them) or not enqueued (queue_full: by chance, near its limit).",
@@ -26,7 +24,8 @@ MESSAGES_AHEAD: Final = Counter(
     "wakupush_messages_ahead", "Messages for this server that were dropped because their time lies ahead by a day."
 )
 MESSAGES_SHORT: Final = Counter(
-    "wakupush_messages_short", "Messages for this server that were dropped because nothing sealed is as short."
+    "wakupush_messages_short",
+    "Messages for this server that were dropped because they are shorter than any sealed message.",
 )
 CACHE_FULL: Final = Counter(
     "wakupush_node_cache_full", "Polls that found a node's cache full, so that it may have dropped messages.", ["node"]
@@ -41,7 +40,7 @@ LAST_MESSAGE: Final = Gauge(
 )
 NODE_FAULT: Final = Gauge(
     "wakupush_node_fault",
-    "1 while a Waku node is left out for sending, for this reason: unreachable, deaf or mute. One of several only.",
+    "1 while a Waku node is left out for sending because it is unreachable, deaf or mute. Only with several nodes.",
     ["node", "reason"],
 )
 CANARIES: Final = Counter(
@@ -92,10 +91,12 @@ STORES_COMPARED: Final = Counter(
     "Messages of the server's own topics that at least one of several Stores had, when a Store was compared.",
     ["store"],
 )
-STORE_LACKS: Final = Counter("wakupush_store_messages_lacking", "Those of them that a Store did not have.", ["store"])
+STORE_LACKS: Final = Counter(
+    "wakupush_store_messages_lacking", "Compared messages that a Store did not have.", ["store"]
+)
 STORE_WATERMARK_LAG: Final = Gauge(
     "wakupush_reconcile_watermark_lag_seconds",
-    "How long ago that was up to which the ledger has everything of a Store, after its last finished walk.",
+    "Age of the watermark after the last finished walk: up to it the ledger has everything that the Store has.",
     ["store", "pubsub_topic", "walk"],
 )
 RECONCILE_RESTING: Final = Gauge(
@@ -134,7 +135,7 @@ POST_SECONDS: Final = Histogram(
 )
 GORUSH_LISTENS: Final = Gauge(
     "wakupush_gorush_listens",
-    "1 if an instance of gorush listens, 0 if it is passed over. One of several only.",
+    "1 if an instance of gorush listens, 0 if it is passed over. Only with several instances.",
     ["gorush"],
     multiprocess_mode="livemin",
 )
@@ -167,10 +168,12 @@ ANSWERS_PUBLISHED: Final = Counter("wakupush_answers_published", "Answers that a
 ANSWERS_FAILED: Final = Counter("wakupush_answers_failed", "Answers that no Waku node took this time.", ["reason"])
 PUBLICATIONS: Final = Counter(
     "wakupush_publications",
-    "Answers handed to a Waku node, by result: taken, refused, unreachable, or late where another one took it.",
+    "Answers handed to a Waku node, by result: taken, refused, unreachable, or late if another node took it.",
     ["node", "result"],
 )
-ANSWERS_EXPIRED: Final = Counter("wakupush_answers_expired", "Answers for which nobody waits any more.")
+ANSWERS_EXPIRED: Final = Counter(
+    "wakupush_answers_expired", "Answers that were dropped because no client waits for them any more."
+)
 QUARANTINED: Final = Counter("wakupush_messages_quarantined", "Messages put into quarantine.", ["queue"])
 REQUESTS_PACKED: Final = Counter("wakupush_requests_packed", "Ids of old push requests that were packed.")
 SHADOW_ANSWER_BYTES: Final = Histogram(
@@ -180,7 +183,7 @@ SHADOW_ANSWER_BYTES: Final = Histogram(
     # Payloads are padded to multiples of 256, and sealing adds 113.
     buckets=(369, 625, 881, 1137, 2161, 4209, 16_497, 65_649),
 )
-ROWS_SEALED: Final = Counter("wakupush_rows_sealed", "Rows of older code whose secrets were in the clear until then.")
+ROWS_SEALED: Final = Counter("wakupush_rows_sealed", "Rows of older code with secrets in the clear that were sealed.")
 LIMITED: Final = Counter(
     "wakupush_limited",
     "What was counted for a limit, by what chance decided: let_through or held_back.",
@@ -212,15 +215,16 @@ SHADOWED_MESSAGES: Final = Gauge(
     multiprocess_mode="max",
 )
 SHADOWED_DROPPED: Final = Counter(
-    "wakupush_shadowed_messages_dropped", "Those of them that were too many: nobody answers them after the switch."
+    "wakupush_shadowed_messages_dropped",
+    "Messages decided in shadow that were dropped as too many: they are not answered after the switch.",
 )
 JOBS_FAILED: Final = Counter("wakupush_jobs_failed", "Runs of a job of the schedule that failed.", ["work"])
 
 # The receiver of gorush's webhook.
-FEEDBACK: Final = Counter("wakupush_feedback", "Calls of gorush's feedback webhook, by what came of them.", ["result"])
+FEEDBACK: Final = Counter("wakupush_feedback", "Calls of gorush's feedback webhook, by result.", ["result"])
 
 # The exporter. It looks when it is asked; a gauge whose source does not answer has no series.
-EXPORTER_UP: Final = Gauge("wakupush_exporter_up", "1 if what the exporter looks at answered.", ["source"])
+EXPORTER_UP: Final = Gauge("wakupush_exporter_up", "1 if this source answered the exporter.", ["source"])
 QUEUE_TASKS: Final = Gauge("wakupush_queue_tasks", "Tasks that wait in a queue.", ["queue"])
 QUEUE_MESSAGES: Final = Gauge(
     "wakupush_queue_messages", "Messages in the tasks that wait; estimated above 64 tasks.", ["queue"]
@@ -231,15 +235,15 @@ QUEUE_AGE: Final = Gauge(
 TASKS_IN_FLIGHT: Final = Gauge(
     "wakupush_in_flight_tasks", "Tasks of a queue that workers took and did not acknowledge.", ["queue"]
 )
-MESSAGES_IN_FLIGHT: Final = Gauge("wakupush_in_flight_messages", "Messages in these tasks.", ["queue"])
+MESSAGES_IN_FLIGHT: Final = Gauge("wakupush_in_flight_messages", "Messages in the tasks that are in flight.", ["queue"])
 DELIVERIES_PENDING: Final = Gauge(
     "wakupush_deliveries_pending", "Deliveries that wait for their next attempt, 100,000 at most.", ["platform"]
 )
 DELIVERIES_DUE: Final = Gauge(
-    "wakupush_deliveries_due", "Those of them whose time has come, 100,000 at most.", ["platform"]
+    "wakupush_deliveries_due", "Pending deliveries whose time has come, 100,000 at most.", ["platform"]
 )
 DELIVERIES_DUE_AGE: Final = Gauge(
-    "wakupush_deliveries_due_oldest_seconds", "For how long the one that is longest due has been so.", ["platform"]
+    "wakupush_deliveries_due_oldest_seconds", "For how long the longest due delivery has been due.", ["platform"]
 )
 DELIVERIES_POSTING: Final = Gauge(
     "wakupush_deliveries_posting", "Deliveries under a lease, 100,000 at most.", ["platform"]

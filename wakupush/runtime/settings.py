@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-#: Seconds for which a worker tries to store what a post came to.
+#: Seconds for which a worker tries to store the outcome of a post.
 STORE_SECONDS = 20.0
 
 Seconds = Annotated[float, Field(gt=0)]
@@ -51,7 +51,7 @@ def _parsed(value: object) -> object:
         raise PydanticCustomError("json", "a list in JSON is expected") from None
 
 
-#: With `NoDecode`: pydantic-settings would not tell which variable is no JSON.
+#: With `NoDecode`: pydantic-settings would not say which variable is not JSON.
 _FROM_JSON = BeforeValidator(_parsed)
 
 
@@ -97,7 +97,7 @@ class WakuSettings(Group):
     )
     """Static shards to read (pubsub topics), as a JSON list."""
     cache_capacity: Count = 5000
-    """Messages that the node keeps for ingest: what it was given as `--rest-relay-cache-capacity`."""
+    """Messages that the node keeps for ingest: the value of its option `--rest-relay-cache-capacity`."""
     timeout: Seconds = 10.0
     """Seconds after which a request to the node has failed."""
     max_message_bytes: Annotated[int, Field(ge=10_000)] = 150_000
@@ -140,7 +140,7 @@ class RedisSettings(Group):
     sentinels: Annotated[tuple[SentinelAddress, ...], NoDecode, _FROM_JSON] = ()
     """Addresses of all Sentinels, `HOST:PORT`, as a JSON list. They speak TLS if the URL begins with `rediss://`."""
     sentinel_user: str | None = None
-    """User at the Sentinels, where they have ACLs."""
+    """User at the Sentinels, if they have ACLs."""
     sentinel_password: SecretStr | None = None
     """Password at the Sentinels."""
     timeout: Seconds = 5.0
@@ -148,7 +148,7 @@ class RedisSettings(Group):
 
     @property
     def min_other_sentinels(self) -> int:
-        """How many others a Sentinel must know to be believed: with it they are the most of all."""
+        """How many other Sentinels a Sentinel must know to be believed: together they are a majority."""
         return len(self.sentinels) // 2
 
 
@@ -158,7 +158,7 @@ class PostgresSettings(Group):
     dsn: SecretStr = SecretStr("postgresql://wakupush@127.0.0.1:5432/wakupush")
     """Connection string (libpq), with the role of the process; the owner of the tables for `wakupush migrate`."""
     pool_size: Count = 4
-    """Connections at most of one process: of a pool of workers, reconcile, beat or feedback."""
+    """Connections of one process at most (of a worker pool, reconcile, beat or feedback)."""
     timeout: Seconds = 10.0
     """Seconds to wait for a connection."""
     statement_timeout: Seconds = 20.0
@@ -192,12 +192,12 @@ class GorushSettings(Group):
 
     @property
     def tries(self) -> int:
-        """Instances at which a post is tried at most, as long as nothing of it was taken."""
+        """Instances that a post is sent to at most, one after the other, as long as none took anything of it."""
         return min(2, len(self.instances))
 
     @property
     def longest_post(self) -> float:
-        """Seconds that a post takes at most, until what came of it is stored."""
+        """Seconds that a post takes at most, until its outcome is stored."""
         return self.timeout + self.tries * self.connect_timeout + STORE_SECONDS
 
     @model_validator(mode="after")
@@ -222,17 +222,17 @@ class IngestSettings(Group):
     """`wakupush ingest live`, and how `ingest reconcile` enqueues."""
 
     poll_interval: Seconds = 0.05
-    """Seconds between polls of a shard, but where the last one brought a full task: what comes meanwhile shares one."""
+    """Seconds between polls of a shard: messages of this time share a task. After a poll that filled one, the next
+    follows at once."""
     batch_size: Annotated[int, Field(ge=1, le=1000)] = 64
     """Messages in one task at most."""
     queue_limit: Count = 20_000
-    """Tasks in a queue at which all new messages are left to `ingest reconcile`, and from half of which on some are."""
+    """Tasks in a queue at which all new messages are left to `ingest reconcile`; from half as many on, some are."""
     claim_ttl: Count = 120
     """Seconds for which a claimed message is not enqueued again."""
     topic_messages_per_minute: Annotated[int, Field(ge=2)] = 1000
-    """Messages a minute that are taken of a query topic most of whose messages no key of ours opens; chance decides
-    which. On a user's topic there are none of these unless somebody makes them up, or it shares its hash with a busy
-    topic."""
+    """Messages a minute that are taken from a query topic on which most messages cannot be opened with our keys; chance
+    decides which. A user's topic has such messages only if somebody makes them up, or if a busy topic has its hash."""
     http_port: PortOrNone = 9100
     """Port of /healthz, /readyz and /metrics; 0 picks a free one, -1 opens none."""
 
@@ -249,12 +249,12 @@ class ReconcileSettings(Group):
     full_interval: Seconds = 3600.0
     """Seconds between walks over the whole window: a message's time is its sender's, so it can come late."""
     overlap: Seconds = 120.0
-    """Seconds for which messages may be late; twice in as many it is looked so far behind the watermark."""
+    """Seconds by which messages may be late. Twice in this time a look goes back this far behind the watermark."""
     query_window: Seconds = 300.0
-    """Seconds back to which whole shards are walked for queries; nobody waits for the answer to an older one. Twice
-    `WAKUPUSH_INGEST__CLAIM_TTL` and more, or a query whose claim outlives its place in the queue never heals."""
+    """Seconds back to which whole shards are walked for queries; no client waits for the answer to an older one. At
+    least twice `WAKUPUSH_INGEST__CLAIM_TTL`, or a query whose claim outlives its place in the queue is lost."""
     backlog_age: Seconds = 60.0
-    """Age of a queue's oldest task in seconds above which nothing is brought there: a backlog is not a loss."""
+    """Age of a queue's oldest task in seconds above which nothing is added to it: a backlog is not a loss."""
     http_port: PortOrNone = 9101
     """Port of /healthz, /readyz and /metrics; 0 picks a free one, -1 opens none."""
 
@@ -270,8 +270,8 @@ class WorkerSettings(Group):
     max_attempts: Count = 3
     """Times that a message which fails by itself is handled before it is put into quarantine."""
     key_derivation_share: Annotated[float, Field(gt=0, le=1)] = 0.2
-    """Share of a core that a process of the schedule spends on keys of query topics at most (12-25 ms each): 0.2 are
-    those of ten new users a second."""
+    """Share of a core that a process of the schedule spends on keys of query topics at most (12-25 ms each): 0.2 is
+    enough for ten new users a second."""
     bytes_per_task: Count = 16_000_000
     """Bytes of answers to queries and of segments that one task loads; what is beyond goes into the queue again."""
     http_port: PortOrNone = -1
@@ -293,20 +293,20 @@ class ExporterSettings(Group):
 
 
 class DeliverySettings(Group):
-    """Retries of deliveries that failed in passing."""
+    """Retries of deliveries that failed for the time being."""
 
     max_attempts: Count = 10
     """Attempts after which a delivery is a dead letter."""
     first_wait: Seconds = 2.0
     """Largest wait in seconds before the second attempt; it doubles with each further one."""
     slow_first_wait: Seconds = 30.0
-    """The same where the platform asked for less, or an operator has to act."""
+    """The same if the platform asked for less, or an operator has to act."""
     max_wait: Seconds = 900.0
     """Largest wait in seconds."""
     lease: Seconds = 120.0
     """Seconds for which a worker holds a delivery; a post and storing its outcome must fit in."""
     claim: Seconds = 60.0
-    """Seconds after which a due delivery is enqueued again whose task nobody began."""
+    """Seconds after which a due delivery is enqueued again if no worker began its task."""
     message_time_to_live: Seconds = 86_400.0
     """Seconds after which a notification of a message that is still undelivered has expired."""
     mention_time_to_live: Seconds = 2 * 86_400.0
@@ -316,22 +316,22 @@ class DeliverySettings(Group):
     request_max_age: Seconds = 600.0
     """Seconds after ingest first saw a push request after which it is neither pushed nor answered."""
     claim_queue: Count = 2
-    """Tasks in the dispatch queue up to which due deliveries are added: no more of them come before new requests."""
+    """Tasks in the dispatch queue up to which due deliveries are added, so that they do not hold up new requests."""
 
 
 class BreakerSettings(Group):
     """The circuit breaker of each platform, shared by all workers."""
 
     faults: Count = 5
-    """Posts in a row, of all workers, that found the route to a platform broken, after which none is begun."""
+    """Posts in a row, of all workers, that found the route to a platform broken, after which no post is begun."""
     pause: Seconds = 30.0
-    """Seconds for which none is begun; after that come probes."""
+    """Seconds for which no post is begun; after that come probes."""
     probes: Count = 3
     """Deliveries that are posted as probes, each in a post of its own; the first that gets through ends the pause."""
 
 
 class TokenSettings(Group):
-    """When the platforms' word on dead device tokens is believed."""
+    """When reports of the platforms that device tokens are dead are believed."""
 
     brake_share: Annotated[float, Field(gt=0, le=1)] = 0.2
     """Share of bad tokens among those tried on a platform above which none is marked dead; 1 marks always."""
@@ -347,7 +347,7 @@ class FeedbackSettings(Group):
 
 
 class LimitSettings(Group):
-    """What strangers may send; above it stands the named answer."""
+    """Limits on what strangers may send."""
 
     query_keys: Annotated[int, Field(ge=1000)] = 1000
     """Keys in a query."""
@@ -376,15 +376,15 @@ class LimitSettings(Group):
     segment_bytes_kept: Count = 256_000_000
     """Bytes of these segments."""
     first_registrations_per_hour: Count = 100_000
-    """Registrations of unknown installations an hour in all, each of which leaves a row for ever; 2.4 million a day. A
-    server that gains more users than that in a day sets it to some times what it expects."""
+    """Registrations of unknown installations an hour in all, each of which leaves a row for ever. The default is 2.4
+    million a day. For a server that gains more users than that in a day, set it to several times what is expected."""
     installations_per_key_per_hour: Count = 20
-    """Those of them that have one key: a user who sets up five devices and installs each app anew needs ten."""
+    """The same for one key: a user who sets up five devices and installs each app anew needs ten."""
     repeats_per_minute: Count = 3
     """Answers to repeats of the same message a minute. They all go to the same client, which needs one."""
     pushes_per_device_per_minute: Count = 60
-    """Notifications that one device is pushed a minute; a busy group chat brings one a second. Those beyond shrink to
-    one a minute without content."""
+    """Notifications a minute for one device; a busy group chat brings one a second. Those beyond become one a minute
+    without content."""
     answer_bytes_per_user_per_minute: Count = 8_000_000
     """Bytes of answers about one user a minute; queries beyond wait. A user with 1,000 contacts on five devices, all of
     whom ask within the same hour, needs 6 million."""
@@ -392,11 +392,11 @@ class LimitSettings(Group):
     """Bytes of all answers to queries a minute, about what two shards carry; queries beyond wait. 100,000 users with
     100 contacts and two devices each, who all ask every day, need 100 million."""
     queries_waiting: Count = 10_000
-    """Queries that wait, for the key of their topic or for their turn; chance decides which go beyond that."""
+    """Queries that wait, for the key of their topic or for their turn; beyond that chance decides which to drop."""
     query_bytes_waiting: Count = 64_000_000
     """Bytes of these queries; most have 400."""
     shadowed_messages: Count = 200_000
-    """Messages that are kept in shadow; chance decides which go beyond that. Ten minutes of 300 a second."""
+    """Messages that are kept in shadow: ten minutes of 300 a second. Beyond that chance decides which to drop."""
     shadowed_bytes: Count = 256_000_000
     """Bytes of these messages."""
 
@@ -407,7 +407,7 @@ class RetentionSettings(Group):
     ledger: Seconds = 2 * 86_400.0
     """Seconds for which hashes of processed messages are kept."""
     segments: Seconds = 86_400.0
-    """The same for segments of messages that are not complete; what reconcile brings later than this completes none."""
+    """The same for segments of messages that are not complete; one that reconcile brings later completes none."""
     admitted_requests: Annotated[float, Field(ge=86_400)] = 30 * 86_400.0
     """The same for ids of admitted push requests, as rows of their own; after that they are packed."""
     packed_requests: Annotated[float, Field(ge=86_400)] = 400 * 86_400.0
@@ -421,7 +421,7 @@ class RetentionSettings(Group):
     queries: Seconds = 3600.0
     """The same for queries that wait; clients use what comes within an hour."""
     shadowed_messages: Seconds = 600.0
-    """The same for messages that were decided in shadow, to be answered if the switch finds that nobody did."""
+    """The same for messages that were decided in shadow, to be answered if the other server did not."""
     answers: Seconds = 600.0
     """The same for answers that could not be published."""
     lake: Seconds = 400 * 86_400.0
@@ -438,11 +438,11 @@ class PipelineSettings(Group):
     catalog: Annotated[dict[str, SecretStr], NoDecode, _FROM_JSON] = Field(default={})
     """Properties of Iceberg's catalog. Unless `type` or `catalog-impl` is among them, it is our Postgres."""
     keys: Path = Path("lake-keys")
-    """Folder of the keys of the lake's pseudonyms, apart from it."""
+    """Folder of the keys of the lake's pseudonyms, outside of the lake."""
     archive: Path = Path("archive")
     """Folder of messages out of Stores, which every Spark process reaches under this path."""
     archive_connections: Count = 4
-    """Time ranges that are fetched of a Store at the same time."""
+    """Time ranges that are fetched from a Store at the same time."""
     pseudonym_days: Count = 28
     """Days after which the lake's pseudonyms begin anew."""
     reports: Path = Path("reports")
@@ -450,7 +450,7 @@ class PipelineSettings(Group):
     report_dsn: SecretStr | None = None
     """Connection string of a Postgres database that reports are written to, in the schema `wakupush_reports`."""
     smallest_cell: Annotated[int, Field(ge=2)] = 5
-    """People that a row of a report is about at least; rows about fewer lose their values."""
+    """The least number of people that a row of a report is about; rows about fewer lose their values."""
     master: str = "local[*]"
     """Where Spark runs: `local[*]`, or the URL of a cluster."""
     memory: str = "2g"
@@ -460,9 +460,9 @@ class PipelineSettings(Group):
     slices: Count = 4
     """Connections to Postgres that an export reads over at the same time."""
     step_rows: Count = 1_000_000
-    """Events that an export commits at once, about."""
+    """About how many events an export commits at once."""
     shuffle_partitions: Count = 8
-    """Parts that Spark shuffles in; four for each core of a large cluster."""
+    """Number of Spark's shuffle partitions; four for each core of a large cluster."""
 
     @property
     def warehouse_is_remote(self) -> bool:
@@ -497,7 +497,7 @@ class Settings(BaseSettings):
     )
 
     public_key: str | None = None
-    """The server's public key, 0x04…, which names its topics. ingest needs it; workers refuse another's."""
+    """The server's public key, 0x04…, which names its topics. ingest needs it; workers refuse a wrong one."""
     identity_key_file: Path | None = None
     """File with the server's private key, 64 hex digits (`wakupush keygen` writes one). For workers and `rebuild`."""
     shadow: bool = False
@@ -563,7 +563,7 @@ def load_settings() -> Settings:
     """Read the settings from the environment.
 
     Raises:
-        SettingsError: a variable is unknown, or its value is not what it has to be.
+        SettingsError: a variable is unknown, or its value is not valid.
     """
     ours = [name for name in sorted(os.environ) if name.upper().startswith("WAKUPUSH_")]
     unknown = [name for name in ours if not _is_known(name.upper())]
@@ -582,7 +582,7 @@ def _problem(error: ErrorDetails) -> str:
 
 
 def _meant(unknown: str) -> str:
-    """Return the name of an unknown variable, and of the one that was meant, if any is like it."""
+    """Return the name of an unknown variable, and the most similar known one if there is one."""
     like = difflib.get_close_matches(unknown.upper(), _VARIABLES, 1, 0.9)
     return f"{unknown} (did you mean {like[0]}?)" if like else unknown
 
@@ -595,14 +595,14 @@ def _variables() -> Iterator[str]:
 
 #: The names of all variables.
 _VARIABLES = frozenset(_variables())
-#: What they are with an underscore too few: WAKUPUSH_WORKER_HTTP_PORT looks like a Service's.
+#: The same names with one underscore missing: WAKUPUSH_WORKER_HTTP_PORT looks like a variable of a Service.
 _MISSPELT = frozenset(name.replace("__", "_") for name in _VARIABLES) - _VARIABLES
 #: What Kubernetes puts into a pod for each Service.
 _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT$|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?$")
 
 
 def _is_known(name: str) -> bool:
-    """Say whether a variable that begins as ours do is one of ours, of tests, or of a Service whose name begins so."""
+    """Say whether a variable with our prefix is a setting, is for tests, or is set by Kubernetes for a Service."""
     if name in _VARIABLES or name.startswith("WAKUPUSH_TEST_"):
         return True
     return "__" not in name and name not in _MISSPELT and _SERVICE_LINK.search(name) is not None

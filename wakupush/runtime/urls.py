@@ -21,7 +21,7 @@ def without_user(url: str) -> str:
 
 
 def node_name(url: str) -> str:
-    """Return how a node is called in watermarks, metrics and logs: host, port and path, never a password."""
+    """Return the name of a node in watermarks, metrics and logs: host, port and path, never a password."""
     parts = urlsplit(url)
     port = parts.port or {"http": 80, "https": 443}[parts.scheme]
     return f"{parts.hostname}:{port}{parts.path.rstrip('/')}"

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import typer
 
-#: Exit code of that.
+#: The exit code for this.
 USAGE = 2
 
 

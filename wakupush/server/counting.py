@@ -20,9 +20,9 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 def count_events(committed: Collection[Event]) -> None:
-    """Count all that events tell of that were committed, each as often as it stands for several.
+    """Count committed events and all that they stand for, each with its count.
 
-    Each is logged at DEBUG, and recorded as a span since ingest saw its message, where somebody listens.
+    Each is also logged at DEBUG, and recorded as a span since ingest saw its message, if either is switched on.
     """
     numbers: Counter[tuple[str, str, str, str]] = Counter()
     waits: defaultdict[str, list[float]] = defaultdict(list)
@@ -43,7 +43,7 @@ def count_events(committed: Collection[Event]) -> None:
 
 
 def _labels(event: Event, kind: EventKind) -> tuple[str, str, str, str]:
-    """Return the labels of something that an event tells of: kind, queue, platform and failure."""
+    """Return the labels of a kind that an event stands for: kind, queue, platform and failure."""
     if kind is event.kind or kind is EventKind.ATTEMPT:
         return kind, event.queue or "", event.platform or "", event.failure or ""
     return kind, event.queue or "", "", ""

@@ -1,4 +1,4 @@
-"""Whose fault an exception is: the message's, or that of what the worker depends on."""
+"""Whether an exception is the fault of a message, or of what the worker depends on."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ INFRASTRUCTURE: tuple[type[Exception], ...] = (
     RedisError,
     BrokerError,
 )
-#: Operational by psycopg's classes, but it is what a message holds that is too much.
+#: Operational errors by psycopg's classes, but their cause is that a message holds too much.
 OF_THE_MESSAGE: tuple[type[Exception], ...] = (errors.ProgramLimitExceeded, errors.StatementTooComplex)
-#: Either a message costs too much, or Postgres is in trouble: whoever handles the message alone finds out.
+#: Either a message costs too much, or Postgres is in trouble: handling the message alone shows which.
 COSTLY: tuple[type[Exception], ...] = (
     SoftTimeLimitExceeded,
     errors.QueryCanceled,
@@ -41,18 +41,18 @@ COLLISIONS: tuple[type[Exception], ...] = (
 
 
 def is_outage(error: BaseException) -> bool:
-    """Say whether an exception is no fault of the messages that were handled, as far as it alone can tell."""
+    """Say whether an exception is no fault of the handled messages, as far as the exception alone shows that."""
     return isinstance(error, (*INFRASTRUCTURE, SoftTimeLimitExceeded)) and not isinstance(error, OF_THE_MESSAGE)
 
 
 def is_costly(error: Exception) -> bool:
-    """Say whether an exception may come of what a message costs, although it looks like an outage."""
+    """Say whether a message that costs too much may have caused an exception that looks like an outage."""
     return isinstance(error, COSTLY) or is_cut(error)
 
 
 def is_cut(error: Exception) -> bool:
     """Say whether a connection to Postgres ended without a word: its backend was killed, or crashed.
 
-    One that is shut down, or ended because of another backend's crash, is told so.
+    If a backend is shut down, or ended because of another one's crash, Postgres says so before.
     """
     return type(error) is psycopg.OperationalError

@@ -21,7 +21,7 @@ def load_identity(settings: Settings) -> Identity:
     """Return the identity that the settings name.
 
     Raises:
-        NoIdentityError: no key, an unreadable file, or no key in it.
+        NoIdentityError: no key is set, or the file is unreadable or holds no key.
     """
     if settings.identity_key is not None:
         try:
@@ -37,10 +37,10 @@ def load_identity(settings: Settings) -> Identity:
 
 
 def load_public_key(settings: Settings) -> PublicKey:
-    """Return the public key that the settings name, which ingest listens by.
+    """Return the public key that the settings name; ingest listens on its topics.
 
     Raises:
-        SettingsError: there is no public key, or it is none.
+        SettingsError: there is no public key, or it is not valid.
     """
     if settings.public_key is None:
         raise SettingsError("WAKUPUSH_PUBLIC_KEY is missing: `wakupush keygen` prints it")
@@ -51,10 +51,10 @@ def load_public_key(settings: Settings) -> PublicKey:
 
 
 def is_published(identity: Identity, settings: Settings) -> bool:
-    """Say whether the public key of the settings, which ingest listens by, is that of the identity, or is not given.
+    """Say whether the public key of the settings, on whose topics ingest listens, is the identity's, or is not given.
 
     Raises:
-        NoIdentityError: it is no public key.
+        NoIdentityError: it is not a public key.
     """
     if settings.public_key is None:
         return True

@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from wakupush.model.registrations import Change, Installation
     from wakupush.protocol.at_rest import AtRest
 
-#: What Postgres raises where it cannot hold what is in a registration.
+#: What Postgres raises if it cannot hold what is in a registration.
 _OF_THE_MESSAGE: tuple[type[Exception], ...] = (psycopg.DataError, *OF_THE_MESSAGE)
 
 
 class LoadError(Exception):
-    """Postgres failed; the text has nothing of what was to be stored, which Postgres' own words may repeat."""
+    """Postgres failed; the text has nothing of what was to be stored, which Postgres' own error text may repeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What became of some changes."""
+    """The result of storing some changes."""
 
     #: How many were newer than what was stored.
     stored: int
@@ -46,7 +46,7 @@ def load(
     at_rest: AtRest,
     known: Mapping[Installation, Mapping[str, Any]] | None = None,
 ) -> Loaded:
-    """Store what is newer than what is stored, in a transaction; what cannot be held is left out, and told.
+    """Store changes that are newer than what is stored, in a transaction; those that cannot be held are returned.
 
     Args:
         connection: outside of a transaction.
@@ -90,7 +90,7 @@ def _merge(
 def watch(connection: Connection, redis: Redis) -> None:
     """Let ingest watch all query topics of the database.
 
-    The schedule fills the set of watched topics only where it knows that it lost some.
+    The schedule fills in the watched topics only if it knows that Redis lost some.
 
     Raises:
         RedisError: Redis did not take them.

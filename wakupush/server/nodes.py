@@ -1,4 +1,4 @@
-"""Which Waku nodes nothing is to be published on: as ingest, which hears them, wrote it into Redis."""
+"""The Waku nodes that are left out for publishing, as ingest, which hears them, wrote them into Redis."""
 
 from __future__ import annotations
 

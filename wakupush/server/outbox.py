@@ -1,4 +1,4 @@
-"""Publishing answers: out of the outbox, to the node, and gone."""
+"""Publishing answers: from the outbox to the nodes; what a node took is deleted."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def repeat(resources: Resources, sealed: Sequence[SealedAnswer]) -> None:
 
 
 def _hand_over(resources: Resources, sealed: Sequence[SealedAnswer]) -> list[NodeError | None]:
-    """Give answers to the nodes, and return what became of each."""
-    # Nodes do not archive messages that are older than seconds, and gossip drops what it knows, so the time is that of
-    # publishing.
+    """Give answers to the nodes, and return for each what went wrong; None if a node took it."""
+    # The time is that of publishing: nodes do not archive messages older than seconds, and gossip drops messages that
+    # it has seen.
     timestamp = int(resources.now() * 1e9)
     errors = resources.publisher.publish(
         [
@@ -72,7 +72,7 @@ def _hand_over(resources: Resources, sealed: Sequence[SealedAnswer]) -> list[Nod
 
 
 def _note(answer: SealedAnswer, error: NodeError | None) -> None:
-    """Count and log what became of an answer."""
+    """Count and log the result of publishing an answer."""
     if error is None:
         metrics.ANSWERS_PUBLISHED.inc()
         log.debug("answer_published", trace_id=answer.trace_id)

@@ -26,7 +26,7 @@ def end_if_outdated(connection: Connection) -> None:
         connection: new, in autocommit mode.
 
     Raises:
-        OutdatedCodeError: so it is.
+        OutdatedCodeError: this code may not run any more.
     """
     try:
         refuse_outdated(connection)

@@ -50,7 +50,7 @@ class Resources:
         """Open everything. Postgres, Redis, the node and gorush may be down meanwhile.
 
         Raises:
-            SettingsError: an address is none.
+            SettingsError: an address is not valid.
         """
         return cls(**connected(settings))
 

@@ -1,4 +1,4 @@
-"""Shadow: another server with the same key answers and pushes, and this one decides and stores alone.
+"""Shadow: another server with the same key answers and pushes, and this one only decides and stores.
 
 The mode is one for all processes: a row in Postgres. `WAKUPUSH_SHADOW` begins it, `wakupush shadow end` ends it.
 """
@@ -33,20 +33,20 @@ _STARTED: Final = time.time()
 
 
 class ShadowOverError(Exception):
-    """This process was started to be in shadow, and that had ended before."""
+    """This process was started in shadow, but the shadow had ended before."""
 
 
 class Shadow:
-    """What a process knows of it. Its threads may share it."""
+    """What a process knows of the shadow. Its threads may share it."""
 
     def __init__(self) -> None:
         self._absent_until = -math.inf
         self._told: ShadowState | None = None
 
     def answers_since(self, connection: Connection) -> float:
-        """Return from when on what is seen is answered and pushed, in seconds since the epoch.
+        """Return from when on messages are answered and pushed, in seconds since the epoch.
 
-        That is minus infinity where this server is the only one, and infinity while another one answers everything.
+        That is minus infinity if this server is the only one, and infinity while another one answers everything.
         """
         if time.monotonic() < self._absent_until:
             return -math.inf
@@ -65,7 +65,7 @@ class Shadow:
 
 
 def look_with(settings: Settings) -> Callable[[Connection], None]:
-    """Return what a process that answers or pushes looks at, at each new connection."""
+    """Return the check that a process which answers or pushes makes at each new connection."""
 
     def look(connection: Connection) -> None:
         end_if_outdated(connection)
@@ -76,15 +76,15 @@ def look_with(settings: Settings) -> Callable[[Connection], None]:
 
 
 def _begin(connection: Connection) -> None:
-    """Begin to be in shadow, unless that was done before; end a process that was started to be so after the end.
+    """Begin the shadow, unless that was done before; end a process that was started in shadow after the shadow's end.
 
-    Else it would answer and push, which its setting says that it never does.
+    Otherwise it would answer and push, although its setting says that it never does.
 
     Args:
         connection: new, in autocommit mode.
 
     Raises:
-        ShadowOverError: so it was.
+        ShadowOverError: the process was started after the end.
     """
     shadow.begin(connection)
     state = shadow.state(connection)

@@ -1,4 +1,4 @@
-"""Upkeep that needs the server's key, which the schedule has not: a worker does it in steps, while the server runs."""
+"""Upkeep that needs the server's key, which the schedule lacks: a worker does it in steps, while the server runs."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ STEP_IDS: Final = 250_000
 
 
 def seal_rows(resources: DeliveryResources) -> int:
-    """Seal rows that older code wrote for a while, and return how many."""
+    """Spend some time sealing rows that older code wrote, and return how many."""
     rows = _in_steps(resources, partial(unsealed.seal, most=STEP_ROWS), metrics.ROWS_SEALED)
     log.info("rows_sealed", rows=rows)
     return rows
 
 
 def pack_requests(resources: DeliveryResources) -> int:
-    """Pack ids of push requests that are past their time for a while, and return how many."""
+    """Spend some time packing ids of push requests that are past their time, and return how many."""
     keep = resources.settings.retention.admitted_requests
     ids = _in_steps(resources, partial(packed_requests.pack, keep=keep, most=STEP_IDS), metrics.REQUESTS_PACKED)
     log.info("requests_packed", ids=ids)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class AsyncRelay:
-    """The relay of a node that nobody else reads.
+    """The relay of a node that no other process reads.
 
     Args:
         rest: connections to the node.
@@ -29,7 +29,7 @@ class AsyncRelay:
         self._rest = rest
 
     async def subscribe(self, pubsub_topic: str) -> None:
-        """Subscribe the node to a topic. To be done only when a read has said `NotSubscribed`.
+        """Subscribe the node to a topic. To be done only after a read raised `NotSubscribed`.
 
         Raises:
             NodeUnreachable: it may or may not have subscribed.

@@ -49,7 +49,7 @@ class AsyncRest:
         try:
             # A topic is one segment of the path, percent-encoded, and must stay so.
             url = URL(self._url + path, encoded=True)
-            # A redirect is an answer of no Waku node: followed, it would turn a publish into a read.
+            # No Waku node answers with a redirect. If one were followed, a publish would become a read.
             async with self._session.request(
                 method, url, data=content, headers=headers, allow_redirects=False
             ) as answer:

@@ -47,7 +47,7 @@ class AsyncStore:
 
     @while_busy
     async def _ask(self, query: Query, at: Mapping[str, str]) -> tuple[Page, Cursor | None]:
-        """Return a page, and where the next one begins: by Store v3, or by v1 where the node answers as a go-waku."""
+        """Return a page, and where the next one begins: by Store v3, or by v1 if the node answers as a go-waku."""
         parameters = urlencode({**query.parameters(), "includeData": "true", **at})
         status, body = await self._rest.send("GET", f"{V3}?{parameters}")
         decode = decode_v3

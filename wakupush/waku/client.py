@@ -62,8 +62,8 @@ class NodeClient:
         """Return the status and the body of an answer.
 
         Raises:
-            NodeUnreachable: there is none.
-            NodeUnreadable: it does not end, or cannot be decompressed.
+            NodeUnreachable: there is no answer.
+            NodeUnreadable: the answer does not end, or cannot be decompressed.
         """
         content = None if value is None else json.dumps(value)
         headers = None if value is None else {"Content-Type": "application/json"}

@@ -41,11 +41,11 @@ class NodeRefused(NodeError):
 
 
 class NodeUnreadable(NodeError):
-    """The answer is not what a Waku node says; whatever a read took out of the node with it is lost.
+    """The answer is not that of a Waku node. If it was a read, the messages that it took out of the node are lost.
 
     Count it and go on: the Store heals the loss. If every answer is like that, the URL is not that of a Waku node.
     """
 
 
 class EndlessPages(NodeUnreadable):
-    """The pages of a query lead to no end: ask for less, or do not believe the Store."""
+    """The pages of a query do not end: ask for less, or do not trust the Store."""

@@ -72,7 +72,7 @@ class LightNode:
     async def read(self, pubsub_topic: str, content_topic: str) -> tuple[WakuMessage, ...]:
         """Take the waiting messages of a content topic out of the node.
 
-        nwaku does not tell the shards apart here. Both nodes keep few unread messages: read often.
+        nwaku does not separate the shards here. Both nodes keep few unread messages: read often.
 
         Raises:
             NotSubscribed: our node was restarted: subscribe again.
@@ -103,7 +103,7 @@ class LightNode:
         value = {"requestId": str(uuid.uuid4()), "contentFilters": list(content_topics), "pubsubTopic": pubsub_topic}
         status, body = await self._rest.send(method, path, value)
         if status != HTTPStatus.OK or _description(body) != _OK:
-            # Whatever the status: both nodes refuse in passing what they take a second later.
+            # Whatever the status: both nodes sometimes refuse what they accept a second later.
             raise NodeUnreachable(f"{status}: {_description(body)}")
 
 

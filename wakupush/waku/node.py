@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from wakupush.model.waku_message import WakuMessage
 
-#: go-waku has no health without RLN; a node that starts up has no routes yet.
+#: go-waku has no health route without RLN; a node that starts up has no routes yet.
 _NO_HEALTH = {HTTPStatus.NOT_FOUND, HTTPStatus.NOT_IMPLEMENTED}
 
 
@@ -56,7 +56,7 @@ class NodeHealth:
     """Whether a node is fit for use."""
 
     ready: bool
-    #: nwaku's own word (READY, NOT_READY, SYNCHRONIZING, ...); ALIVE for a node that has none.
+    #: What nwaku reports (READY, NOT_READY, SYNCHRONIZING, ...); ALIVE for a node that reports nothing.
     state: str
 
 
@@ -76,9 +76,9 @@ class WakuNode(NodeClient):
         """Subscribe the node to topics, once per topic and start of the node.
 
         A second subscription makes a second queue in go-waku, which delivers twice and may stop the node. So read
-        first, and subscribe when told `NotSubscribed`: an earlier process may have subscribed already. Topics that were
-        subscribed, or read with success, are left out until a read says `NotSubscribed`; so are those whose
-        subscription failed, because the node may have made it all the same: the next read tells.
+        first, and subscribe when a read raises `NotSubscribed`: an earlier process may have subscribed already. Topics
+        that were subscribed, or read with success, are left out until a read raises `NotSubscribed`. So are those whose
+        subscription failed: the node may have made it all the same, and the next read shows whether it did.
 
         Args:
             pubsub_topics: for example ``/waku/2/rs/16/32``.
@@ -150,7 +150,7 @@ class WakuNode(NodeClient):
     def health(self) -> NodeHealth:
         """Return whether the node says that it is ready.
 
-        nwaku tells its health; a go-waku that answers at all counts as ready.
+        nwaku reports its health; a go-waku that answers at all counts as ready.
 
         Raises:
             NodeError: see there.

@@ -1,6 +1,6 @@
-"""Publishing many messages at once, on two nodes where there are several: one that takes a message suffices.
+"""Publishing many messages at once, on two nodes if there are several: it is enough that one takes a message.
 
-libcurl, which drives many small requests side by side at a sixth of the CPU time of any client in Python: see
+libcurl drives many small requests side by side at a sixth of the CPU time of any client in Python: see
 docs/adr/0034-libcurl-publishes-answers.md.
 """
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 MOST_WAIT: Final = 0.3
 #: Nodes that each message is published on at once.
 NODES_AT_ONCE: Final = 2
-#: Seconds for which nodes are waited for after another one has taken every message, which may be mute.
+#: Seconds for which late nodes are waited for once every message was taken: the node that took it may be mute.
 LATE_SECONDS: Final = 1.0
 #: Times in a row that a node was late or unreachable, after which it rests; and seconds for which it does.
 MOST_FAILURES: Final = 2
 REST_SECONDS: Final = 5.0
-#: Bytes of an answer at most: it says "OK", or in some words why not.
+#: Bytes of an answer at most: it is "OK", or a short reason.
 ANSWER_LIMIT: Final = 64 * 1024
-#: Times that what no node took is tried: most often one closed a connection that was idle.
+#: Times that a message is tried which no node took. The usual reason is that a node closed an idle connection.
 _TRIES: Final = 2
 #: Seconds until it is looked whether a request has timed out.
 _LOOK_SECONDS: Final = 1.0
@@ -78,8 +78,8 @@ class Publisher:
     def publish(self, messages: Sequence[tuple[str, WakuMessage]]) -> list[NodeError | None]:
         """Publish messages side by side, and return for each what went wrong; None if a node took it.
 
-        On a node that is unreachable no more is begun, so that one that hangs holds nobody up for longer than two
-        messages do, and for `LATE_SECONDS` where another node takes them all.
+        No further request is begun on a node that is unreachable. So a node that hangs delays this by at most the
+        time-outs of two messages, and by `LATE_SECONDS` if another node takes them all.
 
         Args:
             messages: each with its shard.
@@ -116,7 +116,7 @@ class Publisher:
         try:
             answers, came_to = requests.post(messages, self._chosen())
         except BaseException:
-            requests.close()  # what is under way belongs to nobody any more
+            requests.close()  # nothing waits any more for what is under way
             raise
         self._idle.append(requests)
         for name, results in came_to.items():
@@ -124,7 +124,7 @@ class Publisher:
         return answers
 
     def _note(self, name: str, results: Counter[str]) -> None:
-        """Count what came of the requests to a node, and let it rest if it fails."""
+        """Count the results of the requests to a node, and let the node rest if it fails."""
         for result, count in results.items():
             metrics.PUBLICATIONS.labels(name, result).inc(count)
         if results["late"] or results["unreachable"]:
@@ -156,7 +156,7 @@ class _Lane:
         return next(self.waiting, None) if self.free and self.is_reached else None
 
     def note(self, handle: pycurl.Curl, outcome: NodeError | None) -> None:
-        """Note what came of a request, whose handle is free again."""
+        """Note the outcome of a request, whose handle is free again."""
         self.free.append(handle)
         self.results[_RESULTS.get(type(outcome), "unreachable")] += 1
         self.is_reached = self.is_reached and not isinstance(outcome, NodeUnreachable)
@@ -173,7 +173,7 @@ class _Post:
         self._refused: Counter[int] = Counter()
         self._bodies: dict[int, str] = {}
         self.under_way: dict[pycurl.Curl, tuple[_Lane, int, bytearray]] = {}
-        #: Monotonic seconds at which those that are late are given up; None until every message was taken.
+        #: Monotonic seconds at which late requests are given up; None until every message was taken.
         self._ends: float | None = None
 
     def begin(self) -> Iterator[pycurl.Curl]:
@@ -272,7 +272,7 @@ class _Requests:
         self._multi.close()
 
 
-#: What came of a request, as the metric calls it; "unreachable" if it is none of these.
+#: The result of a request, as the metric calls it; "unreachable" for any other.
 _RESULTS: Final = {type(None): "taken", NodeRefused: "refused", NodeUnreadable: "refused"}
 
 
@@ -282,7 +282,7 @@ def _outcome(handle: pycurl.Curl, body: bytearray, error: tuple[int, str] | None
         code, _ = error
         if code == pycurl.E_WRITE_ERROR:
             return NodeUnreadable("the answer does not end")
-        # Its text may name who is asked, with a password.
+        # Its text may hold the URL, with a password.
         return NodeUnreachable(f"libcurl's error {code}")
     try:
         check_published(handle.getinfo(pycurl.RESPONSE_CODE), bytes(body))

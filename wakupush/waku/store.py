@@ -1,10 +1,10 @@
-"""The Store of a node: what went over the network while nobody looked.
+"""The Store of a node: the messages that went over the network while ingest was not reading.
 
 Source: docs/reference/contracts/waku-rest.md, sections 5 to 7. A nwaku is asked by Store v3, a go-waku by Store v1:
-its answer to the first query tells which one a node is.
+its answer to the first query shows which one a node is.
 
-Never to be had from a Store: ephemeral messages; on a nwaku, what arrived more than 20 s off its sender's time; what is
-past the node's retention; what went over the network while the node itself was down, stalled or apart from its peers.
+A Store never has: ephemeral messages; on a nwaku, messages that arrived more than 20 s off their sender's time; what is
+past the node's retention; what went over the network while the node itself was down, stalled or cut off from its peers.
 Two nodes are better than one.
 """
 
@@ -45,7 +45,7 @@ MOST_PAGES = 100_000
 #: Pages that are looked at to find a message with a time.
 MOST_PAGES_TIMELESS = 20
 
-#: Asks again where the node takes fewer requests than we make; for functions and coroutines.
+#: Asks again if the node limits the rate of requests; for functions and coroutines.
 while_busy = retry(
     retry=retry_if_exception_type(NodeBusy),
     wait=wait_exponential(multiplier=0.25, max=4),
@@ -72,7 +72,7 @@ class Store(NodeClient):
 
         Args:
             query: with a fixed end, ascending.
-            with_messages: False asks for hashes alone where the node can tell them; fetch what is missing then.
+            with_messages: False asks for hashes alone if the node knows them; then fetch what is missing.
 
         Raises:
             NodeError: see there. What was not yielded was not walked: begin anew, not at a cursor.
@@ -110,7 +110,7 @@ class Store(NodeClient):
     def oldest(self, pubsub_topic: str) -> int | None:
         """Return the least time of a message that the node has of a shard, in nanoseconds since the epoch.
 
-        Messages without a time are passed over, and come first in a Store v1. None: there are no others.
+        Messages without a time are passed over; in a Store v1 they come first. None if there are no others.
 
         Raises:
             NodeError: see there.

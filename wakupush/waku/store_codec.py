@@ -1,7 +1,7 @@
 """Queries and answers of the two kinds of Store: values in, parameters and pages out.
 
 Source: docs/reference/contracts/waku-rest.md, sections 5 and 6. nwaku serves Store v3 (camelCase, hashes in 0x-hex,
-the status inside the body counts); go-waku serves Store v1 of its own archive, which tells neither hash nor ``meta``.
+the status inside the body counts); go-waku serves Store v1 of its own archive, which has neither hash nor ``meta``.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class Query:
         }
 
     def only(self, page: Page, *, timeless: bool = False) -> Page:
-        """Return a page with what was asked for; other messages count as malformed, whatever a Store means by them.
+        """Return a page with what was asked for; other messages count as malformed, whatever the reason.
 
         Args:
             page: hashes without their message are taken as they are.
-            timeless: whether messages without a time stand at that of their arrival, as in a Store v1.
+            timeless: whether messages without a time are found by the time of their arrival, as in a Store v1.
         """
         asked = tuple(stored for stored in page.found if stored.message is None or self._asks(stored.message, timeless))
         return Page(asked, page.malformed + len(page.found) - len(asked))
@@ -80,7 +80,7 @@ class StoredMessage:
 
     #: 14/WAKU2-MESSAGE deterministic hash, 32 bytes.
     hash: bytes
-    #: None where only hashes were asked for.
+    #: None if only hashes were asked for.
     message: WakuMessage | None = None
 
 
@@ -99,7 +99,7 @@ class Cursor:
 
     #: To be sent with the query.
     parameters: Mapping[str, str]
-    #: Whether the page ended at a message without a timestamp (Store v1 tells).
+    #: Whether the page ended at a message without a timestamp (known from Store v1 only).
     is_timeless: bool = False
 
 
@@ -124,7 +124,7 @@ def hash_parameters(hashes: Iterable[bytes]) -> dict[str, str]:
 def decode_v3(body: bytes, pubsub_topic: str) -> tuple[Page, Cursor | None]:
     """Return a page of a Store v3, and where the next one begins.
 
-    A message counts as malformed if the hash that is told is not that of the message on this shard.
+    A message counts as malformed if the given hash is not that of the message on this shard.
 
     Raises:
         NodeBusy: the rate is limited.

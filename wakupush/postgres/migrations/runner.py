@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 #: Key of the advisory lock that lets one migration run at a time ("wakupush" in ASCII).
 LOCK = 0x77616B7570757368
-#: Number of the first migration that is not in the release before this one: while this one is rolled out, code may run
-#: that knows none from here on.
+#: Number of the first migration that is not in the previous release: while this release is rolled out, code may run
+#: that does not know the migrations from here on.
 RELEASE_BEGINS: Final = 6
 
 
@@ -26,7 +26,7 @@ class ChangedMigrationError(Exception):
 
 @cache
 def migrations() -> list[Migration]:
-    """Return all migrations in their order: by number, and what waits for the new code after what it needs."""
+    """Return all migrations in their order: by number, and of one number the `pre` migration before the `post` one."""
     files = [file for file in resources.files(__package__).iterdir() if file.name.endswith(".sql")]
     found = [_read(file.name.removesuffix(".sql"), file.read_text()) for file in files]
     return sorted(found, key=lambda migration: (migration.number, migration.is_post, migration.name))
@@ -42,7 +42,7 @@ def _read(name: str, text: str) -> Migration:
 
 
 def pending(connection: Connection) -> list[Migration]:
-    """Return what has not been applied yet.
+    """Return the migrations that have not been applied yet.
 
     Raises:
         ChangedMigrationError: see there.
@@ -60,7 +60,7 @@ def pending(connection: Connection) -> list[Migration]:
 
 
 def due(connection: Connection) -> list[Migration]:
-    """Return what is pending and need not wait until no code of the release before this one runs.
+    """Return the pending migrations that may be applied while code of the previous release still runs.
 
     A database without tables has no such code.
 
@@ -74,9 +74,9 @@ def due(connection: Connection) -> list[Migration]:
 
 
 def migrate(connection: Connection, *, pre_only: bool = False) -> list[str]:
-    """Apply what is pending and return its names; then grant each role its rights.
+    """Apply pending migrations, grant each role its rights, and return the names of the migrations.
 
-    Others that start meanwhile wait, then find nothing to do.
+    Other processes that start meanwhile wait, then find nothing to do.
 
     Args:
         connection: in autocommit mode.

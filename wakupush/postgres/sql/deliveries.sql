@@ -15,7 +15,7 @@ SELECT taken.delivery_key, taken.key_hash, taken.installation_hash, taken.platfo
     taken.sealed_content, taken.chat_id, taken.message, taken.chat_digest, taken.author_digest,
     taken.access_token_digest, taken.attempt, taken.lease, taken.task_id, taken.trace_id,
     extract(epoch FROM taken.seen_at)::float8, taken.failure, taken.expires_at <= now(),
-    -- As the device is now. What was not kept of a notification keeps nothing back.
+    -- The device as it is now. A digest that was not kept keeps no notification back.
     device.version, device.sealed_version IS NOT DISTINCT FROM device.version, device.token_type, device.sealed_device,
     device.suspected_at IS NOT NULL, device.proven IS TRUE, device.block_mentions, device.allow_from_contacts_only,
     coalesce(device.access_token_digest <> taken.access_token_digest, false),

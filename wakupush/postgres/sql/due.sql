@@ -4,7 +4,7 @@ WITH lapsed AS MATERIALIZED (
     WHERE state = 'posting' AND platform = %(platform)s AND lease_until <= now()
     ORDER BY lease_until LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ), first AS MATERIALIZED (
-    -- The newest first: a new request that found no slot is not to wait behind what an outage left.
+    -- The newest first: a new request that found no slot must not wait behind the backlog of an outage.
     SELECT delivery_key FROM deliveries
     WHERE state = 'pending' AND attempt = 0 AND platform = %(platform)s AND next_attempt_at <= now()
     ORDER BY next_attempt_at DESC LIMIT %(limit)s - (SELECT count(*) FROM lapsed) FOR UPDATE SKIP LOCKED
@@ -20,7 +20,7 @@ UPDATE deliveries SET
     lease = NULL,
     lease_until = NULL,
     next_attempt_at = now() + %(seconds)s * interval '1 second'
--- Not by a join: not knowing how few they are, the planner would read the whole table.
+-- Not by a join: the planner does not know how few rows these are, and would read the whole table.
 WHERE delivery_key = ANY (ARRAY(TABLE lapsed UNION ALL TABLE first UNION ALL TABLE again))
 RETURNING delivery_key, platform, attempt, failure, task_id
 

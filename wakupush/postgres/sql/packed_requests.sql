@@ -5,7 +5,7 @@ SELECT pg_try_advisory_xact_lock(%(lock)s)
 SELECT EXISTS (SELECT FROM admitted_requests WHERE admitted_at < now() - %(keep)s * interval '1 second')
 
 -- name: until
--- Up to when the oldest ids of one month are, so many at most.
+-- The oldest ids of one month, so many at most: their month, the time of the last one, and their number.
 SELECT date_trunc('month', min(admitted_at) AT TIME ZONE 'UTC')::date, max(admitted_at), count(*)
 FROM (
     SELECT admitted_at FROM admitted_requests

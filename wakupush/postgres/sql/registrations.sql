@@ -157,8 +157,8 @@ DELETE FROM quarantine USING unnest(%(key_hash)b::bytea[], %(installation_hash)b
 WHERE key_hash = gone.key AND installation_hash = gone.installation
 
 -- name: answer_bytes
--- A device takes 256 bytes without its list at most, and what is sealed has no less than the protobuf made of it. How
--- long it is, is known without reading it.
+-- A device takes at most 256 bytes without its list. The sealed list is no shorter than its protobuf, and its length is
+-- known without reading it.
 SELECT key_hash, sum(256 + CASE
     WHEN NOT allow_from_contacts_only THEN 0
     WHEN sealed_version = version THEN coalesce(octet_length(sealed_allowed_key_list), 0)

@@ -2,7 +2,7 @@
 SELECT message_id, succeeded, expired FROM admitted_requests WHERE message_id = ANY (%(ids)b)
 
 -- name: receivers
--- Lists are asked only by who has the access token.
+-- The lists are read only for a request that has the access token.
 SELECT wanted.position, sealed_version IS NOT DISTINCT FROM version, token_died_at IS NOT NULL,
     access_token_digest = wanted.access_token, enabled, block_mentions,
     digests_have(lists.blocked, wanted.author), digests_have(lists.blocked, wanted.chat),

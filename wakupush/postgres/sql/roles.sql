@@ -27,7 +27,7 @@ JOIN pg_roles ON pg_roles.oid = grantee
 WHERE rolname = ANY (%(roles)s)
 
 -- name: logins
--- Who made a role may administrate it, and has none of its rights by that.
+-- The login that made a role may administrate it, but does not have its rights by that.
 SELECT login.rolname, role.rolname, EXISTS (
     SELECT FROM pg_class
     WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p')

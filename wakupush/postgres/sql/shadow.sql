@@ -46,7 +46,7 @@ WITH gone AS (
 SELECT count(*) FROM gone
 
 -- name: trim
--- Chance alone decides who stays, as of queries that wait. The requests of the others are over: none is pushed twice.
+-- Chance alone decides which stay, as for queries that wait. The requests of the others are over: none is pushed twice.
 WITH gone AS (
     DELETE FROM shadowed_messages WHERE message_hash = ANY (ARRAY(
         SELECT message_hash FROM (

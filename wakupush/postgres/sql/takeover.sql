@@ -28,7 +28,7 @@ SELECT count(*) FROM (
 ) AS known
 
 -- name: remember
--- What became of their items is not known: they are over, as those that expired.
+-- The outcome of their items is not known: they are over, like requests that expired.
 INSERT INTO admitted_requests (message_id, succeeded, expired)
 SELECT message_id, '', true FROM unnest(%(message_ids)b::bytea[]) AS new (message_id)
 ORDER BY message_id

@@ -29,7 +29,7 @@ RETURNING pubsub_topic, message_hash, extract(epoch FROM seen_at)::float8, paylo
 DELETE FROM waiting_queries WHERE seen_at < now() - %(keep)s * interval '1 second'
 
 -- name: trim
--- Chance alone decides who stays: an order by age would keep out whoever comes later, or sooner.
+-- Chance alone decides which stay: an order by age would shut out all later, or all earlier, queries.
 DELETE FROM waiting_queries WHERE message_hash = ANY (ARRAY(
     SELECT message_hash FROM (
         SELECT message_hash, row_number() OVER drawn AS rows, sum(size) OVER drawn AS bytes

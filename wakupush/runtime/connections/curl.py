@@ -1,4 +1,4 @@
-"""Handles of libcurl, as every client of ours wants them."""
+"""Handles of libcurl with the options that all our HTTP clients share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pycurl
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: "Expect" would make libcurl wait for a leave to send what is large.
+#: With "Expect" libcurl would wait for a permission before it sends a large body.
 _HEADERS: Final = ["Content-Type: application/json", "Expect:"]
 _MILLISECONDS: Final = 1000
 
@@ -18,7 +18,7 @@ _MILLISECONDS: Final = 1000
 def curl_handle(*, timeout: float, connect_timeout: float | None = None) -> pycurl.Curl:
     """Return a handle whose requests send JSON by HTTP/1.1, follow no redirect and use no proxy of the environment.
 
-    A redirect is no answer of a Waku node or of gorush: followed, it would turn a POST into a GET.
+    Neither a Waku node nor gorush answers with a redirect. If one were followed, a POST would become a GET.
 
     Args:
         timeout: seconds from the beginning of a request to the end of its answer.
@@ -46,7 +46,7 @@ def set_timeout(handle: pycurl.Curl, seconds: float) -> None:
 
 
 def keep_within(body: bytearray, most: int) -> Callable[[bytes], int]:
-    """Return what keeps an answer of so many bytes at most; a longer one ends the request with ``E_WRITE_ERROR``."""
+    """Return a writer that keeps at most `most` bytes of an answer; a longer one ends with ``E_WRITE_ERROR``."""
 
     def take(chunk: bytes) -> int:
         if len(body) + len(chunk) > most:

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from wakupush.runtime.settings import PostgresSettings
 
-#: Seconds until a silent connection is probed, and between two probes, and how many: a host that vanished says nothing,
-#: and whoever waits for its answer sends nothing.
+#: Seconds until a silent connection is probed, seconds between two probes, and how many there are. A host that vanished
+#: sends nothing, and neither does a client that waits for its answer.
 KEEPALIVES: Final[dict[str, Any]] = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
-#: What Postgres 14 or newer tells unasked, at the start and with the answer after a change.
+#: Parameters that Postgres 14 or newer reports unasked, at the start and with the next answer after a change.
 _READ_ONLY: Final = ("in_hot_standby", "default_transaction_read_only")
-#: Seconds for which a pool tries to connect, at ever longer intervals, before it waits for the next that needs it and
-#: begins anew: so an outage is not noticed to be over the later the longer it was.
+#: Seconds for which a pool tries to connect, at growing intervals. Then it waits until a connection is needed, and
+#: begins anew. So the end of a long outage is noticed as soon as that of a short one.
 RECONNECT_SECONDS: Final = 5.0
 
 
@@ -34,7 +34,7 @@ def check_dsn(settings: PostgresSettings) -> str:
     """Return the connection string.
 
     Raises:
-        SettingsError: it is none; libpq's own words would repeat it, password and all.
+        SettingsError: it is not valid. libpq's own error text is left out: it would repeat the string and its password.
     """
     dsn = settings.dsn.get_secret_value()
     try:
@@ -50,14 +50,14 @@ def check_dsn(settings: PostgresSettings) -> str:
 
 
 def reason(error: OperationalError) -> str:
-    """Return libpq's words on a connection that failed: of a checked string they name all but the password."""
+    """Return libpq's error text for a connection that failed: of a checked string it names all but the password."""
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def _check(connection: Connection) -> None:
     """Check a connection that is taken out of the pool, with a round trip only if Postgres said something meanwhile.
 
-    What it says to an idle connection is that it ends. That it takes no writes it says before.
+    Postgres sends something to an idle connection only when it ends it. That it takes no writes, it reports before.
 
     Raises:
         OperationalError: the connection is closed.
@@ -75,8 +75,9 @@ def timeouts(dsn: str, *, connect: float, statement: float) -> dict[str, Any]:
     Args:
         dsn: whose ``options`` are kept, except for the statement's time-out.
         connect: seconds to wait for a connection; libpq takes 2 at least.
-        statement: seconds that a statement may take, and that sent bytes may stay unacknowledged. For a lock it waits
-            half of them, and fails by another error: others hold it, and the statement itself may cost little.
+        statement: seconds that a statement may take, and for which sent bytes may stay unacknowledged. A statement
+            waits for a lock for half as long, and then fails with another error: others hold the lock, and the
+            statement itself may cost little.
     """
     kept = conninfo_to_dict(dsn).get("options", "")
     return {
@@ -89,7 +90,7 @@ def timeouts(dsn: str, *, connect: float, statement: float) -> dict[str, Any]:
 
 @contextmanager
 def autocommit(connection: Connection) -> Iterator[None]:
-    """Let each statement on a connection of a pool, or each block that says so, be a transaction of its own."""
+    """Make each statement on a connection of a pool, or each explicit block, a separate transaction."""
     connection.set_autocommit(True)
     try:
         yield
@@ -99,7 +100,7 @@ def autocommit(connection: Connection) -> Iterator[None]:
 
 
 def _unseen(_: Connection) -> None:
-    """Look at nothing."""
+    """Do nothing: the default of `open_pool`."""
 
 
 def open_pool(settings: PostgresSettings, look: Callable[[Connection], None] = _unseen) -> ConnectionPool:
@@ -110,7 +111,7 @@ def open_pool(settings: PostgresSettings, look: Callable[[Connection], None] = _
 
     Args:
         settings: where it is.
-        look: at each new connection, in autocommit mode; one that it fails for is closed.
+        look: called with each new connection, in autocommit mode; if it fails, the connection is closed.
     """
     dsn = check_dsn(settings)
 

@@ -1,4 +1,4 @@
-"""Clients of Redis, or of the primary that Sentinels tell of."""
+"""Clients of Redis, or of the primary that Sentinels name."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from wakupush.runtime.settings import SettingsError
 if TYPE_CHECKING:
     from wakupush.runtime.settings import RedisSettings
 
-#: After a refusal the command is sent once more, over a new connection: who refuses may have been the primary before a
-#: failover, and the address leads to another now. Redis 6.2 does not say READONLY in scripts, so any refusal counts.
-#: What is lost or late is not sent again: it may have been done, and it would take twice as long.
+#: After a refusal the command is sent once more, over a new connection: the server that refused may have been the
+#: primary before a failover, and the address leads to another one now. Redis 6.2 does not say READONLY in scripts, so
+#: any refusal counts. A command that was lost or late is not sent again: it may have been done, and a second try would
+#: take as long again.
 RETRY: Final = Retry(NoBackoff(), 1, supported_errors=(ResponseError,))
 
 
 def open_redis(settings: RedisSettings) -> Redis:
     """Return a Redis client; it connects when it is used.
 
-    With Sentinels it asks them for the primary at each new connection, and this process leaves a primary that is none
-    any more.
+    With Sentinels it asks them for the primary at each new connection, and this process leaves a former primary.
 
     Args:
         settings: its URL, Sentinels and time-out.
 
     Raises:
-        SettingsError: the URL is none; the client's own words would repeat parts of it, password and all.
+        SettingsError: the URL is not valid. The client's own error text is left out: it would repeat the password.
     """
     options = _options(settings)
     timeouts = {"socket_timeout": settings.timeout, "socket_connect_timeout": settings.timeout}
@@ -48,7 +48,7 @@ def open_redis(settings: RedisSettings) -> Redis:
 
 
 def follow(settings: RedisSettings) -> None:
-    """Let this process leave a primary that is none any more, from now on; without Sentinels there is nothing to do."""
+    """Let this process leave a former primary, from now on; without Sentinels there is nothing to do."""
     if settings.sentinels:
         follow_primary(lambda: open_sentinel(settings), primary_name(settings))
 

@@ -1,8 +1,8 @@
-"""Leaving a primary of Redis that is none any more.
+"""Leaving a former primary of Redis.
 
-A primary that falls silent closes no connection: whoever waits for it does so until a time-out, one connection after
-the other, for more than a minute. So each process asks the Sentinels, and shuts what is connected to the old primary as
-soon as there is another one. Its clients then connect anew, and are led there.
+A primary that falls silent closes no connection: its clients wait until a time-out, one connection after the other, for
+more than a minute. So each process asks the Sentinels. As soon as there is another primary, it shuts the connections to
+the old one. Its clients then connect anew, to the new primary.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def follow_primary(open_sentinel: Callable[[], Sentinel], name: str) -> None:
     """Shut connections to a former primary from now on, in a thread of this process; once is enough.
 
     Args:
-        open_sentinel: returns a client of all of them, for this thread alone.
-        name: what they call the primary.
+        open_sentinel: returns a client of all Sentinels, for this thread alone.
+        name: what the Sentinels call the primary.
     """
     if os.getpid() not in _followed_in:
         _followed_in.add(os.getpid())
@@ -62,7 +62,7 @@ def _follow(sentinel: Sentinel, name: str) -> None:
 def shut_connections(address: tuple[str, int]) -> int:
     """Shut all connections of this process to an address (host and port), and return how many there were.
 
-    Who waits for an answer on one gets the end of it at once.
+    A client that waits for an answer on one of them gets its end at once.
 
     Raises:
         OSError: the open files cannot be listed.
@@ -85,7 +85,7 @@ def _socket(file: int) -> Iterator[socket.socket]:
     """Open an open file once more, as a socket.
 
     Raises:
-        OSError: it is none, or not open any more.
+        OSError: it is not a socket, or not open any more.
     """
     copy = os.dup(file)
     try:

@@ -6,7 +6,7 @@ import select
 
 
 def has_input(descriptor: int) -> bool:
-    """Say whether something waits to be read, at once. Who says nothing unasked has closed the connection then."""
+    """Say at once whether something waits to be read. From a peer that sends nothing unasked, this is the end."""
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     return bool(poller.poll(0))

@@ -1,4 +1,4 @@
-"""One attempt: a post to gorush, and what it brought."""
+"""One attempt: a post to gorush, and its outcome."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def wait_for(futures: Iterable[Future[Failed]], seconds: float) -> Failed:
 
 
 def attempt(resources: DeliveryResources, post: list[Posting], probe: bool = False) -> Attempted:
-    """Post deliveries that are under our lease, and store what comes of it.
+    """Post deliveries that are under our lease, and store the outcomes.
 
-    A post of several that gorush refuses as a whole leaves all as it was: one of them may be to blame.
+    If gorush refuses a post of several as a whole, nothing is stored: one of them may be to blame.
 
     Args:
         resources: of this process.
         post: all of one platform.
-        probe: whether this goes through a route that is broken.
+        probe: whether the route is known to be broken.
     """
     notifications = [
         _notification(resources.settings.gorush.dialect, posting.delivery, posting.target)
@@ -114,7 +114,7 @@ def _put_back(resources: DeliveryResources, waiting: list[Posting]) -> None:
 
 
 def _telling(post: list[Posting], outcomes: list[Outcome]) -> list[Failure]:
-    """Return the failures that no stranger can bring about: with a device token that is made up, say."""
+    """Return the failures that no stranger can cause, for example with a device token that is made up."""
     return [
         outcome
         for posting, outcome in zip(post, outcomes, strict=True)

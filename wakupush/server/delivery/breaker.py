@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: Seconds for which a process goes by what it read last.
+#: Seconds for which a process uses what it read last.
 CACHE_SECONDS: Final = 1.0
-#: Seconds after the last fault after which a row of them is forgotten.
+#: Seconds without a fault after which the faults in a row are forgotten.
 MEMORY_SECONDS: Final = 60.0
 
 
@@ -61,7 +61,7 @@ class Breaker:
     Args:
         redis: what all workers share.
         settings: when it opens and for how long.
-        probe_seconds: after that a probe is over even if nobody says so, because its process died; longer than a post.
+        probe_seconds: after that a probe counts as over even without a report: its process died. Longer than a post.
         clock: monotonic seconds.
     """
 
@@ -85,7 +85,7 @@ class Breaker:
     def claimable(self, platform: Platform, most: int) -> int:
         """Return how many due deliveries, at most `most`, may be enqueued; this takes nothing.
 
-        The schedule asks without end, so it shows the state: in a worker that has nothing to do it would grow old.
+        The schedule asks all the time, so the metric of the state is set here: in an idle worker it would grow old.
         """
         view = self._view(platform)
         metrics.BREAKER_STATE.labels(platform.label).set(view.state)
@@ -94,7 +94,7 @@ class Breaker:
         return min(most, self._settings.probes - view.probes) if view.state is BreakerState.PROBING else 0
 
     def take_probes(self, platform: Platform, wanted: int) -> int | None:
-        """Return how many deliveries, at most `wanted`, may be posted as probes; None if all may, and none is one."""
+        """Return how many deliveries, at most `wanted`, may be posted as probes; None if all may, not as probes."""
         view = self._view(platform)
         if view.state is not BreakerState.PROBING:
             return None if view.state is BreakerState.CLOSED else 0
@@ -103,9 +103,9 @@ class Breaker:
         return None if given is None or given < 0 else given
 
     def note(self, platform: Platform, outcomes: Iterable[Failure | None], *, probe: bool) -> None:
-        """Take note of what one post brought.
+        """Take note of the outcomes of one post.
 
-        One outcome that says the route works outweighs all others. Without news, which is the rule, this asks nobody.
+        One outcome that shows that the route works outweighs all others. Without news, as usual, Redis is not asked.
         """
         told = {Route.WORKS if outcome is None else outcome.route for outcome in outcomes}
         if Route.WORKS in told:

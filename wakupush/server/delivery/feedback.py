@@ -1,4 +1,4 @@
-"""What gorush's feedback webhook tells of a delivery: failures that its sync answer leaves out.
+"""What gorush's feedback webhook reports of a delivery: failures that its sync answer leaves out.
 
 Source: docs/reference/contracts/gorush.md, sections 2 to 4. The webhook is called once, before the sync answer, and
 never again.
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 class FeedbackResult(StrEnum):
-    """What came of a call of the webhook."""
+    """The result of a call of the webhook."""
 
-    #: The attempt is under way, or read as delivered: the failure is in the delivery's row.
+    #: The attempt is under way, or stored as delivered: the failure is in the delivery's row now.
     NOTED = "noted"
-    #: The attempt has had its outcome: gorush's answer told of the failure, too, or another attempt was begun.
+    #: The attempt has had its outcome: gorush's answer reported the failure, too, or another attempt was begun.
     KNOWN = "known"
-    #: No delivery of ours.
+    #: There is no such delivery.
     UNKNOWN = "unknown"
-    #: The body is no feedback of gorush.
+    #: The body is not feedback of gorush.
     MALFORMED = "malformed"
     #: The secret is missing or wrong.
     FORBIDDEN = "forbidden"
@@ -45,7 +45,7 @@ class FeedbackResult(StrEnum):
 
 
 def take(pool: ConnectionPool, body: bytes) -> FeedbackResult:
-    """Keep what a call of the webhook tells; a repeat changes nothing.
+    """Keep the failure that a call of the webhook reports; a repeat changes nothing.
 
     Args:
         pool: of Postgres connections.
@@ -68,7 +68,7 @@ def take(pool: ConnectionPool, body: bytes) -> FeedbackResult:
 
 
 def apply(resources: DeliveryResources, delivery_keys: list[bytes]) -> None:
-    """Make deliveries that read as delivered failed, as gorush's webhook told of them; a repeat does nothing."""
+    """Make deliveries failed that were stored as delivered, as gorush's webhook reported; a repeat does nothing."""
     with resources.pool.connection() as connection:
         settled = deliveries.apply_feedback(connection, delivery_keys)
         news = [

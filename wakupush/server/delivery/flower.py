@@ -1,8 +1,8 @@
 """Celery events of deliveries, so that Flower shows each retry under the id of its delivery.
 
-A delivery is one task to Flower, however many of them a task of ours carries. Celery itself tells of the one whose id
-its task has; this tells of the others, and of what happens when no task is there to tell: see docs/operating/watch.md.
-They are best effort, as all events of Celery: what happened for certain is in `delivery_events`.
+To Flower a delivery is one task, however many deliveries a Celery task carries. Celery itself sends the events of the
+delivery whose id its task has. This module sends those of the others, and those of what happens outside of a task: see
+docs/operating/watch.md. They are best effort, as all events of Celery; the reliable record is `delivery_events`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: Seconds to wait for a connection, and for which none is tried again after one failed: a post waits behind it.
+#: Seconds to wait for a connection, because a post waits behind it; and seconds without another try after a failure.
 CONNECT_SECONDS = 1.0
 REST_SECONDS = 5.0
 #: Name and fields of an event.
@@ -75,15 +75,15 @@ class TaskEvents:
         return "task-started", {"uuid": delivery.task_id}
 
     def put_off(self, delivery: Delivery) -> TaskEvent:
-        """Return the event of a delivery that was not attempted; its state is none of Celery's own."""
+        """Return the event of a delivery that was not attempted; the state is not one of Celery's own."""
         return "task-deferred", {"uuid": delivery.task_id}
 
     def retried(self, delivery: Delivery, failure: Failure) -> TaskEvent:
-        """Return the event of an attempt that failed in passing."""
+        """Return the event of an attempt that failed for the time being."""
         return "task-retried", {"uuid": delivery.task_id, "exception": _shown(failure), "traceback": ""}
 
     def ended(self, settlement: Settlement) -> TaskEvent:
-        """Return the event of what an attempt came to."""
+        """Return the event of the outcome of an attempt."""
         delivery, failure = settlement.delivery, settlement.failure
         if failure is None:
             return "task-succeeded", {"uuid": delivery.task_id, "result": settlement.state.value, "runtime": None}
@@ -136,7 +136,7 @@ class TaskEvents:
 
 
 def show_begun(shown: TaskEvents, postings: Iterable[Posting]) -> None:
-    """Show that attempts begin; the task shows the one that has its id, unless its last one was lost."""
+    """Show that attempts begin; Celery shows the one that has its task's id, unless its last attempt was lost."""
     told = []
     for posting in postings:
         delivery = posting.delivery
@@ -152,7 +152,7 @@ def show_begun(shown: TaskEvents, postings: Iterable[Posting]) -> None:
 
 
 def show(shown: TaskEvents, postings: Iterable[Posting], settled: Iterable[Settlement]) -> None:
-    """Show what attempts came to, unless the task that has the delivery's id does so."""
+    """Show the outcomes of attempts, unless the task that has the delivery's id does so."""
     by_key = {posting.delivery.delivery_key: posting for posting in postings}
     told = []
     for settlement in settled:

@@ -1,6 +1,6 @@
 """The lanes of the platforms: who may post, how many posts at the same time, how large, and whether as a probe.
 
-Each platform has lanes of its own: a dead Firebase must not stop iOS. Who finds none leaves the work to the schedule.
+Each platform has its own lanes: a dead Firebase must not stop iOS. Work that finds none is left to the schedule.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ T = TypeVar("T")
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: Posts that hold all slots of a platform longer than this open its breaker. All being taken is no fault by itself:
-#: posted one by one, a burst fills them while every post is quick.
+#: Posts that hold all slots of a platform longer than this open its breaker. Full slots alone are not a fault: a burst
+#: that is posted one by one fills them while every post is quick.
 HANG_SECONDS: Final = 5.0
-#: These concern a post as a whole and nothing of it was taken: posting one by one would tell no more.
+#: These concern a post as a whole and nothing of it was taken: posting one by one would show no more.
 _WHOLE_POST: Final = {Failure.GORUSH_UNREACHABLE, Failure.GORUSH_THROTTLED}
-#: Seconds for which a device is remembered for whose notification gorush refuses a post, and how many are.
+#: Seconds for which a device is remembered if gorush refuses its notification, and how many devices are.
 REFUSED_SECONDS: Final = 3600.0
 MOST_REFUSED: Final = 10_000
 
@@ -42,7 +42,7 @@ MOST_REFUSED: Final = 10_000
 class Slots:
     """Threads for posts, some for each platform: one that outlives its task must not hold up the worker.
 
-    What the schedule enqueued takes half of them at most: a backlog must not hold up new requests.
+    Posts of the schedule take half of them at most: a backlog must not hold up new requests.
 
     Args:
         slots: posts at the same time, of all platforms together; at least one for each.
@@ -88,7 +88,7 @@ class Slots:
         self._begun[platform][get_ident()] = time.monotonic()
 
     def hang(self, platform: Platform, seconds: float, *, scheduled: bool = False) -> bool:
-        """Say whether a platform has no free slot because posts take longer than this, all that are under way."""
+        """Say whether a platform has no free slot because all its posts under way take longer than this."""
         begun = list(self._begun[platform].values())
         return len(begun) >= self._limit(scheduled=scheduled) and max(begun) < time.monotonic() - seconds
 
@@ -103,9 +103,9 @@ class Slots:
 class Caution:
     """Remembers for which platforms and devices notifications are posted one by one. Threads may share it.
 
-    For platforms, because failures were seen: of many failures in one post gorush may lose some, which then read as
-    successes (docs/reference/contracts/gorush.md, 3). For devices, because gorush refused the post: it refuses all
-    that is in it, and each costs a post of its own then. Whoever registers such a device is to pay that once.
+    Platforms, because failures were seen: of many failures in one post gorush may lose some, which then look like
+    successes (docs/reference/contracts/gorush.md, 3). Devices, because gorush refused their post: it refuses the whole
+    post, and then each notification in it costs a separate one. A device is to cause that only once.
 
     Args:
         seconds: for how long after a failure.
@@ -114,12 +114,12 @@ class Caution:
     def __init__(self, seconds: float = 60.0) -> None:
         self._seconds = seconds
         self._until: dict[Platform, float] = {}
-        #: Until when a device's notifications are posted alone, the latest that was refused last.
+        #: Until when a device's notifications are posted alone; the device that was refused last comes last.
         self._refused: OrderedDict[Installation, float] = OrderedDict()
         self._lock = Lock()
 
     def note(self, platform: Platform, outcomes: Iterable[Failure | None], now: float) -> None:
-        """Take note of what a post brought.
+        """Take note of the outcomes of a post.
 
         Args:
             platform: of all its notifications.
@@ -130,7 +130,7 @@ class Caution:
             self._until[platform] = now + self._seconds
 
     def note_refused(self, posting: Posting, now: float) -> None:
-        """Take note that gorush refuses a post that holds nothing but this (monotonic time in seconds)."""
+        """Take note that gorush refused a post with this delivery alone (`now` in monotonic seconds)."""
         with self._lock:
             self._refused[posting.delivery.installation] = now + REFUSED_SECONDS
             self._refused.move_to_end(posting.delivery.installation)
@@ -138,7 +138,7 @@ class Caution:
                 self._refused.popitem(last=False)
 
     def split(self, postings: Iterable[Posting], batch_size: int, now: float) -> dict[Platform, list[list[Posting]]]:
-        """Return what has a target grouped into posts, by platform; in a platform the order stays.
+        """Return the postings that have a target, grouped into posts by platform; within a platform the order stays.
 
         Devices whose posts were refused come after the others of their platform.
 
@@ -173,7 +173,7 @@ class Lanes:
     def start(self, postings: list[Posting], work: Work, *, scheduled: bool) -> list[Future[Failed]]:
         """Start posting what has a target; the results are the failures that are final.
 
-        The posts of a platform share its slots that are free. What finds none, or a breaker that is open, is put back.
+        The posts of a platform share its free slots. If there is none, or the breaker is open, they are put back.
 
         Args:
             postings: under leases of ours.
@@ -214,10 +214,10 @@ class Lanes:
     def _work_through(self, platform: Platform, posts: list[list[Posting]], *, work: Work, probe: bool) -> Failed:
         """Make posts one after another, while the breaker lets them and their leases cover one more.
 
-        One that is refused as a whole is followed by a post for each of it, so that one bad notification fails alone.
+        If one is refused as a whole, each of its deliveries is posted alone, so that one bad notification fails alone.
 
-        A fault of ours ends that, too, and is logged here, for nobody may be waiting. The post that it met comes back
-        as unknown when its lease ends; those after it were not made.
+        An error in our own code ends this, too. It is logged here, because no caller may be waiting. The post that it
+        met comes back as unknown when its lease ends; the posts after it were not made.
         """
         failed: Failed = {}
         waiting, is_first, was_refused = deque(posts), True, False
@@ -240,7 +240,7 @@ class Lanes:
             failed |= brought.failed
         if waiting:
             if was_refused:
-                # Together they would be refused again, and leave no time again.
+                # Together they would be refused again, and again leave no time for posts one by one.
                 self.caution.note(platform, [Failure.GORUSH_REFUSED], time.monotonic())
             work.put_back(_flat(waiting))
         return failed

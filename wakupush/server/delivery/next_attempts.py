@@ -1,4 +1,4 @@
-"""The next attempt of deliveries that failed in passing: what the schedule enqueued comes here."""
+"""The next attempt of deliveries that failed for the time being: the task that the schedule enqueues."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WAIT_SECONDS: Final = 1.5
 
 
 def make(resources: DeliveryResources, claimed: Mapping[bytes, int], task_id: str) -> Settlement | None:
-    """Make the next attempt of deliveries, unless somebody else began it.
+    """Make the next attempt of deliveries, unless another task began it.
 
     Args:
         resources: of this process.
@@ -36,8 +36,8 @@ def make(resources: DeliveryResources, claimed: Mapping[bytes, int], task_id: st
         task_id: of the task that does this; one of the deliveries has the same.
 
     Returns:
-        What the attempt of that delivery came to, for the task to end so. None if that is not known yet, or if there
-        was none; then whoever stores it shows it.
+        The outcome of that delivery's attempt, with which the task is to end. None if it is not known yet, or if there
+        was no attempt; then the thread that stores the outcome shows it.
     """
     settings = resources.settings.delivery
     lead = Lead()
@@ -83,7 +83,7 @@ _ENDS: Final = {
 
 
 def _end(delivery: Delivery, receiver: Receiver | None, most: int) -> Settlement | None:
-    """Return how a delivery ends of which no attempt is left, no time, or that nobody wants any more; None if none."""
+    """Return the end of a delivery that has no attempt or time left, or is not wanted any more; None if it goes on."""
     if delivery.expired:
         return Settlement(delivery=delivery, state=DeliveryState.EXPIRED, failure=Failure.DELIVERY_EXPIRED)
     if delivery.attempt > most:

@@ -1,4 +1,4 @@
-"""A delivery under a lease of ours, what is done with it, and what its attempt brought."""
+"""A delivery under our lease, what is done with it, and the outcome of its attempt."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ Failed = dict[bytes, "Failure"]
 
 @dataclass(slots=True)
 class Lead:
-    """The delivery whose id a task has: the task shows what its attempt came to or, once it has left, who stores it."""
+    """The delivery whose id a task has: the task shows its outcome or, once it has left, the thread that stores it."""
 
     _lock: Lock = field(default_factory=Lock)
     _left: bool = False
     _settlement: Settlement | None = None
 
     def tell(self, settlement: Settlement) -> bool:
-        """Hand what the attempt came to over to the task; say whether it is still there."""
+        """Hand the outcome of the attempt over to the task; say whether the task is still there."""
         with self._lock:
             if not self._left:
                 self._settlement = settlement
             return not self._left
 
     def leave(self) -> Settlement | None:
-        """Return what the attempt came to, None if that is not known; nothing can be handed over any more."""
+        """Return the outcome of the attempt, None if it is not known; nothing can be handed over any more."""
         with self._lock:
             self._left = True
             return self._settlement
@@ -45,22 +45,22 @@ class Posting:
 
     delivery: Delivery
     target: Target | None
-    #: Whether Flower shows this attempt. The first ones inside batches are shown if they fail in passing.
+    #: Whether Flower shows this attempt. First attempts inside batches are shown if they fail for the time being.
     shown: bool = False
-    #: If the task that makes this attempt has the delivery's id.
+    #: Given if the task that makes this attempt has the delivery's id.
     lead: Lead | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """What an attempt brought."""
+    """The outcomes of a post."""
 
-    #: Failures that speak of their platform, as gorush told them.
+    #: Failures that say something about their platform, as gorush answered them.
     telling: list[Failure] = field(default_factory=list)
-    #: Of each posting, as they were stored: what gorush's webhook told counts, too.
+    #: Of each posting, as they were stored: reports of gorush's webhook count, too.
     outcomes: list[Failure | None] = field(default_factory=list)
     failed: Failed = field(default_factory=dict)
-    #: What gorush refused together: nothing of it was taken or stored, and each is to be posted by itself.
+    #: Postings that gorush refused together: none was taken or stored, and each is to be posted alone.
     refused: list[Posting] = field(default_factory=list)
 
 
@@ -74,5 +74,5 @@ class Work:
     put_back: Callable[[list[Posting]], None]
     #: Postings in one post at most.
     batch_size: int
-    #: Monotonic seconds after which no post is begun but the first of a lane, which every lease covers.
+    #: Monotonic seconds after which no post is begun except the first of a lane, which every lease covers.
     until: float

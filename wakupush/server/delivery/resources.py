@@ -26,7 +26,7 @@ class DeliveryResources(Resources):
     identity: Identity
     gorush: Gorush | Instances
     breaker: Breaker
-    #: Of the posts to gorush that are open, some of them longer than the task that made them.
+    #: For posts to gorush, some of which stay open longer than the task that made them.
     lanes: Lanes
     task_events: TaskEvents
 
@@ -40,7 +40,7 @@ class DeliveryResources(Resources):
 
         Raises:
             NoIdentityError: there is no private key.
-            SettingsError: an address is none.
+            SettingsError: an address is not valid.
         """
         return cls(**delivery_connected(settings, node))
 

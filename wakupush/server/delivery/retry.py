@@ -29,7 +29,7 @@ def next_wait(failure: Failure, attempt: int, settings: DeliverySettings, *, at_
         failure: of the attempt.
         attempt: its number, from 1.
         settings: waits in seconds and ``max_attempts``.
-        at_least: seconds that gorush asked for; the random wait comes on top, ``max_wait`` is the most all the same.
+        at_least: seconds that gorush asked for. The random wait is added; the sum is ``max_wait`` at most.
 
     Returns:
         None if there is no next attempt: the failure is final, or the attempts are exhausted.

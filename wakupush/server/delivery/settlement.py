@@ -1,4 +1,4 @@
-"""What attempts come to: stored in one transaction, then counted and shown."""
+"""The outcomes of attempts: stored in one transaction, then counted and shown."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ def settle(
     retry_after: float = 0.0,
     probe: bool = False,
 ) -> list[Settlement]:
-    """Store what an attempt of each of these came to, as far as their leases are ours; return it as it was stored.
+    """Store the outcomes of attempts, as far as their leases are ours; return them as they were stored.
 
     Args:
         resources: of this process.
         post: what was attempted together.
-        outcomes: of each, as gorush told them.
+        outcomes: of each, as gorush answered.
         retry_after: seconds for which gorush asks to be left alone.
-        probe: whether the route was known to be broken: then an attempt that it ends does not count, unless the push
-            may have arrived. An outage is to use up no attempts.
+        probe: whether the route was known to be broken. Then an attempt that fails because of the route does not count,
+            unless the push may have arrived: an outage is to use up no attempts.
 
     Returns:
-        Nothing if Postgres takes it in no time: the leases end, and the deliveries come back as unknown.
+        Nothing if Postgres does not take them in time: the leases end, and the deliveries come back as unknown.
     """
     settlements = [
         _settlement(resources, posting, outcome, retry_after=retry_after, probe=probe)
@@ -98,7 +98,7 @@ def happened(
 
 
 def failed(failure: Failure) -> EventKind:
-    """Return what an attempt that failed so is told as."""
+    """Return the kind of event for an attempt that failed with `failure`."""
     return EventKind.UNKNOWN if failure.unknown else EventKind.FAILED
 
 
@@ -124,7 +124,7 @@ def _settlement(
     reraise=True,
 )
 def _store(resources: DeliveryResources, settlements: list[Settlement], batch_size: int) -> list[Settlement]:
-    """Store settlements; what gorush's webhook told meanwhile counts where gorush's answer leaves room for it."""
+    """Store settlements; a failure from gorush's webhook counts unless gorush's answer was certain."""
     with resources.pool.connection() as connection:
         told = deliveries.lock(connection, [settlement.delivery for settlement in settlements])
         failures = [_told(settlement, told.get(settlement.delivery.delivery_key)) for settlement in settlements]
@@ -141,7 +141,7 @@ def _store(resources: DeliveryResources, settlements: list[Settlement], batch_si
             for settlement in settled
             for kind in _kinds(settlement)
         ]
-        # Of several failures in a post gorush may lose some, never all: where one is seen, no success is certain.
+        # Of several failures in a post gorush may lose some, never all: if one is seen, no success is certain.
         died = tokens.learn(connection, settled, doubted, certain=not any(failures))
         news += [happened(resources, each.delivery, EventKind.TOKEN_DIED, each.failure) for each in died]
         events.add(connection, news)
@@ -150,13 +150,13 @@ def _store(resources: DeliveryResources, settlements: list[Settlement], batch_si
 
 
 def _told(settlement: Settlement, feedback: Failure | None) -> Failure | None:
-    """Return the failure of an attempt, by what gorush answered and by what its webhook told."""
+    """Return the failure of an attempt, out of gorush's answer and the report of its webhook."""
     failure = settlement.failure
     return feedback or failure if failure is None or failure.unknown else failure
 
 
 def _revised(resources: DeliveryResources, settlement: Settlement, failure: Failure | None) -> Settlement:
-    """Return what an attempt came to if it failed so."""
+    """Return the settlement of an attempt that failed with `failure`."""
     if failure is None or failure is settlement.failure:
         return settlement
     state, wait = state_after(settlement.delivery, failure, resources.settings.delivery)

@@ -1,4 +1,4 @@
-"""Device tokens: which are dead, and when too many are said to be for that to be believed."""
+"""Device tokens: which are dead, and when too many are reported dead to be believed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: Suspicions of the same version within so many seconds that make its token dead.
+#: A token is dead after this many suspicions of the same version within this many seconds.
 SUSPICIONS: Final = 3
 SUSPICION_SECONDS: Final = 86_400.0
 
@@ -30,7 +30,7 @@ _by_installation = attrgetter("delivery.installation")
 
 
 def doubted(connection: Connection, settings: TokenSettings, failures: Iterable[Failure | None]) -> frozenset[Platform]:
-    """Return the platforms on which no token is marked, as far as any of these failures asks for it."""
+    """Return the platforms on which no token is to be marked; empty if none of these failures is about a token."""
     if any(failure is not None and failure.token is not Token.UNTOUCHED for failure in failures):
         return stopped(connection, settings)
     return frozenset()
@@ -46,7 +46,7 @@ def stopped(connection: Connection, settings: TokenSettings) -> frozenset[Platfo
 
 
 def believed(failure: Failure | None, platform: Platform, doubted: Collection[Platform]) -> Failure | None:
-    """Return the failure as a sender is told it: NOT_REGISTERED only where the token is marked, too."""
+    """Return the failure as it is reported to the sender: NOT_REGISTERED only if the token is marked, too."""
     if failure is not None and failure.token is Token.DEAD and platform in doubted:
         return Failure.TOKEN_DOUBTED
     return failure
@@ -60,20 +60,20 @@ def learn(
     tried: bool = True,
     certain: bool = False,
 ) -> list[Settlement]:
-    """Mark tokens dead or suspected, and proven those that work; count those that ever did.
+    """Mark tokens dead or suspected, and working ones proven; count the tokens that ever worked.
 
-    Only the version that was tried is marked. A token that no push ever reached may be made up: it dies for itself, and
-    says nothing about its platform.
+    Only the version that was tried is marked. A token that no push ever reached may be made up: it can die, but says
+    nothing about its platform.
 
     Args:
-        connection: in the transaction of the settlements; this is its last work but for the events.
-        settled: what attempts came to.
+        connection: in the transaction of the settlements; only the events are written after this.
+        settled: the outcomes of attempts.
         doubted: platforms on which nothing is marked.
         tried: False if the attempts were counted before, as successes.
-        certain: whether a success is one for certain.
+        certain: whether a success is certain.
 
     Returns:
-        Those whose token died of it.
+        The settlements whose token died by this.
     """
     verdicts = sorted(
         (each for each in settled if each.version is not None and (each.failure is None or _is_bad(each))),
@@ -100,7 +100,7 @@ def _is_bad(settlement: Settlement) -> bool:
 
 
 def _died(connection: Connection, bad: Iterable[Settlement]) -> list[Settlement]:
-    """Mark tokens dead or suspected; return one settlement of each that died of it."""
+    """Mark tokens dead or suspected; return one settlement of each that died by this."""
     by_token: dict[tuple[Installation, int], list[Settlement]] = {}
     for each in bad:
         if each.version is not None:

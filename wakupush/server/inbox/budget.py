@@ -1,4 +1,4 @@
-"""What answers cost, and what becomes of notifications that their device has no budget for."""
+"""What answers cost, and what is sent instead of notifications above their device's limit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def shrunk(delivery: Delivery, charged: Limit, now: float) -> Delivery:
     """Return the one notification a minute, without content, that stands for all those beyond a device's limit.
 
-    Its key has the digest of the device in its first half, by which APNs collapses: the device shows one at a time.
+    The first half of its key is the digest of the device. APNs collapses by it: the device shows one at a time.
     """
     device = bytes.fromhex(charged.key)
     minute = int(now // MINUTE).to_bytes(8, "big")
@@ -41,7 +41,7 @@ def of_query(
     identity: Identity,
     limits: LimitSettings,
 ) -> tuple[Limit, ...]:
-    """Return what the answer to a query is charged to: each user of whom something is known, and all together.
+    """Return the limits that the answer to a query is charged to: one for each known user, and one for all together.
 
     Args:
         entry: the query.

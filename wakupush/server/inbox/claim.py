@@ -1,4 +1,4 @@
-"""Claiming messages: what is in the ledger is handled by nobody else."""
+"""Claiming messages: a message that is in the ledger is handled only once."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def claim(connection: Connection, messages: Sequence[Message]) -> list[Message]:
     """Enter messages into the ledger, and return those that were not there yet, each once.
 
-    This waits for whoever is handling the same ones: nothing is looked up before, or two workers would decide the same
-    message.
+    This waits for other workers that handle the same messages. Nothing may be looked up before: two workers would
+    decide the same message.
     """
     new = ledger.add(connection, [message.entry for message in messages])
     claimed = []

@@ -28,12 +28,12 @@ class Part:
 
     @property
     def signer(self) -> bytes:
-        """Under whom it is kept: the compressed key, empty if there is none."""
+        """The signer under which it is kept: the compressed key, empty if it is unsigned."""
         return self.transport_signer.compressed if self.transport_signer else b""
 
     @property
     def name(self) -> tuple[bytes, bytes]:
-        """Of the message that it is a part of: its signer and its hash (32 bytes)."""
+        """The name of the message that it is a part of: its signer and its hash (32 bytes)."""
         return self.signer, self.segment.entire_message_hash
 
 
@@ -68,7 +68,7 @@ class OpenedRegistration:
     client: PublicKey
     #: 64 bytes.
     request_id: bytes
-    #: Keyed digest of it, 16 bytes.
+    #: Keyed digest of `request_id`, 16 bytes.
     request_digest: bytes
     message: PushNotificationRegistration = field(repr=False)
     installation: Installation
@@ -93,7 +93,7 @@ class OpenedRequest:
     #: Of the application message, 32 bytes.
     message_id: bytes
     request: Request
-    #: For each of its items; None where it can name nobody.
+    #: For each of its items; None if the item cannot name a device.
     addresses: tuple[Address | None, ...]
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def without_known(pool: ConnectionPool, entries: Sequence[Entry], stale: Sequence[Entry]) -> list[Entry]:
-    """Return the messages that are worth opening: stale ones that are in the ledger are copies, which anybody can send.
+    """Return the messages to open, without stale ones that are in the ledger: those are copies, which anybody can send.
 
     Args:
         pool: of connections.

@@ -55,8 +55,8 @@ class Facts:
     counts: Mapping[bytes, int] = field(default_factory=dict)
     #: Of queries: by key hash.
     devices: Mapping[bytes, Sequence[QueriedDevice]] = field(default_factory=dict)
-    #: Of push requests: which items succeeded of those that were admitted before (by application message id, 32 bytes),
-    #: which are over, as they came long ago or too late, and who is to be notified.
+    #: Of push requests, by application message id (32 bytes): which items of those admitted before succeeded, and which
+    #: requests are over because they came long ago or too late. Then the devices to be notified.
     admitted: Mapping[bytes, Sequence[bool]] = field(default_factory=dict)
     over: AbstractSet[bytes] = frozenset()
     receivers: Mapping[Address, Receiver] = field(default_factory=dict)
@@ -83,8 +83,8 @@ def gather(
 ) -> Gathered:
     """Read the facts of claimed messages, with one statement a table.
 
-    What would be loaded is measured before: a message that asks for too much is refused, and a task that does is cut;
-    its first message stays, for whom the limits of messages hold.
+    The size of what is to be loaded is measured before. A message that asks for too much is refused. A task that asks
+    for too much is cut, but its first message stays: the limits of a message bound it.
 
     Args:
         connection: in the transaction that claimed them.
@@ -150,7 +150,7 @@ def _of_queries(
 ) -> tuple[list[Message], list[Message], Facts]:
     """Return the messages that are decided on now, those that are too much beside them, and the facts.
 
-    What answers cost is charged before they are loaded; those that are too much wait.
+    The cost of answers is charged before they are loaded; queries whose answer is too much wait.
     """
     asked = {
         key for message in messages if isinstance(message.content, OpenedQuery) for key in message.content.key_hashes

@@ -1,6 +1,6 @@
-"""What follows a commit: counting, posts, and answers that leave with what is known of the posts by then.
+"""What follows a commit: counting, posts, and answers, which report what is known of the posts by then.
 
-Whatever is cut off here, the schedule makes up for.
+The schedule finishes whatever is cut off here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 def follow_up(resources: InboxResources, task: Task, outcomes: Sequence[Outcome], written: Written) -> None:
-    """Post what a task brought, and publish its answers, beside the tasks that come after it.
+    """Post the notifications of a task, and publish its answers, while later tasks are handled.
 
     Args:
         resources: of this process.
@@ -68,7 +68,7 @@ def _follow_up(resources: InboxResources, task: Task, outcomes: Sequence[Outcome
     corrections = (_without_fail(_corrections, resources, task, outcomes, posts) if posts else None) or {}
     waited = time.monotonic() - begun
     resources.latencies.note({posting.delivery.platform for posting in written.postings}, waited)
-    # Registrations are answered to keys that stay, and are sent again where the answer was lost.
+    # Registrations are answered to keys that stay, and clients send them again if the answer was lost.
     is_ephemeral = task.queue is not REGISTRATION
     again_after = resources.settings.worker.repeat_answers_after if is_ephemeral else 0.0
     publish = partial(_publish, resources, again_after)
@@ -79,15 +79,15 @@ def _follow_up(resources: InboxResources, task: Task, outcomes: Sequence[Outcome
             # The schedule publishes them if this process dies before.
             resources.later.do(held[position] - waited, partial(publish, parts))
     if corrections:
-        # What is not true any more leaves as what is committed in its place. Without that the schedule publishes what
-        # is in the outbox.
+        # Answers that are not true any more are replaced, by a commit, before they leave. If that fails, the schedule
+        # publishes what is in the outbox.
         publish(_without_fail(_correct, resources, corrections, written.outbox) or [])
 
 
 def _corrections(
     resources: InboxResources, task: Task, outcomes: Sequence[Outcome], posts: list[Future[Failed]]
 ) -> dict[int, Outcome]:
-    """Wait for the posts as long as the answers can wait; return what replaces outcomes then, by their positions."""
+    """Wait for the posts as long as the answers can wait; return the corrected outcomes, by their positions."""
     oldest = min(outcome.entry.seen for outcome in outcomes if outcome.request)
     within = resources.settings.worker.answer_within
     # ingest saw it by its own clock, which may be ahead of ours.
@@ -127,7 +127,7 @@ def _flat(answers: Iterable[Answers]) -> Answers:
 
 
 def _without_fail(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-    """Do work whose effects are committed already as far as they must be: a failure is logged, and that is all."""
+    """Do work whose necessary effects are committed already: a failure is only logged."""
     try:
         return work(*args, **kwargs)
     except Exception:

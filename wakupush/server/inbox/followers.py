@@ -1,4 +1,4 @@
-"""Following up batches beside those that come after them."""
+"""Following up batches while later ones are handled."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Followers:
         self._sizes: list[int] = []
 
     def do(self, size: int, work: Callable[[], object]) -> None:
-        """Follow up a batch; a failure is logged, and that is all. This waits for room: who is full takes in no more.
+        """Follow up a batch; a failure is only logged. This waits for room: a full process takes no further task.
 
         Args:
             size: bytes that the batch holds meanwhile.

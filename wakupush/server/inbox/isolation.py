@@ -1,4 +1,4 @@
-"""Handling messages all at once, and each alone where one of them is to blame."""
+"""Handling messages all at once, and each alone if one of them causes an error."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: Reason in the quarantine of a message whose process never came back to say why.
+#: Reason in the quarantine for a message whose process died and could not say why.
 PROCESS_DIED: Final = "process died"
-#: Share of the time that a statement may take which a small write takes at most where Postgres is well. It takes a
-#: hundredth of that on any disk.
+#: Share of the statement time-out that a small write takes at most if Postgres is well. On any disk it takes a
+#: hundredth of that.
 WELL_SHARE: Final = 0.1
 
 
@@ -51,7 +51,7 @@ def handle(resources: InboxResources, queue: Queue, entries: Sequence[Entry], *,
             counted.
 
     Raises:
-        Exception: one that `is_outage`: no fault of the messages; they are to come back.
+        Exception: one that `is_outage`: not caused by the messages, which are to come back.
     """
     if alone and len(entries) == 1:
         _handle_alone(resources, queue, entries[0])
@@ -74,12 +74,12 @@ def _scatter(resources: InboxResources, queue: Queue, entries: Sequence[Entry]) 
 
 
 def _handle_alone(resources: InboxResources, queue: Queue, entry: Entry) -> None:
-    """Handle one message whose attempts are counted, before each starts, so that even one that kills ends."""
+    """Handle one message. Its attempts are counted before each starts, so that even one that kills its process ends."""
     most = resources.settings.worker.max_attempts
     with resources.pool.connection() as connection:
         attempts = ledger.attempts(connection, [entry]).get(entry.hash, 0)
     if attempts >= most:
-        # Nothing of it is looked at any more.
+        # It is not opened any more.
         _quarantine(resources, queue, entry, reason=PROCESS_DIED, attempts=attempts, owner=None)
         return
     was_well = _writes_quickly(resources, ledger.count_attempt, entry)
@@ -99,7 +99,7 @@ def _handle_alone(resources: InboxResources, queue: Queue, entry: Entry) -> None
 
 
 def _is_its_own(resources: InboxResources, entry: Entry, error: Exception) -> bool:
-    """Say whether an error that looks like an outage comes of what a message costs: Postgres is well without it."""
+    """Say whether a message caused an error that looks like an outage by its cost: Postgres is well without it."""
     try:
         return is_cut(error) or (is_costly(error) and _writes_quickly(resources, ledger.touch_attempt, entry))
     except Exception as unwell:
@@ -109,7 +109,7 @@ def _is_its_own(resources: InboxResources, entry: Entry, error: Exception) -> bo
 
 
 def _writes_quickly(resources: InboxResources, write: Callable[[Connection, Entry], None], entry: Entry) -> bool:
-    """Commit a small write, and say whether that took as little time as it does where Postgres is well."""
+    """Commit a small write, and say whether it was as quick as it is if Postgres is well."""
     with resources.pool.connection() as connection:
         begun = time.monotonic()
         write(connection, entry)
@@ -118,7 +118,7 @@ def _writes_quickly(resources: InboxResources, write: Callable[[Connection, Entr
 
 
 def _owner(resources: InboxResources, entry: Entry) -> Installation | None:
-    """Return whose registration a message is, None if it is none or cannot be read."""
+    """Return the installation that a message registers; None if it is no registration or cannot be read."""
     reader = Reader(REGISTRATION, resources.identity, resources.settings.limits)
     [message] = open_messages([entry], reader, {})
     return message.content.installation if isinstance(message.content, OpenedRegistration) else None
@@ -154,6 +154,6 @@ def _quarantine(
     reraise=True,
 )
 def _refund(resources: InboxResources, entry: Entry) -> None:
-    """Take back an attempt that failed for want of Postgres or Redis, once Postgres is there."""
+    """Take back an attempt that failed because Postgres or Redis failed, once Postgres is back."""
     with resources.pool.connection() as connection:
         ledger.refund_attempt(connection, entry)

@@ -1,4 +1,4 @@
-"""Doing things at a time, without holding up who asks for it."""
+"""Doing work at a later time, without holding up the caller."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Later:
         self._thread.start()
 
     def do(self, seconds: float, work: Callable[[], object]) -> None:
-        """Do something in so many seconds; a failure is logged, and that is all."""
+        """Do work in so many seconds; a failure is only logged."""
         with self._changed:
             heappush(self._waiting, (time.monotonic() + seconds, next(self._numbers), work))
             self._changed.notify()

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 class OldCode:
-    """To be asked until it is gone for good."""
+    """Whether older code may still run; ask until it is gone for good."""
 
     def __init__(self) -> None:
         self.gone = False
 
     def may_run(self, connection: Connection) -> bool:
-        """Say whether it may run: then secrets are written in the clear, too."""
+        """Say whether older code may run: then secrets are written in the clear, too."""
         self.gone = not old_code.may_run(connection)
         return not self.gone

@@ -39,7 +39,7 @@ HOME: dict[int, Queue] = {
     Type.PUSH_NOTIFICATION_QUERY: QUERY,
     Type.PUSH_NOTIFICATION_REQUEST: DISPATCH,
 }
-#: What an envelope holds before it is known what its message says.
+#: What an envelope holds, before the message inside is parsed.
 Envelope = application.Opened | Part | Failure
 
 
@@ -75,8 +75,8 @@ def open_messages(
     Args:
         entries: as they came.
         reader: of the queue that they came through.
-        keys: of the query topics among them (4 bytes each): the users' keys (32 bytes each), None for one that is not
-            derived yet. A message that only such a key may open waits.
+        keys: for the query topics among them (4 bytes each), the users' keys (32 bytes each), None for one that is not
+            derived yet. A message waits if only such a key may open it.
     """
     own = topics.server_content_topics(reader.identity.public_key)
     return [
@@ -126,7 +126,7 @@ def join(part: Part, parts: list[Segment]) -> application.Opened | Failure:
         whole = _read(payload.Payload(segments.join(parts), part.transport_signer))
     except Refused as refused:
         return refused.failure
-    # A segment in a segment is nobody's message.
+    # No client sends a segment in a segment.
     return Failure.PAYLOAD_MALFORMED if isinstance(whole, Part) else whole
 
 
@@ -173,7 +173,7 @@ def _request(opened: application.Opened, identity: Identity, limits: LimitSettin
 
 
 def _address(item: request.Item, identity: Identity) -> Address | None:
-    """Return what an item names; None where that can be nobody, which is to cost nothing."""
+    """Return what an item names; None if it cannot name a user, which must cost nothing."""
     if len(item.key_hash) != query.KEY_HASH_BYTES:
         return None
     return identity.at_rest.address(

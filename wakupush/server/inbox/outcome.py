@@ -34,19 +34,19 @@ class Admission:
 
     delivery: Delivery
     target: Target
-    #: What happens if it is not.
+    #: The event to write if it is not known.
     event: Event
 
 
 @dataclass(frozen=True, slots=True)
 class DecidedRequest:
-    """What the sender of a push request is told."""
+    """The answer to the sender of a push request."""
 
     sender: PublicKey
     #: Of the application message, 32 bytes.
     message_id: bytes
     request: Request
-    #: For each item what its sender is told, None for success.
+    #: For each item what is reported to its sender, None for success.
     failures: tuple[Failure | None, ...]
     #: For each item the delivery that it waits for.
     delivery_keys: tuple[bytes | None, ...]
@@ -56,11 +56,11 @@ class DecidedRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What comes of a message."""
+    """What is to be written, answered and pushed for a message."""
 
     entry: Entry
     events: tuple[Event, ...]
-    #: What it was counted for.
+    #: The limits that it was counted for.
     limits: tuple[Limit, ...] = ()
     reply: Reply | None = None
     #: Of a registration: what is to be stored, and the user (hash of 64 bytes) whose query topics are to be watched.
@@ -69,10 +69,10 @@ class Outcome:
     #: Of a push request.
     request: DecidedRequest | None = None
     admissions: tuple[Admission, ...] = ()
-    #: One that is remembered, so that it is never pushed.
+    #: A request that expired and is remembered, so that it is never pushed.
     expired: OpenedRequest | None = None
     #: Of a message in segments: a part that waits for the others, or that completed the message: these are forgotten.
     keep: Part | None = None
     forget: Part | None = None
-    #: Of a query: it is to be looked at later, and nothing else comes of it now.
+    #: Of a query: it is to be looked at later, and has no other effect now.
     postponed: Postponed | None = None

@@ -25,7 +25,7 @@ class InboxResources(DeliveryResources):
     """All that a worker has."""
 
     limiter: Limiter
-    #: Of answers, and what holds back those that were not waiting for a post.
+    #: How long answers waited for posts, and the thread that holds back answers that had no post to wait for.
     latencies: Latencies
     later: Later
     followers: Followers

@@ -27,19 +27,19 @@ Payloads = dict[int, bytes]
 def put_together(
     connection: Connection, messages: Sequence[Message], reader: Reader, most_bytes: int
 ) -> tuple[list[Message], list[Message], int]:
-    """Put what is complete into the place of its last part.
+    """Put each complete message into the place of its last part.
 
-    Until the transaction ends, nobody else adds parts of the same signers.
+    Until the transaction ends, no other one adds parts of the same signers.
 
     Args:
         connection: in a transaction.
         messages: claimed ones, some of them parts.
         reader: of the task's queue; its limits of segments count, and its identity seals the parts while they are kept.
-        most_bytes: of parts that are loaded, but for the first message.
+        most_bytes: of parts that are loaded; those of the first message are loaded in any case.
 
     Returns:
-        The messages; those that are to be handled later, all parts of a message together, because too much would be
-        loaded; and the bytes that were.
+        The messages; those that are to be handled later because too much would be loaded, all parts of a message
+        together; and the bytes that were loaded.
     """
     parts = [message.content for message in messages if isinstance(message.content, Part)]
     message_segments.lock(connection, {part.signer for part in parts})
@@ -78,7 +78,7 @@ def _complete(parts: Sequence[Part], kept: Mapping[Name, frozenset[int]], limits
 def joined(messages: Sequence[Message], stored: Mapping[Name, Payloads], reader: Reader) -> list[Message]:
     """Return messages with whole ones in the place of the parts that complete them.
 
-    Each sees what those before it left: a part of the same message, or that its parts are used up.
+    Each message sees what those before it left: earlier parts of the same message, or that its parts are used up.
     """
     here = {name: dict(payloads) for name, payloads in stored.items()}
     return [

@@ -1,4 +1,4 @@
-"""What is decided in shadow: it is stored, and another server answers and pushes."""
+"""Messages that are decided in shadow: they are stored, and another server answers and pushes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 def split(
     outcomes: Sequence[Outcome], sealed: Sequence[list[SealedAnswer]], task: Task, answers_since: float, now: float
 ) -> tuple[list[Outcome], list[list[SealedAnswer]], list[Shadowed]]:
-    """Return outcomes without what another server does, their answers, and the messages that it does it for.
+    """Return outcomes without what another server does, their answers, and the messages that the other server answers.
 
-    Of what was seen too early to be answered, what is stored stays. So do the parts of a message in segments, which its
-    last one can complete again.
+    If a message was seen too early to be answered here, its changes are stored all the same. The parts of a message in
+    segments are kept, too: the last part can complete it again.
 
     Args:
         outcomes: of messages of a task.

@@ -1,4 +1,4 @@
-"""Answers to what is not pushed leave as if it were: nobody is to learn from their time whom a user filters."""
+"""Answers to requests that are not pushed leave as late as others: their time must not show whom a user filters."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Latencies:
             self._recent[platform].append(seconds)
 
     def draw(self, platform: Platform, most: float) -> float:
-        """Return the wait of one of them, or of any up to `most` seconds where none is known."""
+        """Return one of the recent waits, or a random one up to `most` seconds if none is known."""
         return self._choose(self._recent[platform] or (random.uniform(0.0, most),))
 
 
@@ -44,7 +44,7 @@ def delays(
 ) -> list[float]:
     """Return the seconds after the commit for which the answer to each message is held back.
 
-    Those wait that tell of success without a post of their own: their items are filtered, or pushed already.
+    An answer is held back if it reports success without a post: its items are filtered, or pushed already.
 
     Args:
         outcomes: what was decided.

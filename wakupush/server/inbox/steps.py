@@ -1,4 +1,4 @@
-"""The way of a task's messages, from the first step to the last."""
+"""The steps in which the messages of a task are handled, from the first to the last."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: Contents that are no message of a kind.
+#: Contents without a readable message.
 _UNREAD: Final = (Failure, Part, Postponed)
-#: Who decides on what a queue is for.
+#: The function that decides on the messages of a queue.
 DECIDE: Final = {
     REGISTRATION.name: registration.decide,
     QUERY.name: query.decide,
@@ -57,7 +57,7 @@ def run(resources: InboxResources, queue: Queue, entries: Sequence[Entry], *, al
         resources: of this process.
         queue: where they came from.
         entries: as ingest enqueued them.
-        alone: whether attempts of the only one were counted.
+        alone: whether there is only one message, whose attempts are counted.
 
     Raises:
         Exception: nothing was committed; or messages could not be passed on, and come back with the task.
@@ -102,9 +102,9 @@ def _decide(
 ) -> list[Outcome]:
     """Return what is decided on messages, in their order.
 
-    Limits are asked all at once, when a first decision says which; they are counted once, however often a transaction
-    is repeated, as `verdicts` outlives it. A limit that comes up only because another one was reached is not asked:
-    it refuses.
+    Limits are asked all at once, after a first decision says which are needed. They are counted once, however often the
+    transaction is repeated, because `verdicts` outlives it. A limit that is needed only because another one was reached
+    is not asked: it refuses.
     """
     outcomes = _decided(messages, facts, Verdicts(verdicts))
     needed = [limit for outcome in outcomes for limit in outcome.limits]
@@ -143,7 +143,7 @@ def _tell(task: Task, passed_on: Sequence[tuple[Queue, Entry]]) -> None:
 
 
 def _collisions() -> Retrying:
-    """Return what repeats a transaction that met another one."""
+    """Return a strategy that repeats a transaction which collided with another one."""
     return Retrying(
         retry=retry_if_exception_type(COLLISIONS),
         wait=wait_random_exponential(multiplier=0.02, max=0.5),

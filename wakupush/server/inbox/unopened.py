@@ -1,4 +1,4 @@
-"""Noting on which query topics messages come that nobody's key opens."""
+"""Noting on which query topics messages come that no user's key opens."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 def note(resources: InboxResources, messages: Iterable[Message]) -> None:
-    """Mark the query topics that have too many messages which nobody's key opens: ingest takes fewer of theirs then.
+    """Mark query topics with too many messages that no user's key opens: then ingest takes fewer from them.
 
-    A mark lasts while half of what ingest takes at most is not opened: a topic on which queries prevail has none.
+    A topic keeps its mark while unopened messages are more than half of the most that ingest takes. A topic with mostly
+    queries has no mark.
     """
     most = resources.settings.ingest.topic_messages_per_minute // 2
     limits = [

@@ -41,7 +41,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Seconds for which the schedule leaves the answers to the worker that committed them.
 HOLD_SECONDS: Final = 30.0
-#: Seconds after which a query that waits for its turn is looked at again, at most: chance draws when.
+#: Seconds within which a query that waits for its turn is looked at again, at a random time.
 TURN_SECONDS: Final = 1200.0
 
 
@@ -65,19 +65,19 @@ def write(
     *,
     alone: Entry | None,
 ) -> Written:
-    """Write everything that comes of the messages of a task; locks are taken in sorted order.
+    """Write the outcomes of the messages of a task; locks are taken in sorted order.
 
     Args:
         connection: in the transaction that claimed them.
         resources: of this process.
         outcomes: what was decided, in the order of the messages.
         sealed: the answer of each outcome.
-        shadowed: what another server answers.
+        shadowed: messages that another server answers.
         alone: the only message, if its attempts were counted: they are forgotten.
 
     Raises:
-        OutdatedError: somebody stored a newer registration since the facts were read.
-        RedisError: the query topics of who registered cannot be watched, so nothing of it may be committed.
+        OutdatedError: another worker stored a newer registration since the facts were read.
+        RedisError: the query topics of a registered user cannot be watched, so nothing may be committed.
     """
     changes = [outcome.change for outcome in outcomes if outcome.change]
     admissions = [admission for outcome in outcomes for admission in outcome.admissions]
@@ -129,14 +129,14 @@ def correct(
 ) -> Written:
     """Write corrections of requests that were committed before, with other answers in the place of theirs.
 
-    A correction whose answer is not in the outbox any more is left out: that answer has left, or the correction was
-    committed before by a transaction whose end was not heard of.
+    A correction whose old answer is not in the outbox any more is left out. Either that answer has left, or the
+    correction was committed before by a transaction whose end this process did not learn.
 
     Args:
         connection: in a transaction of its own.
         outcomes: the corrections.
         sealed: the answer of each.
-        replaced: of each, the ids of the answer that has not left yet.
+        replaced: of each, the ids of the old answer.
     """
     held = answers.remove(connection, [answer_id for ids in replaced for answer_id in ids])
     in_time = [not held.isdisjoint(ids) for ids in replaced]
@@ -182,8 +182,8 @@ def _put_aside(connection: Connection, shadowed: Sequence[Shadowed]) -> None:
 def _write_parts(connection: Connection, resources: InboxResources, outcomes: Iterable[Outcome]) -> None:
     """Keep the parts that wait for others, and forget those that are used up.
 
-    The oldest of a signer go where there are too many. Those of everybody are the schedule's: to look at all would cost
-    each part as much as there are.
+    If a signer has too many, the oldest of its parts are deleted. The limit for all signers together is left to the
+    schedule: each part would cost a look at all parts.
     """
     keep: dict[tuple[tuple[bytes, bytes], int], Part] = {}
     forgotten = set()

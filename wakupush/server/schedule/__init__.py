@@ -1,5 +1,5 @@
-"""The schedule: what was cut off is made up for, what is due is enqueued, what is old is deleted.
+"""The schedule: it finishes what was cut off, enqueues what is due, and deletes what is old.
 
-It runs in a process of its own, so that no backlog of messages and no hanging gorush holds it up, and any number of
-those processes do each other no harm.
+It runs in a process of its own, so that no backlog of messages and no hanging gorush holds it up. Any number of these
+processes may run at the same time.
 """

@@ -28,10 +28,10 @@ def claim_due(resources: ScheduleResources) -> int:
 
 
 def claim_due_on(platform: Platform, resources: ScheduleResources) -> int:
-    """Enqueue those of a platform; return how many.
+    """Enqueue the next attempts of a platform; return how many.
 
-    No more than `claim_queue` tasks wait in the dispatch queue then, so that a backlog does not come before new
-    requests; and only what the platform's breaker lets through.
+    It adds tasks only up to `claim_queue` tasks in the dispatch queue, so that a backlog does not come before new
+    requests, and only as many as the platform's breaker lets through.
     """
     settings = resources.settings.delivery
     size = resources.settings.gorush.batch_size
@@ -48,7 +48,7 @@ def claim_due_on(platform: Platform, resources: ScheduleResources) -> int:
 
 
 def _enqueue(resources: ScheduleResources, together: list[Due]) -> None:
-    """Enqueue one attempt of each of several deliveries of a platform, under the id and with the facts of the first."""
+    """Enqueue one attempt for each of these deliveries of a platform, as a task with the id and facts of the first."""
     first = together[0]
     most = resources.settings.delivery.max_attempts
     resources.app.send_task(

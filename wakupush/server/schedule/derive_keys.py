@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from wakupush.model.query_topics import QueryTopic
     from wakupush.server.resources import Resources
 
-#: Topics that are looked at together: chance chooses anew after these.
+#: Topics that one run looks at; the next run chooses again by chance.
 TOGETHER: Final = 8
-#: Users whom nobody asked for that are: whoever is asked for meanwhile waits for as many.
+#: Users of one run who were not asked for. A user who is asked for meanwhile waits for that many.
 AHEAD: Final = 4
 
 
 def derive_keys(resources: Resources) -> int:
     """Derive some keys, and rest in between; return how many.
 
-    First come topics on which queries wait; then, while the workers have nothing to do, those of users whom nobody has
-    asked for yet. Chance decides which. That takes no secret: a topic's name is the hash of its user's key.
+    First come topics on which queries wait; then, while the workers have nothing to do, those of users who were not
+    asked for yet. Chance decides which. This needs no secret: a topic's name is the hash of its user's key.
     """
     with resources.pool.connection() as connection:
         asked = waiting_queries.topics(connection, TOGETHER)

@@ -1,4 +1,4 @@
-"""Enqueueing what gorush's webhook told late."""
+"""Enqueueing failures that gorush's webhook reported late."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TASK_SIZE: Final = 100
 
 
 def enqueue_feedback(resources: Resources) -> int:
-    """Enqueue what gorush's webhook told of deliveries that had read as delivered; return how many they are."""
+    """Enqueue deliveries stored as delivered whose failure gorush's webhook reported late; return how many."""
     claim = resources.settings.delivery.claim
     with resources.pool.connection() as connection:
         claimed = due.claim_feedback(connection, limit=CLAIMED_MOST, seconds=claim)

@@ -11,7 +11,7 @@ from wakupush.redis.sending import send_upkeep
 if TYPE_CHECKING:
     from wakupush.server.resources import Resources
 
-#: Seconds after which a task that nobody began is given up.
+#: Seconds after which a task that no worker began is dropped.
 EXPIRES: Final = 300.0
 
 

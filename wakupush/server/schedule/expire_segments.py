@@ -1,4 +1,4 @@
-"""Deleting parts of messages that nobody completed, or that are too many."""
+"""Deleting parts of messages that were not completed in time, or that are too many."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 def expire_segments(resources: Resources) -> int:
-    """Delete segments whose message was not completed in time, and the oldest where too many are kept; return how many.
+    """Delete segments whose message was not completed in time, and the oldest if too many are kept; return how many.
 
-    A flood, which nobody completes, holds up no message whose parts come one after the other.
+    A flood of parts that are never completed does not hold up a message whose parts come one after the other.
     """
     limits = resources.settings.limits
     with resources.pool.connection() as connection:

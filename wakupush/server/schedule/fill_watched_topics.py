@@ -1,4 +1,4 @@
-"""Filling in the watched topics, after Redis lost them, and taking in those of code before."""
+"""Filling in the watched topics after Redis lost them, and moving the former set of older code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: Seconds before they were last seen complete from which topics are filled in again. The longest transaction has 90 s;
+#: Topics are filled in from this many seconds before they were last seen complete. The longest transaction has 90 s;
 #: the rest is for replication and clocks.
 MARGIN_SECONDS: Final = 600.0
 
@@ -22,7 +22,7 @@ MARGIN_SECONDS: Final = 600.0
 def fill_watched_topics(resources: Resources) -> bool:
     """Fill in the watched topics from Postgres if they are not complete; say whether they were not.
 
-    The former set is taken in once nobody reads it any more.
+    The former set is moved into the hash once no code reads it any more.
     """
     now = resources.now()
     is_complete = watched.is_complete(resources.redis)

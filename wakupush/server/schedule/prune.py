@@ -59,7 +59,7 @@ def rules(keep: RetentionSettings) -> tuple[RetentionRule, ...]:
         RetentionRule("dead_letters", keep.dead_letters),
         RetentionRule("quarantine", keep.dead_letters),
         RetentionRule("token_trials", token_trials.WINDOW_SECONDS),
-        # What reconcile brings as late as this is in the ledger's reach.
+        # A message that reconcile brings as late as this is still remembered by the ledger.
         RetentionRule("shadow", keep.ledger),
     )
 

@@ -1,4 +1,4 @@
-"""Publishing the answers that their worker did not."""
+"""Publishing answers that their worker did not publish."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SWEEP_HOLD: Final = 60.0
 
 
 def publish_overdue(resources: Resources) -> int:
-    """Publish answers that their worker did not, and drop those for which nobody waits any more; return how many.
+    """Publish answers that their worker did not, and drop those that no client waits for any more; return how many.
 
     In shadow none is published.
     """

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def trim_shadowed(resources: Resources) -> int:
-    """Delete messages that another server answered, and chosen by chance those that are too many; return how many.
+    """Delete messages that another server answered, and random ones if there are too many; return how many.
 
     Their requests are remembered as over.
     """

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def trim_waiting(resources: Resources) -> int:
-    """Delete queries that waited too long, and chosen by chance those that are too many; return how many."""
+    """Delete queries that waited too long, and random ones if there are too many; return how many."""
     limits = resources.settings.limits
     with resources.pool.connection() as connection:
         expired = waiting_queries.expire(connection, resources.settings.retention.queries)

@@ -22,9 +22,9 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Seconds that the pause after a job grows to while it fails.
 GROWN_SECONDS: Final = 5.0
-#: Seconds after which a job that failed runs again, at most. A `prune` that fails for want of a lock held up writes.
+#: Seconds within which a job that failed runs again. A `prune` that did not get a lock held up writes.
 RETRY_SECONDS: Final = 60.0
-#: Seconds that a run of a job may take at least, before it counts as stuck; one with a longer pause may take as long.
+#: Seconds that a run may take before its job counts as stuck. A job with a longer pause may take as long as its pause.
 STUCK_SECONDS: Final = 120.0
 
 
@@ -56,7 +56,7 @@ class Turns:
 
 
 def run(resources: ScheduleResources, stop: Event, turns: Turns) -> None:
-    """Run all jobs, each in a thread of its own, until told to stop; what was begun is finished."""
+    """Run all jobs, each in a thread of its own, until `stop` is set; what was begun is finished."""
     threads = [
         Thread(target=_repeat, args=(resources, stop, turns, work, pause), name=work.__name__)
         for work, pause in JOBS.items()

@@ -1,4 +1,4 @@
-"""Watching how many device tokens are said to be dead."""
+"""Watching how many device tokens are reported dead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 def watch_marking(resources: Resources) -> frozenset[Platform]:
-    """Say on which platforms so many tokens are bad that none is marked dead; an alarm for the operator."""
+    """Report the platforms on which so many tokens are bad that none is marked dead; an alarm for the operator."""
     with resources.pool.connection() as connection:
         platforms = stopped(connection, resources.settings.tokens)
     for platform in Platform:

@@ -1,4 +1,4 @@
-"""What is told of notifications that are not taken on: how many for which reason, and of nobody."""
+"""Events of notifications that are not taken on: how many for which reason, without naming a user."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def events_of(entry: Entry, reasons: Iterable[Failure | Filtered], facts: Facts) -> tuple[Event, ...]:
     """Return an event for each reason, with its count.
 
-    What strangers ask for costs rows by what becomes of it, not by how many items say the same.
+    What strangers ask for costs one row for each reason, not for each item.
     """
     return tuple(
         message_event(facts.task, entry, EventKind.REFUSED, facts.now, failure=reason, count=count)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def decide(messages: Sequence[Message], facts: Facts, _: Verdicts) -> list[Outcome]:
-    """Return the outcomes of queries; none bears on another. What their answers cost was charged with the facts."""
+    """Return the outcomes of queries; none affects another. Their answers were charged when the facts were read."""
     outcomes = []
     for message in messages:
         if isinstance(message.content, OpenedQuery):
@@ -39,7 +39,7 @@ def _decide(message: Message, asked: OpenedQuery, facts: Facts) -> Outcome:
     except Refused as refused:
         return _refused(message, refused.failure, facts)
     if len(asked.key_hashes) == 1:
-        # As clients ask: who is asked for unusually often can be told by pseudonym.
+        # The usual query. The pseudonym shows which user is asked for unusually often.
         answered = queried(task, now, facts.identity.queried_pseudonym(asked.key_hashes[0]))
     else:
         answered = message_event(task, entry, EventKind.QUERIED, now)

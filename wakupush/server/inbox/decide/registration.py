@@ -1,4 +1,4 @@
-"""Deciding on registrations (71, Registering Client): what workers do as they arrive, and a rebuild does again."""
+"""Deciding on registrations (71, Registering Client), by workers as they arrive, and by a rebuild again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is stored, as far as it bears on some registrations, and what was decided on them so far."""
+    """What is stored that affects some registrations, and what was decided on them so far."""
 
     stored: dict[Installation, Stored] = field(default_factory=dict)
     #: How many registered installations a key (hash of 64 bytes) has.
@@ -52,8 +52,8 @@ class Known:
 def change_of(identity: Identity, asked: OpenedRegistration, known: Known, limits: LimitSettings) -> Change | None:
     """Return what is to be stored, or None for a repeat of what is stored already.
 
-    Of what is stored with a dead device token nothing is a repeat: only a higher version revives it. So its client
-    learns that it has to register anew, and nobody else's copy will do.
+    If the stored device token is dead, nothing counts as a repeat: only a higher version revives the registration. So
+    its client learns that it has to register anew, and a copy that somebody else sends has no effect.
 
     Raises:
         Refused: see `wakupush.protocol.registration.check`, and INSTALLATION_LIMIT.
@@ -137,7 +137,7 @@ def _decide(message: Message, asked: OpenedRegistration, known: Known, facts: Fa
 def _limits(
     message: Message, asked: OpenedRegistration, facts: Facts, *, is_repeat: bool
 ) -> tuple[tuple[Limit, ...], Failure]:
-    """Return the limits that a registration is counted for, and what it is refused with beyond."""
+    """Return the limits that a registration is counted for, and the failure of one above them."""
     limits, hash_ = facts.settings.limits, message.entry.hash
     if is_repeat:
         key = asked.request_digest.hex()

@@ -1,4 +1,4 @@
-"""Deciding on push requests (71, Sending Client): who is notified, once, and what the sender is told."""
+"""Deciding on push requests (71, Sending Client): who is notified, once, and the answer to the sender."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def decide(messages: Sequence[Message], facts: Facts, verdicts: Verdicts) -> list[Outcome]:
     """Return the outcomes of push requests, in their order.
 
-    The same message in two envelopes is decided once: both answers tell the same.
+    The same message in two envelopes is decided once: both answers report the same.
     """
     decided: dict[bytes, DecidedRequest] = {}
     taken: set[bytes] = set()
@@ -51,7 +51,7 @@ def decide(messages: Sequence[Message], facts: Facts, verdicts: Verdicts) -> lis
 
 
 def corrected(task: Task, outcome: Outcome, failed: Mapping[bytes, Failure], now: float) -> Outcome | None:
-    """Return the outcome of a request some of whose deliveries (by their keys) failed for good since; None if none did.
+    """Return the new outcome of a request if some of its deliveries failed for good since; None if none did.
 
     Args:
         task: that it came in.
@@ -77,7 +77,7 @@ def _decide(
     decided: Mapping[bytes, DecidedRequest],
     taken: set[bytes],
 ) -> Outcome:
-    """Return what comes of a message after the requests `decided` before it, whose deliveries' keys are `taken`."""
+    """Return the outcome of a message after the requests `decided` before it, whose deliveries' keys are `taken`."""
     content = message.content
     ended = _ended(message, facts)
     if ended is not None or not isinstance(content, OpenedRequest):
@@ -113,7 +113,7 @@ def _decide(
 
 
 def _ended(message: Message, facts: Facts) -> Outcome | None:
-    """Return the outcome of what is too old to be looked at; None if it is not."""
+    """Return the outcome of a message that is too old to be looked at; None for any other."""
     content = message.content
     if facts.task.taken - message.entry.seen > facts.settings.delivery.request_max_age:
         expired = _silent(message, facts, EventKind.EXPIRED, Failure.REQUEST_EXPIRED)
@@ -126,7 +126,7 @@ def _ended(message: Message, facts: Facts) -> Outcome | None:
 def _expired(message: Message, facts: Facts) -> OpenedRequest | None:
     """Return a request that waited in our own queues until it was too old, if it could have been pushed.
 
-    What only says that it is old does not count: an honest request in another envelope would be lost by it.
+    A request that only claims to be old does not count: an honest one in another envelope would be lost by it.
     """
     content = message.content
     if not message.entry.live or not isinstance(content, OpenedRequest):
@@ -137,11 +137,11 @@ def _expired(message: Message, facts: Facts) -> OpenedRequest | None:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """What comes of a notification that a request asks for."""
+    """The decision on a notification that a request asks for."""
 
-    #: What its sender is told, None for success.
+    #: What is reported to its sender, None for success.
     failure: Failure | None
-    #: Why it is kept back all the same.
+    #: Why it is kept back although its sender gets a success.
     filtered: Filtered | None = None
     limit: Limit | None = None
     delivery_key: bytes | None = None
@@ -153,7 +153,7 @@ class _Item:
 def _decide_item(message: Message, asked: OpenedRequest, position: int, facts: Facts, verdicts: Verdicts) -> _Item:
     """Decide on an item; one that succeeded in an earlier envelope of the request does so again, without a push.
 
-    What its sender could tell apart is looked at, and charged, before what its receiver wishes.
+    All that its sender could notice is checked, and charged, before the wishes of its receiver.
     """
     before = facts.admitted.get(asked.message_id)
     if before is not None and before[position]:
@@ -165,8 +165,8 @@ def _decide_item(message: Message, asked: OpenedRequest, position: int, facts: F
     if isinstance(decision, Failure):
         return _Item(decision)
     if address is None or receiver is None or (target := receiver.target) is None:
-        raise AssertionError("nobody is notified who is not registered, or of whom the access token is not known")
-    # By whatever key: anyone may register another's token under a thousand of them.
+        raise AssertionError("a notification was let through without a registered device or its access token")
+    # Whatever user's key registered it: anyone may register another's device token under a thousand keys.
     device = facts.identity.device_digest(target)
     most = facts.settings.limits.pushes_per_device_per_minute
     limit = Limit(DEVICE_PUSHES, most, MINUTE, message.entry.hash, position, device.hex())

@@ -22,7 +22,7 @@ def decide(message: Message, content: Failure | Part | Postponed, facts: Facts) 
     if isinstance(content, Part):
         return Outcome(entry=entry, events=message_opened(task, entry, now, EventKind.SEGMENT), keep=content)
     if content is Failure.NOT_FOR_US:
-        # Nobody asks what became of one: without their names, those of a task are counted together.
+        # No client asks for the outcome of one: without trace ids, all of a task are counted in one event.
         events = message_opened(task, entry, now, EventKind.FOREIGN, content, named=False)
         return Outcome(entry=entry, events=events, forget=message.last_part)
     events = message_opened(task, entry, now, EventKind.REFUSED, content)
