@@ -1,7 +1,7 @@
-"""`make autoscaling`: real workers are started and stopped by the formulas of KEDA and the HPA, under a changing load.
+"""`make autoscaling`: starts and stops real workers by the formulas of KEDA and the HPA, under a changing load.
 
-Everything is real but Kubernetes: ingest, Redis, Postgres, the exporter, whose figures decide, and the processes of the
-pool `dispatch`, which get SIGTERM when there are too many. gorush answers in 300 ms, so workers wait instead of
+Everything is real except Kubernetes: ingest, Redis, Postgres, the exporter, whose metrics decide, and the processes of
+the pool `dispatch`, which get SIGTERM when there are too many. gorush answers in 300 ms, so workers wait instead of
 competing for the cores. Times are those of the chart, divided by `FASTER`.
 """
 
@@ -223,7 +223,7 @@ def simulate(bench: Bench, pool: Pool) -> Result:
 
 
 def _count(bench: Bench, sent: list[made.Made], result: Result, start: tuple[int, int, float]) -> None:
-    """Count what came of the messages since the start: positions in both logs, and the time."""
+    """Count the outcomes of the messages since `start`, which has the positions in both logs, and the time."""
     stack = bench.stack
     node_log, gorush_log, begun_at = start
     pushes: dict[str, list[float]] = {}

@@ -1,4 +1,4 @@
-"""`make bench`: how much the server does on this machine, and where the time goes.
+"""`make bench`: measures how much the server does on this machine, and where the time goes.
 
 Messages wait in the development node while ingest is stopped; then ingest starts, and what counts is the time from the
 first message that a worker takes to the last effect (answer at the node, push at gorush). Node, ingest, Redis, workers,
@@ -94,7 +94,7 @@ ROWS = (
 
 
 def show_rows(console: Console, options: argparse.Namespace) -> dict[str, list[Run]]:
-    """Measure the rows, and the latencies at a low rate and at half of what the push requests came to."""
+    """Measure the rows, and the latencies at a low rate and at half of the rate that the push requests reached."""
     results = {}
     for concurrency in options.concurrency:
         with running(concurrency) as bench:
@@ -114,7 +114,7 @@ def show_rows(console: Console, options: argparse.Namespace) -> dict[str, list[R
 
 
 def show_table(console: Console, results: dict[str, list[Run]], concurrency: list[int]) -> None:
-    """Show how many there were a second, and their CPU time as a multiple of the least that they can cost."""
+    """Show how many messages a second there were, and their CPU time as a multiple of the least possible."""
     table = Table("a second", "reference", "aim", *(f"{each} a pool" for each in concurrency), box=None)
     for row in ROWS:
         cells = [results.get(f"{row.name}, {each}") for each in concurrency]

@@ -1,4 +1,4 @@
-"""Commands, their time and their memory."""
+"""Running commands, and measuring their time and memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Taken:
 
 
 def measured(name: str, *words: str, environment: dict[str, str], others: Callable[[], list[int]] = list) -> Taken:
-    """Run a module of Python to its end, and tell what it took.
+    """Run a module of Python to its end, and print and return what it took.
 
     Args:
         name: for the reader.
@@ -96,6 +96,6 @@ def _family(pids: list[int]) -> Iterator[psutil.Process]:
 
 @contextmanager
 def watched() -> Iterator[Callable[[], list[int]]]:
-    """Yield what returns the processes that were started in the block: the cluster's."""
+    """Yield a function that returns the processes that were started in the block: the cluster's."""
     before = {child.pid for child in psutil.Process().children()}
     yield lambda: [child.pid for child in psutil.Process().children() if child.pid not in before]

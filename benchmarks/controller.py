@@ -1,4 +1,4 @@
-"""What KEDA and the HorizontalPodAutoscaler decide, by their formulas."""
+"""The decisions of KEDA and the HorizontalPodAutoscaler, by their formulas."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Autoscaler:
     _changes: list[tuple[float, int]] = field(default_factory=list)
 
     def decide(self, now: float, current: int, triggers: list[tuple[float, float]]) -> int:
-        """Return how many replicas there are to be.
+        """Return how many replicas there should be.
 
         Args:
             now: never smaller than before.

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.floor`: what a message of each kind costs at least.
+"""`python -m benchmarks.floor`: measures the least possible cost of a message of each kind.
 
-The operations that it needs are called bare: those of libsecp256k1, Keccak-256, AES, its rows by one multi-row
-statement a table, an HTTP exchange by the fastest client of a kept library. No Celery, no Redis, and no Python between
-them. The bench prints its rows as multiples of this.
+The operations that a message needs are called directly: those of libsecp256k1, Keccak-256 and AES, its rows by one
+multi-row statement a table, and an HTTP exchange by the fastest client of a maintained library. There is no Celery, no
+Redis, and no Python between them. The bench prints its rows as multiples of this cost.
 """
 
 from __future__ import annotations

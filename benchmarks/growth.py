@@ -1,4 +1,4 @@
-"""What a worker comes to need as it handles more and more messages."""
+"""The memory of a worker as it handles more and more messages."""
 
 from __future__ import annotations
 

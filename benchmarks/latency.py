@@ -47,12 +47,12 @@ def waits(
         bench: that is loaded.
         sent: each has a delivery key or a topic on which it is answered, and no other message the same.
         rate: of these, a second.
-        noise: that nobody waits for.
-        noise_rate: the same of it.
-        patience: seconds for which is waited for what was sent last.
+        noise: messages that are not waited for.
+        noise_rate: of the noise, a second.
+        patience: seconds to wait for the messages that were sent last.
 
     Returns:
-        Seconds, infinite for what had no effect.
+        Seconds, infinite for messages without an effect.
     """
     stack = bench.stack
     node_log, gorush_log = position(stack.node_url), position(stack.gorush_url)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.light_answers`: do light clients get their answers, and what is it worth to publish them twice?
+"""`python -m benchmarks.light_answers`: measures whether light clients get answers, and what publishing twice brings.
 
 The whole server on a real go-waku, another real go-waku beside it that serves filter and light push, and light clients
 of that one: go-wakus too, used by the transport of the client SDK. Each question is one query or one push request under
@@ -6,8 +6,8 @@ a key of its own. Some are asked as the SDK does, when the topic is subscribed; 
 whose subscription begins at once, or late: over a slow line, or because the service node refuses it for a second.
 gorush is the development one and answers at once, so answers are fast.
 
-Prints, for each `WAKUPUSH_WORKER__REPEAT_ANSWERS_AFTER`, how often the first answer did not come, how often none came
-within the 3 s that senders wait, and when answers came, counted from when the service node had taken the question.
+Prints, for each `WAKUPUSH_WORKER__REPEAT_ANSWERS_AFTER`, how often the first answer did not come, how often no answer
+came within the 3 s that senders wait, and the time from the service node taking the question to the answer.
 With --times it writes a line of JSON for each question. The binary comes from --waku or WAKUPUSH_TEST_WAKU. With --cost
 it measures instead what the repeats cost a loaded server, on development parts: pairs of runs without and with them.
 """
@@ -140,7 +140,7 @@ def serving(binary: str, clients: int, repeat_after: float) -> Iterator[tuple[St
 async def ask_all(stack: Stack, service: str, nodes: list[str], late: list[float | None], count: int) -> list[Question]:
     """Register a device, and have all light clients ask about it."""
     async with AsyncExitStack() as exits:
-        # A go-waku whose relay nobody reads stops.
+        # A go-waku whose relay is not read stops.
         await exits.enter_async_context(RelayTransport(service, SHARDS))
         transports = [await exits.enter_async_context(LightTransport(node)) for node in nodes]
         own = Mailbox(PrivateKey.generate()).content_topic

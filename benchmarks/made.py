@@ -1,4 +1,4 @@
-"""Messages and rows as clients would make them, made before the clock runs, in processes of their own."""
+"""Messages and rows as clients would make them, made in separate processes before the measurement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wakupush.protocol.request import delivery_key, parse_request
 from wakupush.waku.codec import encode_message
 
 SHARD = SHARDS[0]
-#: Partitions of keys whose answers are waited for; what is answered to others is seen on none of their topics.
+#: Partitions of keys whose answers are waited for, and of others, so that answers to these come on other topics.
 AWAITED, UNAWAITED = range(4000), range(4000, 5000)
 
 
@@ -87,7 +87,7 @@ def request(server: bytes, user: User) -> Made:
 
 
 def garbage(server: bytes, _: int) -> Made:
-    """Return a message on the server's topic that is sealed to somebody else."""
+    """Return a message on the server's topic that is sealed to another key."""
     ours = messages.to_server(PrivateKey.generate(), PublicKey(server), 20, b"")
     theirs = messages.to_server(PrivateKey.generate(), PrivateKey.generate().public_key, 20, os.urandom(200))
     return Made.of(WakuMessage(payload=theirs.payload, content_topic=ours.content_topic, timestamp=time.time_ns()))

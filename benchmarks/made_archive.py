@@ -1,4 +1,4 @@
-"""An archive as clients would have filled it: registrations, push requests, what is sealed to others or refused."""
+"""An archive as clients would fill it: registrations, push requests, messages sealed to others, refused messages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def rows(key_file: str, seed: int, users: int, batches: Iterable[pa.RecordBatch]
 
 
 def message(server: PrivateKey, seed: int, users: int, number: int) -> WakuMessage:
-    """Make a message. Its ciphertext is another each time, by its ephemeral keys; what is in it is not."""
+    """Make a message. Its ephemeral keys make its ciphertext different each time; its content is the same."""
     chance = random.Random(f"{seed}:{number}")
     at = START + chance.randrange(HOURS * HOUR)
     user = chance.randrange(users)

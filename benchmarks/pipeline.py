@@ -1,6 +1,6 @@
 """Time and memory of the pipeline: ``python -m benchmarks.pipeline [--events 10000000] [--in FOLDER] [STEP …]``.
 
-Every step is taken with a tenth of the events, and then with all. Unless steps are named, all are taken in this order:
+Every step runs with a tenth of the events, and then with all. Unless steps are named, all run in this order:
 
 make        make up events in an embedded Postgres: four weeks, of which one day is empty; a tenth of all events are of
             one user, one day and one kind
@@ -13,7 +13,7 @@ standalone  export and report by a master and two workers on loopback; the repor
 store       the same in one process, with the lake in a server of S3's API
 
 Each command runs as an operator runs it, the start of Java included. Memory is the most that all its processes had at
-the same time; Postgres is not among them. In a FOLDER that stays, steps can be taken one by one, and figures are added
+the same time; Postgres is not among them. With a FOLDER, which is kept, steps can run one by one, and figures are added
 to its results.json.
 """
 
@@ -106,7 +106,7 @@ class Size:
             self._rename("aside", "lake")
 
     def forget(self) -> None:
-        """Take the lake out of the catalog, and its files away."""
+        """Remove the lake from the catalog, and delete its files."""
         with psycopg.connect(self.dsn) as connection:
             for table in CATALOG_TABLES:
                 connection.execute(f"DELETE FROM wakupush_lake.{table} WHERE catalog_name = 'lake'")
@@ -247,7 +247,7 @@ def pipeline(size: Size, *words: str, master: str = "local[*]", others: Callable
 def command(
     size: Size, name: str, *words: str, environment: dict[str, str], others: Callable[[], list[int]] = list
 ) -> str:
-    """Run a module of Python, tell its time and memory, keep them, and return what it printed."""
+    """Run a module of Python, print its time and memory, keep them, and return its output."""
     taken = measured(name, *words, environment=environment, others=others)
     found = {"events": size.events, "name": name, "seconds": round(taken.seconds, 1)}
     found |= {"cpu_seconds": round(taken.cpu_seconds, 1), "megabytes": round(taken.bytes / 1e6)}

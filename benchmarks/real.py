@@ -1,8 +1,8 @@
-"""`python -m benchmarks.real`: the same messages through a real go-waku and gorush, and the development ones.
+"""`python -m benchmarks.real`: sends the same messages through a real go-waku and gorush, and the development ones.
 
 go-waku has no peers: what is published there comes back as from the network. gorush's way to Apple ends at a closed
-port, as nobody's device may be pushed to: each notification is tried once and becomes a dead letter, so what is
-measured is what posts and outcomes take, and not Apple.
+port, because no real device may be pushed to. So each notification is tried once and becomes a dead letter: posts and
+outcomes are measured, and not Apple.
 
 Binaries come from --waku and --gorush, or from WAKUPUSH_TEST_WAKU and WAKUPUSH_TEST_GORUSH. Exits with 2 without them.
 """
@@ -58,7 +58,7 @@ class Came:
 
 
 class Subject(Bench):
-    """A server that is measured, on whichever node and gorush."""
+    """A server that is measured, on a real or a development node and gorush."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Time and memory of rebuilding: ``python -m benchmarks.rebuild MESSAGES``, with a tenth of them first.
+"""Time and memory of rebuilding: ``python -m benchmarks.rebuild MESSAGES`` measures a tenth of them, then all.
 
 An archive is made up by Spark, seeded: the same seed makes the same users, devices and versions. Of a hundred messages,
 sixty are registrations (some older than those before, repeated, or of devices that go), thirty push requests, five

@@ -1,4 +1,4 @@
-"""When a server has nothing to do."""
+"""Waiting until a server has nothing to do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rest(node_url: str, redis: Redis, connection: Connection) -> None:
     """Wait until a server has nothing to do.
 
     Raises:
-        WaitTimeoutError: it has after minutes.
+        WaitTimeoutError: it still has work after minutes.
     """
 
     def rests() -> bool:
@@ -37,7 +37,7 @@ def rest(node_url: str, redis: Redis, connection: Connection) -> None:
 
 
 def _waiting(node_url: str, redis: Redis, connection: Connection) -> int:
-    """Return how much is not done that was begun."""
+    """Return how much of the begun work is not done."""
     unread = httpx2.get(f"{node_url}/dev/counters", trust_env=False).json()["unread"]
     return int(unread) + queued_and_stored(redis, connection)
 

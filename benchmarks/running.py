@@ -91,7 +91,7 @@ class Bench:
         return Run(len(sent), max(last_event, last_answer, last_push) - first, used)
 
 
-#: What a benchmark asks of a few users, honest people ask of many: nothing of it is to be held back by chance.
+#: Limits are off: a benchmark sends to a few users what is normally for many, and none of it must be held back.
 UNLIMITED = dict.fromkeys(
     (
         "WAKUPUSH_LIMITS__FIRST_REGISTRATIONS_PER_HOUR",
@@ -124,7 +124,7 @@ def makers() -> ProcessPoolExecutor:
 
 
 def end_on_signals() -> None:
-    """End as an error does where SIGTERM or Ctrl-C asks for it, so that what was started is stopped."""
+    """Raise an error on SIGTERM or Ctrl-C, so that everything that was started is stopped."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end)
 

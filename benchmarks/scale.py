@@ -1,4 +1,4 @@
-"""What grows with the number of registered keys and of pending deliveries, and what does not."""
+"""How costs and memory depend on the number of registered keys and of pending deliveries."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`python -m benchmarks.sizes`: how far it goes: what 1, 10 and 100 million users need, out of what a message costs.
+"""`python -m benchmarks.sizes`: computes what 1, 10 and 100 million users need from the cost of a message.
 
-    python -m benchmarks.sizes --measure costs.json     # on a server of its own: CPU, WAL, stored bytes
+    python -m benchmarks.sizes --measure costs.json     # on a separate server: CPU, WAL, stored bytes
     python -m benchmarks.sizes --costs costs.json       # the tables of docs/internals/scale.md
 
 The day and the week are those of `wakupush pipeline synthesize`.
@@ -131,7 +131,7 @@ def peak() -> float:
 
 
 def a_second(users: int, of: Callable[[str], float] = lambda _: 1.0) -> float:
-    """Return the sum over all kinds of messages a second, each times something, on average."""
+    """Return the average messages a second of all kinds, each multiplied by a factor, as their sum."""
     return sum(count * users / DAY * of(kind) for kind, count in TRAFFIC.items())
 
 
@@ -170,7 +170,7 @@ def main() -> int:
     )
     todo = parser.add_mutually_exclusive_group(required=True)
     todo.add_argument("--measure", type=Path, metavar="JSON", help="measure, and write it there")
-    todo.add_argument("--costs", type=Path, metavar="JSON", help="print what follows from what was measured")
+    todo.add_argument("--costs", type=Path, metavar="JSON", help="print the tables that follow from these measurements")
     options = parser.parse_args()
     if options.measure:
         found = {kind: asdict(cost) for kind, cost in measure().items()}

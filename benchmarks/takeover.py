@@ -1,4 +1,4 @@
-"""Time and memory of taking over: ``python -m benchmarks.takeover REGISTRATIONS``, with a tenth of them first.
+"""Time and memory of taking over: ``python -m benchmarks.takeover REGISTRATIONS`` measures a tenth, then all.
 
 A server's database is filled with devices of which nine of ten have ten contacts and chats in their lists, and one has
 two hundred. It is exported as the reference's database, imported into an empty one, imported again, and compared.
@@ -78,7 +78,7 @@ def measure(folder: Path, size: int, seed: int) -> None:
 
 
 def devices(identity: Identity, size: int, chance: random.Random) -> Iterator[list[Change]]:
-    """Yield registrations, each of a user of its own."""
+    """Yield registrations, each of a different user."""
     for start in range(0, size, AT_ONCE):
         yield [device(identity, chance) for _ in range(min(AT_ONCE, size - start))]
 

@@ -1,4 +1,4 @@
-"""Keys of query topics that are there before anything is measured: to derive them is not what is measured."""
+"""Setting keys of query topics before a measurement, so that deriving them is not measured."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def set_for(users: list[User], bench: Bench, connection: Connection) -> None:
 def set_others(connection: Connection) -> None:
     """Let no key be left to derive, which the schedule does when there is nothing else to do.
 
-    Nobody asks for these users: what is set is no key.
+    No client queries these users, so the values that are set need not be valid keys.
     """
     connection.execute(SET_OTHERS)

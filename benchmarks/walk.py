@@ -1,8 +1,8 @@
-"""`python -m benchmarks.walk`: through how many modules a reader follows a push request, and a retry.
+"""`python -m benchmarks.walk`: counts through how many modules a reader follows a push request, and a retry.
 
-Every call and return of a function of ours is noted by `sys.setprofile`. A stay is a stretch of them in one module, a
-return is a stay in a module that was left before. Values, the protocol and what every process runs on are left out.
-Posts are made in the thread that hands them over, so that the way is one line.
+`sys.setprofile` records every call and return of our functions. A stay is a sequence of them in one module; a return is
+a stay in a module that was left before. Values, the protocol and what every process runs on are left out. Posts are
+made in the thread that hands them over, so that there is only one sequence.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MOST = {"push request, from the task to its commit": 14, "retry, from the schedu
 
 @dataclass
 class Walk:
-    """The modules that were stayed in, in their order."""
+    """The modules of the stays, in order."""
 
     stays: list[str] = field(default_factory=list)
     over: bool = False

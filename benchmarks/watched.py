@@ -1,4 +1,4 @@
-"""What watched topics take in Redis, packed and in other ways, from a thousand to a hundred million users.
+"""The memory of watched topics in Redis, packed and in other ways, for a thousand to a hundred million users.
 
 ``python -m benchmarks.watched`` fills an embedded Redis with random topics, two for each user, prints a table, and
 writes ``docs/operating/images/watched.svg``. It takes some minutes and 1.5 GB of memory.

@@ -1,4 +1,4 @@
-"""Jobs on Spark: over delivery events the lake, reports, the capacity model; over archived messages the state rebuilt.
+"""Jobs on Spark over delivery events (lake, reports, capacity model) and archived messages (rebuilding the state).
 
-It imports wakupush, nothing else.
+Of this repository it imports only wakupush.
 """

@@ -1,7 +1,7 @@
-"""What an operator has to change before a job can run."""
+"""The error of a job that cannot run until an operator has changed something."""
 
 from __future__ import annotations
 
 
 class PipelineError(Exception):
-    """A job cannot run; the text says what to do, and holds no secret."""
+    """A job cannot run; the text says what to do, and contains no secret."""

@@ -18,7 +18,7 @@ def writing(folder: Path) -> Iterator[None]:
     """Make a folder, and keep other writers on this machine out until the end of the block.
 
     Raises:
-        PipelineError: another one is at it, or the folder cannot be written.
+        PipelineError: another run is writing, or the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

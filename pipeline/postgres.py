@@ -1,4 +1,4 @@
-"""Postgres as Spark sees it: a JDBC URL of libpq's connection string, and one reader for each slice."""
+"""Reading Postgres from Spark: a JDBC URL from libpq's connection string, and one reader for each slice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from wakupush.runtime.settings import PostgresSettings
 
-#: Rows that the driver holds in memory of each slice.
+#: Rows of each slice that the driver holds in memory.
 FETCH_ROWS: Final = 10_000
 _TLS: Final = ("sslmode", "sslrootcert", "sslcert", "sslkey")
 _COLUMNS: Final = (
@@ -33,7 +33,7 @@ _COLUMNS: Final = (
 
 @contextmanager
 def connected(settings: PostgresSettings) -> Iterator[Connection]:
-    """Open a connection in autocommit mode, and turn what goes wrong into words.
+    """Open a connection in autocommit mode, and raise failures as PipelineError.
 
     Raises:
         PipelineError: there is no database, no schema in it, or no permission.
@@ -57,11 +57,11 @@ def connected(settings: PostgresSettings) -> Iterator[Connection]:
 
 
 def jdbc_options(connection: Connection, **parameters: str) -> dict[str, str]:
-    """Return what Spark's JDBC source needs to reach the database that a connection is to.
+    """Return the options for Spark's JDBC source to reach the database of a connection.
 
     Args:
-        connection: to it.
-        parameters: of the driver, besides.
+        connection: to the database.
+        parameters: additional ones of the driver.
 
     Raises:
         PipelineError: it is reached through a Unix socket, which the driver does not know.

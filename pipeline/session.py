@@ -1,4 +1,4 @@
-"""Spark: where Java is, and one session for a command."""
+"""Spark: finding Java, and one session for a command."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from wakupush.runtime.settings import PipelineSettings
 
-#: Spark 4 runs on nothing older.
+#: The oldest Java that Spark 4 runs on.
 OLDEST_JAVA: Final = 17
-#: What Postgres and Iceberg take on Spark, by coordinates and hash (SHA-256). Spark resolves them by itself unless a
+#: The jars that Spark needs for Postgres and Iceberg, by coordinates and hash (SHA-256). Spark resolves them unless a
 #: folder with the jars is given.
 JDBC_DRIVER: Final = "org.postgresql:postgresql:42.7.7"
 ICEBERG: Final = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
@@ -67,7 +67,7 @@ def spark_session(settings: PipelineSettings, *, lake: bool = False) -> Iterator
 
     Args:
         settings: where it runs, and with how much memory.
-        lake: whether it needs what `JARS` has: for the lake, and for Postgres as Spark reads it.
+        lake: whether it needs `JARS`, for the lake and for reading Postgres.
 
     Raises:
         PipelineError: Spark or Java is missing, or the session does not start.
@@ -84,7 +84,7 @@ def spark_session(settings: PipelineSettings, *, lake: bool = False) -> Iterator
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
         "spark.sql.ansi.enabled": "true",
         "spark.sql.parquet.compression.codec": "zstd",
-        # Damage inside of a file is an error that names it, never other numbers.
+        # Damage inside a file must be an error that names the file, and never give wrong numbers.
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -94,7 +94,7 @@ def spark_session(settings: PipelineSettings, *, lake: bool = False) -> Iterator
     if lake:
         options |= jars(settings)
         options["spark.sql.extensions"] = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-    # Executors run this Python, not whichever is called python3.
+    # Executors run this Python, not the one called python3.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(settings.master).appName("wakupush pipeline")
     for name, value in options.items():
@@ -103,10 +103,10 @@ def spark_session(settings: PipelineSettings, *, lake: bool = False) -> Iterator
         session = builder.getOrCreate()
     except Exception as error:
         raise PipelineError(
-            f"Spark does not start on {settings.master} ({type(error).__name__}): what it said is above"
+            f"Spark does not start on {settings.master} ({type(error).__name__}): its messages are above"
         ) from error
     if threading.current_thread() is threading.main_thread():
-        # Spark's own handler asks the JVM something in the midst of another question, and both end in a traceback.
+        # Spark's own handler calls the JVM in the middle of another call, and both end in a traceback.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         # py4j logs the traceback of an interruption that it raises, too.
         logging.getLogger().addHandler(logging.NullHandler())
@@ -118,11 +118,11 @@ def spark_session(settings: PipelineSettings, *, lake: bool = False) -> Iterator
 
 @contextmanager
 def telling_tasks(spark: SparkSession, progress: Callable[[int, int], None], every: float = 1.0) -> Iterator[None]:
-    """Tell the tasks that are done, and of how many, of what Spark is at until the end of the block.
+    """Report the tasks of Spark's present job that are done, and their total, until the end of the block.
 
     Args:
         spark: with one job at a time.
-        progress: is told when that changes.
+        progress: called with both numbers when they change.
         every: seconds between two looks.
     """
     tracker = spark.sparkContext.statusTracker()
@@ -156,7 +156,7 @@ def fetch_jars(folder: str) -> None:
     """Let Spark resolve all of `JARS`, and put them into a folder, for `WAKUPUSH_PIPELINE__JARS`.
 
     Raises:
-        PipelineError: one that came has another hash.
+        PipelineError: a resolved jar has another hash.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
 
@@ -173,10 +173,10 @@ def fetch_jars(folder: str) -> None:
 
 
 def jars(settings: PipelineSettings) -> dict[str, str]:
-    """Return the options of Spark that bring the jars; those for S3 only where the lake is there.
+    """Return the options that give Spark the jars; those for S3 only if the lake is there.
 
     Raises:
-        PipelineError: one is not in the folder that the settings name.
+        PipelineError: a jar is not in the folder that the settings name.
     """
     needed = [each for each in JARS if each != S3 or settings.warehouse_is_remote]
     if settings.jars is None:

@@ -1,4 +1,4 @@
-"""How a job of Spark fails, depending on where."""
+"""The exceptions of a failed job of Spark, which depend on where it fails."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""`make bench-against REV=…`: what messages cost this server, against another revision of it.
+"""`make bench-against REV=…`: compares what messages cost this server and another revision of it.
 
 Both get the same load on the same node and gorush, in turn, each time with servers started anew and with the defaults
-of their revision. What counts is the CPU time of every process but node, gorush and generator, without what a server
-uses that has nothing to do, until answers, leases and follow-ups are done and a CHECKPOINT has ended.
+of their revision. What counts is the CPU time of every process except node, gorush and generator, less what an idle
+server uses, until answers, leases and follow-ups are done and a CHECKPOINT has ended.
 
-Exits with 1 if an aim is missed that is told against c607958, with 2 if the machine was too noisy to tell.
+Exits with 1 if an aim relative to c607958 is missed, with 2 if the machine was too noisy to judge.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from benchmarks.choice import named
 from benchmarks.running import end_on_signals
 from deploy.release.past import ROOT, checkout, commit_of
 
-#: The revision that the aims are told against.
+#: The revision to which the aims are relative.
 BASE = "c607958"
-#: Messages a second with a gorush of 50 ms, of those with one that answers at once, at least.
+#: Messages a second with a gorush of 50 ms, as a share of those with one that answers at once, at least.
 LEAST_IN_50_MS = 0.95
 #: Seconds from the node to gorush, p99, at an even rate.
 MOST_P99 = 0.150
 MILLISECONDS = 1000
-#: Columns of the tables: they are not cut where nobody looks at a terminal.
+#: Columns of the tables, so that they are not cut without a terminal.
 WIDTH = 180
 
-#: Of a load, the pairs of figures: the base's and ours.
+#: The pairs of figures of a load: the base's and ours.
 Pairs = list[tuple[Measured, Measured]]
 
 
@@ -137,7 +137,7 @@ def main() -> int:
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("pairs", total=options.pairs)
         for number in range(options.pairs):
-            # In turn: what changes on the machine meanwhile is nobody's advantage.
+            # In turn, so that changes on the machine favour neither.
             roots = [other, ROOT] if number % 2 == 0 else [ROOT, other]
             figures = {root: measured(root, loads, options.concurrency) for root in roots}
             for load in loads:
@@ -157,7 +157,7 @@ def main() -> int:
         console.print(f"missed: {failure}")
     noisy = [load.name for load in loads if is_noisy(results[load.name])]
     for name in noisy:
-        console.print(f"too noisy to tell: {name}: the base's figures lie more than {NOISY:.0%} apart")
+        console.print(f"too noisy to judge: {name}: the base's figures lie more than {NOISY:.0%} apart")
     return 1 if failures and not noisy else 2 if noisy else 0
 
 

@@ -1,4 +1,4 @@
-"""What both servers are loaded with, and what that costs them."""
+"""The loads of both servers, and measuring what they cost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.made import Made
 from benchmarks.running import cpu, idle_cpu, log_after, position, relay, suspended
 from wakupush.devnet.parts.processes import wait_until
 
-#: Users for whom others ask: their topics' keys are there before anything is measured.
+#: Users whom others query: the keys of their topics are derived before anything is measured.
 ASKED = 20
 #: Seconds until messages count as lost.
 PATIENCE = 120.0
@@ -97,7 +97,7 @@ LOADS = (
 
 
 def warm_up(subject: Subject) -> None:
-    """Let everything be done once that is done once, and make users."""
+    """Make users, and let everything happen that a server does only once."""
     relay(subject.stack.node_url, registrations(subject, 500))
     subject.rest()
     topic_keys.set_for(subject.users[:ASKED], subject, subject.connection)
@@ -107,14 +107,14 @@ def warm_up(subject: Subject) -> None:
 
 
 def measure(subject: Subject, load: Load) -> Measured:
-    """Load a server, and say what that cost until everything was done and on the disk."""
+    """Load a server, and return the cost until everything was done and on the disk."""
     stack, messages = subject.stack, load.make(subject, load.count)
     noise = garbage(subject, int(load.garbage * load.count))
     subject.rest()
     topic_keys.set_others(subject.connection)
     subject.connection.execute("CHECKPOINT")
     per_second = p99 = None
-    # What it would find is in the node's cache still.
+    # The messages that it would find are still in the node's cache.
     with suspended(stack.part("ingest reconcile")), load.fault(subject):
         idle, begun = idle_cpu(stack), time.monotonic()
         if load.rate is None:

@@ -1,4 +1,4 @@
-"""Ratios of pairs that were measured side by side, and what may be said of them."""
+"""Ratios of pairs that were measured side by side, and bounds of their median."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean, median
 
-#: How sure a bound is.
+#: The confidence of a bound.
 CONFIDENCE = 0.9
 #: Spread of the base, from its least to its most, above which the machine was too noisy.
 NOISY = 0.15
@@ -29,12 +29,12 @@ class Ratios:
 
     @property
     def upper(self) -> float:
-        """What their median lies below with `CONFIDENCE`, whatever their distribution; infinite for too few pairs."""
+        """A bound below which their median is with `CONFIDENCE`, for any distribution; infinite for too few pairs."""
         return self._bound(sorted(self.values), math.inf)
 
     @property
     def lower(self) -> float:
-        """What their median lies above with `CONFIDENCE`; 0 for too few pairs."""
+        """A bound above which their median is with `CONFIDENCE`; 0 for too few pairs."""
         return self._bound(sorted(self.values, reverse=True), 0.0)
 
     def _bound(self, ordered: Sequence[float], unknown: float) -> float:

@@ -1,4 +1,4 @@
-"""Servers of this revision and of another one, each run by an interpreter of its own."""
+"""Servers of this revision and of another one, each run by its own interpreter."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Served:
 
 
 class Subject(Bench):
-    """A server of some revision that is measured, with connections of its own to what it stores in."""
+    """A server of some revision that is measured, with our own connections to its Postgres and Redis."""
 
     def __init__(self, served: Served, pool: ProcessPoolExecutor, connection: psycopg.Connection, redis: Redis) -> None:
         super().__init__(served, pool)

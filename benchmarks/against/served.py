@@ -1,4 +1,4 @@
-"""Runs a server until standard input ends, by the interpreter of its own revision: nothing else of ours is imported."""
+"""Runs a server until standard input ends, with the interpreter of its revision; imports nothing of this revision."""
 
 from __future__ import annotations
 

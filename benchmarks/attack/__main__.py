@@ -1,12 +1,12 @@
-"""`make attack`: what floods of every kind that a stranger can send cost the server, and what honest traffic feels.
+"""`make attack`: measures what every kind of flood by a stranger costs the server and honest traffic.
 
-Each flood has a server of its own, on embedded parts and loopback. Its messages wait in the node, are worked off, and
-the CPU, rows, bytes and memory that they took are compared with those of honest messages of their kind and size. Then
-honest traffic comes at a quarter of what the server can do, alone and with twice as much of the flood beside it.
+Each flood has its own server, on embedded parts and loopback. Its messages wait in the node, and the server works them
+off. The CPU, rows, bytes and memory that they took are compared with those of honest messages of their kind and size.
+Then honest traffic comes at a quarter of what the server can do, alone and with twice as much of the flood beside it.
 
-The settings of the environment hold, as for `wakupush dev`: a limit may be too low for so many honest users.
+The settings of the environment apply, as for `wakupush dev`: a limit may be too low for so many honest users.
 
-Exits with 1 if an aim is missed, with 2 if none is missed but the machine was too noisy to tell of all.
+Exits with 1 if an aim is missed, with 2 if none is missed but the machine was too noisy to judge all.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from wakupush.devnet.parts.processes import WaitTimeoutError
 
 #: Worker processes of each pool.
 CONCURRENCY = 2
-#: Honest messages of all kinds at once, of which the server's capacity is measured; for each one of a flood.
+#: Honest messages for each one of a flood, by which the server's capacity is measured: of all kinds, at once.
 BURST = 2
-#: Columns of the table: it is not cut where nobody looks at a terminal.
+#: Columns of the table, so that it is not cut without a terminal.
 WIDTH = 160
-#: Of the capacity, that is honest traffic beside a flood.
+#: The share of the capacity that is honest traffic beside a flood.
 SHARE = 0.25
 
 
@@ -64,7 +64,7 @@ def references(kinds: Sequence[str], messages: int, runs: int) -> tuple[dict[str
 
 
 def attack(flood: Flood, options: argparse.Namespace, rate: float) -> Result:
-    """Measure a flood against a server of its own."""
+    """Measure a flood against its own server."""
     result = Result(flood)
     try:
         with world(options.messages) as opened:
@@ -104,7 +104,7 @@ def main() -> int:
             results.append(attack(flood, options, SHARE * capacity))
             console.print(flood.name, *not_kept(results[-1:], lines), sep="\n  ", markup=False)
             if options.json:
-                # What was measured for half an hour is not to be lost.
+                # Half an hour of measurements must not be lost.
                 options.json.write_text(json.dumps(as_json(results, costs, lines), indent=1) + "\n")
     console.width = max(console.width, WIDTH)
     console.print(honest_table(costs))

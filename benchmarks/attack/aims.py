@@ -1,4 +1,4 @@
-"""The aims, what a figure is compared with, and whether figures that were measured several times say yes or no."""
+"""The aims, with what they are compared, and whether figures of several runs meet them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OTHERS = 0.1
 
 
 class Verdict(Enum):
-    """What the runs of a measurement say of an aim."""
+    """Whether the runs of a measurement meet an aim."""
 
     PASS = "pass"  # noqa: S105 - it is no password
     MISS = "miss"
@@ -40,7 +40,7 @@ class Line:
 
 
 def verdict(figures: Sequence[float], most: float) -> Verdict:
-    """Say whether figures, one of each run, are at most so large; runs that do not agree say nothing."""
+    """Return whether figures, one of each run, are at most this large; runs that disagree decide nothing."""
     if max(figures) <= most:
         return Verdict.PASS
     return Verdict.MISS if min(figures) > most else Verdict.NOISY

@@ -1,4 +1,4 @@
-"""Honest traffic: what a stranger's messages are compared with, and what goes on beside them."""
+"""Honest traffic, with which a stranger's messages are compared, and which goes on beside them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def registrations(listed: int) -> Callable[[World, int], list[Message]]:
 
 
 def first_queries(world: World, count: int) -> list[Message]:
-    """Return a query for each of new users: nobody has asked for them, so the keys of their topics are not derived."""
+    """Return a query for each of new users: they were never queried, so the keys of their topics are not derived."""
     return world.bench.make(partial(query, world.register(count), 1), list(range(count)))
 
 

@@ -1,4 +1,4 @@
-"""What others do on the machine, and how much memory processes come to need."""
+"""Watching the load by others on the machine, and the memory of processes."""
 
 from __future__ import annotations
 

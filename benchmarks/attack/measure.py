@@ -1,4 +1,4 @@
-"""What messages cost the server, and what honest traffic feels of them."""
+"""Measuring what messages cost the server, and how they affect honest traffic."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class Felt:
-    """What honest traffic felt."""
+    """How honest traffic was affected."""
 
     #: Of honest messages, and of noise beside them; a second.
     rate: float
@@ -92,12 +92,12 @@ def bounds(world: World, traffic: Traffic) -> tuple[int, int]:
 
 
 def warm_up(world: World, traffic: Traffic) -> None:
-    """Let some messages be handled: what is done once is not their cost."""
+    """Let some messages be handled, so that work that is done only once is not measured."""
     world.send(traffic.make(world, min(WARM, bounds(world, traffic)[1])))
 
 
 def cost(world: World, traffic: Traffic, count: int) -> Cost:
-    """Let messages wait in the node, let the server work them off, and say what that cost."""
+    """Let messages wait in the node, let the server work them off, and return what that cost."""
     stack = world.stack
     world.derive_nothing()
     most = bounds(world, traffic)[1]

@@ -1,4 +1,4 @@
-"""What was found of each flood: as a table, and as JSON."""
+"""The results of each flood, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Result:
 
     flood: Flood
     costs: list[Cost] = field(default_factory=list)
-    #: What honest traffic felt alone, and beside the flood.
+    #: Honest traffic alone, and beside the flood.
     felt: list[tuple[Felt, Felt]] = field(default_factory=list)
     #: Why it was not measured to its end; empty if it was.
     stopped: str = ""
@@ -63,7 +63,7 @@ class Result:
 
 
 def ratio(beside: float, alone: float) -> float:
-    """Return how many times as long it took; what does not come at all takes for ever."""
+    """Return how many times as long it took; messages that do not come at all take infinitely long."""
     return math.inf if math.isinf(beside) else beside / alone
 
 
@@ -143,14 +143,14 @@ def not_kept(results: Sequence[Result], lines: dict[str, list[Line]]) -> list[st
 
 
 def verdicts(results: Sequence[Result], lines: dict[str, list[Line]]) -> list[Verdict]:
-    """Return what is said of every aim of every flood."""
+    """Return the verdict on every aim of every flood."""
     return [aim.verdict for result in results for aim in result.aims(lines[result.flood.honest])]
 
 
 def as_json(
     results: Sequence[Result], honest: dict[str, list[list[Cost]]], lines: dict[str, list[Line]]
 ) -> dict[str, object]:
-    """Return the figures of honest messages and of every flood, by run; what is infinite is None."""
+    """Return the figures of honest messages and of every flood, by run; infinite ones are None."""
     return {
         "honest": {kind: [[asdict(each) for each in run] for run in runs] for kind, runs in honest.items()},
         "floods": [

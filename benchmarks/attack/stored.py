@@ -1,4 +1,4 @@
-"""What is stored: rows and bytes of each table, and Redis' memory."""
+"""Measuring what is stored: rows and bytes of each table, and Redis' memory."""
 
 from __future__ import annotations
 

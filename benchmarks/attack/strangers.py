@@ -1,4 +1,4 @@
-"""Messages as strangers make them: each function returns one, and the number tells it from all others."""
+"""Messages as strangers make them: each function returns one, which is made different from others by its number."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from wakupush.protocol.query import encode_query
 from wakupush.waku.codec import decode_message
 
 SECOND = 10**9
-#: What a payload to a key begins with: without it nobody tries to open it.
+#: The beginning of a payload to a key; without it no receiver tries to open the payload.
 POINT = PrivateKey.generate().public_key.uncompressed
 #: What the server does not need to find a device.
 EMPTY = {"message": b"", "chat_id": b"", "author": b""}
@@ -73,7 +73,7 @@ def naming(server: bytes, users: Sequence[User], items: int, token: str | None, 
 
 
 def naming_nobody(server: bytes, items: int, _: int) -> Message:
-    """Return a request of so many items that name no device: as small as they can be, and told of one by one."""
+    """Return a request of so many items that name no device, as small as possible; each is reported separately."""
     asked = [PushNotification(type=PushNotification.MESSAGE)] * items
     inner = PushNotificationRequest(requests=asked, message_id=token_bytes(32)).SerializeToString()
     return _to_server(server, Type.PUSH_NOTIFICATION_REQUEST, inner)

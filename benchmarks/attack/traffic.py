@@ -1,4 +1,4 @@
-"""What traffic is: messages of a kind, and what is known of a flood of them."""
+"""Traffic: messages of a kind, and the properties of a flood."""
 
 from __future__ import annotations
 

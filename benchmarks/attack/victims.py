@@ -1,4 +1,4 @@
-"""Who is registered when a flood comes: by honest hands or by the stranger's."""
+"""The users who are registered when a flood comes, honest ones and the stranger's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A running server, who is registered there, and what a stranger has seen of it."""
+"""A running server, the users who are registered there, and what a stranger has seen of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from wakupush.redis import claims
 PATIENCE = 30.0
 #: Of so many users one is asked for by others: the topic has a key already.
 QUERIED = 10
-#: Autovacuum comes when it comes, and not by the cause of what is measured then.
+#: Autovacuum is off, because its time does not depend on what is measured.
 QUIET = ("ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()")
 
 
@@ -80,7 +80,7 @@ class World:
         before = self._registered()
         self.send([message for message, _ in pairs])
         try:
-            # What is large may be on its way from the node to a queue, where nobody sees it.
+            # A large message may be on its way from the node to a queue, where it cannot be seen.
             wait_until(lambda: self._registered() - before >= count, timeout=PATIENCE, what="all are registered")
         except WaitTimeoutError:
             registered = self._registered() - before

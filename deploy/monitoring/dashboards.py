@@ -1,6 +1,6 @@
 """The Grafana dashboards, as data: `generate.py` writes the files that Grafana reads.
 
-``$n`` in an expression is the choice of a namespace; see `expression`.
+``$n`` in an expression stands for the selector of a namespace; see `expression`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ class Panel:
     """A graph."""
 
     title: str
-    #: Of Grafana: s, short, reqps, percentunit.
+    #: A unit of Grafana: s, short, reqps, percentunit.
     unit: str
     #: Expressions of PromQL, each with its legend.
     queries: tuple[tuple[str, str], ...]
-    #: What a reader should know of it.
+    #: What a reader should know about the panel.
     description: str = ""
 
 
@@ -25,14 +25,14 @@ class Panel:
 class Dashboard:
     """A page of graphs, in rows with a heading."""
 
-    #: Of its file and address.
+    #: Name in its file and address.
     name: str
     title: str
     rows: tuple[tuple[str, tuple[Panel, ...]], ...]
 
 
 def expression(text: str) -> str:
-    """Return an expression as Grafana takes it."""
+    """Return an expression in the form for Grafana."""
     return text.replace("$n", 'namespace=~"$namespace"')
 
 

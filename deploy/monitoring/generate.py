@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from deploy.monitoring.rules import Alert
 
 FILES = Path(__file__).parents[1] / "helm" / "wakupush" / "files"
-#: The chart puts the address at which people read it in its place.
+#: The chart replaces this path by the address at which people read the page.
 RUNBOOK = "docs/operating/respond.md"
 #: Panels beside each other, and Grafana's units of width and height.
 ACROSS, WIDTH, HEIGHT = 3, 24, 8
@@ -126,7 +126,7 @@ def _namespace() -> dict[str, Any]:
         "query": "label_values(wakupush_exporter_up, namespace)",
         "refresh": 2,
         "includeAll": True,
-        # Also what has no such label, as in compose.
+        # Includes series without this label, as in compose.
         "allValue": ".*",
         "current": {"text": "All", "value": "$__all"},
     }

@@ -1,4 +1,4 @@
-"""The alerts, as data: `generate.py` writes the rules, docs/operating/respond.md has a section for each.
+"""The alerts, as data: `generate.py` writes the rules, and docs/operating/respond.md has a section for each alert.
 
 Rates and sums go by namespace, so that several installations can share a Prometheus.
 """
@@ -14,10 +14,10 @@ class Alert:
 
     name: str
     expr: str
-    #: How long it must be so.
+    #: How long the condition must hold.
     wait: str
     severity: str
-    #: What is so, in one sentence.
+    #: What has happened, in one sentence.
     summary: str
 
 
@@ -25,7 +25,7 @@ CRITICAL = "critical"
 WARNING = "warning"
 
 ALERTS = (
-    # What clients feel.
+    # What clients notice.
     Alert(
         "WakupushQueueOld",
         "max by (namespace, queue) (wakupush_queue_oldest_seconds) > 10",

@@ -1,4 +1,4 @@
-"""`make release-check`: everything that has to hold before a release is tagged, with a table at the end."""
+"""`make release-check`: checks everything that has to hold before a release is tagged, and prints a table."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 ROLLING: Final = "tests/e2e/test_rolling_upgrade.py"
 SIDE_BY_SIDE: Final = "tests/e2e/test_side_by_side.py"
-#: Of what was run and found no fault.
+#: The result of a check that found no fault.
 HOLDS: Final = "holds"
 
 
 class NotReadyError(Exception):
-    """What has to hold does not; the text says why."""
+    """A condition does not hold; the text says why."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """Something that has to hold."""
+    """A condition that has to hold."""
 
     name: str
     what: str
@@ -42,14 +42,14 @@ class Check:
 
 
 def nothing_uncommitted() -> None:
-    """Find what is not committed."""
+    """Check that everything is committed."""
     left = _output("git", "status", "--porcelain").splitlines()
     if left:
         raise NotReadyError(f"{len(left)} files are not committed, {left[0].split()[-1]} for one")
 
 
 def versions() -> dict[str, str]:
-    """Return what is said to be the version, by where."""
+    """Return the versions that files name, by the place."""
     changelog = _text("CHANGELOG.md")
     chart = _text("deploy/helm/wakupush/Chart.yaml")
     found = {
@@ -64,7 +64,7 @@ def versions() -> dict[str, str]:
 
 
 def one_version() -> None:
-    """Compare what says which version this is, with each other and with the tags."""
+    """Compare the versions that files name with each other and with the tags."""
     found = versions()
     [version, *others] = dict.fromkeys(found.values())
     if others:
@@ -74,7 +74,7 @@ def one_version() -> None:
 
 
 def migrations_begin() -> None:
-    """Compare the migrations with those of the last release: an upgrade takes away only what that one left over."""
+    """Compare the migrations with the last release: an upgrade removes only what that release does not use any more."""
     files = _output("git", "ls-tree", "-r", "--name-only", last_release()).splitlines()
     known = [int(found[1]) for file in files if (found := re.search(r"/migrations/(\d{4})_\w+\.sql$", file))]
     if not known:
@@ -90,7 +90,7 @@ def migrations_begin() -> None:
 
 
 def last_release_is_set_up() -> None:
-    """Set the last release up, in a folder of its own."""
+    """Set up the last release in a separate folder."""
     try:
         commit_of(last_release())
     except subprocess.CalledProcessError:
@@ -135,11 +135,11 @@ def holds(check: Check) -> str:
 
 
 def main(arguments: list[str] | None = None, checks: Iterable[Check] = CHECKS) -> int:
-    """Run the checks, and say what came of each; return the exit code."""
+    """Run the checks, print the result of each, and return the exit code."""
     parser = argparse.ArgumentParser(prog="make release-check", description=__doc__)
     names = [check.name for check in checks]
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
-    parser.add_argument("--list", action="store_true", help="say what would be checked")
+    parser.add_argument("--list", action="store_true", help="list what would be checked")
     options = parser.parse_args(arguments)
     console = Console(soft_wrap=True, highlight=False)
     rows = Table("check", "what has to hold", "minutes", "result", title=f"release check, against {last_release()}")

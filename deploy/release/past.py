@@ -1,4 +1,4 @@
-"""The code of releases, as it was."""
+"""Checkouts of earlier releases."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-#: Where checkouts of other revisions stay, each with its `.venv`.
+#: The folder for checkouts of other revisions, each with its `.venv`.
 CHECKOUTS: Final = ROOT / ".tools" / "against"
-#: What ran before anything was tagged: 0.1.0.
+#: The commit of 0.1.0, which was released before anything was tagged.
 BEFORE_TAGS: Final = "c607958"
 
 
 def last_release() -> str:
-    """Return the tag of the release before this code, or the commit of 0.1.0, which has none."""
+    """Return the tag of the release before this code, or the commit of 0.1.0, which has no tag."""
     command = ["git", "describe", "--tags", "--abbrev=0", "--match=v[0-9]*", "HEAD^"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return BEFORE_TAGS if done.returncode else done.stdout.strip()
@@ -25,7 +25,7 @@ def commit_of(revision: str) -> str:
     """Return the hash of a revision's commit.
 
     Raises:
-        subprocess.CalledProcessError: there is none.
+        subprocess.CalledProcessError: there is no such revision.
     """
     command = ["git", "rev-parse", "--verify", f"{revision}^{{commit}}"]
     done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
@@ -33,7 +33,7 @@ def commit_of(revision: str) -> str:
 
 
 def checkout(revision: str) -> Path:
-    """Return a folder with a revision that is set up, in a `.venv` of its own; this takes minutes for the first time.
+    """Return a folder with a revision that is set up with its own `.venv`; the first time this takes minutes.
 
     Raises:
         subprocess.CalledProcessError: there is no such revision, or it cannot be set up.

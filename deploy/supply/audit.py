@@ -1,4 +1,4 @@
-"""`make audit`: fail on known holes in what the lock files pin, but for those in accepted.toml."""
+"""`make audit`: fails on known holes in what the lock files pin, except those in accepted.toml."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Hole(NamedTuple):
     """A known hole in a version of a package."""
 
     pin: Pin
-    #: All names that it has, the one that pip-audit prefers first.
+    #: All its names, first the one that pip-audit prefers.
     ids: tuple[str, ...]
     fixed_in: tuple[str, ...]
 
 
 class Accepted(NamedTuple):
-    """A hole that is accepted until a day, and on it."""
+    """A hole that is accepted up to a day, which is included."""
 
     id: str
     package: str
@@ -40,16 +40,16 @@ class Accepted(NamedTuple):
 
 
 class AuditError(Exception):
-    """Nobody could say what is known of the pins."""
+    """The known holes of the pins could not be found out."""
 
 
 def known(pinned: Iterable[Pin]) -> list[Hole]:
-    """Ask pip-audit for the known holes; its own variables say which service it asks.
+    """Ask pip-audit for the known holes; its own environment variables choose the service that it asks.
 
     Raises:
-        AuditError: pip-audit failed, or its service knows one of the packages not at all.
+        AuditError: pip-audit failed, or its service does not know one of the packages.
     """
-    # pip-audit takes a package once: further versions, for other versions of Python, are asked for by themselves.
+    # pip-audit takes a package once: further versions, for other versions of Python, are checked in further runs.
     versions = defaultdict[str, list[str]](list)
     for name, version in sorted(pinned):
         versions[name].append(version)
@@ -68,17 +68,17 @@ def _ask(pinned: list[Pin]) -> list[Hole]:
             text=True,
             check=False,
         )
-    # It exits with 1 where there are holes, and where it failed.
+    # It exits with 1 if there are holes, and also if it failed.
     if not told.stdout:
         raise AuditError(f"pip-audit failed:\n{told.stderr}")
     return read(json.loads(told.stdout))
 
 
 def read(told: dict[str, Any]) -> list[Hole]:
-    """Return the holes that pip-audit told.
+    """Return the holes in pip-audit's report.
 
     Raises:
-        AuditError: it could not look at something.
+        AuditError: it skipped a package.
     """
     skipped = [each for each in told["dependencies"] if "skip_reason" in each]
     if skipped:
@@ -91,12 +91,12 @@ def read(told: dict[str, Any]) -> list[Hole]:
 
 
 def accepted(file: Path = ACCEPTED) -> list[Accepted]:
-    """Return what is accepted."""
+    """Return the accepted holes."""
     return [Accepted(**each) for each in tomllib.loads(file.read_text()).get("accepted", [])]
 
 
 def faults(holes: Iterable[Hole], exceptions: Iterable[Accepted], today: dt.date) -> list[str]:
-    """Return what is wrong, a line each: holes that nobody accepted, and exceptions that are over or not needed."""
+    """Return a line for each fault: holes that are not accepted, and exceptions that are over or not needed."""
     holes, exceptions = list(holes), list(exceptions)
 
     def covers(exception: Accepted, hole: Hole) -> bool:
@@ -117,7 +117,7 @@ def faults(holes: Iterable[Hole], exceptions: Iterable[Accepted], today: dt.date
 
 
 def main() -> None:
-    """Look at all lock files."""
+    """Check all lock files."""
     pinned = set[Pin]().union(*map(pins, REQUIREMENTS.glob("*.lock")))
     exceptions = accepted()
     try:

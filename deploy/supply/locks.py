@@ -1,4 +1,4 @@
-"""What the lock files pin."""
+"""Reading the versions that the lock files pin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make sbom`: write what each image holds of what is locked, as CycloneDX, into dist/sbom."""
+"""`make sbom`: writes the locked packages that each image contains, as CycloneDX, into dist/sbom."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FOLDER: Final = ROOT / "dist" / "sbom"
-#: The lock files that each image is made of, and the jars, by coordinates and hash, that it has besides.
+#: The lock files of each image, and its additional jars by coordinates and hash.
 IMAGES: Final[dict[str, tuple[tuple[str, ...], Mapping[str, str]]]] = {
     "wakupush": (("runtime",), {}),
     "wakupush-flower": (("flower",), {}),
@@ -28,10 +28,10 @@ _VERSION: Final = SchemaVersion.V1_6
 
 
 def sbom(image: str) -> str:
-    """Return what an image holds: the packages as cyclonedx-py tells them, and the jars; always the same for the same.
+    """Return the content of an image: the packages as cyclonedx-py lists them, and the jars; reproducible.
 
     Raises:
-        ValueError: it would not be what the schema of CycloneDX says.
+        ValueError: the result would not match the schema of CycloneDX.
     """
     locks, jars = IMAGES[image]
     options = ["--output-reproducible", "--no-validate", "--spec-version", _VERSION.to_version()]

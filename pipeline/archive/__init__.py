@@ -1,1 +1,1 @@
-"""Jobs over archived messages: what the Stores have is fetched, the state is rebuilt out of it, topics are warmed."""
+"""Jobs over archived messages: fetching them from the Stores, rebuilding the state from them, warming topics."""

@@ -1,4 +1,4 @@
-"""``wakupush pipeline fetch-archive``: what the Stores have on the server's own topics, into Parquet."""
+"""``wakupush pipeline fetch-archive``: fetches what the Stores have on the server's own topics into Parquet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from wakupush.model.waku_message import WakuMessage
     from wakupush.runtime.settings import Settings
 
-#: Seconds after its end for which an hour may still get messages, whose senders' clocks are late.
+#: Seconds after its end for which an hour may still get messages, from senders whose clocks are slow.
 SETTLE_SECONDS: Final = 600.0
 
 
@@ -35,23 +35,23 @@ class Fetched:
     failed: int
     kept: int
     messages: int
-    #: That the Stores told and nobody can read.
+    #: Messages from the Stores that cannot be read.
     malformed: int
-    #: Why the first hour failed, and which one.
+    #: The first hour that failed, and why.
     error: str | None
 
 
 def run(settings: Settings, since: float, progress: Callable[[int, int], None]) -> Fetched:
     """Fetch the hours since a time that are not complete yet.
 
-    Each hour is asked of all Stores, over its own connection, and committed by itself: a run that is killed is gone on
-    with by the next one. The present hour, any that ended a short time ago, and any without messages are asked for each
+    Each hour is fetched from all Stores, over its own connection, and committed by itself. So the next run goes on
+    where a killed one ended. The present hour, hours that have just ended and hours without messages are fetched each
     time.
 
     Args:
         settings: with the server's public key.
         since: seconds since the epoch.
-        progress: is told the hours done, and of how many.
+        progress: called with the hours done, and their total.
 
     Raises:
         PipelineError: the text says what to do.
@@ -77,10 +77,10 @@ def run(settings: Settings, since: float, progress: Callable[[int, int], None]) 
 
 
 def server_key(settings: Settings) -> PublicKey:
-    """Return the public key that the server's topics are made of.
+    """Return the public key that the server's topics are derived from.
 
     Raises:
-        PipelineError: the settings name none, or one that cannot be read.
+        PipelineError: the settings name no key, or one that cannot be read.
     """
     try:
         if settings.public_key is not None:
@@ -93,7 +93,7 @@ def server_key(settings: Settings) -> PublicKey:
 
 
 class _Walk:
-    """The messages of an hour, each once, whichever Stores have it."""
+    """The messages of an hour from all Stores, each once."""
 
     def __init__(self, hour: Hour, stores: list[Store], topics: tuple[str, ...], now: float) -> None:
         self.hour, self.malformed = hour, 0

@@ -1,8 +1,8 @@
 """The archive: what the Stores have on the server's own topics, as Parquet, in one file for each hour of a shard.
 
 ``SERVER/SHARD/20261121T10.parquet`` is an hour that is over and complete, ``…T10.open.parquet`` one that may still get
-messages. A file gets its name when all of it is written; whatever has another name is not there. An hour without
-messages has no file: a Store that is new, or keeps less, has nothing of it either.
+messages. A file gets its name when all of it is written; files with other names are ignored. An hour without messages
+has no file, because the Store may be new, or keep messages for a shorter time.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Hour:
 
     @property
     def path(self) -> str:
-        """Where its file lies, without the ending."""
+        """The path of its file, without the ending."""
         begin = datetime.fromtimestamp(self.start // 10**9, UTC)
         return f"{self.shard.strip('/').replace('/', '-')}/{begin:%Y%m%dT%H}"
 
@@ -94,10 +94,10 @@ class Archive:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Keep other writers on this machine out until the end of the block; forget what an earlier one left half done.
+        """Keep other writers on this machine out until the end of the block; delete unfinished files of an earlier one.
 
         Raises:
-            PipelineError: another one is at it, or the folder cannot be written.
+            PipelineError: another run is writing, or the folder cannot be written.
         """
         with writing(self.folder):
             for partial in self.folder.glob("*/.*.parquet-*"):
@@ -105,16 +105,16 @@ class Archive:
             yield
 
     def is_complete(self, hour: Hour) -> bool:
-        """Say whether nothing can come into an hour any more."""
+        """Return whether an hour is stored as complete."""
         return self._file(hour, is_complete=True).exists()
 
     def write(self, hour: Hour, pages: Iterable[Mapping[bytes, WakuMessage]], *, is_complete: bool) -> int:
-        """Commit an hour, in place of what there was of it; without messages there is nothing to commit.
+        """Commit an hour, in place of an earlier file; without messages there is nothing to commit.
 
         Args:
             hour: of a shard.
             pages: messages by their hashes, each hash once.
-            is_complete: whether nothing can come any more.
+            is_complete: whether no messages can come any more.
 
         Returns:
             How many messages it has.
@@ -137,7 +137,7 @@ class Archive:
         return count
 
     def files(self) -> list[Path]:
-        """Return the files that count."""
+        """Return the files of all hours, the complete one if an hour has two."""
         complete = {path for path in self.folder.glob("*/*.parquet") if not path.name.endswith(".open.parquet")}
         still_open = {
             path
@@ -151,7 +151,7 @@ class Archive:
 
 
 def _write(stream: BinaryIO, groups: Iterator[list[dict[str, object]]]) -> int:
-    """Write row groups as Parquet, or nothing where there are none; return how many rows that were."""
+    """Write row groups as Parquet, or nothing if there are none; return the number of rows."""
     count = 0
     with ExitStack() as stack:
         writer = None
@@ -172,7 +172,7 @@ def message_of(row: Mapping[str, object]) -> WakuMessage:
 
 
 def _gathered(pages: Iterable[Mapping[bytes, WakuMessage]], shard: str) -> Iterator[list[dict[str, object]]]:
-    """Yield the rows of pages, as many at once as make a row group."""
+    """Yield the rows of pages, a row group at a time."""
     rows: list[dict[str, object]] = []
     size = 0
     for page in pages:

@@ -1,14 +1,14 @@
-"""``wakupush pipeline rebuild``: registrations out of the archive, as the workers would have made them.
+"""``wakupush pipeline rebuild``: rebuilds the registrations from the archive, as the workers would have made them.
 
 Three steps, each over the rows of the one before:
 
 1. `_open` opens every message. What clients sealed for the server stays sealed.
 2. `_join` puts together what came in segments.
 3. `_fold` replays the registrations of each user in the order in which they were sent, by the workers' own functions,
-   and loads what is left of each installation.
+   and loads the resulting state of each installation.
 
-Rows between the steps hold ciphertext and hashes alone: Spark writes them to disks and sends them over the network.
-Executors read the server's key from its file; plans and logs have the name of the file.
+Rows between the steps contain only ciphertext and hashes, because Spark writes them to disks and sends them over the
+network. Executors read the server's key from its file; plans and logs contain only the name of the file.
 """
 
 from __future__ import annotations
@@ -68,17 +68,17 @@ if TYPE_CHECKING:
 #: Installations, and bytes of what they sent, that are loaded in one transaction: their rows are locked meanwhile.
 LOADED_AT_ONCE: Final = 2_000
 LOADED_BYTES: Final = 16_000_000
-#: Messages that are put together before they are handed over: somebody can send the same parts again and again.
+#: Messages that are put together before they are handed over: a sender can repeat the same parts again and again.
 WHOLES_AT_ONCE: Final = 64
-#: How Spark reads, keeps and hands over rows: a payload has up to 150 KB, so a few hundred rows can be what it takes
-#: elsewhere for ten thousand.
+#: How many rows Spark reads, keeps and hands over at once. A payload has up to 150 KB, so a few hundred rows can be as
+#: large as ten thousand elsewhere.
 FEW_ROWS: Final = {
     "spark.sql.parquet.columnarReaderBatchSize": "256",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "256",
     "spark.sql.inMemoryColumnarStorage.batchSize": "256",
 }
 
-#: A registration that was opened: the fold says what becomes of it.
+#: A registration that was opened; the fold decides its outcome.
 REGISTRATION: Final = "registration"
 ELSEWHERE: Final = "elsewhere"
 OTHER: Final = "other"
@@ -86,7 +86,7 @@ SEGMENT: Final = "segment"
 REGISTERED: Final = "registered"
 UNREGISTERED: Final = "unregistered"
 REPEATED: Final = "repeated"
-#: What becomes of a message; else the label of a failure says why it is refused. For docs/operating/pipeline.md too.
+#: The outcomes of a message. Others are labels of failures, why it is refused. For docs/operating/pipeline.md too.
 MEANINGS: Final = {
     ELSEWHERE: "It is on another topic than the server's own.",
     OTHER: "A push request or a query.",
@@ -96,7 +96,7 @@ MEANINGS: Final = {
     REPEATED: "A repeat of the newest one before it.",
 }
 
-#: What a message holds, for the next step.
+#: The content of a message, for the next step.
 _OPENED: Final = pa.schema(
     [
         pa.field("outcome", pa.string()),
@@ -114,7 +114,7 @@ _OPENED: Final = pa.schema(
     ]
 )
 _TOLD: Final = pa.schema([pa.field("what", pa.string()), pa.field("count", pa.int64())])
-#: What the fold tells beside outcomes.
+#: What the fold counts besides outcomes.
 _REGISTERED_INSTALLATIONS: Final = "registered installations"
 _UNREGISTERED_INSTALLATIONS: Final = "unregistered installations"
 _STORED: Final = "stored"
@@ -131,19 +131,19 @@ class Rebuilt:
     #: Installations that the archive knows.
     registered: int
     unregistered: int
-    #: How many of them are newer than what the database had.
+    #: How many of them were newer than those in the database.
     stored: int
-    #: Whether ingest watches the query topics of all users by now; else Redis did not answer.
+    #: True if ingest now watches the query topics of all users; False if Redis did not answer.
     watched: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What executors need to know. It is pickled into their tasks, and holds no secret in the clear."""
+    """The settings for executors. They are pickled into tasks, and contain no secret in the clear."""
 
     key_file: Path
     limits: LimitSettings
-    #: The connection string, under the server's key.
+    #: The connection string, sealed under the server's key.
     sealed_dsn: bytes = field(repr=False)
     #: Seconds, of Postgres.
     timeout: float
@@ -189,7 +189,7 @@ def identity_in(key_file: Path) -> Identity:
     """Return the identity of the key in a file.
 
     Raises:
-        PipelineError: there is none.
+        PipelineError: there is no key in it.
     """
     try:
         return Identity.of(keyfile.read(key_file, PrivateKey))
@@ -200,7 +200,7 @@ def identity_in(key_file: Path) -> Identity:
 def run(spark: SparkSession, settings: Settings) -> Rebuilt:
     """Rebuild the registrations of the archive, and load them into the database.
 
-    It may be killed at any time and run again, also beside a server that works: nothing is lowered.
+    It may be killed at any time and run again, also beside a running server: newer rows in the database stay.
 
     Args:
         spark: any session.
@@ -252,7 +252,7 @@ def as_json(rebuilt: Rebuilt) -> str:
 
 
 def _rebuild(messages: DataFrame, job: Job, partitions: int) -> Counter[str]:
-    """Do the three steps, and return what the last one told, and the outcomes of the others."""
+    """Do the three steps, and return the counts of the last one and the outcomes of the others."""
     opened = messages.mapInArrow(partial(_open, job), from_arrow_schema(_OPENED)).persist(StorageLevel.DISK_ONLY)
     outcomes = _count(opened)
     registrations = opened
@@ -272,9 +272,9 @@ def _rebuild(messages: DataFrame, job: Job, partitions: int) -> Counter[str]:
 
 
 def _in_order(frame: DataFrame, partitions: int, group: tuple[str, ...], *order: str) -> DataFrame:
-    """Return rows so that those of a group lie one behind the other, in an order that no other order of rows changes.
+    """Return rows so that those of a group follow each other, in an order that does not depend on that of the input.
 
-    The number of partitions is given because Spark would make one of few bytes, whatever they cost to open.
+    The number of partitions is given, because Spark would make one of few bytes, however expensive its rows are.
     """
     return frame.repartition(partitions, *group).sortWithinPartitions(*group, *order)
 
@@ -319,7 +319,7 @@ def _opened(row: _Row, identity: Identity, own: tuple[str, ...]) -> _Row:
 
 
 def _told_of(content: Opened | Failure, sent: int, identity: Identity) -> _Row:
-    """Return the row of what a whole message holds."""
+    """Return the row for the content of a whole message."""
     if isinstance(content, Failure):
         return {"outcome": content.label}
     if content.type != Type.PUSH_NOTIFICATION_REGISTRATION:
@@ -344,7 +344,7 @@ def _join(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 
 
 def _wholes(parts: Iterable[_Row], identity: Identity, limits: LimitSettings) -> Iterator[_Row]:
-    """Yield what comes of the parts of one message, which can be sent several times."""
+    """Yield the rows for the parts of one message, which can be complete several times, or none."""
     kept: dict[int, bytes] = {}
     for row in parts:
         if row["count"] > limits.segments:
@@ -363,7 +363,7 @@ def _wholes(parts: Iterable[_Row], identity: Identity, limits: LimitSettings) ->
 
 
 def _fold(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Decide on the registrations of each user in the order in which they were sent, and load what comes of them."""
+    """Decide on the registrations of each user in the order in which they were sent, and load the results."""
     identity = identity_in(job.key_file)
     told: Counter[str] = Counter()
     changes: dict[Installation, Change] = {}
@@ -395,7 +395,7 @@ def _load(connection: Connection, changes: dict[Installation, Change], identity:
 
 
 def _decide(row: _Row, known: Known, identity: Identity, limits: LimitSettings) -> tuple[str, Change | None]:
-    """Return the outcome of a registration, and what is to be stored of it."""
+    """Return the outcome of a registration, and the change to store."""
     try:
         asked = open_registration(
             identity, PublicKey(row["client"]), row["sealed"], most_bytes=limits.registration_bytes
@@ -411,7 +411,7 @@ def _decide(row: _Row, known: Known, identity: Identity, limits: LimitSettings) 
 
 
 def _watch(settings: Settings) -> bool:
-    """Let ingest watch all query topics of the database; say whether Redis took them."""
+    """Let ingest watch all query topics of the database; return whether Redis took them."""
     try:
         with connected(settings.postgres) as connection, closing(open_redis(settings.redis)) as redis:
             loading.watch(connection, redis)
@@ -421,7 +421,7 @@ def _watch(settings: Settings) -> bool:
 
 
 def _words(text: str) -> str:
-    """Return what to do about a failure of Spark."""
+    """Return an error text for a failure of Spark, with what to do about it if that is known."""
     if told := re.search(r"(?:LoadError|PipelineError|ModuleNotFoundError): [^\n]+", text):
         return f"an executor failed: {told[0]}"
     if damaged := re.search(r"[^\s:?*]+\.parquet", text):

@@ -1,4 +1,4 @@
-"""``wakupush pipeline warm-topics``: the keys of query topics, before the first query has to wait for them."""
+"""``wakupush pipeline warm-topics``: derives the keys of query topics before the first query has to wait for them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ TASKS_PER_CORE: Final = 4
 
 
 def run(spark: SparkSession, settings: Settings, progress: Callable[[int, int], None]) -> int:
-    """Derive the keys that are missing, and store them chunk by chunk; return how many were missing.
+    """Derive the missing keys, and store them chunk by chunk; return how many were missing.
 
-    A run that is killed is gone on with by the next one. The topics that clients ask on come first.
+    The next run goes on where a killed one ended. The topics on which clients send queries come first.
 
     Args:
         spark: any session.
         settings: of the database.
-        progress: is told the keys derived so far, and of how many.
+        progress: called with the keys derived so far, and their total.
 
     Raises:
         PipelineError: the text says what to do.

@@ -1,10 +1,11 @@
-"""``wakupush pipeline capacity``: how many replicas each pool needs, checked on the later half of the days.
+"""``wakupush pipeline capacity``: computes how many replicas each pool needs, and checks it on later days.
 
-The model is a queue that is played second by second. What arrived in a second (the time of `received` less its wait)
-brings work: the CPU time that its messages cost. A pool works off as much as its processes can. The wait of a message
-is the work before it over the speed. No distribution is assumed: bursts are those that there were. A pool's plan is
-the least number of processes for each hour of the week with which the wanted p99 holds in the earlier half of the
-days; the later half is then played with it.
+The model is a queue that is simulated second by second. A message arrives at the time of `received` less its wait, and
+brings work: the CPU time that it costs. A pool works off as much as its processes can. The wait of a message is the
+work before it divided by the speed. No distribution is assumed: bursts are those of the real events.
+
+A pool's plan has, for each hour of the week, the least number of processes with which the wanted p99 holds in the
+earlier half of the days. The later half is then simulated with this plan.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ COSTS: Final = {
     "foreign": 0.000137,
     "again": 0.000160,
 }
-#: Processes of a replica, as the chart has them.
+#: Processes of a replica, as in the chart.
 CONCURRENCY: Final = 2
-#: Replicas that a pool has at least: clients wait 3 s, and a pod may be moved.
+#: Replicas of a pool at least: clients wait only 3 s, and a pod may be moved.
 LEAST_REPLICAS: Final = 2
-#: The share of the time that a process may work: the rest is for what the model does not know.
+#: The share of the time that a process may work: the rest is for what the model leaves out.
 USE: Final = 0.7
-#: Notifications that gorush holds, as the chart has it.
+#: Notifications that gorush's queue holds, as in the chart.
 GORUSH_QUEUE: Final = 32768
 _MOST_PROCESSES: Final = 4096
 _HOUR: Final = 3600
@@ -54,11 +55,11 @@ _P99: Final = 0.99
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked."""
+    """The question that the plan answers."""
 
     #: Wanted p99 of the wait in a queue, seconds.
     wait: float
-    #: How many times the users.
+    #: Factor by which the number of users is multiplied.
     users: float
     #: Seconds that gorush takes to answer a post.
     gorush: float
@@ -94,7 +95,7 @@ class Pool:
     cost: float
     #: Processes by hour of the week, 0 is Monday's first; hours without a message are not in it.
     processes: Mapping[int, int]
-    #: p99 of the wait in the later half, played with the plan, in seconds; None if nothing came.
+    #: p99 of the wait in the later half, simulated with the plan, in seconds; None if there were no messages.
     tested: float | None
     #: Share of the later half's messages that waited longer than wanted.
     late: float
@@ -117,7 +118,7 @@ def costs(given: Iterable[str]) -> dict[str, float]:
     """Return the costs with those that an operator measured, written as ``dispatch=0.9`` in milliseconds.
 
     Raises:
-        PipelineError: one is not written so.
+        PipelineError: one is not written in this form.
     """
     found = dict(COSTS)
     for each in given:
@@ -139,7 +140,7 @@ def run(
     question: Question,
     progress: Callable[[int, int], None],
 ) -> CapacityPlan:
-    """Plan every pool by the load of some days, the first and the last included.
+    """Plan every pool by the load of some days, both ends included.
 
     Raises:
         PipelineError: there are fewer than two days with events.
@@ -166,10 +167,10 @@ def _epoch(day: date) -> int:
 
 
 def load(events: DataFrame, queue: str) -> DataFrame:
-    """Return for each second that something arrived in: messages, those not for us, attempts, and attempts made again.
+    """Return for each second with arrivals: messages, those not for us, attempts, and attempts made again.
 
-    A message arrives when ingest saw it. Of attempts, which name users, the lake has no more than the hour: they are
-    shared out among the hour's messages. Those of an hour without any are left out: nobody waits behind them.
+    A message arrives when ingest saw it. The lake has only the hour of attempts, because they name users: they are
+    shared out among the hour's messages. Attempts of an hour without messages are left out: no message waits for them.
     """
     of_queue = events.where(F.col("queue") == queue)
     wait = F.coalesce(F.when(F.col("kind") == "received", F.col("queue_wait_ms")), "latency_ms", F.lit(0))
@@ -195,12 +196,12 @@ def load(events: DataFrame, queue: str) -> DataFrame:
 
 
 def _number(condition: Column) -> Column:
-    """Return how many messages or attempts the events stand for that meet a condition."""
+    """Return how many messages or attempts are counted by the events that meet a condition."""
     return F.coalesce(F.sum(F.when(condition, F.col("count"))), F.lit(0))
 
 
 def _seconds(events: DataFrame, queue: str, question: Question) -> tuple[list[Second], float]:
-    """Return what arrived, in order, and the mean size of a batch."""
+    """Return the arrivals of each second, in order, and the mean size of a batch."""
     found = []
     batches = messages = 0
     cost = question.costs
@@ -247,7 +248,7 @@ def _plan(queue: str, loaded: tuple[list[Second], float], middle: int, question:
 
 
 def hour_of_week(time: int) -> int:
-    """Return the hour of the week of a time (seconds since the epoch, a Thursday), 0 is Monday's first."""
+    """Return the hour of the week (0 is Monday's first) of a time in seconds since the epoch, which was a Thursday."""
     return (time // _HOUR + 3 * 24) % 168
 
 
@@ -255,7 +256,7 @@ def enough(seconds: list[Second], question: Question, batch: float) -> int:
     """Return the least number of processes with which the wanted p99 holds over some seconds.
 
     Raises:
-        PipelineError: that would be more than `_MOST_PROCESSES`.
+        PipelineError: more than `_MOST_PROCESSES` would be needed.
     """
     low, high = 1, 1
     while percentile(play(seconds, lambda _: high, question, batch), _P99) > question.wait:  # noqa: B023 - used at once
@@ -276,10 +277,10 @@ def enough(seconds: list[Second], question: Question, batch: float) -> int:
 def play(
     seconds: Iterable[Second], processes: Callable[[int], int], question: Question, batch: float
 ) -> dict[float, float]:
-    """Play seconds, and return how many messages waited how long (seconds, to the millisecond).
+    """Simulate seconds, and return how many messages waited how long (seconds, to the millisecond).
 
-    A second's messages come at its beginning: the worst that it can have been. Posts hold one of a process's
-    connections each, so a slow gorush makes dispatch slower only where there are too few of them.
+    A second's messages come at its beginning, which is the worst case. Each post occupies one of a process's
+    connections, so a slow gorush makes dispatch slower only if there are too few connections.
     """
     waits: dict[float, float] = defaultdict(float)
     backlog = posting = 0.0
@@ -301,12 +302,12 @@ def play(
     return waits
 
 
-#: Into how many parts the messages of a second are cut, each with a wait of its own.
+#: Into how many parts the messages of a second are divided, each with its own wait.
 _PARTS: Final = 4
 
 
 def percentile(counted: Mapping[float, float], share: float) -> float:
-    """Return the least value that at least a share does not exceed; 0 if there is none."""
+    """Return the least value that at least this share of the counted ones does not exceed; 0 if nothing is counted."""
     left = share * sum(counted.values())
     for value in sorted(counted):
         left -= counted[value]
@@ -337,10 +338,10 @@ def describe(plan: CapacityPlan) -> str:
 
 
 def values(plan: CapacityPlan) -> dict[str, Any]:
-    """Return what the chart wants to know, as its values.yaml has it.
+    """Return a plan as values of the chart.
 
-    Gorush has to hold what all dispatch processes post at the same time, or it never answers. An upgrade starts one pod
-    more, and all the old ones may still end their posts.
+    Gorush's queue has to hold what all dispatch processes post at the same time, or it never answers. During an upgrade
+    one pod more starts, and all the old ones may still be finishing their posts.
     """
     components = {pool.queue: _component(pool, plan.question) for pool in plan.pools}
     found: dict[str, Any] = {"components": components}
@@ -362,7 +363,7 @@ def _component(pool: Pool, question: Question) -> dict[str, Any]:
         "concurrency": CONCURRENCY,
         "autoscaling": {
             "minReplicas": least,
-            # What comes once in a while is more than what came in these days.
+            # Rare peaks are larger than those of these days.
             "maxReplicas": max(least + 1, math.ceil(1.5 * most)),
             "messagesPerProcess": messages,
             "tasks": max(1, math.floor(messages * CONCURRENCY / max(1.0, pool.batch))),

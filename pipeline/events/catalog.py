@@ -18,33 +18,33 @@ if TYPE_CHECKING:
 
     from wakupush.runtime.settings import PipelineSettings, Settings
 
-#: What Spark and other readers call the catalog: the one in Postgres keeps its tables under this name.
+#: The name of the catalog in Spark and other readers; the one in Postgres keeps its tables under this name.
 CATALOG: Final = "lake"
-#: Where the table of events is, in the catalog.
+#: The namespace of the events' table in the catalog.
 NAMESPACE: Final = f"{CATALOG}.wakupush"
-#: Where the catalog is in Postgres.
+#: The schema of the catalog in Postgres.
 SCHEMA: Final = "wakupush_lake"
 _OF_SPARK: Final = f"spark.sql.catalog.{CATALOG}"
 
 
 def warehouse(settings: PipelineSettings) -> str:
-    """Return where the tables lie: the whole path of a folder, or what else the setting names."""
+    """Return where the tables are: the absolute path of a folder, or another place as the setting names it."""
     is_folder = not settings.warehouse_is_remote and is_ours(settings)
     return str(Path(settings.warehouse).resolve()) if is_folder else settings.warehouse
 
 
 def given(settings: PipelineSettings) -> dict[str, str]:
-    """Return the properties that an operator gave."""
+    """Return the catalog's properties from the settings."""
     return {name: value.get_secret_value() for name, value in settings.catalog.items()}
 
 
 def is_ours(settings: PipelineSettings) -> bool:
-    """Say whether the catalog is the one in Postgres or in a folder, not that of somebody else."""
+    """Return whether the catalog is our own, in Postgres or in a folder, and not an external one."""
     return "catalog-impl" not in settings.catalog and given(settings).get("type", "jdbc") in {"jdbc", "hadoop"}
 
 
 def is_folder_alone(settings: PipelineSettings) -> bool:
-    """Say whether there is no catalog but the folder itself, in which two commits may both succeed."""
+    """Return whether the folder itself is the catalog, in which two commits may both succeed."""
     return given(settings).get("type") == "hadoop"
 
 
@@ -52,7 +52,7 @@ def properties(settings: Settings) -> dict[str, str]:
     """Return the catalog's properties; among them may be secrets.
 
     Raises:
-        PipelineError: the catalog is in a Postgres that does not answer, has no schema for it, or refuses.
+        PipelineError: Postgres, in which the catalog is, does not answer, has no schema for it, or refuses.
     """
     own = {"warehouse": warehouse(settings.pipeline), "cache-enabled": "false"}
     if settings.pipeline.warehouse_is_remote:
@@ -70,7 +70,7 @@ def properties(settings: Settings) -> dict[str, str]:
 def session(spark: SparkSession, settings: Settings) -> SparkSession:
     """Return a session of Spark's that knows the catalog as `CATALOG`.
 
-    The properties are told to a session that runs: given when it starts, they would be on Java's command line.
+    The properties are set in a running session: given at its start, they would be on Java's command line.
 
     Raises:
         PipelineError: see `properties`.
@@ -79,7 +79,7 @@ def session(spark: SparkSession, settings: Settings) -> SparkSession:
     for name, value in properties(settings).items():
         of_lake.conf.set(f"{_OF_SPARK}.{name}", value)
     of_lake.conf.set(_OF_SPARK, "org.apache.iceberg.spark.SparkCatalog")
-    # Loaded at first use, by the properties of whichever session is active then: a statement makes it this one.
+    # The catalog is loaded at first use, with the properties of the active session: a statement makes this one active.
     of_lake.sql(f"CREATE NAMESPACE IF NOT EXISTS {NAMESPACE}")
     return of_lake
 
@@ -88,11 +88,11 @@ def session(spark: SparkSession, settings: Settings) -> SparkSession:
 def alone(settings: Settings) -> Iterator[None]:
     """Keep other runs that write to the lake out until the end of the block.
 
-    It saves their work, which would be in vain: that nothing is committed twice is up to `lake`. A folder
-    without a catalog has nothing but this lock, and one machine.
+    The lock only saves them work in vain, as `lake` prevents that anything is committed twice. A folder without a
+    catalog has only this lock, on one machine.
 
     Raises:
-        PipelineError: another one is at it, or Postgres does not answer.
+        PipelineError: another run is writing, or Postgres does not answer.
     """
     if is_folder_alone(settings.pipeline):
         with writing(Path(warehouse(settings.pipeline))):

@@ -1,4 +1,4 @@
-"""``wakupush pipeline export``: delivery events from Postgres into the lake, each exactly once."""
+"""``wakupush pipeline export``: takes delivery events from Postgres into the lake, each exactly once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from wakupush.model import exports
     from wakupush.runtime.settings import Settings
 
-#: The pseudonyms of the lake, and what they are made of.
+#: The pseudonyms of the lake, by the columns from which they are made.
 PSEUDONYMS = {"trace_id": "trace", "key_pseudonym": "user", "installation_pseudonym": "installation"}
 
 
@@ -42,13 +42,13 @@ class Exported:
 def run(spark: SparkSession, settings: Settings, progress: Callable[[int, int], None]) -> Exported:
     """Take over all events that are complete, and delete the keys of periods that are over.
 
-    The identity of an event is the transaction that wrote it: a step takes whole transactions, and one commit has both
-    its events and the mark up to which they go. The next run begins at the mark, whatever became of this one.
+    Events are identified by the transaction that wrote them. A step takes whole transactions, and one commit has both
+    their events and the mark up to which they go. The next run begins at the mark, however this one ended.
 
     Args:
         spark: with the jars of the lake.
         settings: of everything.
-        progress: is told the events taken over so far, and of how many.
+        progress: called with the events taken over so far, and their total.
 
     Raises:
         PipelineError: the text says what to do.
@@ -69,7 +69,7 @@ def keys_of(settings: Settings) -> Keys:
     """Return the keys of the lake's pseudonyms.
 
     Raises:
-        PipelineError: they would lie in the lake.
+        PipelineError: the folder of the keys is in the lake.
     """
     folder = settings.pipeline.keys.resolve()
     if folder.is_relative_to(warehouse(settings.pipeline)):
@@ -84,7 +84,7 @@ def _take_over(
     connection: Connection,
     progress: Callable[[int, int], None],
 ) -> tuple[int, int]:
-    """Take over step by step; return how many events and steps that were."""
+    """Take events over step by step; return the numbers of events and of steps."""
     state = lake.state()
     known = keys.periods(lake.days())
     mark = exporting.mark(connection)
@@ -124,7 +124,7 @@ def _take_over(
 
 
 def _check_source(connection: Connection, state: LakeState, now: exports.Mark) -> None:
-    """Refuse a database whose transactions are not those that the lake's mark is of, else events would be left out."""
+    """Refuse a database whose transactions are not those of the lake's mark: events would be left out."""
     mark = state.mark
     if mark is None:
         if MIGRATED in state.properties:
@@ -143,17 +143,17 @@ def _check_source(connection: Connection, state: LakeState, now: exports.Mark) -
 
 
 def _is_lost(connection: Connection, transaction: int, last_event: float) -> bool:
-    """Say whether the database has lost a transaction, otherwise than by retention, which takes all older ones too.
+    """Return whether the database has lost a transaction, except by retention, which deletes all older ones too.
 
-    One that was restored to an earlier time, or a standby that was promoted without what came last, gives their numbers
-    to other transactions.
+    A database that was restored to an earlier time, or a standby that was promoted without the last transactions, gives
+    their numbers to other transactions.
     """
     found = exporting.last_event(connection, transaction)
     return exporting.count(connection, 0, transaction) > 0 if found is None else found != last_event
 
 
 def for_lake(events: DataFrame, keys: dict[int, bytes], days: int) -> DataFrame:
-    """Return events as the lake has them."""
+    """Return events in the form of the lake."""
     shaped = (
         events.withColumn("day", F.to_date("time"))
         .withColumn("queue_wait_ms", F.expr(schema.milliseconds("queue_wait")))

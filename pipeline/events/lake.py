@@ -1,9 +1,9 @@
 """The event lake: Iceberg's table `wakupush.events`, and the fence around what is appended to it.
 
-Events are appended to a branch that nobody reads, and read back. Then one transaction moves `main` to the branch, sets
+Events are appended to a branch without readers, and read back. Then one transaction moves `main` to the branch, sets
 what the run has to remember as properties of the table, and removes the branch. The catalog takes it only if nothing
-was committed since the run looked: whoever slept, or was thought dead, commits nothing. A property of the table is
-there as long as the table is, whatever becomes of snapshots.
+was committed since the run looked: a run that slept, or was thought dead, commits nothing. A property of the table
+exists as long as the table, whatever happens to snapshots.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EVENTS: Final = f"{catalog.NAMESPACE}.events"
 #: Properties of the table: how far the export got, and how far an old lake was taken over.
 MARK: Final = "wakupush.mark"
 MIGRATED: Final = "wakupush.migrated"
-#: What branches that are appended to are called.
+#: Prefix of the names of these branches.
 BRANCH: Final = "export_"
 
 
@@ -51,14 +51,14 @@ class LakeMark:
     source: str
     #: Its timeline, which a restore or a promotion changes.
     timeline: int
-    #: Every event of a transaction below is in the lake.
+    #: Every event of a transaction below this one is in the lake.
     transaction: int
-    #: When the last event of the transaction below happened, seconds since the epoch: the transaction is known by it.
+    #: When the last event of the transaction below happened, seconds since the epoch; it identifies that transaction.
     last_event: float | None
 
     @property
     def text(self) -> str:
-        """As the table has it."""
+        """The mark as a property of the table."""
         return json.dumps(asdict(self))
 
 
@@ -102,7 +102,7 @@ class Lake:
         return cls(catalog.session(spark, settings))
 
     def prepare(self) -> None:
-        """Make the table, or what it lacks; what is there stays."""
+        """Create the table, or add what it lacks."""
         columns = ", ".join(
             f"`{field.name}` {field.dataType.simpleString()} COMMENT '{schema.MEANINGS[field.name]}'"
             for field in schema.EVENTS.fields
@@ -117,20 +117,20 @@ class Lake:
             if field.name not in there:
                 self.spark.sql(f"ALTER TABLE {EVENTS} ADD COLUMN `{field.name}` {field.dataType.simpleString()}")
         if self.table().sortOrder().isUnsorted():
-            # In the order of users: that of the rows would be that of their times.
+            # In the order of users: the rows' own order would reveal their times.
             self.spark.sql(f"ALTER TABLE {EVENTS} WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY day, kind, user")
 
     def exists(self) -> bool:
-        """Say whether the table was made."""
+        """Return whether the table exists."""
         return bool(self.spark.catalog.tableExists(EVENTS))
 
     def table(self, name: str = EVENTS) -> Any:
-        """Return a table as Iceberg's Java has it."""
+        """Return a table as an object of Iceberg's Java API."""
         jvm: Any = self.spark._jvm  # noqa: SLF001 - there is no other way to Java
         return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, name)  # noqa: SLF001
 
     def state(self) -> LakeState:
-        """Return the state of the lake, whose table there is."""
+        """Return the state of the lake; its table has to exist."""
         return _state(self.table())
 
     def days(self) -> list[date]:
@@ -145,10 +145,10 @@ class Lake:
         return self.spark.sql(f"SELECT * FROM {EVENTS} VERSION AS OF {self.state().snapshot}")
 
     def need(self, first: date, last: date) -> DataFrame:
-        """Return the events of a lake that has some of the days from the first to the last, both included.
+        """Return the events of the lake, which needs some from the first day to the last, both included.
 
         Raises:
-            PipelineError: it has none.
+            PipelineError: it has no events of these days.
         """
         if not any(first <= day <= last for day in self.days()):
             raise PipelineError(f"the lake has no event of {first} to {last}: run `wakupush pipeline export`")
@@ -157,21 +157,21 @@ class Lake:
     def append(
         self, events: DataFrame, state: LakeState, remember: Mapping[str, str], rows: int | None = None
     ) -> tuple[int, LakeState]:
-        """Append events and remember how far that was, in one commit.
+        """Append events and store the properties, in one commit.
 
         Args:
             events: with the columns of the table.
-            state: of the lake when the run looked; it must be so still.
+            state: of the lake when the run looked; it must still be the same.
             remember: properties to set.
-            rows: how many events they are to be, if that is known.
+            rows: the expected number of events, if it is known.
 
         Returns:
-            How many events were read back, and the lake as it is with them. A run goes on from there: who asks for the
-            state anew may be told of what another run has committed since.
+            How many events were read back, and the state of the lake with them. A run goes on from this state: one that
+            is read again may include what another run has committed since.
 
         Raises:
-            PipelineError: another run has committed meanwhile, or what was written is not what it is to be. Then
-                nothing was appended; the branch is for `tidy` to remove.
+            PipelineError: another run has committed meanwhile, or the written events are not as they have to be. Then
+                nothing was appended; `tidy` removes the branch.
         """
         branch = f"{BRANCH}{uuid.uuid4().hex}"
         begin = "" if state.snapshot is None else f"AS OF VERSION {state.snapshot}"
@@ -188,7 +188,7 @@ class Lake:
             return written, self._publish(branch, state, remember)
 
     def _read_back(self, branch: str) -> int:
-        """Return how many events were appended to a branch; refuse files that tell in which order users came."""
+        """Return how many events were appended to a branch; refuse files that reveal the order in which users came."""
         head = self.table().snapshot(branch)
         between = {"start-snapshot-id": str(head.parentId()), "end-snapshot-id": str(head.snapshotId())}
         before = F.lag("user").over(Window.partitionBy("_file").orderBy("_pos"))
@@ -198,7 +198,7 @@ class Lake:
         ).first()
         assert row is not None  # noqa: S101 - an aggregate has one row
         if row["unordered"]:
-            raise PipelineError("files are not in the order of users, which would tell their times: nothing was taken")
+            raise PipelineError("files are not in the order of users, which would reveal times: nothing was taken")
         return int(row["rows"])
 
     def _publish(self, branch: str, state: LakeState, remember: Mapping[str, str]) -> LakeState:
@@ -212,16 +212,16 @@ class Lake:
         properties.commit()
         transaction.manageSnapshots().removeBranch(branch).commit()
         committed = _state(transaction.table())
-        # Whatever was committed since the transaction began makes this fail.
+        # This fails if anything was committed since the transaction began.
         transaction.commitTransaction()
         return committed
 
     @contextmanager
     def naming_damage(self) -> Iterator[None]:
-        """Name the damaged files where a job fails because of them.
+        """Name the damaged files if the block fails because of them.
 
         Raises:
-            PipelineError: it did; the text says how to go on.
+            PipelineError: there are damaged files; the text says how to go on.
         """
         try:
             yield
@@ -241,7 +241,7 @@ class Lake:
         return [File(row["file_path"], row["record_count"]) for row in rows]
 
     def damaged(self) -> list[File]:
-        """Return the files that are not there, or cannot be read; each is read whole, one after the other."""
+        """Return the files that are missing or cannot be read; each file is read whole, one after the other."""
         store = self.table().io()
         return [file for file in self.files() if not _is_whole(store, file.path)]
 
@@ -257,7 +257,7 @@ class Lake:
             raise PipelineError(f"{unknown[0]} is no file of the lake")
         deletion = table.newDelete()
         for path in paths:
-            # By its path, py4j would find the method that deletes the file itself.
+            # With a path, py4j would call the method that deletes the file itself.
             deletion.deleteFile(known[path])
         deletion.commit()
         return sum(int(known[path].recordCount()) for path in paths)
@@ -279,7 +279,7 @@ def _state(table: Any) -> LakeState:
 
 
 def _each(iterable: Any) -> Iterator[Any]:
-    """Yield what one of Iceberg's iterables has, and close it."""
+    """Yield the items of an iterable of Iceberg, and close it."""
     try:
         iterator = iterable.iterator()
         while iterator.hasNext():
@@ -290,7 +290,7 @@ def _each(iterable: Any) -> Iterator[Any]:
 
 @contextmanager
 def _told(what: str) -> Iterator[None]:
-    """Say in words what became of a step that Iceberg refuses."""
+    """Raise PipelineError with the outcome of a step that Iceberg refuses."""
     try:
         yield
     except (PySparkException, Py4JError) as error:

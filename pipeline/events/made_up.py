@@ -1,4 +1,4 @@
-"""Where made-up events go: into a lake or a database that has no others."""
+"""Writing made-up events into a lake or a database that has no others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROWS_AT_ONCE: Final = 1000
 
 
 def into_lake(spark: SparkSession, settings: Settings, plan: Plan) -> int:
-    """Write made-up events into the lake, as one commit; return how many.
+    """Write made-up events into the lake, in one commit; return their number.
 
     Raises:
         PipelineError: the lake has events of a server.
@@ -49,7 +49,7 @@ def into_lake(spark: SparkSession, settings: Settings, plan: Plan) -> int:
 
 
 def into_postgres(spark: SparkSession, settings: Settings, plan: Plan) -> int:
-    """Write made-up events into the table that workers write to; return how many it has then.
+    """Write made-up events into the table that workers write to; return how many events it then has.
 
     Raises:
         PipelineError: it has events of a server, or the text says what else to do.

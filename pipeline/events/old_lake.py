@@ -1,8 +1,8 @@
-"""``wakupush pipeline migrate-lake``: a lake of the old form, Parquet with a log of its own, taken over once.
+"""``wakupush pipeline migrate-lake``: takes over a lake of the old form, Parquet with its own log, once.
 
-``log/NNNNNNNNNN.json`` is a snapshot: the files that count, with their rows and the version of their schema, and the
-mark of the export. The last of them is taken over, some days at a time; how far it got is a property of the new table,
-set in the commit that has the days, and the last of these commits sets the mark.
+``log/NNNNNNNNNN.json`` is a snapshot: the current files, with their rows and the version of their schema, and the mark
+of the export. The last snapshot is taken over, some days at a time. How far that got is a property of the new table,
+which is set in the commit that has the days. The last of these commits sets the mark.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from pipeline.events.lake import LakeState
     from wakupush.runtime.settings import Settings
 
-#: What is written now.
+#: The version that is written now.
 VERSION: Final = 4
-#: Columns that are folders, outermost first.
+#: Columns that are stored as folders, outermost first.
 _FOLDERS: Final = [
     StructField("batch", StringType()),
     StructField("day", DateType()),
@@ -89,21 +89,21 @@ def _from_3(frame: DataFrame) -> DataFrame:
     return frame.withColumn("count", F.lit(1))
 
 
-#: What turns a version into the next one.
+#: The function that turns a version into the next one.
 UPGRADES: Final[dict[int, Callable[[DataFrame], DataFrame]]] = {1: _from_1, 2: blurred, 3: _from_3}
 
 
 @dataclass(frozen=True, slots=True)
 class OldFile:
-    """A file that counts."""
+    """A file of a snapshot."""
 
-    #: Below the lake's folder.
+    #: Path below the lake's folder.
     path: str
     day: date
     kind: str
     rows: int
     bytes: int
-    #: Of the schema.
+    #: Version of the schema.
     version: int
 
 
@@ -122,16 +122,16 @@ class Snapshot:
 
 
 def run(spark: SparkSession, settings: Settings, old: Path, progress: Callable[[int, int], None]) -> int:
-    """Take over a lake of the old form, or go on with it; return how many events that were.
+    """Take over a lake of the old form, or go on with that; return the number of events.
 
     Args:
         spark: with Iceberg's jars.
         settings: of everything.
-        old: folder, which every Spark process reaches under this path, and no export writes to.
-        progress: is told the events taken over so far, and of how many.
+        old: folder, which every Spark process can read under this path, and no export writes to.
+        progress: called with the events taken over so far, and their total.
 
     Raises:
-        PipelineError: there is no lake, the new one has events of its own, or a file is damaged.
+        PipelineError: there is no old lake, the new one has other events, or a file is damaged.
     """
     old = old.resolve()
     snapshot = latest(old)
@@ -158,7 +158,7 @@ def latest(folder: Path) -> Snapshot:
     """Return the last snapshot of a lake of the old form.
 
     Raises:
-        PipelineError: there is none, or it cannot be read.
+        PipelineError: there is no snapshot, or it cannot be read.
     """
     names = sorted((folder / "log").glob("[0-9]*.json"))
     if not names:
@@ -179,7 +179,7 @@ def _file(values: dict[str, Any]) -> OldFile:
 
 
 def _mark(snapshot: Snapshot) -> LakeMark:
-    # The old log had no timeline; the last event says whether the database is the same.
+    # The old log has no timeline; the last event shows whether the database is the same.
     return LakeMark(source=snapshot.source, timeline=0, transaction=snapshot.watermark, last_event=snapshot.last_event)
 
 
@@ -196,7 +196,7 @@ def _done(state: LakeState, snapshot: Snapshot) -> date | None:
 
 
 def _chunks(files: list[OldFile], most: int) -> Iterator[tuple[list[OldFile], bool]]:
-    """Yield the files of whole days, as many as have some rows together, and whether they are the last."""
+    """Yield the files of whole days, enough to have `most` rows together, and whether they are the last."""
     chunk: list[OldFile] = []
     for index, file in enumerate(files):
         chunk.append(file)

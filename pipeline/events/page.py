@@ -1,4 +1,4 @@
-"""The report as one page: no script, no font, no picture from elsewhere, so it can be mailed and kept."""
+"""The report as one page, without scripts, fonts or pictures from elsewhere, so that it can be mailed and kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pipeline.events.tables import Row
 
-#: The stages of the way, in its order, with what they are called on the page.
+#: The stages from message to delivery, in order, with their names on the page.
 _STAGES: Final = {
     "received": "messages received",
     "foreign": "not for us",
@@ -73,7 +73,7 @@ th{color:var(--soft);font-weight:500}td:first-child,th:first-child{text-align:le
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenReport:
-    """What was written, and the page shows."""
+    """A report: its tables and its page."""
 
     first: date
     last: date
@@ -84,7 +84,7 @@ class WrittenReport:
 
     @property
     def events(self) -> int | None:
-        """Return how many events the funnel shows: how many there are would tell of those that it hides."""
+        """Return how many events the funnel shows: the number of all would reveal those that it hides."""
         return _sum(self.rows["funnel_daily"], "events")
 
 
@@ -123,7 +123,7 @@ def _section(title: str, text: str, content: str) -> str:
 
 
 def _sum(rows: Iterable[Row], name: str) -> int | None:
-    """Return the sum of what is told; None if nothing is."""
+    """Return the sum of the values that are shown; None if no value is."""
     told = [row[name] for row in rows if row[name] is not None]
     return sum(told) if told else None
 
@@ -158,7 +158,7 @@ def _facts(report: WrittenReport) -> str:
 
 
 def _by_day(days: list[date], rows: Iterable[Row], value: str, wanted: Callable[[Row], bool]) -> list[float | None]:
-    """Return a value for each day: 0 where there is no row, None where it is not told."""
+    """Return a value for each day: 0 if there is no row, None if the value is hidden."""
     found: dict[date, list[Row]] = {}
     for row in rows:
         if wanted(row):

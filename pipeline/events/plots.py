@@ -1,4 +1,4 @@
-"""Plots as SVG text: bars, lines, a heat map. Nothing but numbers and names that are escaped here."""
+"""Plots as SVG text: bars, lines, a heat map. They contain only numbers, and names, which are escaped here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 WIDTH: Final = 860
-#: What stands for a number that is not told.
+#: The text in place of a hidden number.
 NOTHING: Final = "\N{EN DASH}"
 _HEIGHT: Final = 240
 _LEFT: Final = 64
@@ -24,7 +24,7 @@ _UNITS: Final = ((3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
 def number(value: float | None) -> str:
-    """Return a number as people read it; a dash for none."""
+    """Return a number as text for people; a dash for None."""
     if value is None:
         return NOTHING
     if value >= _THOUSAND or float(value).is_integer():
@@ -52,7 +52,7 @@ def bars(values: Mapping[str, float | None]) -> str:
 
 
 def duration(milliseconds: float) -> str:
-    """Return a time in the unit that people would say it in."""
+    """Return a duration in a unit that suits it."""
     for size, unit in _UNITS:
         if milliseconds >= size:
             return f"{milliseconds / size:.3g} {unit}"
@@ -65,9 +65,9 @@ class Scale:
 
     top: float
     ticks: tuple[float, ...]
-    #: Where a value is, from 0 to 1.
+    #: The position of a value, from 0 to 1.
     place: Callable[[float], float]
-    #: How a value is written.
+    #: The text of a value.
     name: Callable[[float], str]
 
 
@@ -94,7 +94,7 @@ def lines(
 
     Args:
         names: of the points.
-        series: as many values each.
+        series: the values of each, one for each point.
         scale: makes the axis of all values.
     """
     axis = scale([value for values in series.values() for value in values if value is not None])

@@ -1,8 +1,10 @@
 """Pseudonyms of the lake: the events' own, hashed again under a key that lasts for one period and is then deleted.
 
 Without the key nobody can say which pseudonym of the events, or message of the network, one in the lake belongs to, nor
-whether two of different periods are the same. Stores have the time of every message, and a user's queries on the user's
-own topic: so what names a user has its hour and no more, and nothing that it shares with what has its second.
+whether two of different periods are the same.
+
+Stores have the time of every message, and a user's queries on the user's own topic. So an event that names a user has
+only its hour, and no value in common with events that have their second.
 """
 
 from __future__ import annotations
@@ -27,13 +29,13 @@ if TYPE_CHECKING:
 #: Bytes of a pseudonym, and of a key.
 PSEUDONYM_BYTES: Final = 16
 KEY_BYTES: Final = 32
-#: Days after its period for which a key is kept for events that come late; later ones come without pseudonyms.
+#: Days after its period for which a key is kept for late events; those that come even later get no pseudonyms.
 GRACE_DAYS: Final = 2
-#: Kinds whose seconds are read, by `pipeline.events.capacity`. They name no user.
+#: Kinds whose times keep their seconds, for `pipeline.events.capacity`. They name no user.
 TO_THE_SECOND: Final = ("received", "foreign")
-#: Kinds whose latency is read, by the report and the same.
+#: Kinds whose latency is kept, for the report and `pipeline.events.capacity`.
 TIMED: Final = ("answered", "delivered", "foreign")
-#: What a user's events would have in common with those that have their second.
+#: Columns that a user's events would have in common with events that have their second.
 OF_NOBODY: Final = ("trace", "worker", "batch_size")
 _EPOCH: Final = date(1970, 1, 1)
 _BLOCK: Final = 64
@@ -44,9 +46,9 @@ _KEYS: Final = StructType(
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """A folder of keys, one file for each period of some days, which begin at the epoch.
+    """A folder of keys, one file for each period of some days; periods are counted from the epoch.
 
-    Losing a key costs nothing but the connection between the events of its period before and after.
+    If a key is lost, only the connection between the events of its period before and after the loss is lost.
     """
 
     folder: Path
@@ -56,12 +58,12 @@ class Keys:
     def of(self, days: Iterable[date], today: date, known: frozenset[int] = frozenset()) -> dict[int, bytes]:
         """Return the keys of the periods that days are in.
 
-        A period gets a key when it is first asked for. One that is over has none any more, unless the lake has nothing
-        of it: then it gets one for as long as this object lives, which is stored nowhere.
+        A period gets a key when it is first asked for. A period that is over has no key any more. But if the lake has
+        no events of it, it gets one for as long as this object lives, which is stored nowhere.
 
         Args:
             days: of events.
-            today: by which periods are over.
+            today: decides which periods are over.
             known: periods that the lake had events of before.
 
         Raises:
@@ -75,7 +77,7 @@ class Keys:
         return {period: key for period, key in found.items() if key is not None}
 
     def forget(self, today: date) -> int:
-        """Delete the keys of periods that are over; return how many."""
+        """Delete the keys of periods that are over; return their number."""
         if not self.folder.is_dir():
             return 0
         over = [path for path in self.folder.glob("*.key") if self._is_over(int(path.stem), today)]
@@ -120,7 +122,7 @@ def today() -> date:
 
 
 def keep_from(seconds: float) -> date:
-    """Return the first day that is kept for some seconds."""
+    """Return the first day that is kept if days are kept for some seconds."""
     return today() - timedelta(seconds=seconds)
 
 
@@ -131,15 +133,15 @@ def whole_periods(first: date, last: date, days: int) -> tuple[date, date]:
 
 
 def rehash(frame: DataFrame, keys: dict[int, bytes], days: int, columns: dict[str, str]) -> DataFrame:
-    """Replace columns by HMAC-SHA256 under the key of the row's period, cut to 16 bytes; null where there is no key.
+    """Add HMAC-SHA256 of columns under the key of the row's period, cut to 16 bytes; null if there is no key.
 
-    The keys come by a join, so that no plan that Spark prints or logs shows them.
+    The keys are joined, so that no plan that Spark prints or logs shows them.
 
     Args:
         frame: with a column ``day``.
         keys: by period.
         days: of a period.
-        columns: the new name of each column of bytes or text.
+        columns: columns of bytes or text, each with the name of the new column.
     """
     pads = [(period, _pad(key, 0x36), _pad(key, 0x5C)) for period, key in keys.items()]
     period = F.floor(F.datediff("day", F.lit(_EPOCH)) / days).cast("int")
@@ -154,7 +156,7 @@ def rehash(frame: DataFrame, keys: dict[int, bytes], days: int, columns: dict[st
 
 
 def blurred(frame: DataFrame) -> DataFrame:
-    """Take out of events what nothing reads and what would join a user to messages of the network, by their time."""
+    """Remove from events what nothing reads, and what would link a user to messages of the network by their time."""
     kind = F.col("kind")
     second, hour = (F.date_trunc(unit, "time") for unit in ("second", "hour"))
     return frame.withColumns(

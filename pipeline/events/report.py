@@ -1,4 +1,4 @@
-"""``wakupush pipeline report``: the tables of some days, beside the lake, in Postgres, and as a page."""
+"""``wakupush pipeline report``: writes the tables of some days beside the lake, in Postgres, and as a page."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 #: The schema of the tables in Postgres, and their namespace in the catalog.
 SCHEMA: Final = "wakupush_reports"
 _SPARK_TYPES: Final = {"text": "string", "integer": "int", "double precision": "double"}
-#: What names the rows that a report of some days replaces.
+#: Columns by which a report of some days finds the rows that it replaces.
 _TIMES: Final = ("day", "period")
-#: What folders of reports are called, FIRST_LAST.
+#: Pattern of the names of reports' folders, FIRST_LAST.
 _FOLDERS: Final = "????-??-??_????-??-??"
 
 
@@ -47,16 +47,16 @@ def columns(table: Table) -> dict[str, str]:
 def run(
     spark: SparkSession, settings: Settings, first: date, last: date, progress: Callable[[int, int], None]
 ) -> WrittenReport:
-    """Make the report of some days and write it everywhere that the settings name; forget what the lake forgets.
+    """Make the report of some days and write it to all places in the settings; delete rows that are past the retention.
 
-    The report of the same days is replaced, so events that came late are in the next one.
+    An earlier report of the same days is replaced, so late events are in the new one.
 
     Args:
-        spark: any.
+        spark: any session.
         settings: of everything.
         first: day.
         last: day, included.
-        progress: is told the tables made so far, and of how many.
+        progress: called with the tables made so far, and their total.
 
     Raises:
         PipelineError: the lake has nothing of these days, or the text says what to do.
@@ -81,15 +81,15 @@ def tables(
 ) -> dict[str, list[Row]]:
     """Return the rows of every table of some days, in the order of their keys.
 
-    Rows of a period are of all its days, whichever of them the report is of: else they would tell less in each report,
-    the further the period lies back.
+    Rows of a period count all its days, even if the report is of only some of them: otherwise each later report would
+    count fewer events of the period.
 
     Args:
         events: of all periods that the days are in.
         first: day.
         last: day, included.
         settings: of everything.
-        progress: is told the tables made so far, and of how many.
+        progress: called with the tables made so far, and their total.
     """
     of_days = events.where(F.col("day").between(first, last))
     made: dict[str, list[Row]] = {}
@@ -114,7 +114,7 @@ def _folder(settings: Settings, first: date, last: date) -> Path:
 
 
 def _write_tables(lake: Lake, report: WrittenReport, kept_from: date) -> None:
-    """Replace the rows of the report's days in the catalog's tables, each in one commit; make the tables first.
+    """Replace the rows of the report's days in the catalog's tables, each in one commit; create the tables if missing.
 
     Rows before a day that are kept no longer go, too.
     """
@@ -137,18 +137,18 @@ def _write_tables(lake: Lake, report: WrittenReport, kept_from: date) -> None:
 
 
 def _time(table: Table) -> str | None:
-    """Return the column that says which rows a report of some days replaces; None if it replaces all."""
+    """Return the column by which a report finds the rows that it replaces; None if it replaces all."""
     return next((each for each in _TIMES if each in table.keys), None)
 
 
 def _begin(report: WrittenReport, rows: list[Row], time: str) -> date:
-    """Return the first day of the rows that a report replaces: a period may begin before its days."""
+    """Return the first day of the rows that a report replaces: a period may begin before the report's days."""
     begins: list[date] = [report.first, *(row[time] for row in rows)]
     return min(begins)
 
 
 def _write_page(report: WrittenReport) -> None:
-    """Put the page in the place of the last one of these days."""
+    """Write the page, in place of an earlier one of the same days."""
     partial = report.page.with_name(f".{report.page.name}-{uuid.uuid4().hex[:8]}")
     try:
         partial.parent.mkdir(parents=True, exist_ok=True)
@@ -175,7 +175,7 @@ def _frame(spark: SparkSession, table: Table, rows: list[Row]) -> DataFrame:
 
 
 def _write_postgres(dsn: str, report: WrittenReport, kept_from: date) -> None:
-    """Replace the rows of the report's days in every table, in one transaction; make the tables first.
+    """Replace the rows of the report's days in every table, in one transaction; create the tables if missing.
 
     Rows before a day that are kept no longer go, too.
     """

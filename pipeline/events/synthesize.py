@@ -1,8 +1,8 @@
-"""``wakupush pipeline synthesize``: events of a made-up server, the same for the same seed, made by all executors.
+"""``wakupush pipeline synthesize``: makes up events of a server on all executors, the same for the same seed.
 
-Every value is a hash of the seed, a name and the number of its message, so it does not depend on who makes it. What is
-made: a day and a week as people live them, group chats, a few users with much traffic, outages of the platforms with
-retries after them, device tokens that die, registrations, queries, and other people's messages.
+Every value is a hash of the seed, a name and the number of its message, so it does not depend on which executor makes
+it. The events have: a usual course of day and week, group chats, a few users with much traffic, outages of the
+platforms with retries after them, device tokens that die, registrations, queries, and messages that are not for us.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-#: The worker in made-up events, by which they are told from others.
+#: The worker in made-up events, which distinguishes them from others.
 WORKER: Final = "synthetic"
-#: Share of a day's messages in each hour, UTC, about.
+#: Approximate share of a day's messages in each hour, UTC.
 HOURS: Final = (12, 8, 5, 4, 4, 6, 12, 24, 38, 46, 50, 54, 58, 55, 52, 50, 52, 58, 68, 78, 82, 74, 52, 28)
-#: Of Monday to Sunday.
+#: Weights of the days from Monday to Sunday.
 WEEKDAYS: Final = (1.0, 1.02, 1.04, 1.03, 1.1, 0.9, 0.82)
-#: The newest in which each thing that happened is an event of its own, as it is here: a newer event tells of several.
+#: The newest version in which each happening is a separate event, as here: a newer event can count several.
 _SCHEMA_VERSION: Final = 2
-#: Messages of a user in the whole time, on average.
+#: Messages of a user over all days, on average.
 _MESSAGES_PER_USER: Final = 40
-#: Messages that a task makes, about.
+#: Messages that a task makes, approximately.
 _TASK_MESSAGES: Final = 20_000
 _OUTAGE_MINUTES: Final = (10, 120)
 _MOST_ATTEMPTS: Final = 10
@@ -45,7 +45,7 @@ _BITS: Final = 52
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is made."""
+    """The parameters of the made-up events."""
 
     seed: int
     messages: int
@@ -63,7 +63,7 @@ class Plan:
         return int(datetime.combine(self.first_day, time.min, UTC).timestamp())
 
     def hours(self) -> list[tuple[int, int, int]]:
-        """Return each hour's beginning (seconds since the epoch), its first message, and the one behind its last."""
+        """Return each hour's beginning (seconds since the epoch), its first message, and the one after its last."""
         weights = []
         for offset in range(self.days):
             weekday = (self.first_day + timedelta(days=offset)).weekday()
@@ -109,7 +109,7 @@ def events(spark: SparkSession, plan: Plan) -> DataFrame:
         F.col("attempt").cast("smallint").alias("attempt"),
         F.col("batch_size").cast("smallint").alias("batch_size"),
         F.lit(WORKER).alias("worker"),
-        # Of a message that is not for us, the server keeps no name.
+        # The server keeps no name of a message that is not for us.
         F.when(F.col("fate") != "foreign", F.col("trace_id")).alias("trace_id"),
         F.lit(1).alias("count"),
         _pseudonym("user").alias("key_pseudonym"),
@@ -129,12 +129,12 @@ def _chance(seed: int, name: str, *columns: str) -> Column:
 
 
 def _messages(spark: SparkSession, plan: Plan) -> DataFrame:
-    """Return one row for each message: when it was seen, its queue, what becomes of it."""
+    """Return one row for each message: when it was seen, its queue, its outcome."""
     kind, fate = _chance(plan.seed, "kind", "id"), _chance(plan.seed, "fate", "id")
     size = _chance(plan.seed, "size", "id")
     hours = spark.createDataFrame(plan.hours(), "hour BIGINT, first BIGINT, last BIGINT")
     return (
-        # By time, so that what is written in order comes about as it happened.
+        # By time, so that rows are written about in the order in which they happened.
         hours.repartitionByRange(max(spark.sparkContext.defaultParallelism, plan.messages // _TASK_MESSAGES), "hour")
         .sortWithinPartitions("hour")
         .select("hour", F.explode(F.expr("sequence(first, last - 1)")).alias("id"))

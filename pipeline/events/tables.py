@@ -1,8 +1,8 @@
-"""The tables of the report: what each row counts, over whom, and which rows would tell of too few.
+"""The tables of the report: what each row counts, of how many people, and which rows would reveal too few people.
 
-Each table is made from the events of the lake by one function. Its rows carry ``people``: how many users they are
-about, or messages where the events name no user. `anonymous` takes the values out of rows about fewer than k, and out
-of those that would tell them.
+Each table is made from the events of the lake by one function. Its rows have ``people``: the number of users that they
+are about, or of messages if the events name no user. `anonymous` removes the values of rows about fewer than k people,
+and of rows that would reveal these values.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-#: A receiver's day is unusual from so many events on, and so many times the day's mean of a receiver.
+#: A receiver's day is unusual from so many events on, if they are also so many times the mean of the day's receivers.
 UNUSUAL_EVENTS: Final = 100
 UNUSUAL_TIMES: Final = 20
-#: Rows of a day in the table of those.
+#: Rows of a day in the table of unusual ones at most.
 UNUSUAL_ROWS: Final = 20
 
 
@@ -34,32 +34,33 @@ class Table:
     name: str
     #: For docs/operating/pipeline.md and the page.
     meaning: str
-    #: What names a row, with its type in Postgres.
+    #: The columns that identify a row, with their types in Postgres.
     keys: dict[str, str]
-    #: What it says, with its type in Postgres.
+    #: The columns of values, with their types in Postgres.
     values: dict[str, str]
-    #: For each set of columns, keys or others: rows that agree on them add up to something that another table tells.
+    #: Sets of columns, keys or others: rows that agree on a set add up to a number that another table shows.
     wholes: tuple[tuple[str, ...], ...]
     build: Callable[[DataFrame, int], DataFrame]
-    #: Whether only the hours are counted that `load_hourly` shows, because their sum is told.
+    #: Whether to count only the hours that `load_hourly` shows, because their sum is shown.
     of_shown_hours: bool = False
-    #: False where the rows are pseudonyms themselves.
+    #: False if the rows are pseudonyms themselves.
     anonymous: bool = True
 
 
 def anonymous(rows: list[Row], table: Table, k: int) -> list[Row]:
-    """Take the values out of rows about fewer than k people, and out of others that would tell them.
+    """Remove the values of rows about fewer than k people, and of other rows that would reveal them.
 
-    A whole, told in another table, less those of its rows that are shown, tells the rest. So no whole hides one row
-    alone, nor rows about few alone: its smallest others are hidden too. What is hidden for one whole counts in all.
+    Another table shows the sum of some rows, a whole. This sum less the rows that are shown reveals the sum of the
+    hidden ones. So no whole may hide only one row, or only rows about few people: its smallest other rows are hidden
+    too. A row that is hidden for one whole is hidden in all.
 
     Args:
         rows: of the table, with `people`.
         table: which one.
-        k: people that a row is about at least.
+        k: the least number of people that a shown row is about.
 
     Returns:
-        The rows by `people`, with `suppressed`.
+        The rows in the order of `people`, with `suppressed`.
     """
     if not table.anonymous:
         return [row | {"suppressed": False} for row in rows]
@@ -85,12 +86,12 @@ def _agreeing(rows: list[Row], keys: tuple[str, ...]) -> list[set[int]]:
 
 
 def _is_told(hidden: set[int], few: set[int]) -> bool:
-    """Say whether the sum of the rows that a whole hides would tell of one row, or of few people."""
+    """Return whether the sum of a whole's hidden rows would reveal one row, or few people."""
     return len(hidden) == 1 or (bool(hidden) and hidden <= few)
 
 
 def of_shown_hours(events: DataFrame, hours: list[Row]) -> DataFrame:
-    """Return the events that are counted in rows of `load_hourly` that are shown."""
+    """Return the events that are counted in the shown rows of `load_hourly`."""
     shown = [(row["day"], row["hour"], row["queue"], row["kind"]) for row in hours if not row["suppressed"]]
     frame = events.sparkSession.createDataFrame(shown, "day date, hour int, queue string, kind string")
     of_hours = events.withColumn("hour", F.hour("time"))
@@ -102,13 +103,13 @@ def _person() -> Column:
 
 
 def _people() -> Column:
-    """Return of how many people events are; of those without a name each is another one."""
+    """Return of how many people events are; each message without a pseudonym counts as another person."""
     nameless = F.coalesce(F.sum(F.when(_person().isNull(), F.col("count"))), F.lit(0))
     return (F.count_distinct(_person()) + nameless).alias("people")
 
 
 def _counted() -> tuple[Column, Column]:
-    """Return the columns of most tables: how many events, and of how many people."""
+    """Return the columns of most tables: the number of events, and of people."""
     return F.sum("count").alias("events"), _people()
 
 
@@ -280,7 +281,7 @@ TABLES: Final = (
     ),
     Table(
         name="retries_daily",
-        meaning="What each attempt of deliveries came to: what retries won.",
+        meaning="Deliveries by attempt and outcome: what retries won.",
         keys={"day": "date", "platform": "text", "attempt": "integer", "kind": "text"},
         values={"events": COUNT},
         wholes=(("day", "platform", "attempt"), ("day", "platform", "kind"), ("day", "kind"), ("day", "stage")),

@@ -1,7 +1,7 @@
 """``wakupush pipeline tidy``: the maintenance of the lake's tables, by Iceberg's own procedures.
 
-Files of a day that is over become one for each kind, days past the retention go, and then what no reader of the last
-day can need: snapshots that were replaced before, and files that no snapshot has.
+Files of a day that is over are merged into one for each kind, and days past the retention are deleted. Then everything
+goes that no reader of the last day can need: snapshots that were replaced before, and files that are in no snapshot.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from wakupush.runtime.settings import Settings
 
-#: Seconds for which a snapshot that was replaced is left to those who still read it.
+#: Seconds for which a replaced snapshot is kept for jobs that still read it.
 GRACE_SECONDS: Final = 86_400
-#: Seconds after which a file that no snapshot has is no run's any more: many times what a step takes.
+#: Seconds after which a file in no snapshot cannot belong to a run any more: many times the duration of a step.
 ORPHAN_SECONDS: Final = 3 * 86_400
-#: Files of a kind and a day that is not over above which they become one.
+#: More files than this of one kind and of a day that is not over are merged.
 MOST_FILES: Final = 24
 
 
@@ -36,7 +36,7 @@ MOST_FILES: Final = 24
 class Tidied:
     """What a run did."""
 
-    #: Files that became fewer.
+    #: Files that were merged.
     compacted: int
     #: Files that were deleted.
     deleted: int
@@ -61,7 +61,7 @@ def run(spark: SparkSession, settings: Settings, without: list[str]) -> Tidied:
     with alone(settings):
         if not lake.exists():
             return Tidied(compacted=0, deleted=0, forgotten=0, without=0)
-        # Whoever writes to a branch holds the lock that is ours now: what there is was left.
+        # A run that writes to a branch holds the lock, which is ours now: these branches were left behind.
         for (name,) in lake.spark.sql(f"SELECT name FROM {EVENTS}.refs WHERE name LIKE '{BRANCH}%'").collect():
             lake.spark.sql(f"ALTER TABLE {EVENTS} DROP BRANCH IF EXISTS `{name}`")
         taken_out = lake.remove(without) if without else 0
@@ -73,7 +73,7 @@ def run(spark: SparkSession, settings: Settings, without: list[str]) -> Tidied:
 
 
 def _forget(lake: Lake, before: date) -> int:
-    """Drop the days before a day; return how many events that were."""
+    """Delete the days before a day; return the number of their events."""
     row = lake.spark.sql(
         f"SELECT sum(record_count) AS rows FROM {EVENTS}.partitions WHERE partition.day < DATE '{before}'"
     ).first()
@@ -84,7 +84,7 @@ def _forget(lake: Lake, before: date) -> int:
 
 
 def _compact(lake: Lake, now: date) -> int:
-    """Put the files of each day and kind together, in the table's order; return how many became fewer."""
+    """Merge the files of each day and kind, in the table's order; return the number of merged files."""
     over = _call(lake, "rewrite_data_files", EVENTS, _rewritten(f"day < DATE '{now}'", 2))
     present = _call(lake, "rewrite_data_files", EVENTS, _rewritten(f"day >= DATE '{now}'", MOST_FILES + 1))
     return int(over["rewritten_data_files_count"] + present["rewritten_data_files_count"])
@@ -95,9 +95,9 @@ def _rewritten(where: str, least: int) -> str:
 
 
 def _expire(lake: Lake, table: str) -> int:
-    """Drop the snapshots that were replaced before the grace; return how many files went with them.
+    """Drop the snapshots that were replaced before the grace period; return the number of files deleted with them.
 
-    The one that was the table's state when the grace began may still be read, however old it is.
+    The snapshot that was the table's state when the grace period began may still be read, however old it is.
     """
     there = lake.table(table)
     begin = 1000 * (time.time() - GRACE_SECONDS)
@@ -110,7 +110,7 @@ def _expire(lake: Lake, table: str) -> int:
 
 
 def _sweep(lake: Lake, table: str) -> int:
-    """Delete the files that no snapshot has, and that no run can still be about to commit; return how many."""
+    """Delete the files that are in no snapshot and that no run can still commit; return their number."""
     before = datetime.fromtimestamp(time.time() - ORPHAN_SECONDS, UTC)
     arguments = f"table => '{table}', older_than => {_timestamp(before)}, prefix_listing => true"
     return int(lake.spark.sql(f"CALL {CATALOG}.system.remove_orphan_files({arguments})").count())
@@ -125,7 +125,7 @@ def _tables(lake: Lake) -> Iterator[str]:
 
 
 def _call(lake: Lake, procedure: str, table: str, arguments: str) -> Row:
-    """Call a procedure of Iceberg's that answers with one row."""
+    """Call a procedure of Iceberg that answers with one row."""
     [row] = lake.spark.sql(f"CALL {CATALOG}.system.{procedure}(table => '{table}', {arguments})").collect()
     return row
 

@@ -50,11 +50,11 @@ class Exit(IntEnum):
     #: A server refused, a user cannot be notified, or nothing is registered that could be advertised.
     REFUSED = 1
     USAGE = _USAGE
-    #: Nobody answered in time, nothing is known of a user, or it could not be advertised.
+    #: No server answered in time, nothing is known of a user, or the servers could not be advertised.
     NO_ANSWER = 3
     #: The Waku node cannot be reached, or did not take a message.
     NODE = 4
-    #: Ctrl-C before it was done, as shells tell it.
+    #: Ctrl-C before the end; the code that shells use for it.
     INTERRUPTED = 130
 
 
@@ -115,15 +115,15 @@ def common(
     shard: Annotated[str, typer.Option(help="Pubsub topic of the server.")] = "/waku/2/rs/16/32",
     state: Annotated[Path | None, typer.Option(help="SQLite file; beside the key unless given.")] = None,
     anonymous: Annotated[
-        bool, typer.Option("--anonymous", help="Register with a key of its own; counts when a key is first used.")
+        bool, typer.Option("--anonymous", help="Register with a separate key; decided when a chat key is first used.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON for programs instead of text for people.")] = False,
 ) -> None:
     """Register, advertise, ask and send as a client of push notification servers.
 
     Exits with 0 if all is done, 1 if a server refused, a user cannot be notified or nothing is registered, 2 for a
-    wrong argument or file, 3 if nobody answered, nothing is known of a user or it could not be advertised in time, 4 if
-    the node did not do its part, 130 after Ctrl-C.
+    wrong argument or file, 3 if no server answered, nothing is known of a user or the servers could not be advertised
+    in time, 4 if the node did not do its part, 130 after Ctrl-C.
     """
     nodes = tuple(node or (_NODE,))
     if not all(map(is_http, nodes)):
@@ -155,7 +155,7 @@ def keygen(context: typer.Context, file: Annotated[Path, typer.Argument(help="Wh
 
 @app.command()
 def whoami(context: typer.Context) -> None:
-    """Show the public key, the one that is registered, and the installation id."""
+    """Show the public key of the user, the public key that is registered, and the installation id."""
 
     async def work(session: _Session) -> Exit:
         client = session.client
@@ -176,7 +176,7 @@ def register(
     platform: Annotated[TokenPlatform, typer.Option(help="Whose token it is.")] = TokenPlatform.FIREBASE,
     apn_topic: Annotated[str, typer.Option(help="Bundle id of the app; for apn.")] = "",
     contacts_only: Annotated[
-        bool | None, typer.Option("--contacts-only/--anybody", help="Who may notify; anybody at first.")
+        bool | None, typer.Option("--contacts-only/--anybody", help="Who may notify; anybody by default.")
     ] = None,
     contact: Annotated[list[str] | None, typer.Option(help="Public key of a contact; repeatable.")] = None,
     block_chat: Annotated[list[str] | None, typer.Option(help="Chat id; repeatable.")] = None,
@@ -184,7 +184,7 @@ def register(
     mute_chat: Annotated[list[str] | None, typer.Option(help="Chat id; repeatable.")] = None,
     mention_chat: Annotated[list[str] | None, typer.Option(help="Chat whose mentions are wanted; repeatable.")] = None,
     block_mentions: Annotated[
-        bool | None, typer.Option("--block-mentions/--allow-mentions", help="Whether there are mentions at all.")
+        bool | None, typer.Option("--block-mentions/--allow-mentions", help="Whether mentions are notified at all.")
     ] = None,
     wait: Seconds = 15.0,
 ) -> None:
@@ -223,7 +223,7 @@ def register(
 
 @app.command()
 def status(context: typer.Context) -> None:
-    """Show how it stands with the servers, without asking them."""
+    """Show the state of the registration at each server, without asking the servers."""
 
     async def work(session: _Session) -> Exit:
         enrolments = session.client.registration.enrolments
@@ -287,7 +287,7 @@ def discover(
 
 @app.command()
 def query(context: typer.Context, users: Users, wait: Seconds = 4.0) -> None:
-    """Ask servers how users can be notified, each question under a key of its own."""
+    """Ask servers how users can be notified, each query under its own key."""
     keys = _keys(users)
 
     async def work(session: _Session) -> Exit:
@@ -300,7 +300,7 @@ def query(context: typer.Context, users: Users, wait: Seconds = 4.0) -> None:
         unknown = [str(each.user) for each in known if str(each.user) not in answered]
         if not unknown:
             return Exit.DONE
-        _complain(f"no server tells of a device of {', '.join(unknown)}")
+        _complain(f"no server knows a device of {', '.join(unknown)}")
         return Exit.NO_ANSWER
 
     _run(context.obj, work)
@@ -311,12 +311,12 @@ def send(
     context: typer.Context,
     *,
     users: Users,
-    chat: Annotated[str, typer.Option(help="Id of the chat; it leaves as a hash.")],
+    chat: Annotated[str, typer.Option(help="Id of the chat; it is sent as a hash.")],
     kind: Annotated[NotificationKind, typer.Option(help="What the notification is about.")] = NotificationKind.MESSAGE,
-    text: Annotated[str, typer.Option(help="Goes with the push, encrypted to the user.")] = "",
+    text: Annotated[str, typer.Option(help="Text that goes with the push, encrypted to the user.")] = "",
     message_id: Annotated[str, typer.Option(help="64 hex digits; random unless given.")] = "",
 ) -> None:
-    """Ask for a push to the devices of users, under keys of their own."""
+    """Ask for a push to the devices of users, each request under its own key."""
     from wakupush.client.drivers.notifying import Recipient
     from wakupush.client.rules.receiving import seal_message
     from wakupush.model.notifications import NotificationType
@@ -358,7 +358,7 @@ def send(
         if unknown:
             if session.unsent is not None:
                 return Exit.NO_ANSWER
-            _complain(f"no server tells of a device of {', '.join(map(str, unknown))}")
+            _complain(f"no server knows a device of {', '.join(map(str, unknown))}")
             return Exit.REFUSED
         results = {each.result for each in targets}
         if results == {Result.ACCEPTED}:
@@ -381,7 +381,7 @@ def listen(
         from wakupush.waku.async_rest import AsyncRest
 
         async with AsyncRest(context.obj.nodes[0]) as rest:
-            await rest.send("GET", "/health")  # or nothing would tell that there is no node
+            await rest.send("GET", "/health")  # otherwise a missing node would go unnoticed
         events: asyncio.Queue[Event] = asyncio.Queue()
         session.on_event = events.put_nowait
         for key in keys:
@@ -396,13 +396,13 @@ def listen(
 
 
 class _Session:
-    """A client for the length of a command."""
+    """A client that runs as long as a command."""
 
     def __init__(self, common: _Common) -> None:
         self.common = common
         self.client: Client
         self.on_event: Callable[[Event], None] = lambda _: None
-        #: Entries of the last advertisement, and what the node said when it last took something not.
+        #: Entries of the last advertisement, and the last error of something that could not be sent.
         self.infos = 0
         self.unsent: str | None = None
 
@@ -419,7 +419,7 @@ class _Session:
 
 
 async def _settle(session: _Session, seconds: float, servers: Collection[PublicKey] | None = None) -> Exit:
-    """Wait for the answers of these servers, or all, show how it stands, and let the change be advertised."""
+    """Wait for the answers of these servers, or all, and for the advertisement; show the state at each server."""
     from wakupush.client.rules.registering import Status
 
     is_settled = await session.client.settled(seconds, servers)
@@ -457,16 +457,16 @@ def _run(
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     if common.key is None:
-        _fail("--key FILE says whose client it is; `wakupush client keygen FILE` makes a key")
+        _fail("--key FILE names the user's chat key; `wakupush client keygen FILE` makes one")
     try:
         key = keyfile.read(common.key, PrivateKey)
         code = asyncio.run(_with_client(common, key, work, offline=offline))
     except keyfile.KeyFileError as error:
         _fail(str(error))
     except BrokenPipeError:
-        raise  # nobody reads what is printed: typer ends without a word
+        raise  # the reader of our output has gone: typer ends silently
     except OSError as error:
-        # What is printed to has no name.
+        # An error of standard output has no file name.
         _fail(f"the state cannot be used: {error}" if error.filename else f"nothing can be printed: {error.strerror}")
     except (sqlite3.Error, InUseError, UnreadableError) as error:
         _fail(f"the state {_state_of(common)} cannot be used: {error}")
@@ -499,7 +499,7 @@ async def _with_client(
                 on_event=session.happened,
             )
         except ValueError as error:
-            _fail(f"{error}; another --state or key begins anew")
+            _fail(f"{error}; use another --state or key to start anew")
         if not offline:
             await exits.enter_async_context(transport)
             await exits.enter_async_context(session.client)
@@ -576,7 +576,7 @@ def _show(common: _Common, rows: Sequence[Mapping[str, Any]]) -> None:
     if common.as_json:
         typer.echo(json.dumps(rows))
         return
-    # One below the other: keys are long, and nobody is helped by half of one.
+    # One below the other: keys are long, and half of one is of no use.
     for row in rows:
         width = max(map(len, row))
         for name, value in row.items():
@@ -584,7 +584,7 @@ def _show(common: _Common, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _text(value: object) -> str:
-    """Return what may be shown of a value: what strangers wrote must not steer the terminal."""
+    """Return a value as text that is safe to print: what strangers wrote must not control the terminal."""
     from wakupush.waku.rest import printable
 
     return "none" if value is None else printable(str(value))

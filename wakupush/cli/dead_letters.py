@@ -38,7 +38,7 @@ class PlatformName(StrEnum):
     ANDROID = "android"
 
 
-Keys = Annotated[list[str] | None, typer.Argument(help="Delivery keys in hex, or beginnings that no other has.")]
+Keys = Annotated[list[str] | None, typer.Argument(help="Delivery keys in hex, or unique beginnings of keys.")]
 Reason = Annotated[str | None, typer.Option(help="Only those that ended with this failure.", metavar="FAILURE")]
 OnPlatform = Annotated[PlatformName | None, typer.Option("--platform", help="Only those of this platform.")]
 
@@ -64,10 +64,10 @@ def list_(
 
 @app.command()
 def show(
-    key: Annotated[str, typer.Argument(help="Delivery key in hex, or a beginning that no other has.")],
+    key: Annotated[str, typer.Argument(help="Delivery key in hex, or a unique beginning of it.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show all that is known of a dead letter and is no secret, and the events of the message that it came with."""
+    """Show all that is known of a dead letter, except secrets, and the events of its message."""
     from wakupush.model.dead_letters import Selection
     from wakupush.postgres import dead_letters
 
@@ -145,7 +145,7 @@ def _selection(
     newer_than: str | None,
     platform: PlatformName | None,
 ) -> Selection:
-    """Return what the options select; what ends from now on is left out."""
+    """Return what the options select; rows that end from now on are left out."""
     from wakupush.model.dead_letters import Selection
     from wakupush.model.platforms import Platform
     from wakupush.postgres import dead_letters
@@ -160,7 +160,7 @@ def _selection(
 
 
 def _reason(label: str) -> Failure:
-    """Return the failure with a label, if dead letters can have it."""
+    """Return the failure with this label; exit with an error if dead letters cannot have it."""
     from wakupush.model.failures import BY_LABEL, Failure, Retry
 
     ends = {Failure.ATTEMPTS_EXHAUSTED, Failure.DELIVERY_EXPIRED}
@@ -172,7 +172,7 @@ def _reason(label: str) -> Failure:
 
 
 def _chosen(connection: Connection, selection: Selection, keys: list[str] | None, *, every: bool) -> Selection:
-    """Return what is to be changed: keys, or what the options select."""
+    """Return the rows to change: those with the given keys, or those that the options select."""
     prefixes = kept.named(KIND, keys, every=every)
     return replace(selection, keys=_find(connection, prefixes)) if prefixes else selection
 

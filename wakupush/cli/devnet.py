@@ -1,4 +1,4 @@
-"""What runs on one machine without Waku: ``wakupush demo``, ``dev`` and ``replay``."""
+"""Commands for one machine without the Waku network: ``wakupush demo``, ``dev`` and ``replay``."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from wakupush.runtime.usage import fail
 # Commands import what they need when they run, as in `wakupush.cli.cli`.
 # ruff: noqa: PLC0415
 
-#: In a checkout.
+#: The repository's recording; it exists in a checkout only.
 RECORDING = Path(__file__).parents[2] / "tests" / "vectors" / "scenario_client_flow.json"
 
 
 def demo(
     recording: Annotated[
-        Path | None, typer.Option(help="A recorded conversation to play; the repository's unless given.")
+        Path | None, typer.Option(help="A recorded conversation to play; by default the repository's.")
     ] = None,
 ) -> None:
     """Run the whole server on embedded parts, send it messages, and show what happens."""
@@ -41,12 +41,12 @@ def dev(
     redis_url: Annotated[str | None, typer.Option(help="URL of a Redis database.")] = None,
     identity_key: Annotated[
         Path | None,
-        typer.Option(help="File with the server's private key; that of the settings, or a new key, unless given."),
+        typer.Option(help="File with the server's private key; by default that of the settings, or a new key."),
     ] = None,
 ) -> None:
-    """Run the whole server in the foreground until Ctrl-C, on embedded parts unless told otherwise.
+    """Run the whole server in the foreground until Ctrl-C, on embedded parts unless options name others.
 
-    The settings of the environment hold, but for addresses and ports.
+    The settings of the environment apply, except addresses and ports.
     """
     from wakupush import devnet
     from wakupush.protocol.keys import PrivateKey

@@ -1,4 +1,4 @@
-"""``wakupush ingest``: messages of Waku come onto the queues."""
+"""``wakupush ingest``: puts messages from Waku onto the queues."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def live() -> None:
 
 @app.command()
 def reconcile(
-    once: Annotated[bool, typer.Option("--once", help="Walk each Store once, say what was found, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Walk each Store once, say what was found, and exit.")] = False,
     since: Annotated[
         str | None,
         typer.Option(
-            help="With --once: from when on, as 90s, 30m, 2h, 1d or an ISO time (UTC); else the whole window."
+            help="With --once: start of the walk, as 90s, 30m, 2h, 1d ago or an ISO time (UTC); else the whole window."
         ),
     ] = None,
 ) -> None:

@@ -1,4 +1,4 @@
-"""What the commands for kept rows share: dead letters and the quarantine are selected, shown and changed alike."""
+"""Code shared by ``dead-letters`` and ``quarantine``: their rows are selected, shown and changed alike."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Exit code where nothing matched.
+#: Exit code if nothing matched.
 NOTHING = 1
-#: Columns of a terminal that nothing is too wide for.
+#: Columns of a terminal that is wide enough for every table.
 WIDE = 1000
-#: Rows from which on a change shows how far it is.
+#: A change of more rows shows its progress.
 PROGRESS_ROWS = 1000
 
-OlderThan = Annotated[str | None, typer.Option(help="Only those that ended longer ago: 45s, 90m, 2h, 3d.")]
-NewerThan = Annotated[str | None, typer.Option(help="Only those that ended since: 45s, 90m, 2h, 3d.")]
-All = Annotated[bool, typer.Option("--all", help="All that the other options leave.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+OlderThan = Annotated[str | None, typer.Option(help="Only those that ended longer ago than this: 45s, 90m, 2h, 3d.")]
+NewerThan = Annotated[str | None, typer.Option(help="Only those that ended within this time: 45s, 90m, 2h, 3d.")]
+All = Annotated[bool, typer.Option("--all", help="All that the other options select.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 Limit = Annotated[int, typer.Option(help="Rows at most.", min=1)]
 
@@ -81,7 +81,7 @@ def database() -> Iterator[tuple[Settings, Connection]]:
 
 
 def between(now: datetime, newer_than: str | None, older_than: str | None) -> tuple[datetime | None, datetime]:
-    """Return from when to when rows ended that are meant; what ends from now on is left out."""
+    """Return the time range in which the selected rows ended; rows that end from now on are left out."""
     since = now - _age(newer_than, "--newer-than") if newer_than else None
     return since, now - _age(older_than, "--older-than") if older_than else now
 
@@ -94,16 +94,16 @@ def _age(text: str, option: str) -> timedelta:
 
 
 def named(kind: RowNames, keys: list[str] | None, *, every: bool) -> list[str]:
-    """Return the keys of what is to be changed, none for what the options select: never everything by mistake."""
+    """Return the given keys, none with ``--all``. One of the two is required: never change everything by mistake."""
     if keys and every:
         fail(f"name the keys of {kind.several} or --all, not both")
     if not keys and not every:
-        fail(f"name the keys of {kind.several}, or --all for all that the other options leave")
+        fail(f"name the keys of {kind.several}, or --all for all that the other options select")
     return keys or []
 
 
 def find(kind: RowNames, prefixes: list[str], matches: Callable[[str], list[bytes]]) -> list[bytes]:
-    """Return the keys that begin so, as far as there are any; a beginning that several have is refused."""
+    """Return the existing keys that begin with these prefixes; refuse a prefix of several keys."""
     found = []
     for prefix in prefixes:
         if not re.fullmatch(r"[0-9a-fA-F]{1,64}", prefix):
@@ -124,7 +124,7 @@ def change(
     verb: str,
     done: str,
 ) -> NoReturn:
-    """Change what is selected in chunks that are committed each, and say how many there were."""
+    """Change the selected rows in chunks, each with its own commit; print how many there were and exit."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -141,7 +141,7 @@ def change(
 
 
 def end(kind: RowNames, count: int, done: str) -> NoReturn:
-    """Say how many rows there were, and end the command."""
+    """Print how many rows there were, and exit."""
     typer.echo(f"{count} {kind.several} {done}" if count else f"no {kind.one} matched", err=not count)
     sys.exit(0 if count else NOTHING)
 
@@ -155,7 +155,7 @@ def print_pages(
     facts: Callable[[T], dict[str, Any]],
     table: Callable[[list[T]], Table],
 ) -> NoReturn:
-    """Print rows, page after page, and end the command; as JSON it is one object a line."""
+    """Print rows, page after page, and exit; JSON is one object a line."""
     shown = 0
     for page in pages:
         shown += len(page)
@@ -204,7 +204,7 @@ def _events_table(events: list[PastEvent]) -> Table:
 
 
 def print_tables(*tables: Table) -> None:
-    """Print tables as wide as they are: a key or a time that somebody wants to copy is never broken."""
+    """Print tables at their full width, so that no key or time is broken and all can be copied."""
     from rich.console import Console
 
     console = Console(highlight=False, markup=False, width=WIDE)

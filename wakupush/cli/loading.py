@@ -1,4 +1,4 @@
-"""The settings of a command that runs as a process of its own."""
+"""Loading the settings of a command that runs as a process of the server."""
 
 from __future__ import annotations
 

@@ -70,13 +70,13 @@ def tidy(
     *,
     without: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="Take a damaged file out of the lake, with its events; once for each."),
+        typer.Option(metavar="FILE", help="Take a damaged file out of the lake, with its events; repeatable."),
     ] = None,
     warehouse: Warehouse = None,
 ) -> None:
-    """Make few files of many in the lake, forget days that are too old, delete what nobody needs any more.
+    """Compact the files of the lake, delete days that are too old, and delete files that are not needed any more.
 
-    It may be killed at any time. Readers of the last day find all that they began to read.
+    It may be killed at any time. Reads that began within the last day can still finish.
     """
     with _extra():
         from pipeline.events import tidy as tidying
@@ -101,7 +101,7 @@ def migrate_lake(
     old: Annotated[Path, typer.Argument(help="Folder of a lake of the old form, with `events` and `log` in it.")],
     warehouse: Warehouse = None,
 ) -> None:
-    """Take over a lake that an export wrote before it was Iceberg, once; then exports go on where it ended.
+    """Take over a lake of the old form, from before Iceberg, once; exports then go on where it ended.
 
     It may be killed at any time: the next run goes on. The old lake stays as it is.
     """
@@ -124,7 +124,7 @@ def report(
     last: LastDay = None,
     warehouse: Warehouse = None,
 ) -> None:
-    """Write the tables and the page of some days, the last four weeks unless told otherwise."""
+    """Write the tables and the page of some days, by default the last four weeks."""
     with _extra():
         from pipeline.events import report as reporting
         from pipeline.session import spark_session
@@ -145,15 +145,15 @@ def capacity(
     first: FirstDay = None,
     last: LastDay = None,
     wait: Annotated[float, typer.Option(help="Wanted p99 of the wait in a queue, seconds.", min=0.01)] = 0.25,
-    users: Annotated[float, typer.Option(help="What if there were so many times the users.", min=0.01)] = 1.0,
-    gorush: Annotated[float, typer.Option(help="What if gorush took so many milliseconds a post.", min=0)] = 50.0,
+    users: Annotated[float, typer.Option(help="Plan for so many times the users.", min=0.01)] = 1.0,
+    gorush: Annotated[float, typer.Option(help="Plan for a gorush that takes so many ms a post.", min=0)] = 50.0,
     cost: Annotated[
         list[str] | None,
         typer.Option(help="Milliseconds of CPU time of a message, as dispatch=0.9; `make bench` measures them."),
     ] = None,
     warehouse: Warehouse = None,
 ) -> None:
-    """Say how many replicas each pool needs, check it on the later half of the days, print values for the chart."""
+    """Compute how many replicas each pool needs, check it on the later half of the days, print values for the chart."""
     with _extra():
         from pipeline.events import capacity as planning
         from pipeline.session import spark_session
@@ -180,10 +180,10 @@ def capacity(
 @app.command()
 def fetch_archive(
     since: Annotated[
-        str, typer.Option(help="From when on: so long ago (`30m`, `2h`, `400d`), or a time, as 2026-11-01T12:00.")
+        str, typer.Option(help="Start: how long ago (`30m`, `2h`, `400d`), or a time, as 2026-11-01T12:00.")
     ] = "30d",
 ) -> None:
-    """Fetch what the Stores have on the server's own topics into Parquet, for `rebuild`; what is there stays.
+    """Fetch what the Stores have on the server's own topics into Parquet, for `rebuild`; existing files stay.
 
     It may be killed at any time: the next run fetches the hours that are missing. Exits with 1 if some could not be
     fetched.
@@ -210,9 +210,9 @@ def rebuild(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
 ) -> None:
-    """Rebuild the registrations out of the archive, and load them into the database, which may be in use.
+    """Rebuild the registrations from the archive, and load them into the database, which may be in use.
 
-    What the database has that is newer stays. It may be killed at any time, and run again.
+    Newer rows of the database stay. It may be killed at any time, and run again.
     """
     with _extra():
         from pipeline.archive import rebuild as rebuilding
@@ -228,7 +228,7 @@ def rebuild(
     typer.echo(rebuilding.as_json(rebuilt) if as_json else rebuilding.describe(rebuilt))
     if not rebuilt.watched:
         typer.echo(
-            "wakupush: Redis does not answer: ingest may not watch the query topics of all users."
+            "wakupush: Redis does not answer, so perhaps ingest does not watch the query topics of all users."
             " Run it again with WAKUPUSH_REDIS__URL, or restart Redis",
             err=True,
         )
@@ -256,7 +256,7 @@ def synthesize(
     days: Annotated[int, typer.Option(help="Days that they spread over, up to yesterday.", min=1, max=3660)] = 28,
     seed: Annotated[int, typer.Option(help="The same seed makes the same events.")] = 1,
     first: FirstDay = None,
-    into: Annotated[Destination, typer.Option(help="Where they go; never where real ones are.")] = Destination.LAKE,
+    into: Annotated[Destination, typer.Option(help="Where they go; refused where real ones are.")] = Destination.LAKE,
     warehouse: Warehouse = None,
 ) -> None:
     """Make up events of a server: daily and weekly load, group chats, outages, dead tokens."""
@@ -280,7 +280,7 @@ def synthesize(
 
 @contextmanager
 def _extra() -> Iterator[None]:
-    """End in words where a package is missing."""
+    """Exit with an error text if a package is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -289,7 +289,7 @@ def _extra() -> Iterator[None]:
 
 @contextmanager
 def _settings(warehouse: str | None = None) -> Iterator[Settings]:
-    """Read the settings, with another warehouse if one is given, and end in words where a job cannot run."""
+    """Read the settings, with another warehouse if one is given; exit with an error text if a job cannot run."""
     from pipeline.errors import PipelineError
     from wakupush.runtime.settings import SettingsError, load_settings
 

@@ -35,14 +35,14 @@ KIND = RowNames("quarantined message", "quarantined messages", "message hash")
 
 
 class QueueName(StrEnum):
-    """Where a message came through."""
+    """The queue that a message came through."""
 
     REGISTRATION = REGISTRATION.name
     QUERY = QUERY.name
     DISPATCH = DISPATCH.name
 
 
-Keys = Annotated[list[str] | None, typer.Argument(help="Message hashes in hex, or beginnings that no other has.")]
+Keys = Annotated[list[str] | None, typer.Argument(help="Message hashes in hex, or unique beginnings of hashes.")]
 OfQueue = Annotated[QueueName | None, typer.Option("--queue", help="Only those that came through this queue.")]
 Reason = Annotated[str | None, typer.Option(help="Only those that failed so: 'process died', or an exception's name.")]
 
@@ -68,10 +68,10 @@ def list_(
 
 @app.command()
 def show(
-    key: Annotated[str, typer.Argument(help="Message hash in hex, or a beginning that no other has.")],
+    key: Annotated[str, typer.Argument(help="Message hash in hex, or a unique beginning of it.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show all that is known of a quarantined message and is no secret, and its events."""
+    """Show all that is known of a quarantined message, except secrets, and its events."""
     from wakupush.model.quarantine import QuarantineSelection
     from wakupush.postgres import dead_letters, quarantine
 
@@ -96,7 +96,7 @@ def retry(
     every: All = False,
     yes: Yes = False,
 ) -> None:
-    """Have messages handled again, with all attempts; each stays in quarantine until that is done."""
+    """Put messages into their queues again, with all attempts; each stays in quarantine until it is handled."""
     from kombu.exceptions import OperationalError as BrokerError
 
     from wakupush.postgres import quarantine
@@ -151,9 +151,9 @@ def drop(
 def _enqueue(
     broker: Celery, connection: Connection, selection: QuarantineSelection, after: Position | None
 ) -> list[Position]:
-    """Put the next messages into their queues, each alone, and return where they stood.
+    """Put the next messages into their queues, each alone, and return their positions.
 
-    If Redis fails, nothing of them has happened; what is in a queue already is found to be processed, and does nothing.
+    If Redis fails, they stay in quarantine; one that is in a queue already is then found processed, and does nothing.
     """
     from wakupush.postgres import quarantine
     from wakupush.redis.sending import send_entries
@@ -172,7 +172,7 @@ def _selection(
     older_than: str | None,
     newer_than: str | None,
 ) -> QuarantineSelection:
-    """Return what the options select; what is put there from now on is left out."""
+    """Return what the options select; messages that are quarantined from now on are left out."""
     from wakupush.model.quarantine import QuarantineSelection
     from wakupush.postgres import dead_letters
 
@@ -183,7 +183,7 @@ def _selection(
 def _chosen(
     connection: Connection, selection: QuarantineSelection, keys: list[str] | None, *, every: bool
 ) -> QuarantineSelection:
-    """Return what is to be changed: hashes, or what the options select."""
+    """Return the messages to change: those with the given hashes, or those that the options select."""
     prefixes = kept.named(KIND, keys, every=every)
     return replace(selection, keys=_find(connection, prefixes)) if prefixes else selection
 

@@ -37,10 +37,10 @@ Password = Annotated[
 ]
 Iterations = Annotated[
     int | None,
-    typer.Option(min=1, help="How often its account hashes that password (kdfIterations), else 3200."),
+    typer.Option(min=1, help="How often its account hashes that password (kdfIterations); by default 3200."),
 ]
 AsJson = Annotated[
-    bool, typer.Option("--json", help="JSON for programs: an object a line for each row that is told of, totals last.")
+    bool, typer.Option("--json", help="JSON for programs: an object a line for each reported row, totals last.")
 ]
 
 
@@ -64,16 +64,16 @@ def import_reference(
     password_file: Password = None,
     kdf_iterations: Iterations = None,
     identity_out: Annotated[
-        Path | None, typer.Option(help="Where its private key goes, as `wakupush keygen` writes one.")
+        Path | None, typer.Option(help="File for its private key, which is written as `wakupush keygen` does.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing, say what would be taken.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing, show what would be taken.")] = False,
     compare: Annotated[bool, typer.Option("--compare", help="Write nothing, list how it differs from ours.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take registrations, unregistrations and ids of handled requests out of the reference server's database.
+    """Import registrations, unregistrations and ids of handled requests from the reference server's database.
 
-    It is only read, and may be in use. What is stored that is newer stays. The command may be ended at any time, and
-    run again. With --compare it exits with 1 if something differs.
+    That database is only read, and may be in use. Newer rows that are stored here stay. The command may be ended at any
+    time, and run again. With --compare it exits with 1 if something differs.
     """
     from wakupush.takeover import database, identity
     from wakupush.takeover.errors import TakeoverError
@@ -116,7 +116,7 @@ def export_reference(
 ) -> None:
     """Write a database of the reference server with our registrations and the server's key, in the clear or encrypted.
 
-    It says what this server does not keep, and the reference will not know.
+    It prints what is missing in the database, because this server does not keep it.
     """
     from wakupush.postgres import takeover
     from wakupush.server.identity import NoIdentityError, load_identity
@@ -218,7 +218,7 @@ def _watch(connection: Connection, settings: Settings) -> None:
         fail(str(error))
     except RedisError:
         _warn(
-            "Redis does not answer: ingest may not watch the query topics of all users."
+            "Redis does not answer, so perhaps ingest does not watch the query topics of all users."
             " Run it again with WAKUPUSH_REDIS__URL, or restart Redis"
         )
 
@@ -253,7 +253,7 @@ def _tell_difference(found: Found, *, as_json: bool) -> None:
 
 
 def _named(key_hash: str | None, installation_id: str | None) -> str:
-    """Return what an installation is called; a stranger chose its id, which can hold any two characters around it."""
+    """Return a name of an installation to print. A stranger chose its id, which can contain any characters."""
     user = f"user {key_hash[:16]}…" if key_hash else "no user"
     return f"{user}, installation {ascii(installation_id)[1:-1] if installation_id else 'without an id'}"
 

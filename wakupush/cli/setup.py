@@ -1,4 +1,4 @@
-"""What an operator sets up and looks at: ``wakupush keygen``, ``migrate`` and ``doctor``."""
+"""Commands to set up and check a server: ``wakupush keygen``, ``migrate`` and ``doctor``."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def migrate(
     if not applied:
         typer.echo("nothing to do")
     if missing:
-        typer.echo("for a role of each process, an administrator has to make these once, and `migrate` to run again:")
+        typer.echo("for one role per process, an administrator has to run these once, and then `migrate` again:")
         for role in missing:
             typer.echo(f"  CREATE ROLE {role};")
 
@@ -68,7 +68,7 @@ def doctor(
         list[str] | None,
         typer.Option(
             "--autoscaler",
-            help="A HorizontalPodAutoscaler to look at too, in a pod that may get it; several are allowed.",
+            help="A HorizontalPodAutoscaler to check too, in a pod that may read it; repeatable.",
         ),
     ] = None,
 ) -> None:

@@ -1,4 +1,4 @@
-"""``wakupush shadow``: beside the reference server, and the switch."""
+"""``wakupush shadow``: running beside the reference server, and switching over from it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from wakupush.runtime.usage import fail
 # Commands import what they need when they run, as in `wakupush.cli.cli`.
 # ruff: noqa: PLC0415
 
-app = typer.Typer(help="Beside the reference server, and the switch.", no_args_is_help=True)
+app = typer.Typer(help="Run beside the reference server, and switch over from it.", no_args_is_help=True)
 
 
 @app.callback()
 def _shadow() -> None:
-    """Beside the reference server, and the switch."""
+    """Run beside the reference server, and switch over from it."""
 
 
 @app.command()
@@ -30,10 +30,10 @@ def end(
         typer.Option(help="When the reference server was stopped: an ISO time (UTC), or how long ago, as 90s or 5m."),
     ],
 ) -> None:
-    """Answer and push from now on, in the place of the reference server: once it was stopped, and imported once more.
+    """Answer and push from now on in place of the reference server; stop it and import from it once more beforehand.
 
-    What was seen since then, and in the minute before, is answered and pushed, unless the reference handled it. What is
-    older never is.
+    Messages that were seen since the stop, and in the minute before it, are answered and pushed unless the reference
+    handled them. Older ones never are.
     """
     from wakupush.runtime.durations import parse_since
     from wakupush.takeover import switching
@@ -65,9 +65,10 @@ def end(
 
 @app.command()
 def compare() -> None:
-    """Say how often the reference server answers: how many questions are followed by a message like an answer.
+    """Estimate how often the reference server answers: count questions that are followed by a message like an answer.
 
-    By kind and size, beside the same of a minute before, when nobody had asked. Needs the Store of a node.
+    The counts are by kind and size. A control shows the same count for the time a minute before each question, when it
+    was not asked yet. Needs the Store of a node.
     """
     from rich.table import Table
 
@@ -83,7 +84,7 @@ def compare() -> None:
         except NodeError as error:
             fail(f"the Store at {name} does not answer: {type(error).__name__}")
     if not rates:
-        fail("there is no question of the last minutes: compare while this server is in shadow")
+        fail("there were no questions in the last minutes: compare while this server is in shadow")
     table = Table("questions of", "bytes of the answer", "questions", "answered", "a minute before", box=None)
     for rate in rates:
         table.add_row(rate.queue, *map(str, (rate.bytes, rate.questions, rate.followed, rate.control)))

@@ -57,7 +57,7 @@ def beat() -> None:
 
 
 def exporter() -> None:
-    """Show what waits in the queues and in Postgres, for Prometheus and for autoscaling."""
+    """Export metrics of what waits in the queues and in Postgres, for Prometheus and for autoscaling."""
     from wakupush.runtime.settings import SettingsError
     from workers import exporter as process
 

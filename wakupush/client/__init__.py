@@ -1,6 +1,6 @@
 """The client side of the specification: registering, advertising, discovering, querying, sending, receiving.
 
-See docs/reference/client.md. What an app needs is here; `rules` decides, and `drivers` carries out.
+See docs/reference/client.md. This package exports what an app needs. `rules` decides; `drivers` does input and output.
 """
 
 from wakupush.client.client import Client, SendingDisabledError

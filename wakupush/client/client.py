@@ -56,17 +56,17 @@ class SendingDisabledError(Exception):
 
 
 class Client:
-    """One user on one device. As an async context manager it runs inside the block, and no other of this account does.
+    """One user on one device; an async context manager that runs inside the block, with no other client of the account.
 
-    Nothing is registered before `enable_receiving`, nobody asked before `enable_sending`; both outlast the process.
+    Nothing is registered before `enable_receiving`, and no server is asked before `enable_sending`. Both are stored.
 
     Args:
         key: the chat key.
-        transport: that runs already, and may be shared.
-        storage: of this user alone.
+        transport: running already; it may be shared.
+        storage: for this user alone.
         config: how it behaves.
         history: a Store, asked for the latest advertisements of users who are followed.
-        on_event: called in the event loop with whatever happens; it must not block. What it raises is logged.
+        on_event: called in the event loop with each event; it must not block. What it raises is logged.
         now: the clock, in seconds since the epoch.
         random: for jitter.
 
@@ -115,7 +115,7 @@ class Client:
         """Register with these servers and no others, and stay registered. Also for a new device token or server.
 
         Args:
-            device: what Apple or Google gave.
+            device: the device token that Apple or Google gave.
             servers: public keys of servers.
             options: who may notify; None leaves them as they are.
         """
@@ -138,24 +138,24 @@ class Client:
 
     @property
     def registration(self) -> RegistrarState:
-        """How it stands with the servers."""
+        """The state of the registration at each server."""
         return self._enroller.registrar.state
 
     async def settled(self, seconds: float, servers: Collection[PublicKey] | None = None) -> bool:
-        """Wait until servers have answered for good, and say whether they have within so many seconds.
+        """Wait until servers have given a final answer, and return whether they have within so many seconds.
 
         Args:
             seconds: to wait at most.
-            servers: None is all, also those that are still told that nothing is to be registered there any more.
+            servers: None for all, including those at which the client is still unregistering.
         """
         return await self._enroller.settled(seconds, servers)
 
     def try_again(self) -> None:
-        """Ask at once the servers that a wait is under way for, or that have refused: the network is back, say."""
+        """Ask at once servers without a final answer, and those that refused, for example when the network is back."""
         self._enroller.try_again()
 
     async def advertised(self, seconds: float) -> bool:
-        """Wait until what servers have answered is advertised, and say whether it is within so many seconds."""
+        """Wait until the servers' answers are advertised, and return whether they are within so many seconds."""
         return await self._enroller.advertised(seconds)
 
     def advertise(self) -> None:
@@ -164,7 +164,7 @@ class Client:
 
     @property
     def push_key(self) -> PublicKey:
-        """The key that is registered. In anonymous mode it is for contact updates to those who may notify, alone."""
+        """The key that is registered. In anonymous mode, send it only in contact updates to those who may notify."""
         return self.account.push_key.public_key
 
     # Discovering and querying.
@@ -174,7 +174,7 @@ class Client:
         return self._book.find(user)
 
     async def follow(self, user: PublicKey) -> None:
-        """Listen to a user's advertisements from now on, and have the Store asked for the latest ones.
+        """Listen to a user's advertisements from now on, and ask the Store for the latest ones.
 
         Raises:
             NodeError: the node does not let us listen.
@@ -182,11 +182,11 @@ class Client:
         await self._book.follow(user)
 
     async def unfollow(self, user: PublicKey) -> None:
-        """Listen to a user's advertisements no longer."""
+        """Stop listening to a user's advertisements."""
         await self._book.unfollow(user)
 
     async def discover(self, user: PublicKey, seconds: float) -> Acquaintance:
-        """Follow a user, and return what is known once there is a way to notify, or after so many seconds.
+        """Follow a user, and return what is known as soon as there is a way to notify, or after so many seconds.
 
         Raises:
             NodeError: the node does not let us listen.
@@ -202,18 +202,18 @@ class Client:
     async def query(
         self, users: Sequence[PublicKey], *, force: bool = False, seconds: float = QUERY_SECONDS
     ) -> list[Acquaintance]:
-        """Ask servers about users of whom no access token is known, and return what is known then.
+        """Ask servers about users for whom a usable access token is missing, and return what is known then.
 
-        What was learned is used for a day. Servers that know nobody do not answer.
+        What was learned is used for a day. Servers that know none of the users do not answer.
 
         Args:
             users: any number.
-            force: whether to ask although something is known, or was asked for lately.
+            force: whether to ask even if tokens are known, or the user was asked about lately.
             seconds: to wait for an answer.
 
         Raises:
-            SendingDisabledError: to ask is part of sending.
-            NodeError: the node did not take a question.
+            SendingDisabledError: sending was not switched on, and queries are part of it.
+            NodeError: the node did not take a query.
         """
         self._check_sending()
         await self._asker.query(users, force=force, seconds=seconds)
@@ -224,13 +224,13 @@ class Client:
         self._book.active(user, installation_id, self._context.now())
 
     def learn_push_key(self, user: PublicKey, push_key: PublicKey) -> None:
-        """Notify a user under the key that a contact update told us, see `push_key`. Follow the user again."""
+        """Notify a user under the key from a contact update, see `push_key`. Call `follow` for the user again."""
         self._book.learn_push_key(user, push_key)
 
     # Sending.
 
     def enable_sending(self, *, enabled: bool = True) -> None:
-        """Switch on, or off, that servers are asked about others, and for pushes to them."""
+        """Switch on, or off, queries about other users and requests for pushes to them."""
         self._settings = replace(self._settings, sending=enabled)
         self._storage.put(SETTINGS, "", self._settings)
 
@@ -245,16 +245,17 @@ class Client:
     ) -> list[TargetDevice]:
         """Ask for pushes to the devices of users, and return each device with its result, in any order.
 
-        Users of whom servers are to be asked first are notified after that, and the others at once. What cannot be
-        asked is told as `Unsent`, and what is known is used. Every query and request has a key of its own at both
-        layers. It may take minutes where servers do not answer. Users of whom no device is known are not in the result.
+        If servers have to be asked about a user first, that user is notified afterwards; the others at once. A query or
+        request that the node does not take is reported as `Unsent`, and what is known is used. Every query and request
+        has its own key at both layers. This may take minutes if servers do not answer. The result leaves out users of
+        whom no device is known.
 
         Args:
             recipients: of the message.
             message_id: of the message, 32 bytes.
-            chat_id: of the chat; it leaves as a hash.
+            chat_id: of the chat; it is sent as a hash.
             kind: of notification.
-            force: whether to ask about users of whom nothing can be used although that was done lately.
+            force: whether to ask about users without a usable token even if they were asked about lately.
 
         Raises:
             SendingDisabledError: sending was not switched on.
@@ -292,7 +293,7 @@ class Client:
     # What a push is about.
 
     def receive(self, data: Mapping[str, Any], chat_ids: Iterable[str] = ()) -> Received | None:
-        """Return what gorush's data mean; None if they are not for this account.
+        """Return what gorush's data are about; None if they are not for this account.
 
         A message that comes with them counts as received from now on.
 
@@ -311,12 +312,12 @@ class Client:
         return received
 
     def remember(self, message_id: bytes) -> None:
-        """Note that a message was received, 32 bytes: a push for it is told to be repeated."""
+        """Note the id (32 bytes) of a message that was received: `receive` marks a push for it as repeated."""
         self._storage.put(SEEN, message_id.hex(), SeenMessage())
         self._storage.forget(SEEN, self._context.now() - SEEN_SECONDS)
 
     async def __aenter__(self) -> Self:
-        """Run.
+        """Start to run.
 
         Raises:
             InUseError: another client of this account runs.
@@ -332,7 +333,7 @@ class Client:
             await self._book.close()
 
     def _first_settings(self, config: Config) -> ClientSettings:
-        """Return what is decided when an account is first used, and keep it."""
+        """Return the settings that are decided when an account is first used, and store them."""
         push_key = PrivateKey.generate().secret if config.anonymous else b""
         settings = ClientSettings(installation_id=Account.new_installation_id(), push_key=push_key)
         self._storage.put(SETTINGS, "", settings)
@@ -344,7 +345,7 @@ class Client:
 
 
 def _guarded(on_event: Callable[[Event], None]) -> Callable[[Event], None]:
-    """Return a function that does not raise: an app's mistake must not end the work that it is told of."""
+    """Return a function that does not raise: an error in the app must not end the work that it is informed about."""
 
     def tell(event: Event) -> None:
         try:

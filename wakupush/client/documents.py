@@ -1,4 +1,4 @@
-"""What a client keeps: frozen dataclasses as JSON, keys and bytes as hex."""
+"""The documents that a client stores: frozen dataclasses as JSON, keys and bytes as hex."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ Key = Annotated[PublicKey, PlainValidator(_key), PlainSerializer(str)]
 #: Bytes, hex in JSON.
 Hex = Annotated[bytes, PlainValidator(_bytes), PlainSerializer(bytes.hex)]
 
-#: What a server answered, by its name in JSON.
+#: A server's answer; in JSON it is the answer's name.
 Told = Annotated[Answer, PlainValidator(_answer), PlainSerializer(_name)]
 
 
-#: To be put on each dataclass that is kept: a field that a later version has added is not dropped, but refused.
+#: Decorator for each dataclass that is stored: a field that a later version has added is refused, not dropped.
 document = with_config(ConfigDict(extra="forbid"))
 
 
 class UnreadableError(Exception):
-    """A document was written by a later version, or changed since. The text holds nothing of it."""
+    """A document was written by a later version, or changed since. The error's text quotes nothing of it."""
 
 
 class DocumentKind(Generic[T]):
     """A kind of document.
 
     Args:
-        name: for good; a document is found by it.
+        name: never to be changed, as stored documents are found by it.
         of: a frozen dataclass.
     """
 

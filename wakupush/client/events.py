@@ -1,4 +1,4 @@
-"""What a client tells its app while it runs."""
+"""The events that a client reports to its app while it runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Enrolled:
-    """A server has answered a registration: how it stands there now."""
+    """A server has answered a registration: the state there now."""
 
     enrolment: Enrolment
 
@@ -33,7 +33,7 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class Unsent:
-    """Something could not be handed to the node, or not be kept. It is tried again, but for a question of `notify`."""
+    """Something could not be handed to the node, or not be stored. It is tried again, except a query of `notify`."""
 
     error: str
 

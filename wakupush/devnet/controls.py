@@ -8,7 +8,7 @@
 ``DELETE /dev/faults``   remove all faults
 =======================  ===================================================================================
 
-Faults are taken in the order in which they were added, one for a request, until their ``times`` are used up::
+Faults apply in the order in which they were added, one to a request, until their ``times`` are used up::
 
     {"kind": "status", "status": 503, "times": 3}               answer three requests with an empty 503
     {"kind": "delay", "seconds": 0.5}                           delay every request until further notice
@@ -53,13 +53,13 @@ class Fault:
     #: ``status``, ``delay``, ``hang``, ``close`` (in mid answer), ``garbage`` (half of the JSON) or ``drop_logs``
     #: (``logs`` of a gorush answer emptied).
     kind: str
-    #: Requests left to spoil; None is all.
+    #: Requests left to spoil; None for all.
     times: int | None = None
-    #: Of the requests that it is for, each of this number is spoiled: 2 is every other one.
+    #: Which of the matching requests are spoiled: 1 is each, 2 is every second one.
     every: int = 1
-    #: Only requests whose path starts so.
+    #: Only requests whose path begins with this.
     path: str = "/"
-    #: Only this method; empty is any.
+    #: Only this method; empty for any.
     method: str = ""
     #: For ``status``.
     status: int = 500
@@ -68,7 +68,7 @@ class Fault:
     #: For ``delay``.
     seconds: float = 0.0
     handled: bool = False
-    #: Requests that it was for so far.
+    #: Matching requests so far.
     met: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -95,7 +95,7 @@ class EventLog:
             self.last = self._entries[-1]["seq"]
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Number an event and keep it, if need be instead of the oldest."""
+        """Number an event and keep it; when the log is full, the oldest is dropped."""
         self.last += 1
         numbered = {"seq": self.last, **entry}
         self._entries.append(numbered)
@@ -109,14 +109,14 @@ class EventLog:
 
 
 def _open_log(file: Path) -> RawIOBase:
-    """Open a file of events, unbuffered: what was written outlives the process. A line that was cut off goes."""
+    """Open a file of events, unbuffered, so that events outlive the process. An incomplete last line is removed."""
     log = file.open("ab", buffering=0)
     log.truncate(file.read_bytes().rfind(b"\n") + 1)
     return log
 
 
 class FaultInjection:
-    """ASGI middleware that spoils requests as it is told; ``/dev`` itself is never spoiled."""
+    """ASGI middleware that spoils requests by the given faults; ``/dev`` itself is never spoiled."""
 
     def __init__(self, app: ASGIApp, faults: list[Fault]) -> None:
         self._app = app

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from starlette.applications import Starlette
 
-#: By name: the settings that a Waku node has unless told otherwise, and what makes an app of them.
+#: By name: the default settings of a Waku node, and the function that makes an app of settings.
 _MANNERS: dict[str, tuple[NodeSettings, Callable[[NodeSettings], Starlette]]] = {
     "nwaku": (DevelopmentNode.DEFAULTS, lambda settings: nwaku.create_app(DevelopmentNode(settings))),
     "go-waku": (GoWakuNode.DEFAULTS, lambda settings: go_waku.create_app(GoWakuNode(settings))),
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
 
     waku = servers.add_parser(
         "waku",
-        help="a Waku node; what is not given is as the implementation has it",
+        help="a Waku node; options that are not given are as in the implementation",
         argument_default=argparse.SUPPRESS,
     )
     waku.set_defaults(app=_waku, manners="nwaku")
@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     waku.add_argument(
         "--archive-window",
         type=_seconds_or_any,
-        help="seconds around now that the archive takes sender timestamps of, or 'any'",
+        help="seconds by which sender timestamps in the archive may differ from now, or 'any'",
     )
     waku.add_argument(
         "--peer", action="append", dest="peers", help="URL of a node that it hands everything to; repeatable"
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     gorush_.set_defaults(app=_gorush)
     gorush_.add_argument("--async", action="store_true", dest="is_async", help="answer before delivery, without logs")
     gorush_.add_argument("--hide-token", action="store_true", help="mask tokens in logs, as gorush's default")
-    gorush_.add_argument("--max-retry", type=int, default=0, help="repeat failed pushes so often, at once")
+    gorush_.add_argument("--max-retry", type=int, default=0, help="how often failed pushes are repeated, at once")
     gorush_.add_argument("--feedback-url", default="", help="call this webhook for each failure")
     gorush_.add_argument(
         "--feedback-header", action="append", default=[], help="'Name: value' to call it with; repeatable"

@@ -1,1 +1,1 @@
-"""`wakupush doctor`: what is wrong with what the server depends on, and what to do about it."""
+"""`wakupush doctor`: checks what the server depends on, and says what is wrong and what to do about it."""

@@ -1,4 +1,4 @@
-"""The autoscalers of the pools: whether they are there and scale, as the Kubernetes API tells a pod of the cluster."""
+"""Checks of the pools' autoscalers: whether they exist and scale, as the Kubernetes API reports to a pod."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 #: Seconds to wait for each answer.
 PATIENCE = 5.0
-#: Seconds that autoscalers have to become ready: after an installation KEDA first makes them, Kubernetes looks at them
-#: each 15 s, and new pods have no figures yet.
+#: Seconds that autoscalers have to become ready: after an installation KEDA has to make them first, Kubernetes looks at
+#: them each 15 s, and new pods have no metrics yet.
 SETTLING = 90.0
 #: Seconds between two looks meanwhile.
 PAUSE = 5.0
 #: What KEDA puts before the name of a ScaledObject.
 KEDA: Final = "keda-hpa-"
-#: Conditions that must be true: the pool can be scaled, and there are figures to scale it by.
+#: Conditions that must be true: the pool can be scaled, and there are metrics to scale it by.
 NEEDED: Final = ("AbleToScale", "ScalingActive")
 
 
@@ -41,7 +41,7 @@ class _Condition(BaseModel):
 
 
 class _Status(BaseModel):
-    #: None, or none, until Kubernetes has looked at it.
+    #: None or empty until Kubernetes has looked at it.
     conditions: list[_Condition] | None = None
     current: int = Field(0, alias="currentReplicas")
     desired: int = Field(0, alias="desiredReplicas")
@@ -52,7 +52,7 @@ class _Autoscaler(BaseModel):
 
 
 def examine(names: Sequence[str]) -> Iterator[Finding]:
-    """Look at HorizontalPodAutoscalers of the pod's namespace; those that are not ready get time to become it."""
+    """Check HorizontalPodAutoscalers of the pod's namespace; wait for those that are not ready yet."""
     if not names:
         return
     try:

@@ -1,4 +1,4 @@
-"""What the server depends on: settings, nodes, gorush, Redis and Postgres."""
+"""Checks of what the server depends on: settings, nodes, gorush, Redis and Postgres."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 #: Seconds to wait for each part.
 PATIENCE = 5.0
-#: Seconds by which two clocks may differ. Nodes archive what is at most 20 s off.
+#: Seconds by which two clocks may differ. Nodes archive messages whose time is at most 20 s off.
 MOST_SKEW = 5.0
-#: Rights of a login that are named at most.
+#: How many rights of a login are listed at most.
 MOST_RIGHTS = 5
 
 
@@ -100,7 +100,7 @@ def _node(part: str, url: str) -> Iterator[Finding]:
             yield Finding(Level.WARNING, part, "it answers with a date that is none: see that its clock is right")
 
 
-#: What to do about a node that ingest has found out.
+#: What to do about a node that ingest has found faulty.
 _NODE_ADVICE = {
     NodeFault.UNREACHABLE: "ingest cannot read it: look at its log, and at the network between",
     NodeFault.DEAF: "it misses messages that other nodes have: look at its peers and shards, or start it anew",
@@ -109,7 +109,7 @@ _NODE_ADVICE = {
 
 
 def _left_out(settings: Settings) -> Iterator[Finding]:
-    """Tell what ingest says of the nodes; a Redis that fails is told of elsewhere."""
+    """Report the nodes that ingest leaves out. A Redis that fails is reported by its own check."""
     with suppress(SettingsError, RedisError), open_redis(settings.redis) as redis:
         for name, fault in sorted(left_out.read(redis).items()):
             yield Finding(Level.WARNING, f"Waku node {name}", f"left out for sending ({fault}): {_NODE_ADVICE[fault]}")
@@ -133,7 +133,7 @@ def _store(settings: Settings) -> Iterator[Finding]:
             yield Finding(Level.OK, part, f"{name} can be walked by ingest reconcile")
 
 
-#: What gorush's configuration has to say, and why.
+#: What gorush's configuration has to contain, and why.
 _GORUSH_WANTS = {
     r"^\s*sync: true": "core.sync must be true: outcomes are known only then",
     r"^\s*engine: \"?local": "queue.engine must be local: others switch sync off",
@@ -174,13 +174,13 @@ def _instance(part: str, url: str, settings: Settings) -> Iterator[Finding]:
         yield Finding(Level.OK, part, "sync mode, local queue, no retries of its own")
 
 
-#: What to do about what redis-py raises.
+#: What to do about the exceptions of redis-py.
 _REDIS_ADVICE: dict[type[RedisError], str] = {
     AuthenticationError: "it does not take this user and password, or wants some",
     TimeoutError: "it is silent; see host and port, and that no firewall is between",
     ConnectionError: "it cannot be connected to; see that it runs, its host and port, and rediss:// where it wants TLS",
 }
-#: What Redis' configuration is asked for.
+#: The settings of Redis that are read.
 _REDIS_TELLS = ("maxmemory-policy", "maxmemory", "appendonly")
 #: Sentinels of which a majority is left when one is lost.
 LEAST_SENTINELS = 3
@@ -226,7 +226,7 @@ def _sentinels(settings: Settings) -> Iterator[Finding]:
 
 
 def _redis_config(redis: Redis) -> dict[str, str | None]:
-    """Return what Redis tells of its configuration; managed ones forbid the question, or answer it with nothing."""
+    """Return settings of Redis; None for each if a managed Redis forbids the command or answers with nothing."""
     try:
         return {name: redis.config_get(name).get(name) for name in _REDIS_TELLS}
     except ResponseError:
@@ -267,7 +267,7 @@ def _postgres(settings: Settings) -> Iterator[Finding]:
         yield Finding(Level.FAULT, part, str(error))
         return
     except psycopg.errors.InsufficientPrivilege:
-        yield Finding(Level.FAULT, part, f"who connects may not look at it: connect as {Role.OPERATOR} or as the owner")
+        yield Finding(Level.FAULT, part, f"this login may not read it: connect as {Role.OPERATOR} or as the owner")
         return
     except psycopg.Error as error:
         why = reason(error) if isinstance(error, psycopg.OperationalError) else type(error).__name__
@@ -300,7 +300,7 @@ def _shadow(state: ShadowState | None, *, is_set: bool) -> Iterator[Finding]:
 
 
 def _roles(part: str, user: str, logins: list[Login]) -> Iterator[Finding]:
-    """Compare what everybody who can connect as a role of ours may do with what the role is for."""
+    """Compare the rights of all logins of our roles with those that each role needs."""
     if user not in {login.name for login in logins}:
         yield Finding(
             Level.WARNING,

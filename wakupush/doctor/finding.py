@@ -1,4 +1,4 @@
-"""What doctor says of each part."""
+"""The findings of doctor about each part."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from enum import Enum
 
 
 class Level(Enum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     OK = "ok"
-    #: The server runs, and something will not be as it should.
+    #: The server runs, but something will not work as it should.
     WARNING = "warning"
     #: The server does not work.
     FAULT = "fault"
@@ -18,10 +18,10 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was looked at."""
+    """The result of one check."""
 
     level: Level
-    #: What it is about, for example ``Redis``.
+    #: The part that was checked, for example ``Redis``.
     part: str
-    #: What is so, and what to do about it.
+    #: What was found, and what to do about it.
     text: str

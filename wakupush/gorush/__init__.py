@@ -1,1 +1,1 @@
-"""gorush's HTTP API: posts, their outcomes, what its error texts mean."""
+"""gorush's HTTP API: posts, their outcomes, and the meaning of its error texts."""

@@ -39,11 +39,11 @@ _DIGITS = re.compile(r"[0-9]{1,9}")
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """What a post brought."""
+    """The result of a post."""
 
-    #: Of each notification, in their order.
+    #: One for each notification, in the same order.
     outcomes: list[Outcome]
-    #: Seconds for which gorush, or a proxy before it, asks to be left alone.
+    #: Seconds to wait before the next post, as gorush or a proxy before it asks.
     retry_after: float = 0.0
 
 
@@ -61,15 +61,15 @@ class Gorush:
         self.url = url.rstrip("/")
         self._connect_timeout = connect_timeout
         self._timeout = timeout
-        # Of threads that post at the same time each has its own, with a connection that is kept.
+        # Threads that post at the same time each take their own handle, whose connection is kept.
         self._idle: list[pycurl.Curl] = []
 
     def post(self, notifications: Sequence[Notification]) -> Posted:
         """Post notifications and return the outcome of each, in their order.
 
-        Nothing that gorush or the network does raises: no connection is `GORUSH_UNREACHABLE` (nothing was sent), no
-        answer in time, or half of one, is `GORUSH_TIMED_OUT` (gorush goes on, unknown), one that is too long is
-        `GORUSH_UNREADABLE`. What may have been sent is never sent again.
+        No fault of gorush or the network raises. Without a connection the outcome is `GORUSH_UNREACHABLE`: nothing was
+        sent. Without a whole answer in time it is `GORUSH_TIMED_OUT`: gorush goes on, and the result is unknown. If the
+        answer is too long, it is `GORUSH_UNREADABLE`. What may have been sent is never sent again.
 
         Args:
             notifications: 1 to 100, each with its own ``notif_id``.
@@ -89,7 +89,7 @@ class Gorush:
         return Posted(read_answer(notifications, answer.status, bytes(answer.body)), retry_after)
 
     def healthy(self) -> bool:
-        """Return whether gorush listens; it looks neither at its queue nor at the platforms."""
+        """Return whether gorush listens. This checks neither its queue nor the platforms."""
         answer = self._request("/healthz", HEALTH_TIMEOUT)
         return not isinstance(answer, Failure) and answer.status == HTTPStatus.OK
 
@@ -125,7 +125,7 @@ class Gorush:
 
 
 class _Answer:
-    """What gorush answers, as it comes."""
+    """An answer of gorush while it arrives."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -139,7 +139,7 @@ class _Answer:
 
 
 def _is_closed(handle: pycurl.Curl) -> bool:
-    """Say whether gorush closed the connection that a handle kept: unasked it says nothing else."""
+    """Return whether gorush has closed a handle's kept connection: nothing else makes an idle one readable."""
     descriptor = handle.getinfo(pycurl.ACTIVESOCKET)
     return descriptor >= 0 and has_input(descriptor)
 
@@ -155,8 +155,8 @@ def _perform(handle: pycurl.Curl, url: str, timeout: float, content: bytes | Non
         handle.setopt(pycurl.HTTPGET, 1)
     else:
         handle.setopt(pycurl.POST, 1)
-        # libcurl repeats what a kept connection lost before any answer, unless that cannot be read anew: of a function
-        # it cannot, and then it fails.
+        # If a kept connection breaks before any answer, libcurl sends the request again, unless the content comes from
+        # a function: that cannot be read anew, so the request fails.
         handle.setopt(pycurl.READFUNCTION, BytesIO(content).read)
         handle.setopt(pycurl.POSTFIELDSIZE_LARGE, len(content))
     try:

@@ -1,4 +1,4 @@
-"""Several instances of gorush: posts go to those that listen, in turn."""
+"""Several instances of gorush: posts go in turn to those that listen."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: Seconds between looks at an instance. One that hangs is found out within these and the time of a health check.
+#: Seconds between two health checks of an instance. One that hangs is found within these and a check's timeout.
 LOOK_SECONDS: Final = 1.0
-#: Outcomes of which nothing was taken: the same may be posted at another instance.
+#: Outcomes after which gorush has taken nothing: the same may be posted at another instance.
 _NOTHING_TAKEN: Final = {Failure.GORUSH_UNREACHABLE, Failure.GORUSH_THROTTLED}
 
 
@@ -80,14 +80,14 @@ class Instances:
             client.close()
 
     def _chosen(self) -> list[str]:
-        """Return where to post, those first that listen, each time from another one on."""
+        """Return the instances to try: those that listen first, each time beginning with another one."""
         names = list(self._clients)
         first = next(self._turns) % len(names)
         turned = names[first:] + names[:first]
         return sorted(turned, key=lambda name: not self._listen[name])[: self._tries]
 
     def _watch(self) -> None:
-        """Look after the instances from the first post on."""
+        """Start the health checks, if this is the first post."""
         with self._lock:
             if not self._watchers:
                 self._watchers = [

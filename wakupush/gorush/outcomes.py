@@ -1,8 +1,8 @@
-"""What gorush's answer to a post says about each notification.
+"""Reading the outcome of each notification from gorush's answer to a post.
 
-Source: docs/reference/contracts/gorush.md, sections 2 to 4. A 200 alone means nothing: ``counts`` tells how much was
+Source: docs/reference/contracts/gorush.md, sections 2 to 4. A 200 alone means nothing: ``counts`` is how much was
 handed over, ``logs`` has the failures only. Firebase's total failures leave no trace in the answer; only the feedback
-webhook tells them.
+webhook reports them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BY_STATUS: dict[int, Failure] = {
     HTTPStatus.UNPROCESSABLE_ENTITY: Failure.GORUSH_REFUSED,
     HTTPStatus.TOO_MANY_REQUESTS: Failure.GORUSH_THROTTLED,
 }
-#: By the first digit. A full queue answers 500 when a part is already queued.
+#: By the first digit of the status. A full queue answers 500 when a part is already queued.
 _BY_CLASS = {2: Failure.GORUSH_UNREADABLE, 5: Failure.GORUSH_FAILED}
 
 _PLATFORMS = {platform.label: platform for platform in Platform}
@@ -39,7 +39,7 @@ _PLATFORMS = {platform.label: platform for platform in Platform}
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """A failure that gorush tells, in an answer or by its feedback webhook."""
+    """A failure that gorush reports, in an answer or by its feedback webhook."""
 
     #: Empty if it was posted without one.
     notif_id: str
@@ -52,16 +52,16 @@ class LogEntry:
 def read_answer(notifications: Sequence[Notification], status: int, body: bytes) -> list[Outcome]:
     """Return the outcome of each notification of a post.
 
-    Notifications are told apart by their ``notif_id`` alone. An entry without a known one belongs to the only
+    Notifications are distinguished by their ``notif_id`` alone. An entry without a known one belongs to the only
     notification of its platform; if there are several, each that has no entry of its own is `GORUSH_UNREADABLE`: one
     of them failed, the others were pushed. Of several entries for a notification the last counts.
 
     If ``counts`` falls short by exactly what one platform has in the post, that platform is switched off and its
-    notifications are `GORUSH_DROPPED`; if it falls short otherwise, all that have no entry are.
+    notifications are `GORUSH_DROPPED`. If it falls short otherwise, all notifications without an entry are.
 
     Args:
         notifications: what was posted, in its order.
-        status: the HTTP status. One that is no answer of a gorush (a wrong path, a login page) is
+        status: the HTTP status. One that gorush does not answer with (a wrong path, a login page) is
             `GORUSH_UNREACHABLE`: it took nothing.
         body: the body of the answer, whatever it is.
 
@@ -81,13 +81,13 @@ def read_answer(notifications: Sequence[Notification], status: int, body: bytes)
 
 
 def read_feedback(body: bytes) -> tuple[str, Failure] | None:
-    """Return the ``notif_id`` and the failure that a call of gorush's feedback webhook tells.
+    """Return the ``notif_id`` and the failure that a call of gorush's feedback webhook reports.
 
     Args:
         body: the body of the call, whatever it is.
 
     Returns:
-        None if it says nothing that can be matched.
+        None if the call contains nothing that can be matched.
     """
     try:
         entry = _entry(json.loads(body))

@@ -1,4 +1,4 @@
-"""What the error texts that gorush passes on mean.
+"""The meaning of the error texts that gorush passes on.
 
 gorush passes on Apple's reason, Google's message or the error of Go's HTTP client, nothing else. The texts may hold
 the device token: never log them. Source: docs/reference/contracts/gorush.md, section 3; Apple's and Google's public
@@ -21,7 +21,7 @@ APNS_REASONS: Mapping[str, Failure] = MappingProxyType(
     {
         "Unregistered": Failure.TOKEN_UNREGISTERED,
         "ExpiredToken": Failure.TOKEN_UNREGISTERED,
-        # A token of another app or environment, or none; or a topic that the device made up.
+        # A token of another app or environment, or no valid token; or a topic that the device made up.
         "BadDeviceToken": Failure.TOKEN_REJECTED,
         "DeviceTokenNotForTopic": Failure.TOKEN_REJECTED,
         "MissingDeviceToken": Failure.TOKEN_REJECTED,
@@ -66,11 +66,11 @@ FCM_MESSAGES: tuple[tuple[str, Failure], ...] = (
     ("invalid argument", Failure.TOKEN_REJECTED),
 )
 
-#: What every error of a Go HTTP call holds, on its own or inside the Firebase SDK's: the quoted URL.
+#: The quoted URL, which every error of a Go HTTP call contains, also inside an error of the Firebase SDK.
 GO_ERROR = '"https://'
 #: Parts of such errors; the first that occurs counts. These calls ended before the notification left gorush.
 GO_ERRORS: tuple[tuple[str, Failure], ...] = (
-    # A device token that makes no URL, a topic that makes no header.
+    # A device token that cannot be part of a URL, a topic that cannot be part of a header.
     ('parse "https://', Failure.TOKEN_REJECTED),
     ("invalid header field value", Failure.TOKEN_REJECTED),
     ("cannot fetch token: 4", Failure.CREDENTIALS_REJECTED),

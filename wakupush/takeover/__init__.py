@@ -1,1 +1,1 @@
-"""Taking over from the reference server, and handing back to it: its SQLite database, read and written."""
+"""Taking over from the reference server, and handing back to it, by reading and writing its SQLite database."""

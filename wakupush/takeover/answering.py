@@ -1,8 +1,8 @@
-"""``wakupush shadow compare``: how often the other server answers, as far as that shows from outside.
+"""``wakupush shadow compare``: estimates from outside how often the other server answers.
 
-An answer is sealed to who asked, so none can be told from what else goes to the same topic. But where and how large it
-is to be is known here. So messages of that size on that topic are looked for in a Store twice: right after the
-question, and in a control window of the same length a minute before, when nobody had asked.
+An answer is sealed to the client that asked, so it cannot be distinguished from other messages on the same topic. But
+its topic and its size are known here. So messages of that size on that topic are looked for in a Store twice: right
+after the question, and in a control window of the same length a minute before, when the question had not been asked.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 WINDOW_SECONDS: Final = 10.0
 #: Seconds before it at which the control window begins.
 CONTROL_SECONDS: Final = 60.0
-#: Questions that are looked at, drawn by chance; each takes two queries of the Store.
+#: Questions that are looked at, drawn at random; each takes two queries of the Store.
 MOST: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How many questions of a kind, whose answers are of a size, were followed by a message of that size."""
+    """How many questions of one kind, with answers of one size, were followed by a message of that size."""
 
     queue: str
     bytes: int
     questions: int
-    #: Of the questions, and of the control windows.
+    #: In how many windows after the questions, and in how many control windows, there was such a message.
     followed: int
     control: int
 
@@ -63,7 +63,7 @@ def rates(connection: Connection, store: Store, now: float) -> list[Rate]:
 
 
 def _is_there(store: Store, expected: Expected, begins: float) -> bool:
-    """Say whether a Store has a message of the size that is expected, of the window that begins then."""
+    """Return whether a Store has a message of the expected size in the window that begins at this time."""
     query = Query(
         pubsub_topic=expected.pubsub_topic,
         content_topics=(expected.content_topic,),

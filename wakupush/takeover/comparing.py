@@ -1,4 +1,4 @@
-"""``wakupush import reference --compare``: a fresh copy of the reference server's database held against our rows."""
+"""``wakupush import reference --compare``: compares a fresh copy of the reference server's database with our rows."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class Difference(StrEnum):
 
     #: They have it, we do not.
     MISSING = "missing"
-    #: We have it, they do not. An unregistration of what they never had is none.
+    #: We have it, they do not. Our unregistration of one that they never had is not counted as a difference.
     ONLY_HERE = "only here"
     #: Their version is higher; a run of `wakupush import reference` brings it.
     NEWER_THERE = "newer there"
     #: Our version is higher.
     NEWER_HERE = "newer here"
-    #: One of the two has it unregistered, by the same version.
+    #: One of the two servers has it unregistered, with the same version.
     REGISTERED = "registered or not"
-    #: The same version says something else.
+    #: The version is the same, and the content differs.
     CONTENT = "content"
     #: A row of theirs that an import refuses.
     REFUSED = "refused"
-    #: The id of a handled request is theirs alone; these are counted, not listed. Packed ones count too.
+    #: Only they have the id of a handled request; these are counted, not listed. Packed ones count too.
     REQUEST = "request missing"
 
 
@@ -50,9 +50,9 @@ class Found:
     """A difference."""
 
     kind: Difference
-    #: 64 bytes, in hex; None where it is no hash.
+    #: 64 bytes, in hex; None if it is not a valid hash.
     key_hash: str | None
-    #: None where it is not known, or no uuid.
+    #: None if it is not known, or not a uuid.
     installation_id: str | None
     #: What differs, or why it is refused.
     details: tuple[str, ...] = ()
@@ -60,15 +60,15 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class ComparedBatch:
-    """What a batch came to."""
+    """The differences of a batch."""
 
-    #: How many of their rows it has; see `wakupush.takeover.database.count`.
+    #: How many of their rows the batch has; see `wakupush.takeover.database.count`.
     rows: int
     found: list[Found] = field(default_factory=list)
     requests_missing: int = 0
 
 
-#: Columns of a row as it is held that are compared as they are.
+#: Columns of a stored row that are compared as they are.
 _CLEAR: Final = ("token_type", "enabled", "allow_from_contacts_only", "block_mentions")
 _DIGESTS: Final = {
     "blocked_chat_list": "blocked_chat_digests",
@@ -76,7 +76,7 @@ _DIGESTS: Final = {
     "allowed_mentions_chat_list": "allowed_mentions_chat_digests",
 }
 _DEVICE: Final = ("device_token", "access_token", "grant", "apn_topic")
-#: Installation ids of a user that one statement brings.
+#: Reads the installation ids of a user.
 _IDS: Final = f"SELECT CAST(installation_id AS BLOB) FROM {REGISTRATIONS} WHERE public_key = ?"  # noqa: S608
 
 
@@ -87,7 +87,7 @@ def differences(
     limits: Limits,
     most_installations: int,
 ) -> Iterator[ComparedBatch]:
-    """Yield the differences in batches: one for each batch of their rows, then those of what is here alone.
+    """Yield the differences in batches: one for each batch of their rows, then those of rows that only we have.
 
     Raises:
         TakeoverError: see `wakupush.takeover.opening`.

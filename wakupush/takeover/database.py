@@ -1,7 +1,7 @@
 """Files of the reference server's database: plain SQLite, as its daemon has them, or SQLCipher's, as accounts do.
 
-What is read is never written to: where there is no WAL, SQLite is told that nobody changes the file, and makes nothing
-beside it; where there is one it is read too, and only its index (``-shm``) is made or used.
+A file that is read is never written to. Without a WAL it is opened as immutable, so SQLite makes no files beside it.
+A WAL is read too; then only its index (``-shm``) is made or used.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from wakupush.takeover.schema import COLUMNS, OURS, REGISTRATIONS, REQUESTS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: How often status-go hashes the password of an account that says nothing else (common/dbsetup/db_setup.go).
+#: How often status-go hashes the password of an account by default (common/dbsetup/db_setup.go).
 KDF_ITERATIONS: Final = 3200
-#: With what an unencrypted file begins.
+#: The first bytes of an unencrypted file.
 _PLAIN: Final = b"SQLite format 3\0"
-#: How status-go has its databases encrypted (sqlite/sqlite.go), but for its iterations.
+#: The settings of status-go's encryption (sqlite/sqlite.go), except the iterations.
 _CIPHER: Final = (
     "cipher_page_size = 8192",
     "cipher_hmac_algorithm = HMAC_SHA1",
     "cipher_kdf_algorithm = PBKDF2_HMAC_SHA1",
 )
-#: Seconds to wait for somebody who writes.
+#: Seconds to wait for a process that writes.
 _PATIENCE: Final = 60.0
 _WAL: Final = "statusd leaves rows in the -wal beside its database, also when it is stopped: copy both together"
 #: Bytes of a WAL before its first frame, and of a frame before its page.
@@ -40,9 +40,9 @@ _FRAME_HEADER: Final = 24
 def open_database(
     path: Path, password: str | None, kdf_iterations: int = KDF_ITERATIONS
 ) -> Iterator[sqlite3.Connection]:
-    """Open a database of the reference server to read it, once it is known to be whole.
+    """Check that a database of the reference server is whole, and open it for reading.
 
-    Texts come as bytes: those of strangers need be none.
+    Texts are returned as bytes, because those of strangers may not be valid UTF-8.
 
     Args:
         path: of its file; its ``-wal`` is read too.
@@ -50,7 +50,7 @@ def open_database(
         kdf_iterations: how often its password is hashed.
 
     Raises:
-        TakeoverError: there is none, the password is wrong, it is damaged, of another program, or its WAL is missing.
+        TakeoverError: the file or its WAL is missing, it is damaged or of another program, or the password is wrong.
     """
     path = _real(path)
     module = _module(path, password)
@@ -66,10 +66,10 @@ def open_database(
 
 
 def is_journal_missing(path: Path) -> bool:
-    """Say whether a file is one that has a WAL when it is in use, and none is there.
+    """Return whether a file in WAL mode has no WAL beside it.
 
-    After the last connection was closed that is as it should be, which statusd never does. What is encrypted tells
-    nobody whether it is such a file: accounts have such.
+    That is normal once the last connection was closed, which statusd never does. An encrypted file does not show its
+    mode and is taken to be in WAL mode, as those of accounts are.
     """
     path = _real(path)
     with path.open("rb") as stream:
@@ -78,12 +78,12 @@ def is_journal_missing(path: Path) -> bool:
 
 
 def _real(path: Path) -> Path:
-    """Return what a link leads to: SQLite has the WAL beside that. Of links in a circle it returns one."""
+    """Return the target of a link: SQLite keeps the WAL beside that. Of links in a circle it returns one."""
     return Path(os.path.realpath(path))
 
 
 def module_for(password: str | None) -> Any:
-    """Return the module that reads and writes files: that of SQLCipher where there is a password.
+    """Return the module that reads and writes files: SQLCipher's if there is a password.
 
     Raises:
         TakeoverError: it is not installed.
@@ -106,14 +106,14 @@ def _module(path: Path, password: str | None) -> Any:
     if header == _PLAIN:
         return sqlite3
     if len(header) < len(_PLAIN):
-        raise TakeoverError(f"{path} is no database: it is {'empty' if not header else 'truncated'}")
+        raise TakeoverError(f"{path} is not a database: it is {'empty' if not header else 'truncated'}")
     if password is None:
         raise TakeoverError(f"{path} is encrypted, or no database: give its password by --password-file")
     return module_for(password)
 
 
 def _address(path: Path) -> str:
-    """Return the URI of a file: without a WAL it is read as one that nobody changes, else SQLite would make one."""
+    """Return the URI of a file. Without a WAL it is read as immutable, otherwise SQLite would make a WAL."""
     return f"{path.as_uri()}?mode=ro" + ("" if _has_wal(path) else "&immutable=1")
 
 
@@ -133,7 +133,7 @@ def _unlock(connection: sqlite3.Connection, password: str, kdf_iterations: int) 
 
 
 def create(path: Path, password: str | None, kdf_iterations: int) -> sqlite3.Connection:
-    """Return a connection to a new database in an empty file, encrypted as status-go has it if there is a password.
+    """Return a connection to a new database in an empty file, encrypted as status-go does if there is a password.
 
     Args:
         path: of the file.
@@ -150,7 +150,7 @@ def create(path: Path, password: str | None, kdf_iterations: int) -> sqlite3.Con
 
 
 def _check(connection: sqlite3.Connection, path: Path, *, is_keyed: bool) -> None:
-    """Read all of a file once, before anything of it is used."""
+    """Check the whole file, before anything of it is used."""
     tables = {name.decode() for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
     _check_sizes(path, int(page_bytes))  # SQLCipher has it as text
@@ -160,18 +160,18 @@ def _check(connection: sqlite3.Connection, path: Path, *, is_keyed: bool) -> Non
         there = {row[1].decode() for row in connection.execute(f"PRAGMA table_info({table})")}
         if there != wanted:
             raise TakeoverError(
-                f"{path} has another schema: of {table} this is {', '.join(sorted(there)) or 'nothing'}"
+                f"{path} has another schema: its columns of {table} are {', '.join(sorted(there)) or 'missing'}"
             )
     if is_keyed and connection.execute("PRAGMA cipher_integrity_check").fetchone():
-        raise TakeoverError(f"{path} is damaged: parts of it are not what was written; copy it anew, with its -wal")
+        raise TakeoverError(f"{path} is damaged: its integrity check failed; copy it anew, with its -wal")
     if connection.execute("PRAGMA quick_check(1)").fetchone() != (b"ok",):
         raise TakeoverError(f"{path} is damaged or truncated: copy it anew, with its -wal")
     if not any(count(connection)):
-        raise TakeoverError(f"{path} has the tables and not one row. {_WAL}")
+        raise TakeoverError(f"{path} has the tables, but not one row. {_WAL}")
 
 
 def _check_sizes(path: Path, page_bytes: int) -> None:
-    """Refuse what ends within a page, of the file or of its WAL: SQLite passes over the end of a WAL in silence."""
+    """Refuse a file or a WAL that ends within a page: SQLite silently ignores the damaged end of a WAL."""
     if path.stat().st_size % page_bytes:
         raise TakeoverError(f"{path} is truncated: copy it anew, with its -wal")
     wal = _wal_of(path)
@@ -183,7 +183,7 @@ def _check_sizes(path: Path, page_bytes: int) -> None:
 
 
 def count(connection: sqlite3.Connection) -> tuple[int, int]:
-    """Return how many rows there are: of installations, those of ours that are unregistered too, and of requests."""
+    """Return how many rows of installations there are, with the unregistered ones of our exports, and of requests."""
     tables = [REGISTRATIONS, REQUESTS, *([f"{OURS} WHERE NOT registered"] if has_ours(connection) else [])]
     counts = [
         int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608 - names of our own
@@ -193,7 +193,7 @@ def count(connection: sqlite3.Connection) -> tuple[int, int]:
 
 
 def has_ours(connection: sqlite3.Connection) -> bool:
-    """Say whether it is an export of ours."""
+    """Return whether a database is an export of ours."""
     return bool(connection.execute(f"PRAGMA table_info({OURS})").fetchone())
 
 
@@ -202,7 +202,7 @@ def _words(path: Path, error: Exception, kdf_iterations: int | None) -> str:
     if "not a database" in text and kdf_iterations is not None:
         return (
             f"{path}: the password is wrong, or not hashed {kdf_iterations} times (--kdf-iterations),"
-            " or it is no database of status-go"
+            " or it is not a database of status-go"
         )
     if "not a database" in text:
         return f"{path}: {text}"

@@ -1,5 +1,5 @@
-"""What ends a takeover."""
+"""The error that ends a takeover."""
 
 
 class TakeoverError(Exception):
-    """It cannot be begun, or not go on; the text says what to do, and holds no secret."""
+    """A takeover cannot begin or go on. The text says what to do, and contains no secret."""

@@ -1,7 +1,7 @@
-"""``wakupush export reference``: our registrations as a database of the reference server, so that nobody is locked in.
+"""``wakupush export reference``: writes our registrations as a database of the reference server, to avoid lock-in.
 
-The reference has no place for some of what we hold, and we do not hold all that it has (`NOT_KEPT`). What an import
-would miss stands in a table of ours beside, which the reference never reads.
+The reference has no place for some of what we store, and we do not store all that it has (`NOT_KEPT`). An additional
+table of ours, which the reference never reads, has what an import would miss.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: The largest version that the reference stores.
 MOST_VERSION: Final = 2**63 - 1
-#: What the reference gets to know less of than a registration told it, for people.
+#: What an export lacks that the clients had sent, for people.
 NOT_KEPT: Final = (
     "muted and blocked chats, and those whose mentions are allowed: until the device registers again",
     "unregistered installations: their ids are kept as keyed hashes",
@@ -43,10 +43,10 @@ class ExportTotals:
     """What was written."""
 
     registered: int = 0
-    #: In the table of ours alone.
+    #: These are in our own table only.
     unregistered: int = 0
     requests: int = 0
-    #: Registrations of versions that the reference cannot store, left out.
+    #: Registrations that were left out, because the reference cannot store their versions.
     refused: int = 0
 
 
@@ -59,14 +59,14 @@ def run(
     *,
     kdf_iterations: int = database.KDF_ITERATIONS,
 ) -> ExportTotals:
-    """Write a new database, which only its owner may read: device tokens are in the clear there.
+    """Write a new database, which only its owner may read, because it contains device tokens in the clear.
 
     Args:
-        path: of a file that does not exist yet; what could not be finished is removed again.
+        path: of a file that does not exist yet; an unfinished one is removed again.
         password: encrypts it; None for a plain one, as the daemon has it.
-        connection: outside of a transaction; all is read as of one time.
-        identity: opens what is sealed, and is written too.
-        progress: gets how many rows are done.
+        connection: outside of a transaction; everything is read in one snapshot.
+        identity: opens what is sealed; its private key is written, too.
+        progress: called with the number of rows that are done since the last call.
         kdf_iterations: how often the password is hashed.
 
     Raises:
@@ -91,7 +91,7 @@ def run(
 
 
 def _remove(path: Path) -> None:
-    """Remove what is not finished, and its journal, which has rows too."""
+    """Remove an unfinished database and its journal, which has rows too."""
     for each in (path, path.with_name(f"{path.name}-journal")):
         with suppress(OSError):
             each.unlink()
@@ -149,7 +149,7 @@ def _write_rows(reference: sqlite3.Connection, page: list[Held], identity: Ident
 
 
 def _registration(row: Held, identity: Identity) -> PushNotificationRegistration:
-    """Return a registration as its client sent it, as far as it is kept."""
+    """Return a registration as its client sent it, as far as we store it."""
     message = opening.device(row, identity)
     message.version = row.version
     message.token_type = PushNotificationRegistration.TokenType.ValueType(row.token_type or 0)

@@ -1,4 +1,4 @@
-"""Whose database it is: the reference server's private key, and that it is this server's."""
+"""The private key of the reference server's database, which has to be this server's key."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def their_key(connection: sqlite3.Connection, config: Path | None) -> PrivateKey:
-    """Return the key of the server whose database it is: of its configuration, else of the table, where it is filled.
+    """Return the private key of the reference server: from its configuration if given, else from the database.
 
     Raises:
-        TakeoverError: there is none.
+        TakeoverError: there is no valid key.
     """
     if config is not None:
         return _node_key(config)
@@ -35,16 +35,16 @@ def their_key(connection: sqlite3.Connection, config: Path | None) -> PrivateKey
     try:
         return PrivateKey(row[0])
     except (InvalidKeyError, TypeError):
-        raise TakeoverError(f"what {IDENTITY} holds is no private key") from None
+        raise TakeoverError(f"the value in {IDENTITY} is not a private key") from None
 
 
 def agreed(theirs: PrivateKey, settings: Settings, written: Path | None) -> Identity:
-    """Return the server's identity: that of the settings, which has to be the key of the database.
+    """Return the server's identity, that of the settings; its key has to be that of the database.
 
     Args:
         theirs: the key of the database.
-        settings: they may name a file that is still to be written.
-        written: where the key will be written, which is the server's then; None for nowhere.
+        settings: may name a key file that is still to be written.
+        written: the file to which the key will be written for the server; None for no file.
 
     Raises:
         TakeoverError: the server has another key, or none.

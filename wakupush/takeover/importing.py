@@ -1,7 +1,7 @@
-"""``wakupush import reference``: what the reference server's database holds, into ours.
+"""``wakupush import reference``: imports the reference server's database into ours.
 
-Each registration is taken whole or not at all, and only where it is newer than what is stored, so a run may be ended at
-any time and repeated, beside a server that writes. What is there already is neither sealed nor sent again.
+Each registration is taken whole or not at all, and only if it is newer than what is stored. So a run may be ended at
+any time and repeated, beside a server that writes. What is stored already is neither sealed nor sent again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Imported:
-    """What a run did, or, as a dry run, would do."""
+    """What a run did, or would do in the case of a dry run."""
 
     #: Registrations and unregistrations that are newer than what was stored, or new.
     taken: int = 0
@@ -40,15 +40,15 @@ class Imported:
     #: Ids of handled requests: nothing is pushed or answered for these.
     requests_taken: int = 0
     requests_stored_already: int = 0
-    #: Rows of that table that are no ids.
+    #: Rows of that table that are not valid ids.
     requests_refused: int = 0
-    #: How many rows were told of, by the reason; among them are some that were taken.
+    #: How many rows were reported, by the reason; among them are some that were taken.
     reasons: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Import:
-    """Where from and where to, and who is told."""
+    """The source and the target of an import, and the functions that it reports to."""
 
     reference: sqlite3.Connection
     connection: Connection
@@ -57,7 +57,7 @@ class Import:
     #: Whether nothing is to be written.
     dry: bool
     tell: Callable[[Told], None]
-    #: Gets how many rows are done.
+    #: Called with the number of rows that are done since the last call.
     progress: Callable[[int], None]
 
 
@@ -71,7 +71,7 @@ def run(job: Import) -> Imported:
     limits = rules_of(job.limits)
     is_ours = database.has_ours(job.reference)
     try:
-        # Requests first: a device that is there has none of its past pushed again.
+        # Requests first, so that no handled request is pushed again to a device that is imported.
         _take_requests(job, done)
         for batch in source.rows(
             job.reference,
@@ -89,7 +89,7 @@ def run(job: Import) -> Imported:
 
 
 def rules_of(limits: LimitSettings) -> rules.Limits:
-    """Return how much a registration may hold."""
+    """Return the limits of a registration."""
     return rules.Limits(
         list_items=limits.list_items,
         list_item_bytes=limits.list_item_bytes,

@@ -1,4 +1,4 @@
-"""What our rows hold of a registered device, opened again."""
+"""Opening what our rows have sealed of a registered device."""
 
 from __future__ import annotations
 

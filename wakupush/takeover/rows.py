@@ -1,7 +1,7 @@
-"""What a row of the reference's table comes to: it knows no database, and nothing of a row ends the others.
+"""Deciding whether a row of the reference's table is taken or refused, without a database. A bad row ends no run.
 
-The reference checks less than this server does. What the specification lets be is taken all the same, as the device
-could not know that its registration is gone; what it refuses is not. Either is told.
+The reference checks less than this server does. A fault that the specification tolerates is taken all the same, as the
+device could not know that its registration is gone. A fault that the specification refuses is not. Both are reported.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _TYPES: Final = {b"blob text integer blob", b"blob text integer null"}
 
 #: A row of other types, or of other lengths, than the reference writes.
 STRANGE: Final = "strange_row"
-#: What is registered has another version or installation id than its row, or unregisters.
+#: The registration in the row has another version or installation id than the row, or unregisters.
 CONTRADICTION: Final = "contradiction"
-#: It has fields that this server does not know, and does not keep.
+#: The registration has fields that this server does not know, and does not keep.
 UNKNOWN_FIELDS: Final = "unknown_fields"
-#: Its user has more installations than `WAKUPUSH_LIMITS__INSTALLATIONS_PER_KEY` already.
+#: Its user has `WAKUPUSH_LIMITS__INSTALLATIONS_PER_KEY` installations already.
 CROWDED: Final = Failure.INSTALLATION_LIMIT.label
 #: Postgres cannot hold it.
 UNHOLDABLE: Final = Failure.QUARANTINED.label
@@ -43,14 +43,14 @@ class Row:
     """A row of `wakupush.takeover.schema.REGISTRATIONS`, texts as bytes."""
 
     rowid: int
-    #: Of the four columns, by SQLite's names.
+    #: The types of the four columns, by SQLite's names.
     types: bytes
     public_key: bytes
     installation_id: bytes
     version: int
-    #: None of what is unregistered, and where it is too large to be read.
+    #: None if it is unregistered, or too large to be read.
     registration: bytes | None = field(repr=False)
-    #: Bytes of it.
+    #: Bytes of the registration.
     size: int
     #: Whether its user has as many installations as a user may have, in rows before it.
     is_crowded: bool
@@ -58,12 +58,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """Something about a row that an operator has to know."""
+    """A report to the operator about a row."""
 
     rowid: int
-    #: 64 bytes, in hex; None where it is no hash.
+    #: 64 bytes, in hex; None if it is not a valid hash.
     key_hash: str | None
-    #: None where it is no uuid: then it can be anything.
+    #: None if it is not a uuid: then it can be anything.
     installation_id: str | None
     reason: str
     taken: bool
@@ -71,15 +71,15 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a row comes to."""
+    """The decision on a row."""
 
-    #: None where it is refused.
+    #: None if the row is refused.
     change: Change | None
     told: tuple[Told, ...] = ()
 
 
 def read(row: Row, identity: Identity, limits: rules.Limits) -> Reading:
-    """Return what is to be stored of a row, without a request digest as nothing repeats it, and what is to be told."""
+    """Return what to store of a row, and what to report. It has no request digest, as nothing repeats the request."""
     if row.types not in _TYPES or len(row.public_key) != KEY_HASH_BYTES:
         return _refused(row, STRANGE)
     if not row.version > 0:
@@ -95,7 +95,7 @@ def read(row: Row, identity: Identity, limits: rules.Limits) -> Reading:
 
 
 def installation_id_of(row: Row) -> str | None:
-    """Return the installation id of a row, if it is one."""
+    """Return the installation id of a row; None if it is not valid."""
     try:
         text = row.installation_id.decode()
     except UnicodeDecodeError:
@@ -125,7 +125,7 @@ def _read_registered(row: Row, name: str, installation: Installation, limits: ru
 
 
 def _is_let_be(fault: Failure, message: PushNotificationRegistration) -> bool:
-    """Say whether a registration is taken in spite of a fault: without a topic its device is reached as before."""
+    """Return whether to take a registration in spite of a fault: without a topic its device is reached as before."""
     return fault is Failure.APN_TOPIC_INVALID and not message.apn_topic
 
 
@@ -134,7 +134,7 @@ def _refused(row: Row, reason: str) -> Reading:
 
 
 def tell(row: Row, reason: str, *, taken: bool) -> Told:
-    """Return what is told of a row."""
+    """Return a report about a row."""
     is_hash = row.types.startswith(b"blob") and len(row.public_key) == KEY_HASH_BYTES
     return Told(
         rowid=row.rowid,

@@ -1,6 +1,6 @@
-"""The tables of the reference server (status-go, protocol/pushnotificationserver/migrations), and two of our own.
+"""The tables of the reference server (status-go, protocol/pushnotificationserver/migrations), and one of our own.
 
-In an export ours stand beside: what the reference has no place for, so that an import of it gives the same rows.
+An export also has our table, with what the reference has no place for, so that importing it gives the same rows.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Final
 REGISTRATIONS: Final = "push_notification_server_registrations"
 REQUESTS: Final = "push_notification_server_notifications"
 IDENTITY: Final = "push_notification_server_identity"
-#: Of an export: rows as they are held, see `wakupush.takeover.exporting`.
+#: Table of an export: rows as we store them, see `wakupush.takeover.exporting`.
 OURS: Final = "wakupush_registrations"
 
-#: The columns that are relied on, by table.
+#: The columns that have to be there, by table.
 COLUMNS: Final = {
     REGISTRATIONS: {"public_key", "installation_id", "version", "registration"},
     REQUESTS: {"id"},

@@ -1,7 +1,7 @@
-"""What a database of the reference server holds, in batches and in constant memory.
+"""Reading a database of the reference server in batches and in constant memory.
 
-Each batch is a read of its own, by rowid: a server that runs meanwhile is not kept from tidying up its WAL. It gives a
-row that it replaces a new rowid, so nothing is passed over.
+Each batch is a separate read, by rowid, so a server that runs meanwhile can still checkpoint its WAL. The server gives
+a row that it replaces a new rowid, so no row is missed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: Rows, and bytes of registrations, that are read at once.
 BATCH: Final = 2_000
 BATCH_BYTES: Final = 16_000_000
-#: Lengths of ids of requests: those of the reference, and what is left of ours.
+#: Lengths of request ids: the reference's, and ours, which are cut.
 _REQUEST_BYTES: Final = {32, 16}
 
 # The names in these statements are our own.
@@ -55,7 +55,7 @@ ORDER BY public_key, installation_hash LIMIT {BATCH}
 def rows(connection: sqlite3.Connection, *, most_bytes: int, most_installations: int) -> Iterator[list[Row]]:
     """Yield the rows of registrations in batches; larger ones than `most_bytes` come without their registration.
 
-    Whose users have too many installations is found out once. What a server that runs replaces meanwhile counts twice.
+    Users with too many installations are looked up once. A row that a running server replaces meanwhile counts twice.
     """
     before = {key: 0 for (key,) in connection.execute(_CROWDED, [most_installations])}
     after = -(2**63)
@@ -90,7 +90,7 @@ def rows(connection: sqlite3.Connection, *, most_bytes: int, most_installations:
 
 
 def requests(connection: sqlite3.Connection) -> Iterator[tuple[list[bytes], int]]:
-    """Yield ids of handled requests in batches, and how many of a batch are none."""
+    """Yield ids of handled requests in batches, and how many rows of a batch are not valid ids."""
     after = -(2**63)
     while found := connection.execute(_REQUESTS, [after]).fetchall():
         after = found[-1][0]
@@ -99,7 +99,7 @@ def requests(connection: sqlite3.Connection) -> Iterator[tuple[list[bytes], int]
 
 
 def known(connection: sqlite3.Connection, changes: Collection[Change]) -> dict[Installation, dict[str, Any]]:
-    """Return what an export of ours has of rows beyond the reference's table, as columns by name."""
+    """Return, for rows of an export of ours, the additional columns by name."""
     found = {}
     for change in changes:
         place, version = change.installation, str(change.registration.version)
@@ -125,7 +125,7 @@ def gone(connection: sqlite3.Connection) -> Iterator[list[Change]]:
 
 
 def gone_of(connection: sqlite3.Connection, key_hash: bytes) -> set[Installation]:
-    """Return what an export of ours has of a user as unregistered."""
+    """Return the unregistered installations of a user in an export of ours."""
     return {
         Installation(key_hash, installation_hash) for (installation_hash,) in connection.execute(_GONE_OF, [key_hash])
     }

@@ -1,4 +1,4 @@
-"""``wakupush shadow end``: from when on this server answers and pushes, in the place of the one that was stopped."""
+"""``wakupush shadow end``: lets this server answer and push, in place of the one that was stopped."""
 
 from __future__ import annotations
 
@@ -11,35 +11,36 @@ from wakupush.takeover.errors import TakeoverError
 if TYPE_CHECKING:
     from psycopg import Connection
 
-#: Seconds before the other server was stopped from which on what was seen is answered here: it may have read it, and
-#: not have come to it. Once its database is imported, what it pushed is known by its id; else so much is pushed twice.
+#: Messages seen in these last seconds before the other server was stopped are answered here too: it may have read them
+#: without handling them. Requests that it has pushed are known by their ids once its database is imported; without that
+#: import they are pushed twice.
 MARGIN_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """What comes of the switch."""
+    """The result of the switch."""
 
-    #: From when on what was seen is answered and pushed, in seconds since the epoch.
+    #: Messages seen since this time are answered and pushed, in seconds since the epoch.
     answers_since: float
-    #: Messages of before the switch that are answered now, and those that the other server answered.
+    #: Messages from before the switch that are answered now, and those that are left to the other server.
     answered: int
     left: int
-    #: Seconds from that time on of which nothing is kept any more.
+    #: Seconds after `answers_since` of which no messages are kept any more.
     lost_seconds: float
 
 
 def end(connection: Connection, stopped_at: float, *, now: float, keep: float) -> Switched:
-    """End the shadow, for all processes at once; beat enqueues what is to be answered.
+    """End the shadow for all processes at once; beat enqueues what is to be answered.
 
     Args:
         connection: in autocommit mode.
         stopped_at: when the other server was stopped, in seconds since the epoch.
-        now: the same of now.
+        now: the present time, in seconds since the epoch.
         keep: seconds for which messages are kept.
 
     Raises:
-        TakeoverError: there is no shadow to end, or it was stopped at no such time.
+        TakeoverError: there is no shadow to end, or `stopped_at` is in the future.
     """
     state = shadow.state(connection)
     if state is None:
@@ -52,7 +53,7 @@ def end(connection: Connection, stopped_at: float, *, now: float, keep: float) -
     with connection.transaction():
         left = shadow.end(connection, answers_since)
         if left is None:
-            raise TakeoverError("somebody else has just ended the shadow")
+            raise TakeoverError("another command has just ended the shadow")
         answered = shadow.count_since(connection, answers_since)
     lost = max(0.0, now - keep - max(answers_since, state.begun))
     return Switched(answers_since, answered, left, lost)

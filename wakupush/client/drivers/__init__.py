@@ -1,1 +1,1 @@
-"""What carries the rules out: the network, storage, and tasks of an event loop."""
+"""The input and output for the rules: the network, storage, and tasks of an event loop."""

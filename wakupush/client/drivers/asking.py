@@ -1,4 +1,4 @@
-"""Driving queries: one key for each, answers until all is known or time is up."""
+"""Sending queries, each under its own key, and taking answers until all is known or time is up."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Seconds for which an answer is waited for.
+#: Seconds to wait for an answer.
 QUERY_SECONDS = 4.0
-#: Of an answer: it may hold the allowed_key_lists of many devices.
+#: Segments of an answer at most: it may hold the allowed_key_lists of many devices.
 MOST_SEGMENTS = 100
 
 
@@ -42,31 +42,31 @@ class Asker:
         self._context = context
         self._book = book
         self._tasks = tasks
-        #: Users who are being asked about, each with the end of it.
+        #: Users about whom a query is under way, each with the event of its end.
         self._asking: dict[PublicKey, asyncio.Event] = {}
 
     async def query(self, users: Sequence[PublicKey], *, force: bool, seconds: float) -> None:
-        """Ask about users, and return when something is known of each, or nobody answers.
+        """Ask about users, and return when something was learned of each, or no server answers in time.
 
         Args:
             users: any number.
-            force: whether to ask although something is known, or was asked for lately.
+            force: whether to ask even if tokens are known, or the user was asked about lately.
             seconds: to wait for an answer.
 
         Raises:
-            NodeError: the node did not take a question.
+            NodeError: the node did not take a query.
         """
         known = [self._book.find(user) for user in dict.fromkeys(users)]
         wanted = [each for each in known if force or each.is_to_be_asked(self._context.now())]
         under_way = [self._asking[each.user] for each in wanted if each.user in self._asking]
         groups = group(each for each in wanted if each.user not in self._asking)
         left = await _all(self.ask(each, seconds) for each in groups)
-        # Who was asked about with others may be known to other servers, which listen elsewhere.
+        # A query goes out on the topic of its first user: servers that know another one may listen elsewhere.
         alone = [user for users, unknown in zip(groups, left, strict=True) if len(users) > 1 for user in unknown]
         await _all([*(self.ask((user,), seconds) for user in alone), *(ended.wait() for ended in under_way)])
 
     async def ask(self, users: tuple[PublicKey, ...], seconds: float = QUERY_SECONDS) -> set[PublicKey]:
-        """Send one query, and return of whom nothing was learned within so many seconds.
+        """Send one query, and return the users of whom nothing was learned within so many seconds.
 
         Raises:
             NodeError: the node did not take it.
@@ -105,7 +105,7 @@ class Asker:
 
 
 async def _all(asked: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return every result. What one raises is raised once all have ended: the others' answers are of use."""
+    """Return every result. An exception is raised only once all have ended, as the others' answers are of use."""
     tasks = [asyncio.ensure_future(each) for each in asked]
     await asyncio.gather(*tasks, return_exceptions=True)
     return [task.result() for task in tasks]

@@ -39,7 +39,7 @@ class Book:
 
     Args:
         context: of the client.
-        history: a Store, asked for the latest advertisements of a user who is followed; None asks nobody.
+        history: a Store, asked for the latest advertisements of a user who is followed; None for no Store.
         tasks: of the client.
     """
 
@@ -60,7 +60,7 @@ class Book:
         self._context.storage.put(ACQUAINTANCE, str(known.user), known)
 
     def learn(self, user: PublicKey, infos: Iterable[Info], server: PublicKey | None) -> bool:
-        """Learn from infos about a registered key; say whether there was anything to learn.
+        """Learn from infos about a registered key, and return whether anything was new.
 
         Args:
             user: the registered key.
@@ -77,23 +77,23 @@ class Book:
         return True
 
     def useless(self, token: Useless) -> None:
-        """Use a token no longer that leads nowhere, says its server."""
+        """Stop using a token that its server has called wrong, or whose device the server does not know."""
         known = self._get(token.user)
         self.put(known.useless(token.installation_id, token.server, token.access_token))
 
     def learn_push_key(self, user: PublicKey, push_key: PublicKey) -> None:
-        """Know a user by the key that a contact update told us."""
+        """Take over the key that a contact update named as the user's registered one."""
         self.put(replace(self._get(user), push_key=push_key))
 
     def active(self, user: PublicKey, installation_id: str, at: float) -> None:
-        """Note that an installation of a user was active, in seconds since the epoch."""
+        """Note when an installation of a user was active, in seconds since the epoch."""
         before = self.find(user)
         after = before.active(installation_id, min(at, self._context.now()))
         if after is not before:
             self.put(after)
 
     async def follow(self, user: PublicKey) -> None:
-        """Listen to a user's advertisements from now on, and have the Store asked for the latest.
+        """Listen to a user's advertisements from now on, and ask the Store for the latest ones.
 
         Raises:
             NodeError: the node does not let us listen.
@@ -110,21 +110,21 @@ class Book:
                 self._heard(user, message, key)
 
             await exits.enter_async_context(self._context.transport.listening(topics.content_topic(name), receive))
-        except BaseException:  # a cancelled one does not follow either
+        except BaseException:  # cancellation, too, leaves the user unfollowed
             self._followed.pop(user, None)
             raise
         if self._history is not None:
             self._tasks.start(self._look_back(self._history, user, key))
 
     async def unfollow(self, user: PublicKey) -> None:
-        """Listen to a user no longer."""
-        for key in {user, self.find(user).user}:  # followed before the push key was told, and since
+        """Stop listening to a user."""
+        for key in {user, self.find(user).user}:  # may have been followed before the push key was known, or after
             exits = self._followed.pop(key, None)
             if exits is not None:
                 await exits.aclose()
 
     async def close(self) -> None:
-        """Listen to nobody any more."""
+        """Stop listening to all users."""
         for exits in self._followed.values():
             await exits.aclose()
         self._followed.clear()

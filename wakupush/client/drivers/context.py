@@ -29,7 +29,7 @@ class Context:
     transport: Transport
     storage: Storage
     config: Config
-    #: Tells the app what happens.
+    #: Hands an event to the app.
     tell: Callable[[Event], None]
     #: Seconds since the epoch.
     now: Callable[[], float]
@@ -38,13 +38,13 @@ class Context:
 
 
 class Signal:
-    """Wakes everybody who waits for something to change."""
+    """Wakes all tasks that wait for something to change."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
     def set(self) -> None:
-        """Let everybody look again."""
+        """Wake all waiting tasks, so that they check again."""
         event, self._event = self._event, asyncio.Event()
         event.set()
 
@@ -58,7 +58,7 @@ class Signal:
             pass
 
     async def wait_until(self, predicate: Callable[[], bool], seconds: float) -> bool:
-        """Wait until something is so, at most so many seconds, and say whether it is."""
+        """Wait until the predicate holds, at most so many seconds, and return whether it does."""
         deadline = asyncio.get_running_loop().time() + seconds
         while not predicate():
             left = deadline - asyncio.get_running_loop().time()
@@ -74,5 +74,5 @@ def _derived(name: str) -> bytes:
 
 
 async def topic_key(name: str) -> bytes:
-    """Return the key of a topic, 32 bytes. Deriving it takes 12 to 25 ms, so not in the event loop, and once."""
+    """Return the key of a topic, 32 bytes. Deriving it takes 12 to 25 ms: it runs in a thread and is cached."""
     return await asyncio.to_thread(_derived, name)

@@ -1,4 +1,4 @@
-"""Driving the registrar and the advertiser: what is due is sent, what is answered is kept."""
+"""Running the registrar and the advertiser: sends what is due, and stores what is answered."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Seconds until an advertisement that the node did not take is tried again.
 RETRY_SECONDS = 10.0
-#: Seconds until it is looked again at the clock, which may have been set.
+#: Seconds to sleep at most before the clock is read again: it may have been set.
 MOST_SECONDS = 600.0
 
 
@@ -51,12 +51,12 @@ class Enroller:
         self.load()
         self._mailbox = Mailbox(self._account.push_key)
         self._topic = topics.contact_code_topic(self._account.push_key.public_key)
-        #: Number of the last change that is to be advertised, and of the last that was.
+        #: Number of the last change that is to be advertised, and of the last one that was advertised.
         self._to_advertise = self._advertised = 0
         self._changed = Signal()
 
     def load(self) -> None:
-        """Take over what is kept.
+        """Load the stored state.
 
         Raises:
             UnreadableError: it cannot be read.
@@ -65,12 +65,12 @@ class Enroller:
         self._advertiser.next_at = (self._context.storage.get(ADVERTISING, "") or Advertising()).next_at
 
     def changed(self) -> None:
-        """Keep what the registrar was told, and act on it."""
+        """Store the registrar's changed state, and act on it."""
         self._context.storage.put(REGISTRATION, "", self.registrar.state)
         self._changed.set()
 
     def try_again(self) -> None:
-        """Ask servers at once that are to be asked later, or have refused."""
+        """Ask at once servers without a final answer, and those that refused."""
         self.registrar.try_again(self._context.now())
         self.changed()
 
@@ -80,11 +80,11 @@ class Enroller:
         self._changed.set()
 
     async def advertised(self, seconds: float) -> bool:
-        """Wait until everything that changed is advertised, and say whether it is within so many seconds."""
+        """Wait until every change is advertised, and return whether it is within so many seconds."""
         return await self._changed.wait_until(lambda: self._advertised == self._to_advertise, seconds)
 
     async def settled(self, seconds: float, servers: Collection[PublicKey] | None) -> bool:
-        """Wait until these servers, or all, have answered, and say whether they have within so many seconds."""
+        """Wait until these servers, or all, have answered, and return whether they have within so many seconds."""
         return await self._changed.wait_until(lambda: self.registrar.has_settled(servers), seconds)
 
     async def run(self) -> None:
@@ -94,7 +94,7 @@ class Enroller:
             while True:
                 try:
                     if not is_listening and self._next_at < math.inf:
-                        # Before anything leaves, or a fast answer is lost.
+                        # Before anything is sent, or a fast answer would be lost.
                         await self._listen(exits)
                         is_listening = True
                     await self._register()
@@ -103,7 +103,7 @@ class Enroller:
                     self._failed(str(error))
                     if not is_listening:
                         await self._changed.wait(RETRY_SECONDS)
-                except Exception as error:  # noqa: BLE001 - what cannot be kept now, on a full disk, may be later
+                except Exception as error:  # noqa: BLE001 - what cannot be stored now, on a full disk, may be stored later
                     self._failed(type(error).__name__)
                     await self._changed.wait(RETRY_SECONDS)
                 await self._changed.wait(min(self._next_at - self._context.now(), MOST_SECONDS))
@@ -132,7 +132,7 @@ class Enroller:
         before = self.registrar.state
         asking = self.registrar.due(self._context.now())
         if self.registrar.state != before:
-            # Kept before it leaves, so that no version is ever used twice.
+            # Stored before it is sent, so that no version is ever used twice.
             self._context.storage.put(REGISTRATION, "", self.registrar.state)
         kind = Type.PUSH_NOTIFICATION_REGISTRATION
         for each in asking:
@@ -146,7 +146,7 @@ class Enroller:
         if infos is None:
             return
         if not infos and self.registrar.is_registering:
-            return  # nothing would tell that nothing is registered any more; the answer is advertised
+            return  # an empty one would say that nothing is registered any more; the answer will be advertised
         change = self._to_advertise
         message = advertisement(
             self._account.push_key,
@@ -159,7 +159,7 @@ class Enroller:
         try:
             await self._context.transport.publish(message)
         except NodeRefused:
-            self._keep_advertising()  # the same again would be refused again
+            self._keep_advertising()  # the same message would be refused again
             raise
         except NodeError:
             self._advertiser.changed(self._context.now() + RETRY_SECONDS)

@@ -1,4 +1,4 @@
-"""The latest advertisements out of a Store."""
+"""The latest advertisements from a Store."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from wakupush.model.waku_message import WakuMessage
 
-#: Seconds that are looked back: whoever is still there has advertised since.
+#: How far back to look, in seconds: a client that still runs has advertised within that time.
 LOOK_BACK_SECONDS = 2 * 86_400
-#: Pages of 100 messages that are looked at: anybody can write to the topic.
+#: Pages of 100 messages to look at: a limit, as anybody can write to the topic.
 MOST_PAGES = 20
 
 
@@ -38,8 +38,8 @@ class History:
     async def latest(self, content_topic: str, is_wanted: Callable[[WakuMessage], bool]) -> list[WakuMessage]:
         """Return the wanted messages of the newest page that has any, the oldest first.
 
-        That is usually the first page, and tells everything. Strangers can fill the newest pages, and then hide what is
-        older than their last 2,000 messages.
+        That is usually the first page, and enough. Strangers can fill the newest pages, and then hide what is older
+        than their last 2,000 messages.
 
         Args:
             content_topic: of the messages.

@@ -1,4 +1,4 @@
-"""A service node of a light client: what is subscribed there, kept alive and read, and what is pushed through it."""
+"""A service node of a light client: subscribes there, keeps subscriptions alive, reads them, and publishes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from wakupush.waku.async_rest import AsyncRest
 
     class Wanted(Protocol):
-        """Content topics that somebody listens to."""
+        """Content topics that a client listens to."""
 
         def __contains__(self, content_topic: str) -> bool: ...
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: Seconds between two reads that brought nothing.
+#: Seconds to the next read when one brought nothing.
 POLL_SECONDS = 0.1
 #: Seconds between two attempts to read a node that does not answer.
 RECOVER_SECONDS = 1.0
@@ -39,22 +39,22 @@ RECOVER_SECONDS = 1.0
 ATTEMPTS, FIRST_WAIT = 6, 0.5
 #: Seconds between two requests to a filter server, and requests a minute: go-waku's limit, and nwaku's 30.
 FILTER_PAUSE, FILTER_REQUESTS = 1.05, 28
-#: Likewise for light push: go-waku refuses what follows within a second. Our node does not tell which kind serves it.
+#: Likewise for light push: go-waku refuses what follows within a second. Our node does not say which kind serves it.
 PUSH_PAUSE, PUSH_REQUESTS = 1.05, 60
-#: Seconds between two pings of a filter server: nwaku forgets those who do not for five minutes.
+#: Seconds between two pings of a filter server: nwaku forgets clients that have not pinged for five minutes.
 PING_SECONDS = 30.0
-#: Attempts to subscribe before whoever waits for it is told.
+#: Attempts to subscribe before the waiting callers get the error.
 SUBSCRIBE_ATTEMPTS = 5
 
 
 class ServiceNode:
-    """One node that is used for filter and light push; `work` goes on all the time.
+    """One node that is used for filter and light push; `work` has to run all the time.
 
     Args:
         rest: connections to it.
         shards: pubsub topics that are listened to, each at the cost of requests.
-        wanted: content topics that somebody listens to.
-        deliver: takes what was read of a shard.
+        wanted: content topics that a client listens to.
+        deliver: called with a shard and the messages that were read of it.
     """
 
     def __init__(
@@ -68,21 +68,21 @@ class ServiceNode:
         self._shards = shards
         self._wanted = wanted
         self._deliver = deliver
-        #: Topics that are to be subscribed, each with who waits for it, and those that are.
+        #: Topics that are to be subscribed, each with the future of its callers, and those that are subscribed.
         self._missing: dict[str, asyncio.Future[None]] = {}
         self._subscribed: set[str] = set()
         self._changed = asyncio.Event()
         self._filtering = Pacer(FILTER_PAUSE, FILTER_REQUESTS)
         self._pushing = Pacer(PUSH_PAUSE, PUSH_REQUESTS)
-        #: False: it did not do its part of late, so nobody should wait for it who has another.
+        #: False: it has failed lately, so a caller that has another node should not wait for this one.
         self.is_well = True
 
     def work(self) -> list[Coroutine[Any, Any, None]]:
-        """Return what is to go on while the node is used."""
+        """Return the coroutines that have to run while the node is used."""
         return [self._keep_subscribed(), self._poll()]
 
     def subscribed(self, content_topic: str) -> asyncio.Future[None]:
-        """Return what is done once a topic is subscribed, or has failed to be; it is shared: do not cancel it."""
+        """Return a future of a topic's subscription, done when it succeeds or fails. It is shared: do not cancel it."""
         if content_topic in self._subscribed:
             done = asyncio.get_running_loop().create_future()
             done.set_result(None)
@@ -101,7 +101,7 @@ class ServiceNode:
         self._subscribed.discard(content_topic)
         if content_topic not in self._missing:
             future = asyncio.get_running_loop().create_future()
-            future.add_done_callback(lambda done: done.exception())  # nobody may wait for it any more
+            future.add_done_callback(lambda done: done.exception())  # perhaps no caller waits any more
             self._missing[content_topic] = future
             self._changed.set()
         return self._missing[content_topic]
@@ -121,7 +121,7 @@ class ServiceNode:
                         await self._changed.wait()
 
     async def _subscribe(self, content_topics: list[str]) -> None:
-        """Subscribe to topics, and tell those who wait for them what came of it."""
+        """Subscribe to topics, and hand the outcome to the callers that wait for them."""
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(NodeUnreachable),
             wait=wait_random_exponential(multiplier=FIRST_WAIT, max=5),
@@ -140,7 +140,7 @@ class ServiceNode:
             log.warning("filter_not_subscribed", topics=len(wanted), error=str(error))
         for each in content_topics:
             if each not in wanted and each in self._wanted:
-                continue  # somebody has begun to listen since: it is among the next
+                continue  # a caller has begun to listen since: it is among the next
             future = self._missing.pop(each)
             if problem is None:
                 future.set_result(None)
@@ -149,11 +149,11 @@ class ServiceNode:
         if problem is not None:
             await asyncio.sleep(RECOVER_SECONDS)
             for each in wanted:
-                if each in self._wanted:  # somebody was listening before
+                if each in self._wanted:  # a caller was listening before
                     self._miss(each)
 
     async def _tend(self) -> None:
-        """Keep the subscriptions alive, heal them if they are gone, and take back those that nobody needs."""
+        """Keep the subscriptions alive, renew them if they are gone, and end those that are not needed any more."""
         if not self._subscribed:
             return
         try:
@@ -193,7 +193,7 @@ class ServiceNode:
 
 
 class Pacer:
-    """Spreads requests.
+    """Spreads requests over time.
 
     Args:
         pause: seconds between two.
@@ -206,13 +206,13 @@ class Pacer:
         self._turn = asyncio.Lock()
 
     def wait(self, now: float) -> float:
-        """Return the seconds to wait before the next request, and take it for sent then."""
+        """Return the seconds to wait before the next request, and count it as sent at that time."""
         at = max(now, self._times[-1] + self._pause, self._times[0] + 60.0)
         self._times.append(at)
         return at - now
 
     async def send(self, request: Callable[..., Coroutine[Any, Any, None]], *arguments: object) -> None:
-        """Send a request once it is its turn. The pause begins at the last one's end: it may have taken its time."""
+        """Send a request when its turn comes. The pause begins at the end of the last one, which may have been slow."""
         async with self._turn:
             await asyncio.sleep(self.wait(time.monotonic()))
             try:

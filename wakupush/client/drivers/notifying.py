@@ -1,4 +1,4 @@
-"""Driving notifications: one key for each request, until the result for every device is known."""
+"""Sending requests, each under its own key, until the result for every device is known."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Recipient:
     user: PublicKey
     #: The message, encrypted to this user; may be empty.
     message: bytes = field(repr=False, default=b"")
-    #: The installations that the message is for; None is all that are known.
+    #: The installations that the message is for; None for all known ones.
     installation_ids: tuple[str, ...] | None = None
 
 
@@ -53,7 +53,7 @@ class Notifier:
     Args:
         context: of the client.
         book: where ways are found.
-        asker: finds new ones where a token is wrong.
+        asker: finds new ones if a token is wrong.
         tasks: of the client.
         sending: what is to be sent.
     """
@@ -75,7 +75,7 @@ class Notifier:
                 await self._changed.wait(self._sending.next_at - time.monotonic())
 
     async def _request(self, asking: DueRequest, exits: AsyncExitStack) -> None:
-        """Send a request under a key of its own. Its answer may come until everything is done."""
+        """Send a request under its own key. Its answer is taken until all requests are done."""
         key = PrivateKey.generate()
         box = Mailbox(key)
 
@@ -104,7 +104,7 @@ class Notifier:
         self._sending.sent(asking, time.monotonic())
 
     async def _refresh(self, wrong: Useless) -> None:
-        """Ask for a token anew."""
+        """Query the user again because a token is wrong."""
         try:
             await self._asker.ask((wrong.user,))
         except NodeError as error:

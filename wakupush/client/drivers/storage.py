@@ -1,4 +1,4 @@
-"""Where a client keeps what it must not forget: an interface of four functions, and SQLite behind it."""
+"""The storage of a client's state: an interface of four functions, and its implementation in SQLite."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class InUseError(Exception):
 
 
 class Storage(Protocol):
-    """Documents of one account by kind and name. What was put survives the process."""
+    """Documents of one account by kind and name. They survive the process."""
 
     def get(self, kind: DocumentKind[T], name: str) -> T | None:
         """Return a document, None if there is none.
@@ -55,7 +55,7 @@ class Storage(Protocol):
         """
 
     def put(self, kind: DocumentKind[T], name: str, value: T) -> None:
-        """Keep a document, instead of the one of this name if there is one."""
+        """Store a document; it replaces one of the same name."""
 
     def forget(self, kind: DocumentKind[T], before: float) -> None:
         """Delete the documents of a kind that were put before a time, in seconds since the epoch."""
@@ -72,7 +72,7 @@ class SqliteFile:
     """A SQLite file for any number of accounts. Only its owner may read it: it holds access tokens and keys.
 
     Args:
-        path: made if need be; ``:memory:`` keeps nothing.
+        path: created if missing; ``:memory:`` stores nothing on disk.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -95,7 +95,7 @@ class SqliteFile:
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """Keep other clients of an account from running inside the block, by a file beside this one.
+        """Keep other clients of an account from running inside the block, by a lock file beside the SQLite file.
 
         Raises:
             InUseError: one runs, in this process or another.
@@ -110,7 +110,7 @@ class SqliteFile:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise InUseError("another client of this account runs") from None
-            except OSError as error:  # of a file system without locks: it does not name the file
+            except OSError as error:  # the error of a file system without locks does not name the file
                 raise OSError(error.errno, error.strerror, path) from error
             yield
 
@@ -154,5 +154,5 @@ class _Account:
 
 
 def _open(path: Path | str) -> int:
-    """Return a descriptor of a file that is its owner's alone; it is made if need be."""
+    """Return a descriptor of a file, which is created for its owner alone if it is missing."""
     return os.open(path, os.O_CREAT | os.O_RDWR, 0o600)

@@ -1,4 +1,4 @@
-"""Work that goes on beside what is waited for."""
+"""Background tasks."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 class Tasks:
-    """Tasks that end with their owner."""
+    """Background tasks that end with their owner."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let work go on by itself."""
+        """Run a coroutine in the background."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)

@@ -1,4 +1,4 @@
-"""How messages leave and come: by relay, or as a light client. One transport serves any number of clients."""
+"""Sending and receiving messages, by relay or as a light client. One transport serves any number of clients."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Static shards of the Status network: messages go to the first.
 SHARDS = ("/waku/2/rs/16/32",)
-#: Seconds for which other service nodes are waited for once one has done its part.
+#: Seconds to wait for other service nodes once one has done its part.
 OTHERS_SECONDS = 1.5
-#: Messages that are known again when they come through another node.
+#: How many of the last messages are remembered, so that one that comes through another node as well is dropped.
 MOST_HEARD = 1_000
 
 
@@ -47,19 +47,19 @@ class Transport(Protocol):
         """
 
     def listening(self, content_topic: str, receive: Receive) -> AbstractAsyncContextManager[None]:
-        """Receive the messages of a content topic inside the block: every one that is published after it began.
+        """Receive the messages of a content topic inside the block: each that is published after the block began.
 
         Args:
             content_topic: to be listened to.
-            receive: called in the event loop, with own messages too; it must not block.
+            receive: called in the event loop, also with the client's own messages; it must not block.
 
         Raises:
-            NodeError: the node does not let us.
+            NodeError: the node does not let us listen.
         """
 
 
 class Listeners:
-    """Who listens to what."""
+    """The functions that listen to each content topic."""
 
     def __init__(self) -> None:
         self._receivers: dict[str, list[Receive]] = {}
@@ -71,18 +71,18 @@ class Listeners:
         return iter(self._receivers)
 
     def add(self, content_topic: str, receive: Receive) -> None:
-        """Let somebody listen."""
+        """Let a function listen."""
         self._receivers.setdefault(content_topic, []).append(receive)
 
     def remove(self, content_topic: str, receive: Receive) -> None:
-        """Let somebody listen no longer."""
+        """End a function's listening."""
         receivers = self._receivers[content_topic]
         receivers.remove(receive)
         if not receivers:
             del self._receivers[content_topic]
 
     def deliver(self, messages: Sequence[WakuMessage]) -> None:
-        """Hand messages to those who listen to their topics."""
+        """Hand messages to the functions that listen to their topics."""
         for message in messages:
             for receive in tuple(self._receivers.get(message.content_topic, ())):
                 try:
@@ -118,8 +118,8 @@ class _Running:
 class RelayTransport(_Running):
     """A relay node of which this is the only reader.
 
-    While it runs it reads all the time: an unread subscription stops a whole go-waku. Leave no go-waku running for long
-    after it.
+    While it runs it reads all the time: an unread subscription stops a whole go-waku. Do not leave a go-waku running
+    for long afterwards.
 
     Args:
         url: of the node's REST API.
@@ -174,10 +174,10 @@ class RelayTransport(_Running):
 
 
 class LightTransport(_Running):
-    """A light client: filter and light push, at all nodes that it is given at once.
+    """A light client: filter and light push, at all given nodes at once.
 
     One node that does its part is enough: what is published leaves through each, and what comes through several is
-    handed over once. A node that says so and does nothing cannot be told from one that does, and need not be.
+    handed over once. A node that only claims to do its part cannot be distinguished from one that does; it need not be.
 
     Args:
         url: of the REST API of a node that has peers which serve both, or serves them itself.
@@ -192,7 +192,7 @@ class LightTransport(_Running):
         self._heard: deque[bytes] = deque(maxlen=MOST_HEARD)
 
     async def publish(self, message: WakuMessage) -> None:
-        """Hand a message to the network when its turn comes; see `Transport`. It returns when one node has taken it."""
+        """Hand a message to the network when its turn comes; see `Transport`. Return when one node has taken it."""
         attempts = [asyncio.ensure_future(node.publish(message)) for node in self._nodes]
         try:
             await _one_of(attempts)
@@ -210,7 +210,7 @@ class LightTransport(_Running):
         try:
             subscribed = [(node, node.subscribed(content_topic)) for node in self._nodes]
             await _one_of([each for _, each in subscribed])
-            # What is asked now may be answered at once, and the node that has subscribed may be one that only says so.
+            # An answer may come at once, and the node that has subscribed may only claim so: wait for the others.
             late = [each for node, each in subscribed if node.is_well and not each.done()]
             if late:
                 await asyncio.wait(late, timeout=OTHERS_SECONDS)
@@ -225,7 +225,7 @@ class LightTransport(_Running):
         return [work for node in self._nodes for work in node.work()]
 
     def _deliver(self, shard: str, messages: Sequence[WakuMessage]) -> None:
-        """Hand over what came from a node and did not come from another."""
+        """Hand over the messages of a node that have not come from another one already."""
         for message in messages:
             digest = message_hash(shard, message)
             if digest not in self._heard:
@@ -234,7 +234,7 @@ class LightTransport(_Running):
 
 
 async def _one_of(futures: Collection[asyncio.Future[None]]) -> None:
-    """Wait until one has succeeded; raise what the first raised if none does."""
+    """Wait until one has succeeded; raise the first error if all fail."""
     errors: list[BaseException] = []
     pending = set(futures)
     while pending:
@@ -247,7 +247,7 @@ async def _one_of(futures: Collection[asyncio.Future[None]]) -> None:
 
 
 async def _let_end(attempts: Collection[asyncio.Future[None]]) -> None:
-    """Let what is under way go on for a moment."""
+    """Let attempts that are under way go on for a moment, then cancel them."""
     try:
         await asyncio.wait(attempts, timeout=OTHERS_SECONDS)
     finally:

@@ -1,1 +1,1 @@
-"""What a client decides, as state machines: times, randomness and keys are passed in, messages come out. Sans-IO."""
+"""A client's decisions, as state machines: they take times, randomness and keys, and return messages. Sans-IO."""

@@ -1,4 +1,4 @@
-"""Who a client is."""
+"""The account of a client."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 class Account:
     """A user on one device.
 
-    In anonymous mode `push_key` is not the chat key: servers learn it alone, and it is a secret between the user and
-    those who may notify.
+    In anonymous mode `push_key` is not the chat key. Servers learn only `push_key`, which is a secret between the user
+    and those who may notify.
     """
 
     #: The chat key.
     key: PrivateKey
     #: A uuid.
     installation_id: str
-    #: Registers and is notified.
+    #: The key that registers and is notified.
     push_key: PrivateKey
 
     @classmethod
     def of(cls, key: PrivateKey, installation_id: str, push_key: PrivateKey | None = None) -> Account:
-        """Return an account that is anonymous if it has a push key of its own."""
+        """Return an account; it is anonymous if a push key is given."""
         return cls(key, installation_id, push_key or key)
 
     @staticmethod

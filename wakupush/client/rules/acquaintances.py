@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from wakupush.protocol.keys import PrivateKey
     from wakupush.protocol.query import Info
 
-#: Seconds for which an access token is used without asking again; one from a day ahead was learned by a wrong clock.
+#: Seconds for which an access token is used without asking again. A time more than that ahead is of a wrong clock.
 KEEP_SECONDS = 86_400.0
-#: Seconds for which a user of whom no server knew anything is not asked about again.
+#: Seconds before servers are asked again about a user of whom they knew nothing.
 ABSENT_SECONDS = 3600.0
 #: Installations of a user that are kept, and servers of an installation.
 MOST_INSTALLATIONS, MOST_SERVERS = 20, 10
@@ -32,9 +32,9 @@ class Way:
 
     installation_id: str
     server: Key
-    #: Empty if the server said that it is wrong, or that the device is not registered.
+    #: Empty once the server has said that the token is wrong, or that the device is not registered.
     access_token: str = field(repr=False)
-    #: Of the registration that it comes from.
+    #: The version of the registration that the token comes from.
     version: int
     #: When it was learned, in seconds since the epoch.
     learned_at: float
@@ -52,15 +52,15 @@ class Acquaintance:
     activity: dict[str, float] = field(default_factory=dict)
     #: When servers were last asked about the user.
     asked_at: float | None = None
-    #: In anonymous mode: the key with which the user has registered instead of this one. A secret between the two.
+    #: If the user is anonymous: the key that is registered instead of this one. A secret between the user and us.
     push_key: Key | None = field(repr=False, default=None)
 
     def learn(self, infos: Iterable[Info], *, asker: PrivateKey, server: PublicKey | None, now: float) -> Acquaintance:
-        """Return what is known with these infos, as far as they are of this user and their grants are valid.
+        """Return what is known after these infos. Infos of other users, and those without a valid grant, are ignored.
 
         Args:
             infos: from an advertisement, or from the answer to a query.
-            asker: our key, for tokens that are sealed for contacts.
+            asker: our chat key, which opens tokens that are sealed for contacts.
             server: who answered; None for an advertisement, which names its servers.
             now: seconds since the epoch.
         """
@@ -81,7 +81,7 @@ class Acquaintance:
         return replace(self, ways=_bounded(known.values()))
 
     def active(self, installation_id: str, at: float) -> Acquaintance:
-        """Return what is known if the installation was active at this time."""
+        """Return what is known, with the time at which an installation was active."""
         if at <= self.activity.get(installation_id, 0.0):
             return self
         activity = {**self.activity, installation_id: at}
@@ -89,7 +89,7 @@ class Acquaintance:
         return replace(self, activity={each: activity[each] for each in latest})
 
     def useless(self, installation_id: str, server: PublicKey, access_token: str) -> Acquaintance:
-        """Return what is known once a server has said that a token leads nowhere."""
+        """Return what is known after a server has refused a token, and let servers be asked again."""
         is_useless = (installation_id, server, access_token)
         ways = (
             replace(way, access_token="") if (way.installation_id, way.server, way.access_token) == is_useless else way
@@ -98,7 +98,7 @@ class Acquaintance:
         return replace(self, ways=tuple(ways), asked_at=None)
 
     def asked(self, now: float) -> Acquaintance:
-        """Return what is known once servers were asked."""
+        """Return what is known, with the time at which servers were asked."""
         return replace(self, asked_at=now)
 
     def usable(self, now: float) -> list[Way]:
@@ -106,9 +106,9 @@ class Acquaintance:
         return [way for way in self.ways if way.access_token and abs(now - way.learned_at) < KEEP_SECONDS]
 
     def is_to_be_asked(self, now: float) -> bool:
-        """Say whether servers are to be asked: some device has no token to use, and they were not asked lately.
+        """Return whether to ask servers: a device has no token that may be used, and servers were not asked lately.
 
-        Each device counts by itself: one that is on advertises for hours on end, and says nothing of another that was
+        Each device counts by itself: one that is on advertises for hours, and says nothing of another device that was
         closed days ago and waits for pushes.
         """
         usable = {way.installation_id for way in self.usable(now)}
@@ -118,12 +118,12 @@ class Acquaintance:
     def devices(self, now: float, *, most: int, only: Sequence[str] | None = None) -> dict[str, list[Way]]:
         """Return the devices to notify, the one that was active last first, each with its ways.
 
-        Where none of a device's tokens may be used, those that are old are: they may be good all the same.
+        If all of a device's tokens are old, the old ones are returned: they may still be valid.
 
         Args:
             now: seconds since the epoch.
             most: devices at most.
-            only: the installations that a message is for; None is all that are known.
+            only: the installations that a message is for; None for all known ones.
         """
         found: dict[str, list[Way]] = {}
         usable = self.usable(now)
@@ -136,7 +136,10 @@ class Acquaintance:
 
 
 def _way(info: Info, user: PublicKey, asker: PrivateKey, server: PublicKey | None, now: float) -> Way | None:
-    """Return the way that an info tells, None if it is another user's, or not for us, or not granted, or no uuid."""
+    """Return the way that an info names.
+
+    None if the info is another user's, is not for us, has no valid grant, or its installation id is not a uuid.
+    """
     if info.key_hash != user.key_hash or not is_uuid(info.installation_id):
         return None
     try:
@@ -152,12 +155,12 @@ def _way(info: Info, user: PublicKey, asker: PrivateKey, server: PublicKey | Non
 
 
 def _may(before: Way, server: PublicKey | None) -> bool:
-    """Say whether the same version may be learned again: an old advertisement must not bring a wrong token back."""
+    """Return whether the same version may be learned again: an old advertisement must not bring a wrong token back."""
     return bool(before.access_token) or server is not None
 
 
 def _bounded(ways: Iterable[Way]) -> tuple[Way, ...]:
-    """Return the ways learned last, as many as are kept."""
+    """Return the ways that were learned last, up to the limits."""
     kept: dict[str, list[Way]] = {}
     for way in sorted(ways, key=lambda way: way.learned_at, reverse=True):
         of_device = (

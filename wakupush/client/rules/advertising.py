@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from wakupush.protocol.keys import PrivateKey
     from wakupush.protocol.query import Info
 
-#: Seconds after a change until it is advertised: the answers of several servers come within moments.
+#: Seconds from a change to its advertisement: the answers of several servers come shortly after each other.
 SETTLE_SECONDS = 0.5
-#: Seconds by which a wait may be longer than the period: where that is short, the wait after a failure is.
+#: Seconds by which a wait may be longer than the period: the wait after a failure is, if the period is short.
 SLACK_SECONDS = 60.0
 
 
@@ -27,14 +27,14 @@ class Advertiser:
 
     Args:
         period: seconds between two advertisements.
-        next_at: as it was kept.
+        next_at: the stored value.
     """
 
     def __init__(self, period: float, next_at: float | None = None) -> None:
         self._period = period
         #: In seconds since the epoch; None while there is nothing to advertise.
         self.next_at = next_at
-        #: Other installations of the same user: what they advertised first of all themselves, and when.
+        #: Other installations of the same user: what each advertised about itself, and when that was heard.
         self._others: dict[str, tuple[list[Info], float]] = {}
 
     def changed(self, now: float) -> None:
@@ -44,12 +44,12 @@ class Advertiser:
     def heard(self, infos: Sequence[Info], own_id: str, now: float) -> None:
         """Take over what another installation of this user advertised.
 
-        An advertisement begins with its author's own servers. What stands behind them is hearsay, and not handed on:
-        nobody could ever take it back. An empty one says that an installation is registered nowhere any more, but not
-        which: all are forgotten, and those that are left advertise again.
+        An advertisement begins with its author's own servers. What follows them is hearsay. It is not handed on,
+        because no installation could ever take it back. An empty one says that an installation is not registered any
+        more, but not which: all are forgotten, and those that are left advertise again.
 
         Args:
-            infos: of an advertisement signed by our own key. Whoever learns from them checks the grants.
+            infos: of an advertisement signed by our own key. Clients that learn from them check the grants.
             own_id: this installation.
             now: seconds since the epoch.
         """
@@ -62,10 +62,10 @@ class Advertiser:
     def due(self, own: Sequence[Info], now: float) -> list[Info] | None:
         """Return what is to be advertised now, own servers first; None if it is not time.
 
-        Nothing at all without own servers, see `heard`. Installations that were not heard of for three periods are left
+        The list is empty without own servers, see `heard`. Installations that were not heard for three periods are left
         out.
         """
-        # A wait longer than any is one of a clock that was set back.
+        # A longer wait than the longest possible one means that the clock was set back.
         if self.next_at is None or now < self.next_at <= now + self._period + SLACK_SECONDS:
             return None
         if not own:
@@ -81,7 +81,7 @@ def advertisement(
 ) -> WakuMessage:
     """Return an advertisement, wrapped as clients of the reference read it.
 
-    What would be too large for a node goes without the lists for contacts: who finds no token asks a server.
+    One that is too large for a node is sent without the lists for contacts: a client that finds no token asks a server.
 
     Args:
         key: whose contact code topic it is; it signs both layers.

@@ -1,4 +1,4 @@
-"""Waits that double: tenacity's strategy, asked for one step without sleeping."""
+"""Waits that double: tenacity's strategy, computed for one step without sleeping."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Backoff:
 
     @property
     def longest(self) -> float:
-        """No wait is longer, in seconds."""
+        """The longest possible wait in seconds."""
         return self.most * _JITTER
 
     def wait(self, attempt: int, random: Random) -> float:
-        """Return the seconds to wait after an attempt (from 1), up to a fifth more so that clients do not march."""
+        """Return the seconds to wait after an attempt (from 1), up to a fifth more so that clients spread out."""
         state = RetryCallState(Retrying(), fn=None, args=(), kwargs={})
         state.attempt_number = attempt
         return wait_exponential(multiplier=self.first, max=self.most)(state) * random.uniform(1.0, _JITTER)

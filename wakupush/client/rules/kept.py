@@ -1,4 +1,4 @@
-"""Small things that a client keeps."""
+"""Small documents that a client stores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wakupush.client.documents import Hex, document
 @document
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """What was switched on, and what makes this installation."""
+    """What is switched on, and the identity of this installation."""
 
     installation_id: str = ""
     #: In anonymous mode: the private key that registers, 32 bytes; else empty.
@@ -22,7 +22,7 @@ class ClientSettings:
 @document
 @dataclass(frozen=True, slots=True)
 class Advertising:
-    """When to advertise."""
+    """When to advertise next."""
 
     #: In seconds since the epoch; None while there is nothing to advertise.
     next_at: float | None = None

@@ -1,4 +1,4 @@
-"""Opening what comes for a key: every layer, and messages in segments. Sans-IO."""
+"""Opening the messages for a key: every layer, and messages in segments. Sans-IO."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from wakupush.protocol.keys import PrivateKey, PublicKey
     from wakupush.protocol.segments import Segment
 
-#: Segments that are kept of messages that are not complete; each is a message of a node, at most 150 KB.
+#: Segments of incomplete messages that are kept; each is a Waku message, at most 150 KB.
 MOST_KEPT = 200
 
 
 class Mailbox:
-    """What comes for a key on its partitioned topic.
+    """The messages for a key on its partitioned topic.
 
     Args:
         key: that messages are sealed to.
-        most_segments: of one message. Anybody may send some, so more than one only where a large one is waited for.
+        most_segments: of one message. Anybody can send segments, so allow more than one only if a large message is due.
     """
 
     def __init__(self, key: PrivateKey, most_segments: int = 1) -> None:
@@ -33,7 +33,7 @@ class Mailbox:
         self._parts: dict[tuple[PublicKey | None, bytes], dict[int, Segment]] = {}
 
     def take(self, message: WakuMessage) -> Opened | None:
-        """Return what is in a message; None if it is another's, cannot be read, or is a part of something larger."""
+        """Return what is in a message; None if it is for another key, unreadable, or leaves a larger one incomplete."""
         try:
             opened = payload.open_asymmetric(message.payload, self._key)
             content = application.read(opened)

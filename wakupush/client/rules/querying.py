@@ -24,10 +24,10 @@ MOST_USERS = 100
 
 
 def group(acquaintances: Iterable[Acquaintance]) -> list[tuple[PublicKey, ...]]:
-    """Return which users are asked about in one query.
+    """Return the users of each query.
 
-    Those whose last known server is the same are: that server knows all of them anyway. A user of whom no server is
-    known is asked about alone, so that nobody learns who else is of interest.
+    Users whose first known server is the same share a query: that server knows all of them anyway. A user of whom no
+    server is known is asked about alone, so that no server learns who else is of interest.
     """
     groups: dict[object, list[PublicKey]] = {}
     for each in acquaintances:
@@ -41,10 +41,10 @@ def group(acquaintances: Iterable[Acquaintance]) -> list[tuple[PublicKey, ...]]:
 
 
 class TokenQuery:
-    """A query under a key of its own.
+    """A query under its own key.
 
     Args:
-        users: asked about; it goes out on the query topic of the first.
+        users: to ask about; the query goes out on the query topic of the first.
         key: ephemeral, for this query alone.
     """
 
@@ -66,9 +66,9 @@ class TokenQuery:
         return envelopes.to_topic(self.key, self.topic, topic_key, self._metadata, timestamp=timestamp)
 
     def answered(self, opened: Opened) -> tuple[Info, ...]:
-        """Return what a message tells in answer to this query: nothing if it answers another, or cannot be read.
+        """Return the infos of a message that answers this query; none if it answers another, or cannot be read.
 
-        Who answered is `opened.signer`; that it may, each info has to show by its grant.
+        `opened.signer` has answered; each info has to prove by its grant that this server may.
         """
         if opened.type != Type.PUSH_NOTIFICATION_QUERY_RESPONSE:
             return ()

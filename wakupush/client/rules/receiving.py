@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """gorush's data, whatever its dialect; what is not there is empty."""
+    """gorush's data of any dialect; missing values are empty."""
 
     chat_id: bytes = field(repr=False)
     message: bytes = field(repr=False)
@@ -34,11 +34,11 @@ class Received:
     """What a notification is about."""
 
     account: Account
-    #: The chat's id if it is one of those that were given.
+    #: The chat's id if it is one of the known chats.
     chat_id: str | None = field(repr=False)
-    #: None: it is to be fetched from the Store.
+    #: None: the push did not contain a readable message; fetch it from the Store.
     message: ApplicationMessage | None
-    #: True where the message was received before, by whatever way: nothing is to be shown.
+    #: True if the message was received before, by any way: show nothing.
     repeated: bool
 
 
@@ -56,7 +56,7 @@ def parse(data: Mapping[str, Any]) -> Data:
 def receive(
     data: Data, accounts: Sequence[Account], chat_ids: Iterable[str], is_known: Callable[[bytes], bool]
 ) -> Received | None:
-    """Return what a notification is about; None if it is for none of the accounts.
+    """Return what a notification is about; None if it is not for any of the accounts.
 
     Args:
         data: as parsed.

@@ -1,4 +1,4 @@
-"""Registering with servers (71, Registering Client): what is registered where, what is sent when. Sans-IO."""
+"""Registering with servers (71, Registering Client): what is registered where, and what is sent when. Sans-IO."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 #: Greatest version of a registration.
 MOST_VERSION = 2**64 - 1
-#: Waits for an answer before a registration is sent again; a registration that failed in passing waits as long.
+#: Waits for an answer before a registration is sent again; one that failed temporarily waits as long.
 BACKOFF = Backoff(first=5.0, most=3600.0)
-#: Seconds after which everything is registered anew at the latest, up to a seventh sooner so that clients do not march.
+#: Seconds after which everything is registered anew at the latest, up to a seventh sooner so that clients spread out.
 #: No access token is older than twice that.
 RENEW_SECONDS = 7 * 86_400.0
 
@@ -41,7 +41,7 @@ class Device:
 
     token_type: TokenType
     device_token: str = field(repr=False)
-    #: For `TokenType.APN` alone, where it is needed: the app's bundle id.
+    #: The app's bundle id; needed for `TokenType.APN` only.
     apn_topic: str = ""
 
     def __post_init__(self) -> None:
@@ -54,11 +54,11 @@ class Device:
 @document
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Who may notify, and of what. Chats are given by their ids, and leave this client as hashes."""
+    """Who may notify, and of what. Chats are given by their ids, and are sent as hashes."""
 
     #: False: registered, but nothing is sent to this device.
     enabled: bool = True
-    #: True: `contacts` alone learn the access token.
+    #: True: only `contacts` learn the access token.
     contacts_only: bool = False
     contacts: tuple[Key, ...] = field(repr=False, default=())
     blocked_chats: tuple[str, ...] = field(repr=False, default=())
@@ -70,14 +70,14 @@ class Options:
 
 
 class Status(StrEnum):
-    """How it stands with a server."""
+    """The state of a registration at a server."""
 
     #: Something is to be sent, now or after a wait.
     DUE = "due"
     #: It was sent, and no answer has come yet.
     ASKED = "asked"
     REGISTERED = "registered"
-    #: The server will not take what was sent: something has to be put right first.
+    #: The server refuses what was sent: the cause has to be corrected first.
     REFUSED = "refused"
     UNREGISTERED = "unregistered"
 
@@ -91,11 +91,11 @@ class Enrolment:
     #: Whether it is to be registered or unregistered there.
     wanted: bool = True
     status: Status = Status.DUE
-    #: Of what was sent last; 0 if nothing was ever sent.
+    #: The version that was sent last; 0 if nothing was ever sent.
     version: int = 0
-    #: What was sent last, to be sent again if need be; empty where something new is to be sent.
+    #: What was sent last, to be sent again if necessary; empty if something new is to be sent.
     sealed: Hex = field(repr=False, default=b"")
-    #: Times that it was sent, and times in a row that the version was too low.
+    #: How often it was sent, and how often in a row the version was too low.
     attempts: int = 0
     mismatches: int = 0
     #: When it is sent, or sent again, in seconds since the epoch.
@@ -107,16 +107,16 @@ class Enrolment:
 @document
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrarState:
-    """What a registering client keeps."""
+    """The stored state of a registering client."""
 
-    #: None: receiving is off, as it is until somebody switches it on.
+    #: None: receiving is off, which is the default.
     device: Device | None = None
     options: Options = Options()
-    #: A uuid; whoever has it may notify.
+    #: A uuid; anybody who has it may notify.
     access_token: str = field(repr=False, default="")
     enrolments: tuple[Enrolment, ...] = ()
-    #: When everything is registered anew, and since when the access token is in use, in seconds since the epoch; None
-    #: where nothing was sent with it yet.
+    #: When everything is registered anew, and since when the access token is in use, in seconds since the epoch. None
+    #: if nothing was sent with the token yet.
     renew_at: float | None = None
     token_at: float | None = None
 
@@ -130,12 +130,12 @@ class DueRegistration:
 
 
 class Registrar:
-    """Keeps an installation registered with its servers, and all of them in step.
+    """Keeps an installation registered with its servers, in the same state at all of them.
 
     Args:
-        key: that registers; in anonymous mode not the chat key.
-        installation_id: a uuid, for good.
-        state: as it was kept.
+        key: the key that registers; in anonymous mode not the chat key.
+        installation_id: a uuid that never changes.
+        state: the stored state.
         random: for jitter.
         new_token: makes access tokens.
     """
@@ -162,7 +162,7 @@ class Registrar:
             self._change(replace(state, device=device, access_token=state.access_token or self._new_token()))
 
     def set_options(self, options: Options) -> None:
-        """Change who may notify. Whoever may no longer gets no further with the access token: it is renewed."""
+        """Change who may notify. The access token is renewed if users who had it must not have it any more."""
         before = self.state.options
         if options == before:
             return
@@ -188,7 +188,7 @@ class Registrar:
         self._update(_turn(each, wanted=False) for each in self.state.enrolments)
 
     def try_again(self, now: float) -> None:
-        """Ask at once where a wait is under way or a server has refused, for somebody has put right what was wrong."""
+        """Ask at once servers without a final answer, and those that refused: the cause may have been corrected."""
         self._update(
             replace(_anew(each), sealed=each.sealed, next_at=now)
             if each.status in {Status.DUE, Status.ASKED, Status.REFUSED}
@@ -197,12 +197,12 @@ class Registrar:
         )
 
     def due(self, now: float) -> list[DueRegistration]:
-        """Return what is to be sent now, and take it for sent."""
+        """Return what is to be sent now, and count it as sent."""
         if self._is_kept_registered:
             self._renew(now)
         asking = []
         for each in self.state.enrolments:
-            # A wait longer than any is one of a clock that was set back.
+            # A longer wait than the longest possible one means that the clock was set back.
             if self._is_pending(each) and not now < each.next_at <= now + BACKOFF.longest:
                 sent = self._seal(each)
                 attempts = sent.attempts + 1
@@ -218,7 +218,7 @@ class Registrar:
                 self._put(replace(each, next_at=now + BACKOFF.wait(each.attempts, self._random)))
 
     def answered(self, signer: PublicKey, response: RegistrationResponse, now: float) -> Enrolment | None:
-        """Take a server's answer, and return how it stands now; None if it answers nothing that we wait for.
+        """Take a server's answer, and return the state there now; None if it answers nothing that we wait for.
 
         Args:
             signer: of the answer.
@@ -235,7 +235,7 @@ class Registrar:
 
     @property
     def next_at(self) -> float | None:
-        """When `due` is to be asked again, in seconds since the epoch."""
+        """When to call `due` again, in seconds since the epoch."""
         times = [each.next_at for each in self.state.enrolments if self._is_pending(each)]
         if self._is_kept_registered and self.state.renew_at is not None:
             times.append(self.state.renew_at)
@@ -243,11 +243,11 @@ class Registrar:
 
     @property
     def is_registering(self) -> bool:
-        """Whether a server is to answer that it has the present registration."""
+        """Whether a server still has to confirm the present registration."""
         return any(each.wanted and self._is_pending(each) for each in self.state.enrolments)
 
     def has_settled(self, servers: Collection[PublicKey] | None = None) -> bool:
-        """Say whether these servers, or all, have answered for good."""
+        """Return whether these servers, or all, have given a final answer."""
         return not any(
             self._is_pending(each) for each in self.state.enrolments if servers is None or each.server in servers
         )
@@ -310,7 +310,7 @@ class Registrar:
     def _renew(self, now: float) -> None:
         """Register everything anew if it is time, with another access token unless the present one is young.
 
-        Servers forget nobody, but they may have given a device token up for dead, or lost what they knew.
+        Registrations do not expire, but a server may have marked a device token as dead, or lost its data.
         """
         state = replace(self.state, token_at=now if self.state.token_at is None else self.state.token_at)
         later = replace(state, renew_at=now + self._random.uniform(6 / 7, 1.0) * RENEW_SECONDS)
@@ -318,7 +318,7 @@ class Registrar:
             self.state = later
         elif now < state.renew_at <= now + RENEW_SECONDS:
             self.state = state
-        else:  # or the clock was set back
+        else:  # it is time, or the clock was set back
             is_young = state.token_at is not None and 0 <= now - state.token_at < RENEW_SECONDS
             self.state = later if is_young else replace(self._with_new_token(later), token_at=now)
             self._update(
@@ -334,7 +334,7 @@ class Registrar:
         return tuple(seal(self._key.shared_key(contact), token) for contact in self.state.options.contacts)
 
     def _seal(self, each: Enrolment) -> Enrolment:
-        """Return an enrolment with something to send: what was sent already, or a new version."""
+        """Return an enrolment with something to send: what was sent already, if it is kept, or a new version."""
         if each.sealed:
             return each
         server, device = each.server, self.state.device
@@ -352,7 +352,8 @@ class Registrar:
                 status = Status.REGISTERED if each.wanted else Status.UNREGISTERED
                 return replace(each, status=status, sealed=b"", attempts=0, mismatches=0)
             case Answer.VERSION_MISMATCH if each.version < MOST_VERSION:
-                # How far off we are is not told, so the steps double. A server that says so for ever is asked slowly.
+                # The answer does not say how far off we are, so the steps double. A server that always says so is asked
+                # slowly.
                 wait = BACKOFF.wait(each.mismatches, self._random) if each.mismatches else 0.0
                 return replace(
                     each, status=Status.DUE, sealed=b"", attempts=0, mismatches=each.mismatches + 1, next_at=now + wait
@@ -366,7 +367,7 @@ class Registrar:
         return is_allowed and each.status in {Status.DUE, Status.ASKED}
 
     def _change(self, state: RegistrarState) -> None:
-        """Take over what is to be registered, and register it anew everywhere."""
+        """Take over a changed state, and register it anew everywhere."""
         self.state = state
         self._update(_anew(each) if each.wanted else each for each in state.enrolments)
 

@@ -1,4 +1,4 @@
-"""Asking servers for pushes (71, Sending Client): one for each device, whatever the servers do. Sans-IO."""
+"""Asking servers for pushes (71, Sending Client): one for each device, also if servers fail. Sans-IO."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ANSWER_SECONDS = 3.2
 #: Items of one request at most.
 MOST_ITEMS = 100
-#: Times that all servers of a device are asked.
+#: How often all servers of a device are asked.
 MOST_ROUNDS = 3
 #: Waits once all servers of a device were asked.
 BACKOFF = Backoff(first=4.0, most=60.0)
@@ -44,14 +44,14 @@ class Content:
 
 
 class Result(StrEnum):
-    """What came of the notification of one device."""
+    """The outcome of the notification of one device."""
 
     PENDING = "pending"
     #: A server has accepted it.
     ACCEPTED = "accepted"
     #: No server has a registration of the device any more.
     NOT_REGISTERED = "not_registered"
-    #: No server has a token for us.
+    #: No server accepts a token that we have.
     WRONG_TOKEN = "wrong_token"  # noqa: S105 - a name
     #: All servers failed, or did not answer.
     FAILED = "failed"
@@ -75,13 +75,13 @@ class TargetDevice:
     patience: float = 0.0
     #: When the next server is asked, by the clock of `Sending`.
     next_at: float = 0.0
-    #: Whether its token was asked for again; once is enough.
+    #: Whether its token was queried again, which is done once.
     refreshed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DueRequest:
-    """A request to be sent, under a key of its own."""
+    """A request to be sent, under its own key."""
 
     server: PublicKey
     request: Request = field(repr=False)
@@ -95,18 +95,18 @@ class DueRequest:
 
 @dataclass(frozen=True, slots=True)
 class Useless:
-    """A token that leads nowhere any more, says its server."""
+    """A token that its server does not accept any more."""
 
     user: PublicKey
     installation_id: str
     server: PublicKey
     access_token: str = field(repr=False)
-    #: Whether it is wrong: the user is to be asked about again, see `Sending.refresh`. Else the device is gone.
+    #: True: the token is wrong, so query the user again, see `Sending.refresh`. False: the device is not registered.
     is_wrong: bool
 
 
 class Sending:
-    """Notifies devices of one message. Times are seconds of any clock that is not set.
+    """Notifies devices of one message. Times are seconds of any monotonic clock.
 
     Args:
         message_id: of the messenger's message, 32 bytes.
@@ -133,7 +133,7 @@ class Sending:
         return min((target.next_at for target in self._pending), default=0.0)
 
     def due(self, now: float) -> list[DueRequest]:
-        """Return the requests to be sent now, grouped by server, and take them for sent."""
+        """Return the requests to be sent now, grouped by server, and count them as sent."""
         by_server: dict[PublicKey, list[tuple[TargetDevice, Way]]] = {}
         for target in self._pending:
             if target.next_at > now:
@@ -159,9 +159,9 @@ class Sending:
                 target.next_at = now + target.patience
 
     def answered(self, asking: DueRequest, signer: PublicKey, response: RequestResponse, now: float) -> list[Useless]:
-        """Take what came to the key of a request, and return which tokens it calls useless.
+        """Take an answer that came to the key of a request, and return the tokens that it calls useless.
 
-        It counts for nothing if another signed it, or about other messages or devices. One that comes late counts.
+        An answer that another server signed, or about other messages or devices, is ignored. A late one counts.
         """
         if signer != asking.server or response.message_id != self._message_id:
             return []
@@ -174,7 +174,7 @@ class Sending:
         return useless
 
     def refresh(self, user: PublicKey, installation_id: str, ways: Sequence[Way], now: float) -> None:
-        """Take over what was learned of a device whose token was wrong; if nothing, its other servers are left."""
+        """Take over new tokens of a device whose token was wrong; without any, its other servers are asked."""
         for target in self._pending:
             if (target.user, target.installation_id) == (user, installation_id) and target.next_at == math.inf:
                 known = {(way.server, way.access_token) for way in target.ways}
@@ -195,7 +195,7 @@ class Sending:
         return max(ANSWER_SECONDS, BACKOFF.wait(target.rounds, self._random))
 
     def _take(self, target: TargetDevice, way: Way, report: Report, now: float) -> list[Useless]:
-        # Only what the server asked last says moves on: another may be about to answer.
+        # Only an error of the server asked last moves on. After one of an earlier server, the last may still answer.
         is_last = way is target.asked
         match report.error:
             case None:
@@ -218,7 +218,7 @@ class Sending:
         return DueRequest(server, Request(self._message_id, items), tuple(ways))
 
     def _go_on(self, target: TargetDevice, now: float, otherwise: Result) -> None:
-        """Ask the next server at once, or end where there is none."""
+        """Ask the next server at once, or end if there is none."""
         if target.ways:
             target.next_at = now
         else:

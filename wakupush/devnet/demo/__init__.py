@@ -1,1 +1,1 @@
-"""The whole server on one machine, what is sent to it, and what watches it: `wakupush demo`, `dev` and `replay`."""
+"""The whole server on one machine, messages for it, and an observer: `wakupush demo`, `dev` and `replay`."""

@@ -1,4 +1,4 @@
-"""Recorded conversations of real clients with a server, and playing them to ours.
+"""Reading recorded conversations of real clients with a server, and playing them to our server.
 
 The files are described in ``tests/vectors/README.md``.
 """
@@ -33,7 +33,7 @@ class OpenedReply:
 
     type: Type.ValueType
     inner: bytes = field(repr=False)
-    #: Who signed the application layer, and the transport layer.
+    #: The signers of the application layer and of the transport layer.
     signer: PublicKey
     transport_signer: PublicKey | None
     recipient: PublicKey
@@ -51,7 +51,7 @@ class Sent:
 
     pubsub_topic: str
     message: WakuMessage
-    #: What is inside, as far as the recording tells.
+    #: The type of the content, if the recording has it.
     type_name: str
 
     @property
@@ -88,7 +88,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a step came to with our server."""
+    """The result of a step with our server."""
 
     replies: list[OpenedReply]
     #: For each reply the seconds since the step's last message was sent.
@@ -116,9 +116,9 @@ class Player:
 
     Args:
         conversation: whose server key the running server has.
-        node: where clients send.
+        node: to which the messages of the clients are published.
         observer: where answers and pushes are seen.
-        is_handled: says whether the server is done with a message, or will never look at it.
+        is_handled: returns whether the server is done with a message, or will never look at it.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Player:
 
 
 def open_reply(message: WakuMessage, clients: tuple[PrivateKey, ...]) -> OpenedReply | None:
-    """Open an answer with the first key that fits; None if there is none."""
+    """Open an answer with the first key that fits; None if no key does."""
     for key in clients:
         if message.content_topic != topics.content_topic(topics.partitioned_topic(key.public_key)):
             continue

@@ -1,4 +1,4 @@
-"""`wakupush dev`: the whole server in the foreground, on embedded parts unless told otherwise."""
+"""`wakupush dev`: the whole server in the foreground, on embedded parts unless options name others."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ LOOK_SECONDS = 0.5
 def run(external: External, key: PrivateKey | None, settings: Settings) -> int:
     """Run until Ctrl-C and return the exit code: 0, or 1 if a part did not start or died.
 
-    What is embedded keeps its data in a temporary directory, which goes at the end.
+    Embedded parts keep their data in a temporary directory, which is removed at the end.
 
     Args:
         external: parts that run already.
         key: of the server; a new one unless given.
-        settings: of the environment. All of them hold but for the key, addresses and ports.
+        settings: of the environment. All of them apply, except the key, addresses and ports.
     """
     console = Console(highlight=False, soft_wrap=True)
     stop = stop_on_signals()
     directory = Path(tempfile.mkdtemp(prefix="wakupush-dev-"))
     directory.chmod(0o755)  # Postgres runs as another user if we are root
-    # The key that counts is in a file of the stack, over which this variable would win.
+    # The key is in a file of the stack, but this variable would take precedence over it.
     variables = {
         name: value
         for name, value in os.environ.items()
@@ -79,7 +79,7 @@ def _show(console: Console, stack: Stack, external: External) -> None:
 
 
 def without_secrets(dsn: str) -> str:
-    """Return what may be printed of a connection string: nothing that libpq hides in a dialog, or is for debugging."""
+    """Return the printable part of a connection string, without what libpq marks as secret or as a debug option."""
     shown = {option.keyword.decode() for option in pq.Conninfo.get_defaults() if not option.dispchar}
     told = conninfo_to_dict(dsn).items()
     return make_conninfo(**{name: str(value) for name, value in told if name in shown and value is not None})

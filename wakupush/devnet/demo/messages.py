@@ -41,7 +41,7 @@ def registration(client: PrivateKey, server: PublicKey, **fields: Any) -> PushNo
 
 
 def register(client: PrivateKey, server: PublicKey, content: PushNotificationRegistration) -> WakuMessage:
-    """Return the message that registers a client, on the server's partitioned topic, as the specification has it."""
+    """Return the message that registers a client, on the server's partitioned topic, as the specification says."""
     sealed = seal_registration(content, client, server)
     return to_server(client, server, Type.PUSH_NOTIFICATION_REGISTRATION, sealed)
 

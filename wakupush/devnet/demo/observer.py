@@ -1,4 +1,4 @@
-"""Watching the development node and the development gorush without taking anything away from the server."""
+"""Watching the development node and the development gorush without consuming what the server reads."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """A push that gorush was asked for."""
+    """A push that the server posted to gorush."""
 
-    #: As it was handed over; it holds the device token.
+    #: As the server posted it; it contains the device token.
     notification: Mapping[str, Any] = field(repr=False)
     #: ``delivered``, or what Apple or Google said.
     outcome: str
@@ -73,7 +73,7 @@ class Observer:
         return [Push(entry["notification"], entry["outcome"], entry["at"]) for entry in log["entries"]]
 
     def gorush_restarted(self) -> None:
-        """Follow the log of a gorush that has been started anew, from its beginning."""
+        """Follow the log of a restarted gorush from its beginning."""
         self._gorush_position = 0
 
     def close(self) -> None:

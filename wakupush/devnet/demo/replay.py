@@ -1,8 +1,8 @@
-"""`wakupush replay`: recorded messages published into a node, in order.
+"""`wakupush replay`: publishes recorded messages into a node, in order.
 
-Two kinds of files are read: a scenario of the vectors (``tests/vectors/README.md``), whose messages are sent as often
-as their step says; and JSON lines, each a message as the REST API of a node has it, with its ``pubsubTopic``. Lines are
-streamed. A file is checked to its end before anything is published.
+Two kinds of files are read. One is a scenario of the vectors (``tests/vectors/README.md``), whose messages are sent as
+often as their step says. The other is JSON lines, each a message in the form of a node's REST API, with its
+``pubsubTopic``. Lines are streamed. A file is checked to its end before anything is published.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     from wakupush.model.waku_message import WakuMessage
 
-#: Bytes of a payload at most: well above what nodes take, as it is theirs to refuse it.
+#: Bytes of a payload at most: well above what nodes take, as refusing one is up to the node.
 PAYLOAD_LIMIT = 1024 * 1024
 #: Bytes of a line at most.
 LINE_LIMIT = 2 * 1024 * 1024
-#: Failures in a row after which the node is given up.
+#: Failures in a row after which the command stops.
 PATIENCE = 10
-#: Reasons that are shown.
+#: How many reasons are shown at most.
 SHOWN = 5
 
 #: A message's fields in the vectors, by their names in the REST API.
@@ -66,7 +66,7 @@ class Recorded(NamedTuple):
 
 @dataclass(slots=True)
 class ReplayTally:
-    """What became of the messages."""
+    """How many messages had each outcome."""
 
     published: int = 0
     refused: int = 0
@@ -198,7 +198,7 @@ def _connect(waku_url: str) -> WakuNode:
 
 
 def _publish(node: WakuNode, recorded: Recorded, message: WakuMessage, tally: ReplayTally) -> None:
-    """Publish a message and count what became of it; the first reasons why the node did not take one are shown."""
+    """Publish a message and count the outcome; the first reasons why the node did not take one are shown."""
     try:
         publish_with_retry(node, recorded.pubsub_topic, message)
     except NodeError as error:

@@ -34,18 +34,18 @@ SHARDS = ("/waku/2/rs/16/32", "/waku/2/rs/16/64")
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV")
 #: The variables that say where one Waku node is, or several.
 _NODES = ("WAKUPUSH_WAKU__URL", "WAKUPUSH_WAKU__URLS")
-#: Variables that say where parts are, and that a shell may have.
+#: Variables with addresses of parts that a shell may have set; they are not used.
 _ELSEWHERE = {*_NODES, "WAKUPUSH_GORUSH__URLS", "WAKUPUSH_REDIS__SENTINELS"}
-#: Seconds between the walks of reconcile: what is missed is there again at once.
+#: Seconds between the walks of reconcile: short, so that missed messages are enqueued soon.
 _RECONCILE_PAUSE = 1.0
 _RECONCILE_OVERLAP = 20.0
-#: Celery logs it once a worker takes tasks.
+#: Celery logs this text once a worker takes tasks.
 _READY = " ready."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class External:
-    """Addresses of real parts; what is None is embedded."""
+    """Addresses of real parts; a part that is None is embedded."""
 
     waku_url: str | None = None
     gorush_url: str | None = None
@@ -56,14 +56,14 @@ class External:
 class Stack:
     """A server that listens on loopback and ends with this process. Start its parts by `start`, or one by one.
 
-    Each process has its own role in an embedded Postgres, and connects to another one as it is told to.
+    Each process connects to an embedded Postgres under its own role, and to another one by the given connection string.
 
     Args:
         directory: for data and logs; if we are root, every folder above it must be open to others.
         key: of the server; a new one unless given.
         concurrency: processes of each pool.
         settings: further variables, for example ``{"WAKUPUSH_GORUSH__DIALECT": "status"}``; they win over ours.
-        defaults: the same, but the key, addresses and ports of the stack win over them.
+        defaults: further variables over which the key, addresses and ports of the stack win.
         shards: pubsub topics that the server listens to.
         worker_module: what ``python -m`` runs instead of `wakupush` for workers, so that tests can plant a fault.
         ingest_module: the same for both processes of ingest.
@@ -71,8 +71,8 @@ class Stack:
         external: parts that run already.
         manners: of the embedded Waku node; go-waku's has no Store v3, which the observer reads.
         node_options: further ones of the embedded Waku node, see `wakupush.devnet.serve`; they win over ours.
-        nodes: embedded Waku nodes, each a peer of every other one; the options are those of the first.
-        gorush_options: the same of the embedded gorush.
+        nodes: number of embedded Waku nodes, each a peer of every other one; `node_options` are for the first only.
+        gorush_options: further options of the embedded gorush.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Stack:
         waku = ("--manners", manners, "--archive-window", "any")
         peers = {name: self._peers(name, ("waku", *further)) for name in ("waku", *further)}
         self.node = self._server("waku", *waku, *peers["waku"], *node_options)
-        #: The other ones.
+        #: The embedded nodes after the first.
         self.further_nodes = [self._server(name, *waku, *peers[name]) for name in further]
         self.gorush = self._server(
             "gorush", "--feedback-url", self.feedback_url, "--feedback-header", self.feedback_header, *gorush_options
@@ -120,7 +120,7 @@ class Stack:
             module=ingest_module,
             ready=lambda: answers_http(f"{self.ingest_url}/readyz"),
         )
-        # It need not be ready: a node that runs already may have no Store.
+        # It only has to be healthy, not ready: a node that runs already may have no Store.
         self.reconcile = self._wakupush(
             "ingest reconcile",
             *("ingest", "reconcile"),
@@ -182,7 +182,7 @@ class Stack:
 
     @property
     def feedback_header(self) -> str:
-        """What a gorush has to send there, as `core.feedback_header` has it."""
+        """The header that gorush has to send there, as in `core.feedback_header`."""
         return f"X-Wakupush-Secret: {self._feedback_secret}"
 
     @property
@@ -203,12 +203,12 @@ class Stack:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of every process of the server; its Postgres is that of the owner."""
+        """The environment of every process of the server; its connection string of Postgres is the owner's."""
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         often = {
             "WAKUPUSH_RECONCILE__PAUSE": str(_RECONCILE_PAUSE),
             "WAKUPUSH_RECONCILE__OVERLAP": str(_RECONCILE_OVERLAP),
-            # Who counts answers counts each once.
+            # No repeated answers, so that each is counted once.
             "WAKUPUSH_WORKER__REPEAT_ANSWERS_AFTER": "0",
         }
         defaults = {name: value for name, value in {**often, **self._defaults}.items() if name not in _ELSEWHERE}
@@ -249,12 +249,12 @@ class Stack:
             undo.pop_all()
 
     def start_servers(self) -> None:
-        """Start what is embedded of Postgres, Redis, the node and gorush, and bring the schema up to date."""
+        """Start Postgres, Redis, the node and gorush as far as they are embedded, and bring the schema up to date."""
         self.start_parts()
         self.migrate()
 
     def start_parts(self) -> None:
-        """Start what is embedded of Postgres, Redis, the node and gorush."""
+        """Start Postgres, Redis, the node and gorush as far as they are embedded."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self._key_file.touch(mode=0o600)
         self._key_file.write_text(self.key.secret.hex())
@@ -291,7 +291,7 @@ class Stack:
             raise StartFailedError(f"wakupush {' '.join(arguments)} failed\n{process.log_tail()}")
 
     def stop(self) -> None:
-        """Stop everything: what takes messages first, what they need last."""
+        """Stop everything: first the processes that take messages, last the parts that they need."""
         _all((self.ingest, self.reconcile), "stop")
         self.beat.stop()
         _all(self.workers.values(), "stop")
@@ -303,7 +303,7 @@ class Stack:
         return psycopg.connect(self.postgres_dsn, autocommit=True)
 
     def is_handled(self, connection: psycopg.Connection, message_hash: bytes, content_topic: str) -> bool:
-        """Say whether the server is done with a message, or does not listen where it was sent."""
+        """Return whether the server is done with a message, or does not listen on its topic."""
         watched = connection.execute(
             "SELECT FROM query_topics WHERE topic = %s", [topics.topic_of(content_topic)]
         ).fetchone()
@@ -368,11 +368,11 @@ class Stack:
         return process
 
     def exporter(self) -> Process:
-        """Return the exporter, which is not started yet: nothing of the server needs it."""
+        """Return the exporter, which is not started yet, as the server does not need it."""
         return self._wakupush("exporter", "exporter", ready=lambda: answers_http(f"{self.exporter_url}/readyz"))
 
 
 def _all(processes: Iterable[Process], verb: Literal["start", "stop"]) -> None:
-    """Start or stop processes side by side."""
+    """Start or stop processes in parallel."""
     with ThreadPoolExecutor() as threads:
         list(threads.map(methodcaller(verb), processes))

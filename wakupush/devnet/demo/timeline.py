@@ -1,4 +1,4 @@
-"""`wakupush demo`: the main job on real input, as a timeline that people can read."""
+"""`wakupush demo`: runs the server on real messages, and shows what happens as a timeline."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PATIENCE = 60.0
 
 
 class UnexpectedError(Exception):
-    """The server did something else than it should."""
+    """The server did not do what it should."""
 
 
 def run(recording: Path | None) -> int:
@@ -99,7 +99,7 @@ class _Demo:
             self.recorded(conversation)
 
     def small_client(self) -> None:
-        """Register, query, notify; then a device whose first push fails in passing, and one that is gone."""
+        """Register, query, notify; then a device whose first pushes fail temporarily, and one that is gone."""
         server = self.stack.key.public_key
         alice, bob = PrivateKey.generate(), PrivateKey.generate()
         key_hash = alice.public_key.key_hash

@@ -1,7 +1,7 @@
 """A development gorush: the HTTP contract of gorush 1.22 with scripted deliveries instead of Apple and Google.
 
 Serves POST /api/push (gorush.md section 2), /healthz, /metrics, /api/stat/app, /version and /, in sync mode with the
-local queue unless told otherwise. What becomes of a push is decided by its token, see `scripts`.
+local queue unless options say otherwise. The outcome of a push is decided by its token, see `scripts`.
 
 Tests and the demo may use the `controls` endpoints (``/dev/log``, ``/dev/counters``, ``/dev/faults``); a fault for
 pushes alone has ``"path": "/api/push"``. An entry of ``/dev/log`` is one attempt to deliver one

@@ -1,4 +1,4 @@
-"""What a development gorush does with the notifications of a request, without HTTP around it."""
+"""How a development gorush handles the notifications of a request, without HTTP around it."""
 
 from __future__ import annotations
 
@@ -169,13 +169,13 @@ class ScriptedGorush:
     async def _fail_totally(
         self, notification: dict[str, Any], failures: list[tuple[str, str]]
     ) -> list[dict[str, str]]:
-        """Tell the webhook alone of a notification that failed as a whole, and return the log entries: none."""
+        """Report a notification that failed as a whole to the webhook only; return no log entries."""
         self.counters["failure_tasks"] += 1
         await self._call_hook([self._entry(notification, token, error) for token, error in failures])
         return []
 
     async def _call_hook(self, entries: list[dict[str, str]]) -> None:
-        """Call the feedback webhook, one entry after another, as gorush does before it answers; never again."""
+        """Call the feedback webhook once for each entry, one after another, as gorush does before it answers."""
         if not self.settings.feedback_url or not entries:
             return
         headers = dict(header.split(": ", 1) for header in self.settings.feedback_headers)
@@ -265,7 +265,7 @@ def _checked(notification: Any) -> dict[str, Any]:
 
 
 def _is_refused_by_fcm(notification: dict[str, Any]) -> bool:
-    """Return whether the Firebase SDK refuses the whole notification; gorush tells nobody but its own log."""
+    """Return whether the Firebase SDK refuses the whole notification; gorush's answer does not say so."""
     tokens = notification.get("tokens") or ()
     return not (tokens or notification.get("topic")) or len(tokens) > _FCM_MAX_TOKENS or "" in tokens
 

@@ -1,11 +1,11 @@
-"""What becomes of a push: how its token begins decides it, see `SCRIPTS` and the table.
+"""The scripted outcome of a push, which the beginning of its token decides: see `SCRIPTS` and the table.
 
 ==============  ================================================================================================
-``flaky-N``     the first N attempts for this token and ``notif_id``, of which a hyphen and what follows are those of an
-                attempt, fail with a server error, then it is delivered
+``flaky-N``     the first N attempts for this token and ``notif_id`` fail with a server error, then it is delivered; a
+                hyphen in the ``notif_id`` and what follows it, which names an attempt, are ignored
 ``slow-MS``     takes MS milliseconds; what follows (``slow-300-dead``) is a script again
-``total-``      Android: what follows (``total-flaky-1``) is a script again; where it fails, the whole notification
-                does, which leaves ``logs`` empty: only the feedback webhook tells
+``total-``      Android: what follows (``total-flaky-1``) is a script again; if it fails, the whole notification
+                does, which leaves ``logs`` empty: only the feedback webhook reports it
 ``malformed-``  the whole request is refused with 400, with all other notifications in it
 anything else   is delivered; so is every token of 64 hex digits, which a random APNs token may be
 ==============  ================================================================================================
@@ -27,7 +27,7 @@ class ScriptedFailure:
 
 @dataclass(frozen=True)
 class Script:
-    """What Apple or Google say to a token, as gorush passes it on (gorush.md section 3)."""
+    """The answers of Apple and Google to a token, as gorush passes them on (gorush.md section 3)."""
 
     ios: str
     android: str

@@ -1,1 +1,1 @@
-"""A development Waku node, with nwaku's manners or go-waku's."""
+"""A development Waku node, with the REST behaviour of nwaku or of go-waku."""

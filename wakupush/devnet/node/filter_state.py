@@ -1,4 +1,4 @@
-"""What a development node knows as a light client: filter subscriptions, what they brought, and the limits of both.
+"""The state of a development node as a light client: filter subscriptions, unread messages, and their limits.
 
 There is no service node behind it: the node plays that part too.
 """
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FilterSettings:
-    """What the two implementations differ in."""
+    """The differences between the two implementations."""
 
-    #: Unread messages: of everything together, or of each content topic of a shard.
+    #: Unread messages that are kept: of all topics together, or of each content topic of a shard.
     capacity: int
     each_topic: bool
     #: Requests to the service node that it takes within so many seconds.
     requests: int
     seconds: float
-    #: Messages a second that the client takes, after a burst; None is any number.
+    #: Messages a second that the client takes, after a burst; None for any number.
     rate: float | None = None
     burst: int = 0
 
@@ -38,14 +38,14 @@ GO_WAKU = FilterSettings(capacity=30, each_topic=True, requests=1, seconds=1.0, 
 
 
 class RequestLimit:
-    """A service node's: so many requests within so many seconds. What it refuses does not count."""
+    """The limit of a service node: so many requests within so many seconds. Refused requests do not count."""
 
     def __init__(self, requests: int, seconds: float) -> None:
         self._seconds = seconds
         self._times: deque[float] = deque(maxlen=requests)
 
     def admits(self) -> bool:
-        """Say whether it takes a request now, and count it."""
+        """Return whether a request is taken now, and count it if it is."""
         now = time.monotonic()
         if len(self._times) == self._times.maxlen and now - self._times[0] < self._seconds:
             return False
@@ -61,7 +61,7 @@ class Filter:
         self._subscribed: set[tuple[str, str]] = set()
         self._unread: dict[tuple[str, str], deque[WakuMessage]] = {}
         self._order: deque[tuple[str, str]] = deque()
-        #: To be asked before what the service node does, and only then.
+        #: To be asked once before each request to the service node.
         self.limit = RequestLimit(settings.requests, settings.seconds)
         self._tokens, self._refilled = float(settings.burst), time.monotonic()
 
@@ -71,24 +71,24 @@ class Filter:
         return bool(self._subscribed)
 
     def subscribe(self, shard: str, content_topics: Collection[str]) -> None:
-        """Let messages of content topics come."""
+        """Begin to receive messages of content topics."""
         for topic in content_topics:
             self._subscribed.add((shard, topic))
             self._unread.setdefault((shard, topic), deque())
 
     def unsubscribe(self, shard: str, content_topics: Collection[str]) -> bool:
-        """Let them come no longer; say whether all did. What is unread stays."""
+        """Stop receiving them; return whether all were subscribed. Unread messages stay."""
         places = {(shard, topic) for topic in content_topics}
         all_did = places <= self._subscribed
         self._subscribed -= places
         return all_did
 
     def unsubscribe_all(self) -> None:
-        """Let nothing come any longer."""
+        """Stop receiving any messages."""
         self._subscribed.clear()
 
     def deliver(self, shard: str, message: WakuMessage) -> None:
-        """Keep a message if it is subscribed to; the oldest goes where there are too many."""
+        """Keep a message if its topic is subscribed; drop the oldest if there are too many."""
         place = (shard, message.content_topic)
         if place not in self._subscribed or not self._takes():
             return

@@ -1,6 +1,6 @@
-"""Values as Go's standard library reads them from text, with its words for what it does not take.
+"""Reading values from text as Go's standard library does, with its error texts.
 
-go-waku sends these words to its clients. Every function raises ValueError with them.
+go-waku sends these texts to its clients. Every function raises ValueError with them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A development Waku node with go-waku's REST manners, as one Starlette app.
+"""A development Waku node with go-waku's REST interface, as one Starlette app.
 
 Implements relay, Store v1, what there is of Store v3, filter, light push, health, info, version and the list of peers,
 as go-waku v0.10.0 has them; auto-sharding is not mounted. Store v1 is answered from the node's own archive, and no
 peer offers Store v3, whatever ``peerAddr`` says. The node never hangs for good, which a go-waku may after many
-subscriptions. The controls are those of `nwaku`, whose sibling this is: how the node behaves is `go_waku_state`.
+subscriptions. The controls are those of `nwaku`. How the node behaves is in `go_waku_state`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PEER = {
     "protocols": ["/vac/waku/relay/2.0.0"],
     "connected": True,
 }
-#: What an empty text in a list of subscriptions stands for.
+#: The topic that an empty text in a list of subscriptions stands for.
 _DEFAULT_TOPIC = "/waku/2/default-waku/proto"
 _STORE_V3 = "protocols not supported: [/vac/waku/store-query/3.0.0]"
 #: Seconds between looks at whether subscriptions can be changed again.
@@ -115,7 +115,7 @@ class GoWakuRest:
         if request.method == "POST":
             self._node.subscribe(topics)
             return _answer(True)
-        was_joined = not topics or topics[-1] in self._node.topics  # only the last one's error is told
+        was_joined = not topics or topics[-1] in self._node.topics  # only the last one's error is reported
         self._node.unsubscribe(topics)
         return _answer(True) if was_joined else _failed()
 
@@ -192,7 +192,7 @@ def _answer(value: object, *, status: int = 200) -> Response:
 
 
 def _failed() -> Response:
-    """Return what the relay says to everything that it cannot do: nothing."""
+    """Return the relay's answer to everything that it cannot do, which is empty."""
     return Response(status_code=500, media_type=_JSON)
 
 

@@ -1,4 +1,4 @@
-"""What differs in a development node that behaves as go-waku: queues that block, and queries of the archive."""
+"""The state of a development node that behaves as go-waku, with queues that block and its queries of the archive."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MAX_CONTENT_TOPICS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseMessage(WakuMessage):
-    """A message that knows which fields its sender left out; they have their zero here."""
+    """A message that knows which fields its sender left out; these have their zero value here."""
 
     unset: frozenset[str] = frozenset()
 
@@ -68,7 +68,7 @@ class RelayQueues:
         self._dispatch()
 
     def add(self, topic: str, digest: bytes, message: WakuMessage) -> int:
-        """Let a message wait for the dispatcher, and return 0; or return 1 if there is no room for it."""
+        """Keep a message for the dispatcher and return 0; return 1 if there is no room, and it is dropped."""
         inbox = self._inboxes.setdefault(topic, deque())
         if len(inbox) >= INBOX_CAPACITY:
             return 1
@@ -92,7 +92,7 @@ class RelayQueues:
         return messages
 
     def __len__(self) -> int:
-        """Return how many messages nobody has read yet, those that wait for the dispatcher too."""
+        """Return how many messages are unread, including those that wait for the dispatcher."""
         queues = chain.from_iterable(self._queues.values())
         return sum(map(len, queues)) + sum(map(len, self._inboxes.values())) + len(self._line)
 
@@ -123,7 +123,7 @@ class GoWakuNode(DevelopmentNode):
 
     @property
     def is_blocked(self) -> bool:
-        """Whether a full queue that nobody reads holds up the node."""
+        """Whether a full queue that is not read holds up the node."""
         return self._queues.is_blocked
 
     def _new_relay(self) -> Relay:
@@ -136,7 +136,7 @@ class GoWakuNode(DevelopmentNode):
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryQuery:
-    """A query of go-waku's Store v1; what is empty or 0 is no criterion."""
+    """A query of go-waku's Store v1; an empty field, or one that is 0, is not a criterion."""
 
     pubsub_topic: str = ""
     content_topics: tuple[str, ...] = ()
@@ -149,7 +149,7 @@ class HistoryQuery:
     page_size: int = 20
 
     def matches(self, entry: ArchivedMessage) -> bool:
-        """Return whether an entry is what is asked for, and lies beyond the cursor."""
+        """Return whether an entry meets the criteria, and lies beyond the cursor."""
         return (
             self.pubsub_topic in ("", entry.pubsub_topic)
             and (not self.content_topics or entry.message.content_topic in self.content_topics)

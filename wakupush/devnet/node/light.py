@@ -1,4 +1,4 @@
-"""Filter and light push of a development node, in both manners. The node is its own service node."""
+"""Filter and light push of a development node, as nwaku and as go-waku. The node is its own service node."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _JSON = "application/json; charset=UTF-8"
 
 
 class NwakuLight:
-    """nwaku's manners.
+    """nwaku's REST interface.
 
     Args:
         node: whose filter is read.
@@ -105,7 +105,7 @@ class NwakuLight:
 
 
 class GoWakuLight:
-    """go-waku's manners; see `NwakuLight`."""
+    """go-waku's REST interface; see `NwakuLight`."""
 
     def __init__(self, node: DevelopmentNode, decode: Decode, encode: Encode) -> None:
         self._node = node
@@ -162,7 +162,7 @@ class GoWakuLight:
         parts = [unquote_plus(segment) for segment in segments]
         if not all(parts) or len(parts) > 2:  # noqa: PLR2004 - a shard and a topic
             return PlainTextResponse("404 page not found\n", status_code=404)
-        # Without a shard it is that of auto-sharding, which knows cluster 1 alone.
+        # Without a shard it is that of auto-sharding, which knows cluster 1 only.
         shard, topic = parts if len(parts) == 2 else ("/waku/2/rs/1/4", parts[0])  # noqa: PLR2004 - likewise
         messages = self._node.filter.read(topic, shard)
         if messages is None:
@@ -188,7 +188,7 @@ class GoWakuLight:
         return JSONResponse(content=True, media_type=_JSON)
 
     def _hand_over(self, shard: Any, message: WakuMessage) -> str | None:
-        """Give a message to the service node; return what is said if it does not take it."""
+        """Give a message to the service node; return its error text if it does not take it, else None."""
         if shard not in self._node.topics:
             return "no suitable remote peers"
         if not self._pushes.admits():

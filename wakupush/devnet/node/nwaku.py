@@ -1,4 +1,4 @@
-"""A development Waku node with nwaku's REST manners, as one Starlette app.
+"""A development Waku node with nwaku's REST interface, as one Starlette app.
 
 Implements relay, store v3, filter, light push, health, info, version and the list of peers, as nwaku of December 2025
 has them. Every store query is answered from the node's own archive, whatever ``peerAddr`` says, and the node is its own
@@ -12,8 +12,8 @@ demo may also use those of `controls` (``/dev/log``, ``/dev/counters``, ``/dev/f
 ======================  =====================================================================================
 
 An entry of ``/dev/log`` is ``{seq, pubsubTopic, contentTopic, hash, arrivedAt}``, the hash in 0x-hex and the arrival
-in Unix seconds; duplicates do not appear. How a node behaves is `state`, how nwaku says it is `NwakuRest`.
-go-waku's manners are `go_waku`.
+in Unix seconds; duplicates do not appear. How a node behaves is in `state`, nwaku's REST interface in `NwakuRest`, and
+go-waku's in `go_waku`.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ def _query_from(parameters: Mapping[str, str]) -> StoreQuery:
 
 
 def _time(text: str | None) -> int | None:
-    """Return nanoseconds; what is not positive counts as not given."""
+    """Return nanoseconds; a number that is not positive counts as not given."""
     time_ns = int(text or "0")
     return time_ns if time_ns > 0 else None
 

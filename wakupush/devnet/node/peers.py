@@ -1,4 +1,4 @@
-"""A network of development nodes: each hands what is published on it to the nodes that it was told of.
+"""A network of development nodes: each hands what is published on it to the nodes that were added as its peers.
 
 =======================  ===================================================================================
 ``POST /dev/peers``      ``{"url": ...}``: hand everything to this node's ``/dev/messages`` too, from now on
@@ -35,7 +35,7 @@ class Peers:
         #: Whether what peers relay arrives.
         self.hears = True
         self._tasks: set[asyncio.Task[None]] = set()
-        #: By the URL of a peer: what is on its way there first, then what waits until that is over.
+        #: By the URL of a peer: first the messages that are on their way there, then those that wait.
         self._waiting: dict[str, list[tuple[str, WakuMessage]]] = {}
         self._http: httpx2.AsyncClient | None = None
         node.forward = self._forward
@@ -69,8 +69,8 @@ class Peers:
                 task.add_done_callback(self._tasks.discard)
 
     async def _hand_over(self, url: str) -> None:
-        """Hand all that waits for a peer over; what comes meanwhile goes together, since a connection costs much."""
-        # No connection is kept: nobody closes them when the node ends.
+        """Hand over all that waits for a peer; what comes meanwhile is sent together, since a connection costs much."""
+        # No connection is kept, because none would be closed when the node ends.
         self._http = self._http or httpx2.AsyncClient(
             limits=httpx2.Limits(max_keepalive_connections=0), trust_env=False
         )

@@ -1,6 +1,6 @@
-"""What a development Waku node knows, without HTTP: subscriptions, one relay cache, a store archive and a log.
+"""The state of a development Waku node, without HTTP: subscriptions, one relay cache, a store archive and a log.
 
-There is no network: the node hands every message that is published on it to itself, and that is all its traffic.
+There is no network: the node hands every message that is published on it to itself, and has no other traffic.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ class QueryRefusedError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeSettings:
-    """What an operator of a node would choose."""
+    """The settings that an operator of a node would choose."""
 
     #: Shards that need no REST subscription, as nwaku's ``--shard``.
     shards: tuple[str, ...] = ()
     #: Unread messages of all topics together; nwaku's own default is 50.
     cache_capacity: int = 10_000
-    #: The archive takes messages whose sender timestamp is so many seconds around now; None takes any.
+    #: The archive takes messages whose sender timestamp is within so many seconds of now; None takes any.
     archive_window: float | None = 20.0
     archive_capacity: int = 50_000
     #: SQLite database that keeps the archive over a restart, as real nodes do; None keeps it in memory.
     archive_file: Path | None = None
     #: Keeps the log of the controls over a restart.
     log_file: Path | None = None
-    #: Of a message's protobuf encoding.
+    #: Limit of a message's protobuf encoding.
     max_message_bytes: int = 150 * 1024
     #: URLs of the nodes that it hands everything to.
     peers: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class StorePage:
 
 
 class Relay(Protocol):
-    """What keeps the messages that are to be read, topic by topic."""
+    """The store of unread messages, topic by topic."""
 
     def subscribe(self, topic: str) -> None:
         """Begin to keep messages of a topic."""
@@ -118,7 +118,7 @@ class Relay(Protocol):
         """Take unread messages of a topic; None if it is not subscribed."""
 
     def __len__(self) -> int:
-        """Return how many messages nobody has read yet."""
+        """Return how many messages are unread."""
 
 
 class RelayCache:
@@ -159,7 +159,7 @@ class RelayCache:
         return list(unread.values())
 
     def __len__(self) -> int:
-        """Return how many messages nobody has read yet."""
+        """Return how many messages are unread."""
         return sum(map(len, self._unread.values()))
 
 
@@ -315,7 +315,7 @@ class DevelopmentNode:
         return cache
 
     def numbers(self) -> dict[str, int]:
-        """Return the counters, and how many messages nobody has read yet."""
+        """Return the counters, and how many messages are unread."""
         return {**self.counters, "unread": len(self._relay)}
 
     def restart(self) -> None:

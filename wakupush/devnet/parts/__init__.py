@@ -1,1 +1,1 @@
-"""Embedded Postgres and Redis, and child processes that never outlive who started them."""
+"""Embedded Postgres and Redis, and child processes that never outlive the process that started them."""

@@ -61,7 +61,7 @@ class PostgresServer(Process):
             "postgres",
             [str(self._programs / "postgres"), "-D", str(self._cluster), *options],
             log=directory / "postgres.log",
-            cwd=Path("/"),  # ours may be closed to the user
+            cwd=Path("/"),  # the user may have no access to ours
             user=self._run_as,
             ready=self._answers,
             stop_signal=signal.SIGINT,  # "fast": ends connections, then writes a checkpoint
@@ -173,7 +173,7 @@ def _can_run(programs: Path, user: tuple[int, int] | None) -> bool:
 
 
 def _readable_copy(install: Path) -> Path:
-    """Copy one Postgres of the wheel to where everybody can read it, once for each version of the wheel.
+    """Copy one Postgres of the wheel to a folder that everybody can read, once for each version of the wheel.
 
     The programs find their libraries by a path relative to themselves, so the folders keep their places.
     """
@@ -191,7 +191,7 @@ def _readable_copy(install: Path) -> Path:
             partial.rename(cache)
         except OSError:  # another process was faster
             shutil.rmtree(partial)
-    # The name can be guessed: run nothing that somebody else may have put there.
+    # The name can be guessed: run nothing that another user may have put there.
     status = cache.lstat()
     if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise RuntimeError(f"{cache} was not made by us: remove it")
@@ -199,6 +199,6 @@ def _readable_copy(install: Path) -> Path:
 
 
 def _children(pid: int) -> list[int]:
-    """Return the child processes on Linux, else none: there the children notice their server's death themselves."""
+    """Return the child processes on Linux; elsewhere none, as the children notice their server's death themselves."""
     listing = Path(f"/proc/{pid}/task/{pid}/children")
     return [int(child) for child in listing.read_text().split()] if listing.exists() else []

@@ -3,7 +3,7 @@
 Every child leads a session and process group of its own. A tiny shell watcher in that group blocks on a pipe whose
 other end only the parent holds: when the parent stops the child, or dies in whatever way, the pipe closes and the
 watcher kills the whole group. That works on Linux and macOS, for threads, and for children that change their user.
-The watcher is also what keeps the group id from being given to somebody else's processes.
+The watcher also keeps the group id in use, so that it is not given to processes of others.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LOG_TAIL_LINES = 20
-#: Below those that Linux and macOS give to outgoing connections.
+#: Ports below those that Linux and macOS give to outgoing connections.
 _PORTS = range(10_000, 32_768)
 _begin = os.getpid() * 7919 % len(_PORTS)
 _in_turn: itertools.cycle[int] = itertools.cycle((*_PORTS[_begin:], *_PORTS[:_begin]))
@@ -39,14 +39,14 @@ class StartFailedError(RuntimeError):
 
 
 class WaitTimeoutError(TimeoutError):
-    """What was waited for did not happen in time."""
+    """A condition did not become true in time."""
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nothing listens on right now, each time another one.
+    """Return a TCP port of 127.0.0.1 that nothing listens on right now, a different one each time.
 
-    It is none that a system gives to outgoing connections: one of those could take it before a server does. Two
-    processes that ask at the same time get others, too: each begins elsewhere.
+    It is not one that systems give to outgoing connections: such a connection could take it before a server does. Two
+    processes that ask at the same time also get different ports, because each begins elsewhere.
     """
     while True:
         port = next(_in_turn)
@@ -93,7 +93,7 @@ class Process:
         env: the environment; None inherits ours.
         cwd: the working directory; None stays in ours.
         user: uid and gid to run as, which only root may set; None stays as we are.
-        ready: says whether the started program can be used; None takes a running program as ready.
+        ready: returns whether the started program can be used; None takes a running program as ready.
         start_timeout: seconds until it must be ready.
         stop_signal: asks the program to end.
         grace: seconds between asking and SIGKILL.
@@ -154,7 +154,7 @@ class Process:
             raise StartFailedError(f"{self.name} ended with {self.wait()} while starting\n{self.log_tail()}")
 
     def launch(self) -> None:
-        """Start the child, and wait for nothing; nothing happens if it is running."""
+        """Start the child without waiting for it; nothing happens if it is running."""
         if self.running:
             return
         uid, gid = self._user or (None, None)

@@ -60,7 +60,7 @@ flower:
   reaches: [redis]
 {{- end }}
 
-{{/* What runs to its end: the migration, the test of `helm test` and the pipeline's jobs. */}}
+{{/* The jobs: the migration, the test of `helm test` and the pipeline's jobs. */}}
 {{- define "wakupush.jobs" -}}
 migrate:
   reaches: [postgres]
@@ -78,7 +78,7 @@ pipeline:
 {{- end }}
 
 {{/* Which of .Values.pipeline.volumes and of .Values.secrets a command of the pipeline uses; any other command has both
-     secrets and no volume. The keys of pseudonyms are for who makes them alone. */}}
+     secrets and no volume. Only the command that makes pseudonyms gets their keys. */}}
 {{- define "wakupush.pipelineCommands" -}}
 export: { volumes: [lake, keys], secrets: [pipeline, lakeCatalog] }
 tidy: { volumes: [lake], secrets: [postgresLake, lakeCatalog] }

@@ -120,7 +120,7 @@ capabilities:
 {{- toJson (ternary (without .needed.volumes "lake") .needed.volumes (ne .root.Values.pipeline.warehouse "")) -}}
 {{- end }}
 
-{{/* What a job of the pipeline connects to: the events, by a role of their own if there is one, and the reports.
+{{/* Connection strings of a job of the pipeline: to the events, by a separate role if there is one, and to reports.
      Argument: (dict "root" $ "secrets" LIST). */}}
 {{- define "wakupush.pipelineEnvironment" -}}
 {{- $secrets := .root.Values.secrets }}
@@ -212,7 +212,7 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- end }}
 
 {{/* Pods of a component that may be at work at the same time: (dict "root" $ "own" VALUES). An upgrade starts one before it
-     ends another, and does not wait until that has ended what it has begun: all of the old ones may still be at it. */}}
+     ends another, and does not wait until that one has finished its work: all of the old ones may still be at work. */}}
 {{- define "wakupush.mostPods" -}}
 {{- $replicas := .own.replicas -}}
 {{- if and .own.autoscaling (ne .root.Values.autoscaling.mode "none") -}}
@@ -235,7 +235,7 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{ $most }}
 {{- end }}
 
-{{/* What the schema cannot say, all at once and with what to do about it. */}}
+{{/* Checks that the schema cannot express. All problems are reported at once, with what to do about them. */}}
 {{- define "wakupush.check" -}}
 {{- $problems := list -}}
 {{- if not .Values.publicKey -}}

@@ -1,4 +1,4 @@
-{{/* The pod of what runs to its end: (dict "root" $ "component" NAME "args" LIST "env" YAML "resources" VALUES
+{{/* The pod of a job: (dict "root" $ "component" NAME "args" LIST "env" YAML "resources" VALUES
      "image" TEXT "settings" BOOLEAN "claims" CLAIMS "temporary" SIZE "serviceAccount" NAME). "settings" says whether the
      ConfigMap is read, which a hook before the installation does not find; "claims" are the names of volumes' claims by where
      they are mounted; by "serviceAccount", if there is one, it asks the Kubernetes API. */}}
