@@ -18,6 +18,17 @@ from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.demo.stack import SHARDS, Stack
 from wakupush.devnet.parts.processes import Process, answers_http, free_port
 
+#: What clients meet in `make test`: each kind of node and each transport. The other two pairs are in `make test-long`.
+PAIRS = {("nwaku", "relay"), ("go-waku", "light")}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        if {"stack", "transport"} <= params.keys() and (params["stack"], params["transport"]) not in PAIRS:
+            item.add_marker(pytest.mark.long)
+
 
 @contextmanager
 def running_stack(**options: object) -> Iterator[Stack]:

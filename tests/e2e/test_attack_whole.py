@@ -34,6 +34,7 @@ def attacking(*options):
         assert list(Path(directory).glob("wakupush-bench-*")) == []
 
 
+@pytest.mark.long
 def test_a_flood_is_measured_and_judged(tmp_path):
     figures = tmp_path / "figures.json"
     with attacking("--kind", "junk of 400", "--seconds", "2", "--json", str(figures)) as process:

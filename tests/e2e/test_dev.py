@@ -36,6 +36,7 @@ def test_it_says_when_it_is_ready_and_ends_on_ctrl_c(tmp_path):
         httpx2.get(f"{node}/health")
 
 
+@pytest.mark.long
 def test_a_part_that_runs_already_is_used():
     with running() as (_, first):
         with running("--waku-url", first["Waku node"], "--gorush-url", first["gorush"]) as (process, second):

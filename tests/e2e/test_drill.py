@@ -153,6 +153,7 @@ async def eventually(predicate, seconds=300.0):
         await asyncio.sleep(0.1)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_the_clients_notice_nothing(stack, postgres, pushes, tmp_path):
     events = []

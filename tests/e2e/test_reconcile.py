@@ -21,7 +21,7 @@ from wakupush.redis import watched
 from wakupush.waku.node import WakuNode
 
 
-@pytest.fixture(scope="module", params=["nwaku", "go-waku"])
+@pytest.fixture(scope="module", params=["nwaku", pytest.param("go-waku", marks=pytest.mark.long)])
 def stack(request, start_stack):
     return start_stack(manners=request.param)
 

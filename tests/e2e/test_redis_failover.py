@@ -23,7 +23,7 @@ def redis():
 
 
 @pytest.fixture(scope="module")
-def stack(start_stack, redis):
+def stack(redis, start_stack):
     settings = {**redis.settings, "WAKUPUSH_LIMITS__PUSHES_PER_DEVICE_PER_MINUTE": "1000000"}
     return start_stack(external=External(redis_url=redis.url), settings=settings)
 
@@ -54,7 +54,9 @@ def is_done(stack, load):
     return load.look()
 
 
-@pytest.mark.parametrize("fault", [kill, pause], ids=["dies", "falls silent"])
+@pytest.mark.parametrize(
+    "fault", [pytest.param(kill, id="dies"), pytest.param(pause, id="falls silent", marks=pytest.mark.long)]
+)
 def test_a_failover_under_load_loses_nothing(stack, redis, old, fault):
     healed = metric(stack.reconcile_url, "wakupush_reconcile_messages_enqueued_total")
     with Load(stack, stack.node_url) as load:

@@ -24,7 +24,7 @@ def redis():
 
 
 @pytest.fixture(scope="module")
-def stack(start_stack, redis):
+def stack(redis, start_stack):
     settings = {**redis.settings, "WAKUPUSH_LIMITS__PUSHES_PER_DEVICE_PER_MINUTE": "1000000"}
     return start_stack(external=External(redis_url=redis.url), settings=settings)
 

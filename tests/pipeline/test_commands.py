@@ -152,6 +152,7 @@ def test_help_does_not_need_spark():
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_a_job_without_a_traceback(tmp_path):
     environment = os.environ | {
         "WAKUPUSH_PIPELINE__WAREHOUSE": str(tmp_path / "lake"),

@@ -60,6 +60,7 @@ def commit(folder, files, number=1, **mark):
     (folder / "log" / f"{number:010}.json").write_text(json.dumps(content))
 
 
+@pytest.mark.long
 def test_a_lake_is_taken_over_once_and_exports_go_on(spark, connection, dsn, make_settings, tmp_path):
     settings = make_settings(dsn, step_rows=100)
     first, second = make(120, seed=1), make(40, seed=2)

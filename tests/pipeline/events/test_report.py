@@ -138,6 +138,7 @@ def test_tables_of_the_catalog_have_the_rows(spark, exported, written):
         }
 
 
+@pytest.mark.long
 def test_a_second_report_replaces_the_first_and_has_what_came_late(spark, connection, dsn, make_settings):
     settings = make_settings(dsn, report_dsn=dsn, smallest_cell=2)
     events, late = (happenings.make(60, seed, days=happenings.DAYS[:2]) for seed in (1, 2))
@@ -158,6 +159,7 @@ def test_a_second_report_replaces_the_first_and_has_what_came_late(spark, connec
     assert sorted(map(tuple, rows)) == sorted(stored)
 
 
+@pytest.mark.long
 def test_rows_of_a_period_are_of_the_whole_period_in_every_report(spark, exported, dsn, make_settings, events):
     """Night after night the days of a report move on, and one day is made anew."""
     of_period = 3
@@ -186,6 +188,7 @@ def test_rows_of_a_period_are_of_the_whole_period_in_every_report(spark, exporte
             assert expected[row[:places]] == row[places:], (name, row)
 
 
+@pytest.mark.long
 def test_reports_are_forgotten_when_the_lake_forgets_their_days(spark, exported, dsn, make_settings):
     settings = make_settings(
         exported.postgres.dsn.get_secret_value(),

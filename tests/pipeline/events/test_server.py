@@ -29,6 +29,7 @@ def stack():
         shutil.rmtree(directory, ignore_errors=True)
 
 
+@pytest.mark.long
 def test_a_real_run(stack, spark, make_settings):
     server = stack.key.public_key
     keys = [PrivateKey.generate() for _ in range(CLIENTS)]

@@ -69,6 +69,7 @@ def test_files_of_a_day_become_one_and_rows_stay_in_the_order_of_users(spark, ex
     assert export.run(spark, settings, ignore).rows == 0
 
 
+@pytest.mark.long
 def test_what_was_replaced_stays_for_a_day_and_then_goes_but_for_the_mark(spark, exported, settings, monkeypatch):
     lake, events = exported
     mark = lake.state().mark
@@ -121,6 +122,7 @@ def test_what_a_killed_run_left_goes_and_what_may_be_committed_stays(spark, expo
     assert count(lake) == len(events)
 
 
+@pytest.mark.long
 def test_tables_of_reports_are_tidied_too(spark, exported, settings, monkeypatch):
     lake, _ = exported
     for _ in range(2):
