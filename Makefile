@@ -3,7 +3,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo test test-long chaos check unit fuzz bench bench-against bench-pipeline release-check attack autoscaling lock audit sbom images setup-images proto clean
+.PHONY: cluster help setup setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo test test-long chaos check unit fuzz bench bench-against bench-pipeline release-check attack autoscaling lock audit sbom images setup-images proto clean
 
 help: ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -87,6 +87,9 @@ test-long: setup setup-node setup-promtool setup-deploy setup-java ## Run what t
 
 release-check: setup ## Check all that has to hold before a release is tagged, a rolling upgrade included (ONLY="clean version …", LIST=1; hours)
 	$(RUN) deploy.release.check $(if $(ONLY),--only $(ONLY)) $(if $(LIST),--list)
+
+cluster: setup setup-deploy ## Rehearse the chart on a real Kubernetes control plane (root, WAKUPUSH_TEST_CLUSTER=; ONLY="drain scaling", LIST=1, KEEP=1)
+	PYTHONPATH=tests $(RUN) cluster.run $(if $(ONLY),--only $(ONLY)) $(if $(LIST),--list) $(if $(KEEP),--keep)
 
 chaos: setup ## Kill parts of a loaded server for minutes and judge what came of it (SEED=, MINUTES=, MESSAGES=, JSON=)
 	PYTHONPATH=tests $(RUN) chaos.run $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(MESSAGES),--messages $(MESSAGES)) \

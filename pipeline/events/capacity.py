@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 #: Seconds of CPU time that a worker spends on a message, by queue; on one that is not for us; on an attempt made again.
 #: Measured by `make bench`, see docs/internals/performance.md.
 COSTS: Final = {
-    REGISTRATION.name: 0.001171,
-    QUERY.name: 0.000893,
-    DISPATCH.name: 0.000885,
-    "foreign": 0.000137,
+    REGISTRATION.name: 0.000945,
+    QUERY.name: 0.000460,
+    DISPATCH.name: 0.000716,
+    "foreign": 0.000125,
     "again": 0.000160,
 }
 #: Processes of a replica, as in the chart.

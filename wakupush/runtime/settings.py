@@ -254,7 +254,7 @@ class ReconcileSettings(Group):
     """Seconds back to which whole shards are walked for queries; no client waits for the answer to an older one. At
     least twice `WAKUPUSH_INGEST__CLAIM_TTL`, or a query whose claim outlives its place in the queue is lost."""
     backlog_age: Seconds = 60.0
-    """Age of a queue's oldest task in seconds above which nothing is added to it: a backlog is not a loss."""
+    """Age in seconds of a queue's oldest message above which nothing is added to it: a backlog is not a loss."""
     http_port: PortOrNone = 9101
     """Port of /healthz, /readyz and /metrics; 0 picks a free one, -1 opens none."""
 

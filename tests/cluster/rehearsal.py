@@ -1,0 +1,195 @@
+"""A control plane with nodes, the parts that the chart expects outside, and what scenarios ask of them."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import yaml
+
+from benchmarks.running import UNLIMITED
+from cluster.addons import Prometheus, keda, register_api, wait_for_api
+from cluster.binaries import Binaries
+from cluster.control_plane import ControlPlane
+from cluster.kubelet import Kubelet
+from wakupush.devnet.demo.stack import Stack
+from wakupush.devnet.parts.processes import wait_until
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy" / "helm" / "wakupush"
+RELEASE = NAMESPACE = "wakupush"
+POOLS = ("registration", "query", "dispatch")
+NODES = ["node-a", "node-b"]
+#: Pods of each pool at least, and of dispatch at most.
+LEAST, MOST = 2, 6
+#: Pods of each pool while there are no figures.
+FALLBACK = 3
+#: Messages for each process of dispatch: one task has 4, and waits for a gorush of 0.3 s.
+MESSAGES_PER_PROCESS = 3
+Values = dict[str, Any]
+
+
+@dataclass
+class Rehearsal:
+    """What runs, and how it is used."""
+
+    plane: ControlPlane
+    kubelet: Kubelet
+    prometheus: Prometheus
+    parts: Stack
+    directory: Path
+    say: Callable[[str], None]
+    #: Of the last installation or upgrade.
+    mode: str = "none"
+    revision: int = field(default=0, init=False)
+
+    def values(self, mode: str, *, redis: str = "", **more: Any) -> Values:
+        """Return values of the chart for a mode of autoscaling.
+
+        Args:
+            mode: `autoscaling.mode`.
+            redis: `host:port` of the Redis that KEDA asks in the place of Prometheus.
+            more: further values.
+        """
+        asked = {"redis": {"address": redis}} if redis else {"prometheus": {"serverAddress": self.prometheus.url}}
+        scaled = {"minReplicas": LEAST, "maxReplicas": 4, "fallbackReplicas": FALLBACK}
+        pools = {pool: {"concurrency": 1, "replicas": LEAST, "autoscaling": scaled} for pool in POOLS}
+        own = {"maxReplicas": MOST, "messagesPerProcess": MESSAGES_PER_PROCESS}
+        pools["dispatch"] = pools["dispatch"] | {"autoscaling": scaled | own}
+        settings = {"ingest": {"batch_size": 4}, "gorush": {"batch_size": 1}}
+        for name, value in UNLIMITED.items():
+            group, setting = name.removeprefix("WAKUPUSH_").lower().split("__")
+            settings.setdefault(group, {})[setting] = int(value)
+        return {
+            "publicKey": str(self.parts.key.public_key),
+            "node": {"urls": [self.parts.node_url]},
+            "gorush": {"url": self.parts.gorush_url},
+            "settings": settings,
+            "components": {"flower": {"enabled": False}, **pools},
+            "autoscaling": {"mode": mode, "scaleDownStabilizationSeconds": 75, **asked},
+            **more,
+        }
+
+    def upgrade(self, values: Values) -> float:
+        """Install the release, or upgrade it, wait for it, and return the seconds that it took."""
+        self.mode, self.revision = values["autoscaling"]["mode"], self.revision + 1
+        file = self.directory / f"values-{self.revision}.yaml"
+        file.write_text(yaml.safe_dump(values))
+        begun = time.monotonic()
+        self.helm("upgrade", "--install", RELEASE, str(CHART), "-f", str(file), "--wait", "--timeout", "8m")
+        return time.monotonic() - begun
+
+    def helm(self, *arguments: str) -> str:
+        return self.plane.helm(*arguments, "-n", NAMESPACE)
+
+    def kubectl(self, *arguments: str) -> str:
+        return self.plane.kubectl("-n", NAMESPACE, *arguments)
+
+    def replicas(self, pool: str) -> int:
+        """Return how many pods a pool is to have."""
+        return self._deployment(pool)["spec"]["replicas"]
+
+    def ready(self, pool: str) -> int:
+        """Return how many pods of a pool are ready."""
+        return self._deployment(pool)["status"].get("readyReplicas", 0)
+
+    def pods(self) -> list[dict[str, Any]]:
+        return self.plane.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
+
+    def wait(self, predicate: Callable[[], bool], what: str, timeout: float = 180) -> float:
+        """Wait for something of the cluster and return the seconds that it took."""
+        begun = time.monotonic()
+        wait_until(predicate, timeout=timeout, what=what, interval=0.5)
+        return time.monotonic() - begun
+
+    def _deployment(self, pool: str) -> dict[str, Any]:
+        return self.plane.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}-{pool}")
+
+    @contextmanager
+    def watching(self) -> Iterator["Watched"]:
+        """Note the replicas of the pools all the while."""
+        watched, done = Watched(), Event()
+
+        def watch() -> None:
+            path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+            begun = time.monotonic()
+            while not done.wait(0.3):
+                for each in self.plane.get(path)["items"]:
+                    pool = each["metadata"]["name"].removeprefix(f"{RELEASE}-")
+                    if pool in POOLS:
+                        ready = each["status"].get("readyReplicas", 0)
+                        watched.note(pool, time.monotonic() - begun, each["spec"]["replicas"], ready)
+
+        thread = Thread(target=watch)
+        thread.start()
+        try:
+            yield watched
+        finally:
+            done.set()
+            thread.join()
+
+
+@dataclass
+class Watched:
+    """Replicas of pools over a time: seconds, how many are to run, how many are ready; only changes are kept."""
+
+    pools: dict[str, list[tuple[float, int, int]]] = field(default_factory=dict)
+
+    def note(self, pool: str, seconds: float, wanted: int, ready: int) -> None:
+        seen = self.pools.setdefault(pool, [])
+        if not seen or seen[-1][1:] != (wanted, ready):
+            seen.append((seconds, wanted, ready))
+
+    def wanted(self, pool: str) -> list[int]:
+        return [wanted for _, wanted, _ in self.pools.get(pool, [])]
+
+    def least_ready(self, pool: str) -> int:
+        return min(ready for _, _, ready in self.pools[pool])
+
+
+@contextmanager
+def rehearsing(binaries: Binaries, directory: Path, say: Callable[[str], None]) -> Iterator[Rehearsal]:
+    """Start everything; it ends with the block."""
+    targets = directory / "targets.json"
+    targets.write_text("[]")
+    program = Path(sys.executable).parent / "wakupush"
+    parts = Stack(directory / "parts", fsync=False)
+    with ControlPlane(binaries, directory) as plane, Kubelet(plane, NODES, program, targets) as kubelet:
+        say("the control plane runs")
+        prometheus = Prometheus(plane, targets)
+        register_api(plane, "metrics.k8s.io", "v1beta1", kubelet.port)
+        wait_for_api(plane, "metrics.k8s.io", "v1beta1")
+        with prometheus.process, keda(plane):
+            say("KEDA and Prometheus run")
+            try:
+                parts.start_parts()
+                say("Postgres, Redis, the node and gorush run")
+                _make_namespace(plane, parts)
+                yield Rehearsal(plane, kubelet, prometheus, parts, directory, say)
+            finally:
+                parts.stop()
+
+
+def _make_namespace(plane: ControlPlane, parts: Stack) -> None:
+    restricted = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn", "audit")}
+    secret = partial(dict, apiVersion="v1", kind="Secret")
+    plane.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": restricted}},
+        secret(
+            metadata={"name": "wakupush-identity", "namespace": NAMESPACE},
+            stringData={"identity.key": parts.key.secret.hex()},
+        ),
+        secret(
+            metadata={"name": "wakupush", "namespace": NAMESPACE},
+            stringData={
+                "postgres-dsn": parts.postgres_dsn,
+                "redis-url": parts.redis_url,
+                "feedback-secret": parts.environment["WAKUPUSH_GORUSH__FEEDBACK_SECRET"],
+            },
+        ),
+    )

@@ -1,0 +1,300 @@
+"""What is rehearsed, in this order. Each scenario returns what was seen, or fails with what should have been."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import httpx2
+
+from benchmarks import made
+from benchmarks.running import delivery_key_of, log_after, makers, position, relay
+from cluster.control_plane import CommandError
+from cluster.rehearsal import FALLBACK, LEAST, NAMESPACE, NODES, POOLS, RELEASE, Rehearsal, Watched
+
+#: Each change of `autoscaling.mode` into each other one, once.
+CHANGES = ("none", "hpa", "keda", "none", "keda", "hpa", "none")
+#: Requests a second, and for how many seconds.
+Load = tuple[tuple[float, float], ...]
+LOAD: Load = ((5, 20), (50, 40), (110, 60), (20, 20), (5, 20))
+GORUSH_SECONDS = 0.3
+USERS = 50
+
+
+class ScenarioFailedError(Exception):
+    """The chart did not keep what it promises; the text says what."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    name: str
+    run: Callable[[Rehearsal], str]
+
+
+def installs(rehearsal: Rehearsal, mode: str, *, by_redis: bool = False) -> str:
+    """Install, run `helm test`, uninstall: what is scaled never has fewer pods than its least."""
+    redis = f"127.0.0.1:{rehearsal.parts.redis.port}" if by_redis else ""
+    with rehearsal.watching() as watched:
+        seconds = rehearsal.upgrade(rehearsal.values(mode, redis=redis))
+        settled = _autoscalers_work(rehearsal)
+    _never_below(watched, LEAST)
+    tested = rehearsal.helm("test", RELEASE, "--timeout", "3m")
+    _check("Phase:          Succeeded" in tested, f"helm test said:\n{tested}")
+    left = _uninstall(rehearsal)
+    return f"{seconds:.0f} s, figures after {settled:.0f} s more, helm test passed; uninstall left {left}"
+
+
+def misses_an_autoscaler(rehearsal: Rehearsal) -> str:
+    """KEDA makes no autoscaler where it cannot connect to Redis: `helm test` says so; the pools have their least."""
+    rehearsal.upgrade(rehearsal.values("keda", redis="127.0.0.1:1"))
+    try:
+        rehearsal.helm("test", RELEASE, "--timeout", "4m")
+    except CommandError:
+        said = rehearsal.kubectl("logs", f"{RELEASE}-doctor")
+    else:
+        raise ScenarioFailedError("helm test passed without an autoscaler")
+    named = [pool for pool in POOLS if f"keda-hpa-{RELEASE}-{pool}" in said]
+    _check(named == list(POOLS), f"helm test did not name every missing autoscaler:\n{said}")
+    sizes = {pool: rehearsal.replicas(pool) for pool in POOLS}
+    _check(set(sizes.values()) == {LEAST}, f"replicas: {sizes}")
+    rehearsal.kubectl("delete", "pod", f"{RELEASE}-doctor")
+    rehearsal.upgrade(rehearsal.values("keda"))
+    settled = _autoscalers_work(rehearsal)
+    rehearsal.helm("test", RELEASE, "--timeout", "3m")
+    _uninstall(rehearsal)
+    return f"helm test named all {len(named)}; {LEAST} pods each; with the right address figures after {settled:.0f} s"
+
+
+def changes_mode(rehearsal: Rehearsal) -> str:
+    """Change the mode from each to each other, in one upgrade each; no pool ever shrinks by it."""
+    rehearsal.upgrade(rehearsal.values(CHANGES[0]))
+    took = []
+    for before, after in pairwise(CHANGES):
+        if before == "none":
+            rehearsal.kubectl("scale", f"deployment/{RELEASE}-query", f"--replicas={LEAST + 1}")
+            rehearsal.wait(lambda: rehearsal.ready("query") == LEAST + 1, "a third pod of query is ready")
+        with rehearsal.watching() as watched:
+            seconds = rehearsal.upgrade(rehearsal.values(after))
+        if before == "none":
+            _check(set(watched.wanted("query")) == {LEAST + 1}, f"query did not keep its pods: {watched}")
+        _never_below(watched, LEAST)
+        _autoscalers_work(rehearsal)
+        took.append(f"{before} to {after} {seconds:.0f} s")
+    return ", ".join(took)
+
+
+def upgrades_and_rolls_back(rehearsal: Rehearsal) -> str:
+    """Replace every pod under requests, and go back: nothing is lost or doubled, every pod ends in its time."""
+    rehearsal.upgrade(rehearsal.values("none"))
+    users = _register(rehearsal)
+    values = rehearsal.values("none")
+    values["settings"]["log_level"] = "DEBUG"
+    rehearsal.kubelet.stopped.clear()
+    with ThreadPoolExecutor(1) as threads:
+        sent = threads.submit(_send, rehearsal, users, ((8, 90),))
+        upgraded = rehearsal.upgrade(values)
+        begun = time.monotonic()
+        rehearsal.helm("rollback", RELEASE, "--wait", "--timeout", "8m")
+        rolled = time.monotonic() - begun
+        told = _delivered(rehearsal, *sent.result())
+    ends = rehearsal.kubelet.stopped
+    failed = [end for end in ends if end[1]]
+    _check(not failed, f"pods that did not end with 0: {failed}")
+    slowest = max(seconds for *_, seconds in ends)
+    return f"upgrade {upgraded:.0f} s, rollback {rolled:.0f} s, {len(ends)} pods ended within {slowest:.1f} s; {told}"
+
+
+def refuses_a_failed_migration(rehearsal: Rehearsal) -> str:
+    """An upgrade whose migration cannot reach Postgres fails, and what runs goes on."""
+    rehearsal.upgrade(rehearsal.values("none"))
+    before = {pod["metadata"]["name"] for pod in rehearsal.pods()}
+    values = rehearsal.values("none", secrets={"postgres": {"name": "wakupush", "key": "wrong-dsn"}})
+    rehearsal.kubectl(
+        "patch", "secret", "wakupush", "-p", '{"stringData":{"wrong-dsn":"postgresql://nobody@127.0.0.1:1/none"}}'
+    )
+    try:
+        rehearsal.upgrade(values)
+    except CommandError as error:
+        text = str(error)
+    else:
+        raise ScenarioFailedError("the upgrade did not fail")
+    gone = before - {pod["metadata"]["name"] for pod in rehearsal.pods()}
+    _check(not gone, f"pods that went: {gone}")
+    rehearsal.helm("rollback", RELEASE, "--wait", "--timeout", "8m")
+    return f"Helm said: {text.strip().splitlines()[-1][:120]}; all {len(before)} pods went on"
+
+
+def drains(rehearsal: Rehearsal) -> str:
+    """Drain a node: its pods go one of a component at a time, and come up on the other."""
+    [node, other] = NODES
+    rehearsal.upgrade(rehearsal.values("none"))
+    with rehearsal.watching() as watched:
+        begun = time.monotonic()
+        rehearsal.kubectl("drain", node, "--delete-emptydir-data", "--force", "--ignore-daemonsets", "--timeout=300s")
+        seconds = time.monotonic() - begun
+        moved = [pod for pod in rehearsal.pods() if pod["spec"].get("nodeName") == other]
+        back = rehearsal.wait(lambda: all(rehearsal.ready(pool) == LEAST for pool in POOLS), "all pods are ready")
+    _check(all(watched.least_ready(pool) >= LEAST - 1 for pool in POOLS), f"fewer than {LEAST - 1} ready: {watched}")
+    rehearsal.kubectl("uncordon", node)
+    kept = f"never fewer than {LEAST - 1} of a pool ready"
+    return f"{seconds:.0f} s, all {len(moved)} pods on {other}, ready {back:.0f} s later, {kept}"
+
+
+def scales_under_load(rehearsal: Rehearsal) -> str:
+    """KEDA scales dispatch up and down by what waits; nothing is lost or doubled, and every pod that goes ends well."""
+    rehearsal.upgrade(rehearsal.values("keda"))
+    _autoscalers_work(rehearsal)
+    users = _register(rehearsal)
+    rehearsal.kubelet.stopped.clear()
+    fault = {"path": "/api/push", "kind": "delay", "seconds": GORUSH_SECONDS}
+    httpx2.post(f"{rehearsal.parts.gorush_url}/dev/faults", json=fault, trust_env=False).raise_for_status()
+    with rehearsal.watching() as watched:
+        told = _delivered(rehearsal, *_send(rehearsal, users, LOAD))
+        rehearsal.wait(lambda: rehearsal.replicas("dispatch") == LEAST, "dispatch is small again", timeout=900)
+    httpx2.delete(f"{rehearsal.parts.gorush_url}/dev/faults", trust_env=False).raise_for_status()
+    most = max(watched.wanted("dispatch"))
+    _check(most > LEAST, f"dispatch was never scaled up: {watched}")
+    ends = [end for end in rehearsal.kubelet.stopped if end[0] == "dispatch"]
+    _check(not [end for end in ends if end[1]], f"pods that did not end with 0: {ends}")
+    sizes = _without_repeats(watched.wanted("dispatch"))
+    _check(all(before - after <= 1 for before, after in pairwise(sizes)), f"several pods went at once: {sizes}")
+    return f"dispatch {' → '.join(map(str, sizes))}; {told}"
+
+
+def loses_figures(rehearsal: Rehearsal) -> str:
+    """Without the exporter pools grow to their fallback; with it again they are scaled by what waits."""
+    rehearsal.upgrade(rehearsal.values("keda"))
+    _autoscalers_work(rehearsal)
+    rehearsal.kubectl("scale", f"deployment/{RELEASE}-exporter", "--replicas=0")
+    grown = rehearsal.wait(
+        lambda: all(rehearsal.replicas(pool) == FALLBACK for pool in POOLS), "the pools have their fallback", 300
+    )
+    rehearsal.kubectl("scale", f"deployment/{RELEASE}-exporter", "--replicas=1")
+    shrunk = rehearsal.wait(
+        lambda: all(rehearsal.replicas(pool) == LEAST for pool in POOLS), "the pools are small again", 600
+    )
+    return f"{FALLBACK} pods each after {grown:.0f} s; {LEAST} again {shrunk:.0f} s after the exporter was back"
+
+
+def loses_redis(rehearsal: Rehearsal) -> str:
+    """Redis goes and comes back: the pools are never smaller, and what was sent meanwhile is delivered once."""
+    rehearsal.upgrade(rehearsal.values("keda"))
+    users = _register(rehearsal)
+    with rehearsal.watching() as watched:
+        rehearsal.parts.redis.stop()
+        requests, since = _send(rehearsal, users, ((1, 60),))
+        rehearsal.parts.redis.start()
+        told = _delivered(rehearsal, requests, since)
+    _never_below(watched, LEAST)
+    return f"60 s without; {told}"
+
+
+def _uninstall(rehearsal: Rehearsal) -> str:
+    rehearsal.helm("uninstall", RELEASE, "--wait", "--timeout", "5m")
+    rehearsal.wait(lambda: not rehearsal.pods(), "all pods are gone")
+    kinds = "all,configmap,serviceaccount,role,rolebinding,networkpolicy,pdb,pvc,scaledobject,triggerauthentication"
+    left = rehearsal.kubectl("get", kinds, "-l", f"app.kubernetes.io/instance={RELEASE}", "-o", "name").split()
+    _check(not left, f"left after uninstall: {left}")
+    return "nothing"
+
+
+def _autoscalers_work(rehearsal: Rehearsal) -> float:
+    """Wait until each pool's autoscaler, if it is to have one, has figures; fail if there is one that should not be."""
+    path = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
+    prefix = {"keda": f"keda-hpa-{RELEASE}-", "hpa": f"{RELEASE}-"}.get(rehearsal.mode)
+    wanted = sorted(f"{prefix}{pool}" for pool in POOLS) if prefix else []
+
+    def work() -> bool:
+        found = rehearsal.plane.get(path)["items"]
+        names = sorted(each["metadata"]["name"] for each in found)
+        return names == wanted and all(_scales(each) for each in found)
+
+    return rehearsal.wait(work, f"the autoscalers {wanted} have figures")
+
+
+def _scales(autoscaler: dict[str, Any]) -> bool:
+    conditions = {each["type"]: each["status"] for each in autoscaler["status"].get("conditions") or []}
+    return conditions.get("AbleToScale") == conditions.get("ScalingActive") == "True"
+
+
+def _never_below(watched: Watched, least: int) -> None:
+    for pool in POOLS:
+        below = [seen for seen in watched.pools.get(pool, []) if seen[1] < least]
+        _check(not below, f"{pool} was to have fewer than {least} pods (seconds, wanted, ready): {below}")
+
+
+def _register(rehearsal: Rehearsal) -> list[made.User]:
+    server = rehearsal.parts.key.public_key.compressed
+    registrations = [made.registration(server, number) for number in range(USERS)]
+    with rehearsal.parts.connect() as connection:
+        count = "SELECT count(*) FROM registrations"
+        [before] = connection.execute(count).fetchone()
+        relay(rehearsal.parts.node_url, [message for message, _ in registrations])
+        rehearsal.wait(lambda: connection.execute(count).fetchone()[0] == before + USERS, "users are registered")
+    return [user for _, user in registrations]
+
+
+def _send(rehearsal: Rehearsal, users: list[made.User], load: Load) -> tuple[list[made.Made], int]:
+    """Let requests arrive at the node at these rates, and return them and where gorush's log was before."""
+    server = rehearsal.parts.key.public_key.compressed
+    count = int(sum(rate * seconds for rate, seconds in load))
+    with makers() as pool:
+        whom = [users[number % len(users)] for number in range(count)]
+        requests = list(pool.map(partial(made.request, server), whom, chunksize=50))
+    since = position(rehearsal.parts.gorush_url)
+    rehearsal.say(f"{len(requests)} requests")
+    begun, done, until = time.monotonic(), 0, 0.0
+    for rate, seconds in load:
+        first, until = until, until + seconds
+        base = done
+        while (now := time.monotonic() - begun) < until:
+            due = min(len(requests), base + int(rate * (now - first)))
+            relay(rehearsal.parts.node_url, requests[done:due])
+            done = max(done, due)
+            time.sleep(0.1)
+    relay(rehearsal.parts.node_url, requests[done:])
+    return requests, since
+
+
+def _delivered(rehearsal: Rehearsal, requests: list[made.Made], since: int) -> str:
+    """Wait until each request was pushed, and say so; fail if one never is, or twice."""
+    wanted = {each.delivery_key for each in requests}
+
+    def pushes() -> list[str]:
+        entries = log_after(rehearsal.parts.gorush_url, since)[0]
+        return [key for entry in entries if (key := delivery_key_of(entry)) in wanted]
+
+    rehearsal.wait(lambda: wanted <= set(pushes()), f"{len(wanted)} pushes", timeout=300)
+    time.sleep(5)
+    found = pushes()
+    _check(len(found) == len(wanted), f"{len(found) - len(wanted)} of {len(wanted)} pushes were doubled")
+    return f"{len(wanted)} of {len(wanted)} requests pushed, once each"
+
+
+def _without_repeats(numbers: list[int]) -> list[int]:
+    return [number for index, number in enumerate(numbers) if index == 0 or numbers[index - 1] != number]
+
+
+def _check(kept: bool, text: str) -> None:
+    if not kept:
+        raise ScenarioFailedError(text)
+
+
+SCENARIOS = (
+    Scenario("install: none", partial(installs, mode="none")),
+    Scenario("install: hpa", partial(installs, mode="hpa")),
+    Scenario("install: keda", partial(installs, mode="keda")),
+    Scenario("install: keda by Redis", partial(installs, mode="keda", by_redis=True)),
+    Scenario("no autoscaler", misses_an_autoscaler),
+    Scenario("changes of mode", changes_mode),
+    Scenario("upgrade and rollback under load", upgrades_and_rolls_back),
+    Scenario("a migration that fails", refuses_a_failed_migration),
+    Scenario("drain", drains),
+    Scenario("scaling under load", scales_under_load),
+    Scenario("figures taken away", loses_figures),
+    Scenario("Redis taken away", loses_redis),
+    Scenario("uninstall", lambda rehearsal: f"left {_uninstall(rehearsal)}"),
+)
