@@ -37,7 +37,7 @@ def main() -> int:
     try:
         binaries = find(ROOT / ".tools" / "helm")
     except MissingError as error:
-        out.print(f"{error}; docs/internals/testing.md says where they come from")
+        out.print(f"{error}; docs/internals/rehearsal.md says what it needs")
         return 2
     if os.geteuid():
         out.print("the pods need mount namespaces of their own: run this as root")
