@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
+import psycopg
 import yaml
 
 from benchmarks.running import UNLIMITED
@@ -17,7 +18,9 @@ from cluster.addons import Prometheus, keda, register_api, wait_for_api
 from cluster.binaries import Binaries
 from cluster.control_plane import ControlPlane
 from cluster.kubelet import Kubelet
+from support.replica import Replica
 from wakupush.devnet.demo.stack import Stack
+from wakupush.devnet.parts.postgres import PostgresServer
 from wakupush.devnet.parts.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +45,8 @@ class Rehearsal:
     kubelet: Kubelet
     prometheus: Prometheus
     parts: Stack
+    #: Of `parts.postgres`.
+    replica: Replica
     directory: Path
     say: Callable[[str], None]
     #: Of the last installation or upgrade.
@@ -74,6 +79,10 @@ class Rehearsal:
             "autoscaling": {"mode": mode, "scaleDownStabilizationSeconds": 75, **asked},
             **more,
         }
+
+    def connect(self) -> psycopg.Connection:
+        """Return a connection to the Postgres that takes writes, in autocommit mode."""
+        return psycopg.connect(_dsn(self.parts.postgres, self.replica), autocommit=True)
 
     def upgrade(self, values: Values) -> float:
         """Install the release, or upgrade it, wait for it, and return the seconds that it took."""
@@ -159,6 +168,7 @@ def rehearsing(binaries: Binaries, directory: Path, say: Callable[[str], None]) 
     targets.write_text("[]")
     program = Path(sys.executable).parent / "wakupush"
     parts = Stack(directory / "parts", fsync=False)
+    replica = Replica(directory / "parts" / "replica", parts.postgres)
     with ControlPlane(binaries, directory) as plane, Kubelet(plane, NODES, program, targets) as kubelet:
         say("the control plane runs")
         prometheus = Prometheus(plane, targets)
@@ -168,14 +178,22 @@ def rehearsing(binaries: Binaries, directory: Path, say: Callable[[str], None]) 
             say("KEDA and Prometheus run")
             try:
                 parts.start_parts()
-                say("Postgres, Redis, the node and gorush run")
-                _make_namespace(plane, parts)
-                yield Rehearsal(plane, kubelet, prometheus, parts, directory, say)
+                replica.start()
+                say("Postgres and its replica, Redis, the node and gorush run")
+                _make_namespace(plane, parts, _dsn(parts.postgres, replica))
+                yield Rehearsal(plane, kubelet, prometheus, parts, replica, directory, say)
             finally:
+                replica.stop()
                 parts.stop()
 
 
-def _make_namespace(plane: ControlPlane, parts: Stack) -> None:
+def _dsn(*servers: PostgresServer) -> str:
+    """Return a connection string that leads to the one of several that takes writes."""
+    hosts = ",".join(f"127.0.0.1:{server.port}" for server in servers)
+    return f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write"
+
+
+def _make_namespace(plane: ControlPlane, parts: Stack, dsn: str) -> None:
     restricted = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn", "audit")}
     secret = partial(dict, apiVersion="v1", kind="Secret")
     plane.apply(
@@ -187,7 +205,7 @@ def _make_namespace(plane: ControlPlane, parts: Stack) -> None:
         secret(
             metadata={"name": "wakupush", "namespace": NAMESPACE},
             stringData={
-                "postgres-dsn": parts.postgres_dsn,
+                "postgres-dsn": dsn,
                 "redis-url": parts.redis_url,
                 "feedback-secret": parts.environment["WAKUPUSH_GORUSH__FEEDBACK_SECRET"],
             },

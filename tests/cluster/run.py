@@ -15,7 +15,8 @@ from rich.table import Table
 from cluster.binaries import Binaries, MissingError, find
 from cluster.control_plane import CommandError
 from cluster.rehearsal import ROOT, Rehearsal, rehearsing
-from cluster.scenarios import SCENARIOS, Scenario, ScenarioFailedError
+from cluster.scenarios import SCENARIOS, Scenario
+from cluster.traffic import ScenarioFailedError
 from wakupush.devnet.parts.processes import StartFailedError, WaitTimeoutError
 
 #: What makes a scenario fail, and the next one go on.

@@ -10,22 +10,15 @@ from typing import Any
 
 import httpx2
 
-from benchmarks import made
-from benchmarks.running import delivery_key_of, log_after, makers, position, relay
 from cluster.control_plane import CommandError
 from cluster.rehearsal import FALLBACK, LEAST, NAMESPACE, NODES, POOLS, RELEASE, Rehearsal, Watched
+from cluster.traffic import Load, ScenarioFailedError, delivered, register, send
 
 #: Each change of `autoscaling.mode` into each other one, once.
 CHANGES = ("none", "hpa", "keda", "none", "keda", "hpa", "none")
 #: Requests a second, and for how many seconds.
-Load = tuple[tuple[float, float], ...]
 LOAD: Load = ((5, 20), (50, 40), (110, 60), (20, 20), (5, 20))
 GORUSH_SECONDS = 0.3
-USERS = 50
-
-
-class ScenarioFailedError(Exception):
-    """The chart did not keep what it promises; the text says what."""
 
 
 @dataclass(frozen=True)
@@ -89,17 +82,17 @@ def changes_mode(rehearsal: Rehearsal) -> str:
 def upgrades_and_rolls_back(rehearsal: Rehearsal) -> str:
     """Replace every pod under requests, and go back: nothing is lost or doubled, every pod ends in its time."""
     rehearsal.upgrade(rehearsal.values("none"))
-    users = _register(rehearsal)
+    users = register(rehearsal)
     values = rehearsal.values("none")
     values["settings"]["log_level"] = "DEBUG"
     rehearsal.kubelet.stopped.clear()
     with ThreadPoolExecutor(1) as threads:
-        sent = threads.submit(_send, rehearsal, users, ((8, 90),))
+        sent = threads.submit(send, rehearsal, users, ((8, 90),))
         upgraded = rehearsal.upgrade(values)
         begun = time.monotonic()
         rehearsal.helm("rollback", RELEASE, "--wait", "--timeout", "8m")
         rolled = time.monotonic() - begun
-        told = _delivered(rehearsal, *sent.result())
+        told = delivered(rehearsal, *sent.result())
     ends = rehearsal.kubelet.stopped
     failed = [end for end in ends if end[1]]
     _check(not failed, f"pods that did not end with 0: {failed}")
@@ -147,12 +140,12 @@ def scales_under_load(rehearsal: Rehearsal) -> str:
     """KEDA scales dispatch up and down by what waits; nothing is lost or doubled, and every pod that goes ends well."""
     rehearsal.upgrade(rehearsal.values("keda"))
     _autoscalers_work(rehearsal)
-    users = _register(rehearsal)
+    users = register(rehearsal)
     rehearsal.kubelet.stopped.clear()
     fault = {"path": "/api/push", "kind": "delay", "seconds": GORUSH_SECONDS}
     httpx2.post(f"{rehearsal.parts.gorush_url}/dev/faults", json=fault, trust_env=False).raise_for_status()
     with rehearsal.watching() as watched:
-        told = _delivered(rehearsal, *_send(rehearsal, users, LOAD))
+        told = delivered(rehearsal, *send(rehearsal, users, LOAD))
         rehearsal.wait(lambda: rehearsal.replicas("dispatch") == LEAST, "dispatch is small again", timeout=900)
     httpx2.delete(f"{rehearsal.parts.gorush_url}/dev/faults", trust_env=False).raise_for_status()
     most = max(watched.wanted("dispatch"))
@@ -182,14 +175,34 @@ def loses_figures(rehearsal: Rehearsal) -> str:
 def loses_redis(rehearsal: Rehearsal) -> str:
     """Redis goes and comes back: the pools are never smaller, and what was sent meanwhile is delivered once."""
     rehearsal.upgrade(rehearsal.values("keda"))
-    users = _register(rehearsal)
+    users = register(rehearsal)
     with rehearsal.watching() as watched:
         rehearsal.parts.redis.stop()
-        requests, since = _send(rehearsal, users, ((1, 60),))
+        requests, since = send(rehearsal, users, ((1, 60),))
         rehearsal.parts.redis.start()
-        told = _delivered(rehearsal, requests, since)
+        told = delivered(rehearsal, requests, since)
     _never_below(watched, LEAST)
     return f"60 s without; {told}"
+
+
+def fails_over_postgres(rehearsal: Rehearsal) -> str:
+    """The primary is killed under load, its replica promoted: nothing is lost, and doubled only by another attempt."""
+    rehearsal.upgrade(rehearsal.values("keda"))
+    users = register(rehearsal)
+
+    def fail_over() -> None:
+        time.sleep(20)
+        rehearsal.parts.postgres.kill()
+        time.sleep(3)
+        rehearsal.replica.promote()
+
+    with ThreadPoolExecutor(1) as threads, rehearsal.watching() as watched:
+        failing = threads.submit(fail_over)
+        requests, since = send(rehearsal, users, ((20, 60),))
+        failing.result()
+        told = delivered(rehearsal, requests, since, may_double=True)
+    _never_below(watched, LEAST)
+    return told
 
 
 def _uninstall(rehearsal: Rehearsal) -> str:
@@ -226,54 +239,6 @@ def _never_below(watched: Watched, least: int) -> None:
         _check(not below, f"{pool} was to have fewer than {least} pods (seconds, wanted, ready): {below}")
 
 
-def _register(rehearsal: Rehearsal) -> list[made.User]:
-    server = rehearsal.parts.key.public_key.compressed
-    registrations = [made.registration(server, number) for number in range(USERS)]
-    with rehearsal.parts.connect() as connection:
-        count = "SELECT count(*) FROM registrations"
-        [before] = connection.execute(count).fetchone()
-        relay(rehearsal.parts.node_url, [message for message, _ in registrations])
-        rehearsal.wait(lambda: connection.execute(count).fetchone()[0] == before + USERS, "users are registered")
-    return [user for _, user in registrations]
-
-
-def _send(rehearsal: Rehearsal, users: list[made.User], load: Load) -> tuple[list[made.Made], int]:
-    """Let requests arrive at the node at these rates, and return them and where gorush's log was before."""
-    server = rehearsal.parts.key.public_key.compressed
-    count = int(sum(rate * seconds for rate, seconds in load))
-    with makers() as pool:
-        whom = [users[number % len(users)] for number in range(count)]
-        requests = list(pool.map(partial(made.request, server), whom, chunksize=50))
-    since = position(rehearsal.parts.gorush_url)
-    rehearsal.say(f"{len(requests)} requests")
-    begun, done, until = time.monotonic(), 0, 0.0
-    for rate, seconds in load:
-        first, until = until, until + seconds
-        base = done
-        while (now := time.monotonic() - begun) < until:
-            due = min(len(requests), base + int(rate * (now - first)))
-            relay(rehearsal.parts.node_url, requests[done:due])
-            done = max(done, due)
-            time.sleep(0.1)
-    relay(rehearsal.parts.node_url, requests[done:])
-    return requests, since
-
-
-def _delivered(rehearsal: Rehearsal, requests: list[made.Made], since: int) -> str:
-    """Wait until each request was pushed, and say so; fail if one never is, or twice."""
-    wanted = {each.delivery_key for each in requests}
-
-    def pushes() -> list[str]:
-        entries = log_after(rehearsal.parts.gorush_url, since)[0]
-        return [key for entry in entries if (key := delivery_key_of(entry)) in wanted]
-
-    rehearsal.wait(lambda: wanted <= set(pushes()), f"{len(wanted)} pushes", timeout=300)
-    time.sleep(5)
-    found = pushes()
-    _check(len(found) == len(wanted), f"{len(found) - len(wanted)} of {len(wanted)} pushes were doubled")
-    return f"{len(wanted)} of {len(wanted)} requests pushed, once each"
-
-
 def _without_repeats(numbers: list[int]) -> list[int]:
     return [number for index, number in enumerate(numbers) if index == 0 or numbers[index - 1] != number]
 
@@ -296,5 +261,6 @@ SCENARIOS = (
     Scenario("scaling under load", scales_under_load),
     Scenario("figures taken away", loses_figures),
     Scenario("Redis taken away", loses_redis),
+    Scenario("Postgres fails over", fails_over_postgres),
     Scenario("uninstall", lambda rehearsal: f"left {_uninstall(rehearsal)}"),
 )
