@@ -77,10 +77,11 @@ tables: setup ## Write the tables of the documents anew, out of the code
 demo: setup ## Run the whole server on embedded parts, send it messages, and show what happens
 	@$(VENV)/bin/wakupush demo
 
-# More than two cores: half of the time tests wait for processes. In the order of their folders, which has the long
-# files first and the unit tests last; pytest-xdist would put the files of few tests last, which are the long ones.
+# More than two cores: half of the time tests wait for processes. First those of the pipeline, on one worker
+# (tests/support/order.py), then in the order of their folders, which has the long files first and the unit tests last;
+# pytest-xdist would put the files of few tests last, which are the long ones.
 test: setup setup-node setup-promtool setup-deploy setup-java check ## Run everything but what takes minutes: linters, types, tests
-	$(RUN) pytest tests -m "not long" -n 3 --dist loadfile --no-loadscope-reorder
+	$(RUN) pytest tests -m "not long" -n 4 --dist loadfile --no-loadscope-reorder
 
 test-long: setup setup-node setup-promtool setup-deploy setup-java ## Run what takes minutes: images, Spark clusters, killed exports, broken servers, upgrades under load
 	$(RUN) pytest tests -m long -n 2 --dist loadfile --no-loadscope-reorder

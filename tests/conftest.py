@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import signal
 
-pytest_plugins = ["support.leftovers"]
+pytest_plugins = ["support.leftovers", "support.order"]
 
 # Whoever starts the tests in the background lets them ignore SIGINT, and what they start inherits that: tests of Ctrl-C
 # would wait for ever.

@@ -18,7 +18,7 @@ from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.demo.stack import SHARDS, Stack
 from wakupush.devnet.parts.processes import Process, answers_http, free_port
 
-#: What clients meet in `make test`: each kind of node and each transport. The other two pairs are in `make test-long`.
+#: What clients meet in `make test`: each kind of node and each transport. All other pairs are in `make test-long`.
 PAIRS = {("nwaku", "relay"), ("go-waku", "light")}
 
 
@@ -26,7 +26,9 @@ PAIRS = {("nwaku", "relay"), ("go-waku", "light")}
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
-        if {"stack", "transport"} <= params.keys() and (params["stack"], params["transport"]) not in PAIRS:
+        stack, transport = params.get("stack"), params.get("transport")
+        other_pair = stack and transport and (stack, transport) not in PAIRS
+        if other_pair or ("either" in getattr(item, "fixturenames", ()) and stack == "go-waku"):
             item.add_marker(pytest.mark.long)
 
 

@@ -60,7 +60,7 @@ def is_of_the_server(process):
     return False
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_it_ends_with_all_that_it_started(number):
     with attacking("--kind", "junk of 400") as process:
         started = []
