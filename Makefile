@@ -96,10 +96,11 @@ chaos: setup ## Kill parts of a loaded server for minutes and judge what came of
 	PYTHONPATH=tests $(RUN) chaos.run $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(MESSAGES),--messages $(MESSAGES)) \
 		$(if $(JSON),--json $(JSON))
 
-check: setup ## Run the linters, the type checker, and the rules of the house
+check: setup ## Run the linters, the type checker, the spelling, and the rules of the house
 	$(RUN) ruff check
 	$(RUN) ruff format --check
 	$(RUN) mypy
+	$(VENV)/bin/codespell *.md deploy docker docs examples requirements benchmarks ingest pipeline tests wakupush workers
 	$(VENV)/bin/deptry .
 	$(VENV)/bin/lint-imports --no-logo
 	$(RUN) pytest -q tests/unit/test_house.py

@@ -64,6 +64,19 @@ async def eventually(predicate, seconds=120.0):
     return found
 
 
+class Leaving:
+    """A transport that counts the messages that have left."""
+
+    def __init__(self, transport):
+        self._transport = transport
+        self.listening = transport.listening
+        self.left = 0
+
+    async def publish(self, message):
+        await self._transport.publish(message)
+        self.left += 1
+
+
 async def notify(sender, *recipients, kind=NotificationType.MESSAGE, **fields):
     targets = await sender.notify(
         [Recipient(user=each if not isinstance(each, Client) else key(each), **fields) for each in recipients],

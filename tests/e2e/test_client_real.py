@@ -1,77 +1,55 @@
 """The client SDK over real go-waku nodes: through a relay peer of the server's node, and as its light client."""
 
 import asyncio
-import os
 import time
 
 import httpx2
 import pytest
 
+from e2e.clients import notify
+from e2e.real_nodes import WAKU, go_waku, light_flags, relay_flags, server_flags
 from wakupush.client.client import Client
-from wakupush.client.drivers.notifying import Recipient
 from wakupush.client.drivers.storage import SqliteFile
 from wakupush.client.drivers.transport import LightTransport, RelayTransport
 from wakupush.client.rules.registering import Device, Options, Status
 from wakupush.client.rules.sending import Result
-from wakupush.devnet.demo.stack import SHARDS, External
-from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
-from wakupush.model.notifications import NotificationType
+from wakupush.devnet.demo.stack import External
+from wakupush.devnet.parts.processes import answers_http, wait_until
 from wakupush.model.platforms import TokenType
 from wakupush.protocol.keys import PrivateKey
 
-WAKU = os.environ.get("WAKUPUSH_TEST_WAKU")
 if not WAKU:
     pytest.skip("set WAKUPUSH_TEST_WAKU to a binary", allow_module_level=True)
 pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module")
-def service_node(tmp_path_factory):
-    """The server's node, which serves filter and light push to others."""
-    flags = ["--relay", *(f"--pubsub-topic={shard}" for shard in SHARDS), "--filter", "--lightpush", "--store"]
-    store = "--store-message-db-url=sqlite3://store.db"
-    yield from go_waku(tmp_path_factory, "service", *flags, store, "--min-relay-peers-to-publish=0")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("nodes")
 
 
 @pytest.fixture(scope="module")
-def relay_node(tmp_path_factory, service_node):
-    flags = ["--relay", f"--pubsub-topic={SHARDS[0]}", f"--staticnode={address(service_node)}"]
-    yield from go_waku(tmp_path_factory, "relay", *flags)
+def service_node(folder):
+    with go_waku("service", folder, *server_flags()) as node:
+        yield node
 
 
 @pytest.fixture(scope="module")
-def light_node(tmp_path_factory, service_node):
-    peer = address(service_node)
-    flags = [
-        "--relay=false",
-        f"--pubsub-topic={SHARDS[0]}",
-        f"--filternode={peer}",
-        f"--lightpushnode={peer}",
-        f"--storenode={peer}",
-    ]
-    yield from go_waku(tmp_path_factory, "light", *flags)
+def relay_node(folder, service_node):
+    with go_waku("relay", folder, *relay_flags(service_node)) as node:
+        yield node
 
 
-def address(url):
-    return httpx2.get(f"{url}/debug/v1/info").json()["listenAddresses"][0]
-
-
-def go_waku(tmp_path_factory, name, *flags):
-    directory = tmp_path_factory.mktemp(name)
-    url = f"http://127.0.0.1:{(port := free_port())}"
-    command = [
-        WAKU, "--address=127.0.0.1", "--ext-ip=127.0.0.1", f"--tcp-port={free_port()}", "--cluster-id=16", "--nat=none",
-        "--ip-colocation-limit=0", "--rest", "--rest-address=127.0.0.1", f"--rest-port={port}", *flags,
-    ]  # fmt: skip
-    ready = f"{url}/debug/v1/info"
-    with Process(name, command, log=directory / "log", cwd=directory, ready=lambda: answers_http(ready), grace=2):
-        yield url
+@pytest.fixture(scope="module")
+def light_node(folder, service_node):
+    with go_waku("light", folder, *light_flags(service_node)) as node:
+        yield node
 
 
 @pytest.fixture(scope="module")
 def stack(start_stack, service_node, relay_node, light_node):  # noqa: ARG001 - see below
     # All nodes run before the server subscribes: later peers would disturb a go-waku.
-    started = start_stack(external=External(waku_url=service_node))
+    started = start_stack(external=External(waku_url=service_node.url))
     wait_until(lambda: answers_http(f"{started.ingest_url}/readyz"), timeout=120, what="ingest is ready")
     time.sleep(2)  # until the nodes have made their mesh
     return started
@@ -80,7 +58,7 @@ def stack(start_stack, service_node, relay_node, light_node):  # noqa: ARG001 - 
 @pytest.mark.parametrize("mode", ["relay", "light"])
 def test_register_discover_query_and_notify(stack, relay_node, light_node, mode):
     async def run():
-        made = {"relay": lambda: RelayTransport(relay_node), "light": lambda: LightTransport(light_node)}
+        made = {"relay": lambda: RelayTransport(relay_node.url), "light": lambda: LightTransport(light_node.url)}
         async with made[mode]() as transport:
             file = SqliteFile(":memory:")
             alice, bob, carol = (
@@ -116,10 +94,3 @@ def test_register_discover_query_and_notify(stack, relay_node, light_node, mode)
         assert connection.execute(query, [key_hash]).fetchone() == (0,)
     pushed = httpx2.get(f"{stack.gorush_url}/dev/log").json()["entries"]
     assert len([each for each in pushed if each["notification"]["tokens"] == [f"alice-{mode}"]]) == 2
-
-
-async def notify(sender, recipient):
-    targets = await sender.notify(
-        [Recipient(user=recipient.push_key)], message_id=os.urandom(32), chat_id="c", kind=NotificationType.MESSAGE
-    )
-    return [target.result for target in targets]

@@ -8,15 +8,14 @@ from contextlib import AsyncExitStack, ExitStack
 import httpx2
 import pytest
 
+from e2e.clients import Leaving, notify
 from wakupush.client.client import Client
-from wakupush.client.drivers.notifying import Recipient
 from wakupush.client.drivers.storage import SqliteFile
 from wakupush.client.drivers.transport import LightTransport
 from wakupush.client.rules.registering import Device
 from wakupush.client.rules.sending import Result
 from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import Process, answers_http, free_port
-from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
 from wakupush.protocol.keys import PrivateKey
 
@@ -60,19 +59,6 @@ def nodes(request, stack, tmp_path):
         yield found
 
 
-class Leaving:
-    """A transport that counts the messages that have left."""
-
-    def __init__(self, transport):
-        self._transport = transport
-        self.listening = transport.listening
-        self.left = 0
-
-    async def publish(self, message):
-        await self._transport.publish(message)
-        self.left += 1
-
-
 @pytest.mark.parametrize("fault", ["dies", *FAULTS])
 def test_answers_come_through_the_other_node(stack, nodes, fault):
     [(faulty_url, faulty), (url, _)] = nodes
@@ -106,10 +92,3 @@ def test_answers_come_through_the_other_node(stack, nodes, fault):
 
     # A sender asks again after 3 s; the machine of the tests is busy with others, so not each request tells.
     assert min(asyncio.run(run())) == 1
-
-
-async def notify(sender, recipient):
-    targets = await sender.notify(
-        [Recipient(user=recipient.push_key)], message_id=os.urandom(32), chat_id="c", kind=NotificationType.MESSAGE
-    )
-    return [target.result for target in targets]

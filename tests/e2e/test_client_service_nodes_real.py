@@ -1,0 +1,106 @@
+"""A light client with two real go-wakus and their service nodes, one of which stops: answers come through the other."""
+
+import asyncio
+import os
+import time
+from contextlib import AsyncExitStack, ExitStack
+
+import psutil
+import pytest
+
+from e2e.clients import Leaving, notify
+from e2e.real_nodes import SERVES, WAKU, go_waku, light_flags, relay_flags, server_flags
+from wakupush.client.client import Client
+from wakupush.client.drivers.storage import SqliteFile
+from wakupush.client.drivers.transport import LightTransport
+from wakupush.client.rules.registering import Device
+from wakupush.client.rules.sending import Result
+from wakupush.devnet.demo.stack import SHARDS, External
+from wakupush.devnet.parts.processes import answers_http, wait_until
+from wakupush.model.platforms import TokenType
+from wakupush.protocol.keys import PrivateKey
+
+if not WAKU:
+    pytest.skip("set WAKUPUSH_TEST_WAKU to a binary", allow_module_level=True)
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory):
+    """The server's node; two service nodes, its peers; a light node of each."""
+    folder = tmp_path_factory.mktemp("nodes")
+    with ExitStack() as exits:
+        server = exits.enter_context(go_waku("server", folder, *server_flags()))
+        services = [
+            exits.enter_context(go_waku(f"service {name}", folder, *relay_flags(server), *SERVES)) for name in "ab"
+        ]
+        lights = [
+            exits.enter_context(go_waku(f"light {name}", folder, *light_flags(service)))
+            for name, service in zip("ab", services, strict=True)
+        ]
+        yield server, services, lights
+
+
+@pytest.fixture(scope="module")
+def stack(nodes, start_stack):
+    # All nodes run before the server subscribes: later peers would disturb a go-waku.
+    started = start_stack(external=External(waku_url=nodes[0].url))
+    wait_until(lambda: answers_http(f"{started.ingest_url}/readyz"), timeout=120, what="ingest is ready")
+    time.sleep(2)  # until the nodes have made their mesh
+    return started
+
+
+def fall_silent(process):
+    psutil.Process(process.pid).suspend()
+
+
+def die(process):
+    process.kill()
+
+
+#: What stops, and how; the dead stay dead, so they come last.
+FAULTS = [
+    pytest.param(fall_silent, "service", id="the service node falls silent"),
+    pytest.param(fall_silent, "light", id="the light node falls silent"),
+    pytest.param(die, "service", id="the service node dies"),
+    pytest.param(die, "light", id="the light node dies"),
+]
+
+
+@pytest.mark.parametrize(("stop", "which"), FAULTS)
+def test_answers_come_through_the_other_node(stack, nodes, stop, which):
+    _, services, lights = nodes
+    faulty = {"service": services, "light": lights}[which][0]
+
+    async def run():
+        async with AsyncExitStack() as exits:
+            light = LightTransport(lights[0].url, [SHARDS[0]], others=[lights[1].url])
+            transport = Leaving(await exits.enter_async_context(light))
+            file = exits.enter_context(SqliteFile(":memory:"))
+            alice, bob = [
+                await exits.enter_async_context(Client(PrivateKey.generate(), transport, file.account(name)))
+                for name in ("alice", "bob")
+            ]
+            device = Device(token_type=TokenType.APN, device_token=os.urandom(8).hex(), apn_topic="im.status")
+            alice.enable_receiving(device, [stack.key.public_key])
+            assert await alice.settled(120)
+            assert await alice.advertised(120)
+            bob.enable_sending()
+            assert (await bob.query([alice.push_key]))[0].ways
+            stop(faulty)
+            asked, took = [], []
+            for _ in range(10):
+                transport.left, begun = 0, time.monotonic()
+                assert await notify(bob, alice) == [Result.ACCEPTED]
+                asked.append(transport.left)
+                took.append(time.monotonic() - begun)
+            return asked, took
+
+    try:
+        asked, took = asyncio.run(run())
+    finally:
+        if stop is fall_silent:
+            psutil.Process(faulty.pid).resume()
+    print(f"{which}, {stop.__name__}: {', '.join(f'{seconds:.2f}' for seconds in took)} s")
+    # A sender asks again after 3 s without an answer.
+    assert asked.count(1) >= 9
