@@ -75,7 +75,9 @@ class Pod:
                 self.restarts += 1
                 self._show("Running", {"waiting": {"reason": "CrashLoopBackOff"}})
                 self.asked.wait(2)
-            self._end()
+            if self.process is not None:
+                self._end()
+            self._delete()
 
     def measure(self) -> None:
         """Note the cores that it used since the last time."""
@@ -138,7 +140,6 @@ class Pod:
             ended = {"exitCode": self.exit_code & 255, "reason": reason, "startedAt": now(), "finishedAt": now()}
             self._show("Failed" if self.exit_code else "Succeeded", {"terminated": ended})
             self.asked.wait()
-        self._delete()
 
     def _stop(self) -> None:
         begun = time.monotonic()
