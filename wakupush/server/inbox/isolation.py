@@ -77,6 +77,11 @@ def _handle_alone(resources: InboxResources, queue: Queue, entry: Entry) -> None
     """Handle one message. Its attempts are counted before each starts, so that even one that kills its process ends."""
     most = resources.settings.worker.max_attempts
     with resources.pool.connection() as connection:
+        if ledger.known(connection, [entry]):
+            # A copy, or the task came back after its commit: what is done has no attempts.
+            ledger.forget_attempts(connection, entry)
+            metrics.MESSAGES_KNOWN.inc()
+            return
         attempts = ledger.attempts(connection, [entry]).get(entry.hash, 0)
     if attempts >= most:
         # It is not opened any more.

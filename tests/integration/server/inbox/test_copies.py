@@ -68,6 +68,18 @@ def test_an_old_copy_is_not_opened_again(server, client, opened):
     assert opened == [new.payload]
 
 
+def test_copies_of_what_is_done_are_no_attempts(server, client):
+    """A task that comes back after its commit, again and again, is no message that fails."""
+    registering = messages.register(client, server.key, messages.registration(client, server.key))
+    server.handle(REGISTRATION, registering)
+    later = time.time() + 121
+    for _ in range(server.context.settings.worker.max_attempts + 1):
+        server.handle(REGISTRATION, registering, seen=later, alone=True)
+    assert server.rows("SELECT count(*) FROM quarantine") == [(0,)]
+    assert server.rows("SELECT count(*) FROM message_attempts") == [(0,)]
+    assert server.outcomes(client) == ["success"]
+
+
 def content_of(client):
     return messages.registration(client, client.public_key)
 

@@ -115,7 +115,7 @@ def test_what_waits_for_somebody_elses_lock_is_not_counted(impatient, client, ds
         for _ in range(4):
             with pytest.raises(errors.LockNotAvailable):
                 impatient.handle(REGISTRATION, message, alone=True)
-            assert impatient.rows(ATTEMPTS) == [(0,)]
+            assert impatient.rows(f"{ATTEMPTS} WHERE attempts > 0") == []
     impatient.handle(REGISTRATION, message, alone=True)
     assert impatient.outcomes(client) == ["success"]
 
