@@ -22,7 +22,7 @@ TWICE: dict[str, str] = {}
 #: Statements that change rows.
 WRITES = re.compile(r"^\s*(INSERT|UPDATE|DELETE|COPY)\b|\(\s*(INSERT|UPDATE|DELETE)\b", re.MULTILINE)
 #: Who in the inbox writes, beside claim and write: what stands around the steps.
-AROUND = {"isolation.py": {"count_attempt", "touch_attempt", "refund_attempt", "quarantine", "add"}}
+AROUND = {"isolation.py": {"count_attempt", "touch_attempt", "refund_attempt", "forget_attempts", "quarantine", "add"}}
 
 
 def modules(folder):
