@@ -54,6 +54,13 @@ def start_stack() -> Iterator[Callable[..., Stack]]:
         yield kept(lambda **options: exit_stack.enter_context(running_stack(**options)))
 
 
+@pytest.fixture
+def start_own_stack() -> Iterator[Callable[..., Stack]]:
+    """Start a stack that runs until the end of the test."""
+    with ExitStack() as exit_stack:
+        yield lambda **options: exit_stack.enter_context(running_stack(**options))
+
+
 # Clients of the server that a module's own `stack` is.
 
 
