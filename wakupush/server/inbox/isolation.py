@@ -77,8 +77,9 @@ def _handle_alone(resources: InboxResources, queue: Queue, entry: Entry) -> None
     """Handle one message. Its attempts are counted before each starts, so that even one that kills its process ends."""
     most = resources.settings.worker.max_attempts
     with resources.pool.connection() as connection:
-        if ledger.known(connection, [entry]):
-            # A copy, or the task came back after its commit: what is done has no attempts.
+        if entry.is_stale(resources.settings.ingest.claim_ttl) and ledger.known(connection, [entry]):
+            # A copy, or the task came back after its commit: it would be left out before it is opened, and has no
+            # attempts. One that is not stale waits for whoever is about to take it out of the ledger.
             ledger.forget_attempts(connection, entry)
             metrics.MESSAGES_KNOWN.inc()
             return
