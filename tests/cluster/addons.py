@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import yaml
 
 from cluster.control_plane import ControlPlane
-from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
+from wakupush.devnet.parts.processes import answers_http, free_port, wait_until
 
 NAMESPACE = "keda"
 
@@ -55,7 +54,7 @@ def wait_for_api(plane: ControlPlane, group: str, version: str) -> None:
 
 
 @contextmanager
-def keda(plane: ControlPlane) -> Iterator[list[Process]]:
+def keda(plane: ControlPlane) -> Iterator[None]:
     """Run KEDA's operator, metrics server and admission webhooks, with the rights of its own installation."""
     config = plane.binaries.keda_config
     plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
@@ -78,7 +77,7 @@ def keda(plane: ControlPlane) -> Iterator[list[Process]]:
     }
     authority = str(plane.authority.certificate)
     processes = [
-        plane.start_process(
+        plane.process(
             "keda-operator",
             f"--cert-dir={certificates}",
             f"--ca-dir={certificates}",
@@ -89,7 +88,7 @@ def keda(plane: ControlPlane) -> Iterator[list[Process]]:
             env=environment,
             ready=lambda: answers_http(f"http://{where[1]}/readyz"),
         ),
-        plane.start_process(
+        plane.process(
             "keda-adapter",
             "--bind-address=127.0.0.1",
             f"--secure-port={api}",
@@ -102,7 +101,7 @@ def keda(plane: ControlPlane) -> Iterator[list[Process]]:
             *(f"--{use}-kubeconfig={kubeconfig}" for use in ("authentication", "authorization", "lister")),
             env=environment,
         ),
-        plane.start_process(
+        plane.process(
             "keda-webhooks",
             f"--cert-dir={certificates}",
             f"--port={webhooks}",
@@ -116,7 +115,7 @@ def keda(plane: ControlPlane) -> Iterator[list[Process]]:
     with processes[0], processes[1], processes[2]:
         wait_for_api(plane, "external.metrics.k8s.io", "v1beta1")
         plane.apply(_webhooks(plane, config, webhooks))
-        yield processes
+        yield
 
 
 class Prometheus:
@@ -136,19 +135,13 @@ class Prometheus:
         file.write_text(yaml.safe_dump(config))
         address = f"127.0.0.1:{free_port()}"
         self.url = f"http://{address}"
-        self.process = plane.start_process(
+        self.process = plane.process(
             "prometheus",
             f"--config.file={file}",
             f"--storage.tsdb.path={directory}",
             f"--web.listen-address={address}",
             ready=lambda: answers_http(f"{self.url}/-/ready"),
         )
-
-    def value(self, query: str) -> float | None:
-        """Return the value of a query, or None if it has none."""
-        answer = httpx2.get(f"{self.url}/api/v1/query", params={"query": query}, trust_env=False).raise_for_status()
-        result = answer.json()["data"]["result"]
-        return float(result[0]["value"][1]) if result else None
 
 
 def _ca(plane: ControlPlane) -> str:

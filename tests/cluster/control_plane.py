@@ -91,7 +91,7 @@ class ControlPlane:
         path.write_text(json.dumps(config))
         return path
 
-    def start_process(self, name: str, *arguments: str, **options: Any) -> Process:
+    def process(self, name: str, *arguments: str, **options: Any) -> Process:
         """Return a process of one of the binaries, which is not started yet."""
         return Process(
             name,
@@ -123,7 +123,7 @@ class ControlPlane:
         manager = self._write_kubeconfig("manager", sign("manager", "system:kube-controller-manager"))
         scheduler = self._write_kubeconfig("scheduler", sign("scheduler", "system:kube-scheduler"))
         return [
-            self.start_process(
+            self.process(
                 "etcd",
                 f"--data-dir={self.directory / 'etcd'}",
                 f"--listen-client-urls={etcd}",
@@ -134,7 +134,7 @@ class ControlPlane:
                 "--unsafe-no-fsync",
                 ready=lambda: answers_http(f"{etcd}/health"),
             ),
-            self.start_process(
+            self.process(
                 "kube-apiserver",
                 f"--etcd-servers={etcd}",
                 "--bind-address=127.0.0.1",
@@ -159,7 +159,7 @@ class ControlPlane:
                 f"--proxy-client-key-file={proxy_key}",
                 ready=self._is_ready,
             ),
-            self.start_process(
+            self.process(
                 "kube-controller-manager",
                 f"--kubeconfig={manager}",
                 "--leader-elect=false",
@@ -169,9 +169,7 @@ class ControlPlane:
                 # So each controller has its own rights, that of the HPA too.
                 "--use-service-account-credentials=true",
             ),
-            self.start_process(
-                "kube-scheduler", f"--kubeconfig={scheduler}", "--leader-elect=false", "--secure-port=0"
-            ),
+            self.process("kube-scheduler", f"--kubeconfig={scheduler}", "--leader-elect=false", "--secure-port=0"),
         ]
 
     def _is_ready(self) -> bool:

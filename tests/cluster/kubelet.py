@@ -39,8 +39,6 @@ class Kubelet:
         self.pods: dict[str, Pod] = {}
         #: Pods that were asked to end: component, exit code, seconds.
         self.stopped: list[tuple[str, int, float]] = []
-        #: Pods that did not end within their grace period.
-        self.killed: list[str] = []
         #: What went wrong.
         self.notes: list[str] = []
         self._ips = 0
@@ -123,7 +121,7 @@ class Kubelet:
             for pod in running
         ]
         text = json.dumps(found)
-        if not self.targets.exists() or self.targets.read_text() != text:
+        if self.targets.read_text() != text:
             new = self.targets.with_suffix(".new")
             new.write_text(text)
             new.rename(self.targets)

@@ -147,7 +147,6 @@ class Pod:
         try:
             self.process.wait(self.grace)
         except TimeoutError:
-            self.kubelet.killed.append(self.name)
             self.process.kill()
         self.kubelet.stopped.append((self.component, self.process.wait(), time.monotonic() - begun))
 

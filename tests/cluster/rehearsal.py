@@ -3,11 +3,12 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import psycopg
@@ -134,13 +135,13 @@ class Rehearsal:
                         ready = each["status"].get("readyReplicas", 0)
                         watched.note(pool, time.monotonic() - begun, each["spec"]["replicas"], ready)
 
-        thread = Thread(target=watch)
-        thread.start()
-        try:
-            yield watched
-        finally:
-            done.set()
-            thread.join()
+        with ThreadPoolExecutor(1) as threads:
+            watching = threads.submit(watch)
+            try:
+                yield watched
+            finally:
+                done.set()
+            watching.result()
 
 
 @dataclass
@@ -155,7 +156,7 @@ class Watched:
             seen.append((seconds, wanted, ready))
 
     def wanted(self, pool: str) -> list[int]:
-        return [wanted for _, wanted, _ in self.pools.get(pool, [])]
+        return [wanted for _, wanted, _ in self.pools[pool]]
 
     def least_ready(self, pool: str) -> int:
         return min(ready for _, _, ready in self.pools[pool])

@@ -23,7 +23,7 @@ from wakupush.devnet.parts.processes import StartFailedError, WaitTimeoutError
 _FAILURES = (ScenarioFailedError, CommandError, WaitTimeoutError, httpx2.HTTPError)
 
 
-def main() -> int:
+def main() -> int:  # noqa: PLR0911 - each is an exit code
     """Return 0 if all went as promised, 1 if not, 2 if it could not begin."""
     parser = argparse.ArgumentParser(prog="make cluster", description=__doc__)
     parser.add_argument("--only", nargs="+", default=[], help="names of scenarios, or their beginnings")
@@ -35,6 +35,9 @@ def main() -> int:
         out.print("\n".join(scenario.name for scenario in SCENARIOS))
         return 0
     chosen = [each for each in SCENARIOS if not options.only or each.name.startswith(tuple(options.only))]
+    if not chosen:
+        out.print(f"no scenario begins like that; there are {', '.join(scenario.name for scenario in SCENARIOS)}")
+        return 2
     try:
         binaries = find(ROOT / ".tools" / "helm")
     except MissingError as error:

@@ -37,7 +37,7 @@ def installs(rehearsal: Rehearsal, mode: str, *, by_redis: bool = False) -> str:
     tested = rehearsal.helm("test", RELEASE, "--timeout", "3m")
     _check("Phase:          Succeeded" in tested, f"helm test said:\n{tested}")
     left = _uninstall(rehearsal)
-    return f"{seconds:.0f} s, figures after {settled:.0f} s more, helm test passed; uninstall left {left}"
+    return f"{seconds:.0f} s, figures after {settled:.0f} s more, helm test passed; uninstall {left}"
 
 
 def misses_an_autoscaler(rehearsal: Rehearsal) -> str:
@@ -211,7 +211,7 @@ def _uninstall(rehearsal: Rehearsal) -> str:
     kinds = "all,configmap,serviceaccount,role,rolebinding,networkpolicy,pdb,pvc,scaledobject,triggerauthentication"
     left = rehearsal.kubectl("get", kinds, "-l", f"app.kubernetes.io/instance={RELEASE}", "-o", "name").split()
     _check(not left, f"left after uninstall: {left}")
-    return "nothing"
+    return "left nothing"
 
 
 def _autoscalers_work(rehearsal: Rehearsal) -> float:
@@ -234,8 +234,9 @@ def _scales(autoscaler: dict[str, Any]) -> bool:
 
 
 def _never_below(watched: Watched, least: int) -> None:
+    _check(set(watched.pools) == set(POOLS), f"not all pools were seen: {watched}")
     for pool in POOLS:
-        below = [seen for seen in watched.pools.get(pool, []) if seen[1] < least]
+        below = [seen for seen in watched.pools[pool] if seen[1] < least]
         _check(not below, f"{pool} was to have fewer than {least} pods (seconds, wanted, ready): {below}")
 
 
@@ -262,5 +263,5 @@ SCENARIOS = (
     Scenario("figures taken away", loses_figures),
     Scenario("Redis taken away", loses_redis),
     Scenario("Postgres fails over", fails_over_postgres),
-    Scenario("uninstall", lambda rehearsal: f"left {_uninstall(rehearsal)}"),
+    Scenario("uninstall", _uninstall),
 )

@@ -40,6 +40,12 @@ def test_it_lists_its_scenarios_without_a_cluster():
     assert ended.stdout.splitlines() == [scenario.name for scenario in SCENARIOS]
 
 
+def test_a_scenario_that_there_is_not_is_said():
+    ended = rehearse("--only", "no such scenario")
+    assert ended.returncode == 2
+    assert all(scenario.name in ended.stdout for scenario in SCENARIOS)
+
+
 def test_it_names_each_program_that_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     for program in ("etcd", "kubectl"):

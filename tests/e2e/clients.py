@@ -4,13 +4,14 @@ import asyncio
 import os
 import signal
 import time
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 
 from wakupush.client.client import Client
 from wakupush.client.drivers.notifying import Recipient
 from wakupush.client.drivers.storage import SqliteFile
 from wakupush.client.rules.mailbox import Mailbox
 from wakupush.client.rules.registering import Device
+from wakupush.client.rules.sending import Result
 from wakupush.devnet.demo.stack import SHARDS
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
@@ -75,6 +76,30 @@ class Leaving:
     async def publish(self, message):
         await self._transport.publish(message)
         self.left += 1
+
+
+async def asked_while(stack, light, stop, times):
+    """Register a device through a light transport, let something stop, and ask for pushes one after another.
+
+    Returns for each push how many messages left, which is one if the answer came before the sender asks again, and the
+    seconds until the answer.
+    """
+    async with light as running:
+        leaving = Leaving(running)
+        async with people(lambda: nullcontext(leaving), "alice", "bob") as (alice, bob):
+            alice.enable_receiving(device(os.urandom(8).hex()), [stack.key.public_key])
+            assert await alice.settled(120)
+            assert await alice.advertised(120)
+            bob.enable_sending()
+            assert (await bob.query([alice.push_key]))[0].ways
+            stop()
+            asked, took = [], []
+            for _ in range(times):
+                leaving.left, begun = 0, time.monotonic()
+                assert await notify(bob, alice) == [Result.ACCEPTED]
+                asked.append(leaving.left)
+                took.append(time.monotonic() - begun)
+            return asked, took
 
 
 async def notify(sender, *recipients, kind=NotificationType.MESSAGE, **fields):

@@ -1,23 +1,16 @@
 """A light client with two service nodes, one of which does not do its part: answers come within what a sender waits."""
 
 import asyncio
-import os
 import sys
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import ExitStack
 
 import httpx2
 import pytest
 
-from e2e.clients import Leaving, notify
-from wakupush.client.client import Client
-from wakupush.client.drivers.storage import SqliteFile
+from e2e.clients import asked_while
 from wakupush.client.drivers.transport import LightTransport
-from wakupush.client.rules.registering import Device
-from wakupush.client.rules.sending import Result
 from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import Process, answers_http, free_port
-from wakupush.model.platforms import TokenType
-from wakupush.protocol.keys import PrivateKey
 
 SHARD = SHARDS[0]
 OK = '{"requestId": "r", "statusDesc": "OK"}'
@@ -63,32 +56,13 @@ def nodes(request, stack, tmp_path):
 def test_answers_come_through_the_other_node(stack, nodes, fault):
     [(faulty_url, faulty), (url, _)] = nodes
 
-    async def run():
-        async with AsyncExitStack() as exits:
-            light = LightTransport(faulty_url, [SHARD], others=[url])
-            transport = Leaving(await exits.enter_async_context(light))
-            file = exits.enter_context(SqliteFile(":memory:"))
-            alice, bob = [
-                await exits.enter_async_context(Client(PrivateKey.generate(), transport, file.account(name)))
-                for name in ("alice", "bob")
-            ]
-            device = Device(token_type=TokenType.APN, device_token=os.urandom(8).hex(), apn_topic="im.status")
-            alice.enable_receiving(device, [stack.key.public_key])
-            assert await alice.settled(120)
-            assert await alice.advertised(120)
-            bob.enable_sending()
-            assert (await bob.query([alice.push_key]))[0].ways
+    def stop():
+        if fault == "dies":
+            faulty.kill()
+        for each in FAULTS.get(fault, ()):
+            httpx2.post(f"{faulty_url}/dev/faults", json=each).raise_for_status()
 
-            if fault == "dies":
-                faulty.kill()
-            for each in FAULTS.get(fault, ()):
-                httpx2.post(f"{faulty_url}/dev/faults", json=each).raise_for_status()
-            asked = []
-            for _ in range(3):
-                transport.left = 0
-                assert await notify(bob, alice) == [Result.ACCEPTED]
-                asked.append(transport.left)
-            return asked
-
+    light = LightTransport(faulty_url, [SHARD], others=[url])
+    asked, _ = asyncio.run(asked_while(stack, light, stop, 3))
     # A sender asks again after 3 s; the machine of the tests is busy with others, so not each request tells.
-    assert min(asyncio.run(run())) == 1
+    assert min(asked) == 1

@@ -1,24 +1,18 @@
 """A light client with two real go-wakus and their service nodes, one of which stops: answers come through the other."""
 
 import asyncio
-import os
 import time
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import ExitStack
+from functools import partial
 
 import psutil
 import pytest
 
-from e2e.clients import Leaving, notify
+from e2e.clients import asked_while
 from e2e.real_nodes import SERVES, WAKU, go_waku, light_flags, relay_flags, server_flags
-from wakupush.client.client import Client
-from wakupush.client.drivers.storage import SqliteFile
 from wakupush.client.drivers.transport import LightTransport
-from wakupush.client.rules.registering import Device
-from wakupush.client.rules.sending import Result
 from wakupush.devnet.demo.stack import SHARDS, External
 from wakupush.devnet.parts.processes import answers_http, wait_until
-from wakupush.model.platforms import TokenType
-from wakupush.protocol.keys import PrivateKey
 
 if not WAKU:
     pytest.skip("set WAKUPUSH_TEST_WAKU to a binary", allow_module_level=True)
@@ -73,32 +67,9 @@ def test_answers_come_through_the_other_node(stack, nodes, stop, which):
     _, services, lights = nodes
     faulty = {"service": services, "light": lights}[which][0]
 
-    async def run():
-        async with AsyncExitStack() as exits:
-            light = LightTransport(lights[0].url, [SHARDS[0]], others=[lights[1].url])
-            transport = Leaving(await exits.enter_async_context(light))
-            file = exits.enter_context(SqliteFile(":memory:"))
-            alice, bob = [
-                await exits.enter_async_context(Client(PrivateKey.generate(), transport, file.account(name)))
-                for name in ("alice", "bob")
-            ]
-            device = Device(token_type=TokenType.APN, device_token=os.urandom(8).hex(), apn_topic="im.status")
-            alice.enable_receiving(device, [stack.key.public_key])
-            assert await alice.settled(120)
-            assert await alice.advertised(120)
-            bob.enable_sending()
-            assert (await bob.query([alice.push_key]))[0].ways
-            stop(faulty)
-            asked, took = [], []
-            for _ in range(10):
-                transport.left, begun = 0, time.monotonic()
-                assert await notify(bob, alice) == [Result.ACCEPTED]
-                asked.append(transport.left)
-                took.append(time.monotonic() - begun)
-            return asked, took
-
+    light = LightTransport(lights[0].url, [SHARDS[0]], others=[lights[1].url])
     try:
-        asked, took = asyncio.run(run())
+        asked, took = asyncio.run(asked_while(stack, light, partial(stop, faulty), 10))
     finally:
         if stop is fall_silent:
             psutil.Process(faulty.pid).resume()

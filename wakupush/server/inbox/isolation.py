@@ -19,6 +19,7 @@ from wakupush.server.counting import count_events
 from wakupush.server.faults import is_costly, is_cut, is_outage
 from wakupush.server.inbox import steps
 from wakupush.server.inbox.content import OpenedRegistration
+from wakupush.server.inbox.copies import without_known
 from wakupush.server.inbox.open import Reader, open_messages
 
 if TYPE_CHECKING:
@@ -76,13 +77,13 @@ def _scatter(resources: InboxResources, queue: Queue, entries: Sequence[Entry]) 
 def _handle_alone(resources: InboxResources, queue: Queue, entry: Entry) -> None:
     """Handle one message. Its attempts are counted before each starts, so that even one that kills its process ends."""
     most = resources.settings.worker.max_attempts
-    with resources.pool.connection() as connection:
-        if entry.is_stale(resources.settings.ingest.claim_ttl) and ledger.known(connection, [entry]):
-            # A copy, or the task came back after its commit: it would be left out before it is opened, and has no
-            # attempts. One that is not stale waits for whoever is about to take it out of the ledger.
+    if entry.is_stale(resources.settings.ingest.claim_ttl) and not without_known(resources.pool, [entry], [entry]):
+        # A copy, or the task came back after its commit: what is done has no attempts. A message that is not stale
+        # waits for whoever is about to take it out of the ledger.
+        with resources.pool.connection() as connection:
             ledger.forget_attempts(connection, entry)
-            metrics.MESSAGES_KNOWN.inc()
-            return
+        return
+    with resources.pool.connection() as connection:
         attempts = ledger.attempts(connection, [entry]).get(entry.hash, 0)
     if attempts >= most:
         # It is not opened any more.
