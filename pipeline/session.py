@@ -46,7 +46,7 @@ def missing_parts() -> str | None:
     for name in ("pyspark", "pyarrow", "pandas"):
         if find_spec(name) is None:
             return f"{name} is not installed: install wakupush[pipeline]"
-    java = shutil.which("java", path=_java_path())
+    java = java_path()
     if java is None:
         return f"there is no Java: install Java {OLDEST_JAVA}, or name its folder in JAVA_HOME"
     told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 - found above
@@ -56,9 +56,10 @@ def missing_parts() -> str | None:
     return None
 
 
-def _java_path() -> str | None:
+def java_path() -> str | None:
+    """Return the path of Java, by `JAVA_HOME` if that is set; None if there is none."""
     home = os.environ.get("JAVA_HOME")
-    return str(Path(home) / "bin") if home else None
+    return shutil.which("java", path=str(Path(home) / "bin") if home else None)
 
 
 @contextmanager
@@ -184,7 +185,9 @@ def jars(settings: PipelineSettings) -> dict[str, str]:
     paths = [settings.jars / f"{artifact}-{version}.jar" for _, artifact, version in (e.split(":") for e in needed)]
     if missing := [path for path in paths if not path.is_file()]:
         raise PipelineError(f"WAKUPUSH_PIPELINE__JARS: there is no file {missing[0]}")
+    # Pods of executors have them in their image; other executors get them from the driver.
+    scheme = "local:" if settings.master.startswith("k8s://") else ""
     return {
-        "spark.jars": ",".join(map(str, paths)),
+        "spark.jars": ",".join(f"{scheme}{path}" for path in paths),
         "spark.driver.extraClassPath": os.pathsep.join(map(str, paths)),
     }

@@ -150,6 +150,8 @@ class ControlPlane:
                 "--service-account-issuer=https://kubernetes.default.svc",
                 "--service-cluster-ip-range=10.96.0.0/16",
                 "--authorization-mode=Node,RBAC",
+                f"--audit-policy-file={self._write_audit_policy()}",
+                f"--audit-log-path={self.directory / 'logs' / 'audit.jsonl'}",
                 f"--requestheader-client-ca-file={authority}",
                 "--requestheader-allowed-names=front-proxy-client",
                 "--requestheader-extra-headers-prefix=X-Remote-Extra-",
@@ -171,6 +173,27 @@ class ControlPlane:
             ),
             self.process("kube-scheduler", f"--kubeconfig={scheduler}", "--leader-elect=false", "--secure-port=0"),
         ]
+
+    def asked_by(self, account: str) -> set[tuple[str, str, int]]:
+        """Return what a service account asked for: verb, resource, and status of the answer.
+
+        Args:
+            account: `NAMESPACE:NAME`.
+        """
+        lines = (self.directory / "logs" / "audit.jsonl").read_text().splitlines()
+        asked = [each for each in map(json.loads, lines) if each["user"]["username"].endswith(f":{account}")]
+        return {(each["verb"], each["objectRef"]["resource"], each["responseStatus"]["code"]) for each in asked}
+
+    def _write_audit_policy(self) -> Path:
+        """Write down what service accounts of namespaces that are not Kubernetes' own ask for."""
+        rules = [
+            {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]},
+            {"level": "Metadata", "userGroups": ["system:serviceaccounts"], "omitStages": ["RequestReceived"]},
+            {"level": "None"},
+        ]
+        path = self.directory / "audit.yaml"
+        path.write_text(yaml.safe_dump({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}))
+        return path
 
     def _is_ready(self) -> bool:
         try:

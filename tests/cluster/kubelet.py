@@ -28,13 +28,15 @@ class Kubelet:
     Args:
         plane: the control plane.
         nodes: their names.
-        program: `wakupush`, which every pod runs.
+        programs: the folder of what pods run, `wakupush` unless they have a command.
         targets: a file for Prometheus' file_sd_configs, kept up to date.
     """
 
-    def __init__(self, plane: ControlPlane, nodes: list[str], program: Path, targets: Path) -> None:
-        self.plane, self.nodes, self.program, self.targets = plane, nodes, program, targets
+    def __init__(self, plane: ControlPlane, nodes: list[str], programs: Path, targets: Path) -> None:
+        self.plane, self.nodes, self.programs, self.targets = plane, nodes, programs, targets
         self.directory = plane.directory / "pods"
+        #: Variables that all pods have, as if from their image.
+        self.image: dict[str, str] = {}
         self.http, self.get = plane.http, plane.get
         self.pods: dict[str, Pod] = {}
         #: Pods that were asked to end: component, exit code, seconds.
@@ -85,6 +87,18 @@ class Kubelet:
         answer = self.http.patch(path, content=json.dumps(body), headers=kind)
         if answer.status_code != httpx2.codes.NOT_FOUND:
             answer.raise_for_status()
+
+    def host_names(self) -> list[str]:
+        """Return the names that pods have by a headless Service."""
+        specs = [(pod.spec, pod.namespace) for pod in self.pods.values()]
+        named = [(spec["hostname"], spec["subdomain"], namespace) for spec, namespace in specs if "subdomain" in spec]
+        return sorted({f"{host}.{service}.{namespace}.svc" for host, service, namespace in named})
+
+    def claimed(self, claim: str) -> Path:
+        """Return the folder that stands for the volume of a claim."""
+        folder = self.plane.directory / "claims" / claim
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     def next_ip(self) -> str:
         """Return an address that nobody can reach: probes and Prometheus ask loopback."""

@@ -1,12 +1,14 @@
 """A pod that is a plain process of this checkout, with its arguments, environment, Secrets, token and probes.
 
-It has a mount namespace in which /run holds its Secrets and its token of the Kubernetes API, so its paths are those of
-the chart.
+It has a mount namespace in which /run holds its Secrets, ConfigMaps and its token of the Kubernetes API, so its paths
+are those of the chart, and in which /etc/hosts has the names of pods. A volume of a claim is a folder; variables that
+name a path in it name the folder.
 """
 
 from __future__ import annotations
 
 import base64
+import re
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
     from cluster.kubelet import Kubelet
 
 #: A private /run, then the files of the pod in it, then the program.
-_SCRIPT = 'mount -t tmpfs tmpfs /run && cp -a "$1/." /run/ && shift && exec "$@"'
+_SCRIPT = (
+    'mount -t tmpfs tmpfs /run && cp -a "$1/run/." /run/ && mount --bind "$1/hosts" /etc/hosts && shift && exec "$@"'
+)
 _IN_OWN_RUN = ("unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", _SCRIPT, "pod")
 
 
@@ -91,10 +95,11 @@ class Pod:
 
     def _start(self) -> None:
         environment = self._environment()
-        program = str(self.kubelet.program)
+        (self.directory / "hosts").write_text(f"127.0.0.1 localhost {' '.join(self.kubelet.host_names())}\n")
+        command = [*self.container.get("command", ["wakupush"]), *self.container.get("args", [])]
         self.process = Process(
             self.name,
-            [*_IN_OWN_RUN, str(self.directory / "run"), program, *self.container.get("args", [])],
+            [*_IN_OWN_RUN, str(self.directory), *command],
             log=self.log,
             env=environment,
             cwd=self.directory,
@@ -159,29 +164,51 @@ class Pod:
         variables: dict[str, str] = {}
         for each in self.container.get("envFrom", []):
             variables |= self.kubelet.get(f"{self._of('configmaps')}/{each['configMapRef']['name']}")["data"]
+        server = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(self.kubelet.plane.port)}
         for each in self.container.get("env", []):
-            if "valueFrom" in each:
-                reference = each["valueFrom"]["secretKeyRef"]
-                variables[each["name"]] = self._secret(reference["name"], reference["key"]).decode()
-            else:
-                variables[each["name"]] = each.get("value", "")
+            variables[each["name"]] = self._value(each, server | variables)
         volumes = {volume["name"]: volume for volume in self.spec.get("volumes", [])}
         for mount in self.container.get("volumeMounts", []):
-            self._mount(volumes[mount["name"]], Path(mount["mountPath"]))
+            volume = volumes[mount["name"]]
+            if "persistentVolumeClaim" in volume:
+                folder = str(self.kubelet.claimed(volume["persistentVolumeClaim"]["claimName"]))
+                variables = {name: value.replace(mount["mountPath"], folder) for name, value in variables.items()}
+            else:
+                self._mount(volume, Path(mount["mountPath"]))
         ports = [port["containerPort"] for port in self.container.get("ports", [])]
         for name, value in variables.items():
             if name.endswith("__HTTP_PORT") and int(value) in ports:
                 self.port = free_port()
                 variables[name] = str(self.port)
-        own = {"HOME": str(self.directory), "TMPDIR": str(self.directory), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
-        server = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(self.kubelet.plane.port)}
-        return own | server | variables
+        path = f"{self.kubelet.programs}:/usr/sbin:/usr/bin:/sbin:/bin"
+        own = {"HOME": str(self.directory), "TMPDIR": str(self.directory), "PATH": path}
+        return self.kubelet.image | own | server | variables
+
+    def _value(self, variable: dict[str, Any], before: dict[str, str]) -> str:
+        """Return the value of a variable, after others that it may name."""
+        match variable.get("valueFrom"):
+            case None:
+                value = variable.get("value", "")
+                return re.sub(r"\$\((\w+)\)", lambda found: before.get(found[1], found[0]), value)
+            case {"secretKeyRef": secret}:
+                return self._secret(secret["name"], secret["key"]).decode()
+            case {"fieldRef": {"fieldPath": "metadata.name"}}:
+                return self.name
+            case {"fieldRef": {"fieldPath": "status.podIP"}}:
+                return "127.0.0.1"  # where its ports are; nobody reaches the address that its status has
+            case source:
+                raise NotImplementedError(source)
 
     def _mount(self, volume: dict[str, Any], path: Path) -> None:
         if "secret" in volume:
             secret = volume["secret"]
             for item in secret["items"]:
                 self._write(path / item["path"], self._secret(secret["secretName"], item["key"]))
+        elif "configMap" in volume:
+            for name, text in self.kubelet.get(f"{self._of('configmaps')}/{volume['configMap']['name']}")[
+                "data"
+            ].items():
+                self._write(path / name, text.encode())
         elif "projected" in volume:  # the token that admission gives to a pod that may ask the Kubernetes API
             account = f"{self._of('serviceaccounts')}/{self.spec['serviceAccountName']}/token"
             answer = self.kubelet.http.post(account, json={"spec": {"expirationSeconds": 3600}}).raise_for_status()

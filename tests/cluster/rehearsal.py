@@ -81,9 +81,13 @@ class Rehearsal:
             **more,
         }
 
+    @property
+    def dsn(self) -> str:
+        return _dsn(self.parts.postgres, self.replica)
+
     def connect(self) -> psycopg.Connection:
         """Return a connection to the Postgres that takes writes, in autocommit mode."""
-        return psycopg.connect(_dsn(self.parts.postgres, self.replica), autocommit=True)
+        return psycopg.connect(self.dsn, autocommit=True)
 
     def upgrade(self, values: Values) -> float:
         """Install the release, or upgrade it, wait for it, and return the seconds that it took."""
@@ -167,10 +171,10 @@ def rehearsing(binaries: Binaries, directory: Path, say: Callable[[str], None]) 
     """Start everything; it ends with the block."""
     targets = directory / "targets.json"
     targets.write_text("[]")
-    program = Path(sys.executable).parent / "wakupush"
+    programs = Path(sys.executable).parent
     parts = Stack(directory / "parts", fsync=False)
     replica = Replica(directory / "parts" / "replica", parts.postgres)
-    with ControlPlane(binaries, directory) as plane, Kubelet(plane, NODES, program, targets) as kubelet:
+    with ControlPlane(binaries, directory) as plane, Kubelet(plane, NODES, programs, targets) as kubelet:
         say("the control plane runs")
         prometheus = Prometheus(plane, targets)
         register_api(plane, "metrics.k8s.io", "v1beta1", kubelet.port)

@@ -11,8 +11,9 @@ from typing import Any
 import httpx2
 
 from cluster.control_plane import CommandError
+from cluster.executors import runs_executors
 from cluster.rehearsal import FALLBACK, LEAST, NAMESPACE, NODES, POOLS, RELEASE, Rehearsal, Watched
-from cluster.traffic import Load, ScenarioFailedError, delivered, register, send
+from cluster.traffic import Load, ScenarioFailedError, check, delivered, register, send
 
 #: Each change of `autoscaling.mode` into each other one, once.
 CHANGES = ("none", "hpa", "keda", "none", "keda", "hpa", "none")
@@ -35,7 +36,7 @@ def installs(rehearsal: Rehearsal, mode: str, *, by_redis: bool = False) -> str:
         settled = _autoscalers_work(rehearsal)
     _never_below(watched, LEAST)
     tested = rehearsal.helm("test", RELEASE, "--timeout", "3m")
-    _check("Phase:          Succeeded" in tested, f"helm test said:\n{tested}")
+    check("Phase:          Succeeded" in tested, f"helm test said:\n{tested}")
     left = _uninstall(rehearsal)
     return f"{seconds:.0f} s, figures after {settled:.0f} s more, helm test passed; uninstall {left}"
 
@@ -50,9 +51,9 @@ def misses_an_autoscaler(rehearsal: Rehearsal) -> str:
     else:
         raise ScenarioFailedError("helm test passed without an autoscaler")
     named = [pool for pool in POOLS if f"keda-hpa-{RELEASE}-{pool}" in said]
-    _check(named == list(POOLS), f"helm test did not name every missing autoscaler:\n{said}")
+    check(named == list(POOLS), f"helm test did not name every missing autoscaler:\n{said}")
     sizes = {pool: rehearsal.replicas(pool) for pool in POOLS}
-    _check(set(sizes.values()) == {LEAST}, f"replicas: {sizes}")
+    check(set(sizes.values()) == {LEAST}, f"replicas: {sizes}")
     rehearsal.kubectl("delete", "pod", f"{RELEASE}-doctor")
     rehearsal.upgrade(rehearsal.values("keda"))
     settled = _autoscalers_work(rehearsal)
@@ -72,7 +73,7 @@ def changes_mode(rehearsal: Rehearsal) -> str:
         with rehearsal.watching() as watched:
             seconds = rehearsal.upgrade(rehearsal.values(after))
         if before == "none":
-            _check(set(watched.wanted("query")) == {LEAST + 1}, f"query did not keep its pods: {watched}")
+            check(set(watched.wanted("query")) == {LEAST + 1}, f"query did not keep its pods: {watched}")
         _never_below(watched, LEAST)
         _autoscalers_work(rehearsal)
         took.append(f"{before} to {after} {seconds:.0f} s")
@@ -95,7 +96,7 @@ def upgrades_and_rolls_back(rehearsal: Rehearsal) -> str:
         told = delivered(rehearsal, *sent.result())
     ends = rehearsal.kubelet.stopped
     failed = [end for end in ends if end[1]]
-    _check(not failed, f"pods that did not end with 0: {failed}")
+    check(not failed, f"pods that did not end with 0: {failed}")
     slowest = max(seconds for *_, seconds in ends)
     return f"upgrade {upgraded:.0f} s, rollback {rolled:.0f} s, {len(ends)} pods ended within {slowest:.1f} s; {told}"
 
@@ -115,7 +116,7 @@ def refuses_a_failed_migration(rehearsal: Rehearsal) -> str:
     else:
         raise ScenarioFailedError("the upgrade did not fail")
     gone = before - {pod["metadata"]["name"] for pod in rehearsal.pods()}
-    _check(not gone, f"pods that went: {gone}")
+    check(not gone, f"pods that went: {gone}")
     rehearsal.helm("rollback", RELEASE, "--wait", "--timeout", "8m")
     return f"Helm said: {text.strip().splitlines()[-1][:120]}; all {len(before)} pods went on"
 
@@ -130,7 +131,7 @@ def drains(rehearsal: Rehearsal) -> str:
         seconds = time.monotonic() - begun
         moved = [pod for pod in rehearsal.pods() if pod["spec"].get("nodeName") == other]
         back = rehearsal.wait(lambda: all(rehearsal.ready(pool) == LEAST for pool in POOLS), "all pods are ready")
-    _check(all(watched.least_ready(pool) >= LEAST - 1 for pool in POOLS), f"fewer than {LEAST - 1} ready: {watched}")
+    check(all(watched.least_ready(pool) >= LEAST - 1 for pool in POOLS), f"fewer than {LEAST - 1} ready: {watched}")
     rehearsal.kubectl("uncordon", node)
     kept = f"never fewer than {LEAST - 1} of a pool ready"
     return f"{seconds:.0f} s, all {len(moved)} pods on {other}, ready {back:.0f} s later, {kept}"
@@ -149,11 +150,11 @@ def scales_under_load(rehearsal: Rehearsal) -> str:
         rehearsal.wait(lambda: rehearsal.replicas("dispatch") == LEAST, "dispatch is small again", timeout=900)
     httpx2.delete(f"{rehearsal.parts.gorush_url}/dev/faults", trust_env=False).raise_for_status()
     most = max(watched.wanted("dispatch"))
-    _check(most > LEAST, f"dispatch was never scaled up: {watched}")
+    check(most > LEAST, f"dispatch was never scaled up: {watched}")
     ends = [end for end in rehearsal.kubelet.stopped if end[0] == "dispatch"]
-    _check(not [end for end in ends if end[1]], f"pods that did not end with 0: {ends}")
+    check(not [end for end in ends if end[1]], f"pods that did not end with 0: {ends}")
     sizes = _without_repeats(watched.wanted("dispatch"))
-    _check(all(before - after <= 1 for before, after in pairwise(sizes)), f"several pods went at once: {sizes}")
+    check(all(before - after <= 1 for before, after in pairwise(sizes)), f"several pods went at once: {sizes}")
     return f"dispatch {' → '.join(map(str, sizes))}; {told}"
 
 
@@ -210,7 +211,7 @@ def _uninstall(rehearsal: Rehearsal) -> str:
     rehearsal.wait(lambda: not rehearsal.pods(), "all pods are gone")
     kinds = "all,configmap,serviceaccount,role,rolebinding,networkpolicy,pdb,pvc,scaledobject,triggerauthentication"
     left = rehearsal.kubectl("get", kinds, "-l", f"app.kubernetes.io/instance={RELEASE}", "-o", "name").split()
-    _check(not left, f"left after uninstall: {left}")
+    check(not left, f"left after uninstall: {left}")
     return "left nothing"
 
 
@@ -234,19 +235,14 @@ def _scales(autoscaler: dict[str, Any]) -> bool:
 
 
 def _never_below(watched: Watched, least: int) -> None:
-    _check(set(watched.pools) == set(POOLS), f"not all pools were seen: {watched}")
+    check(set(watched.pools) == set(POOLS), f"not all pools were seen: {watched}")
     for pool in POOLS:
         below = [seen for seen in watched.pools[pool] if seen[1] < least]
-        _check(not below, f"{pool} was to have fewer than {least} pods (seconds, wanted, ready): {below}")
+        check(not below, f"{pool} was to have fewer than {least} pods (seconds, wanted, ready): {below}")
 
 
 def _without_repeats(numbers: list[int]) -> list[int]:
     return [number for index, number in enumerate(numbers) if index == 0 or numbers[index - 1] != number]
-
-
-def _check(kept: bool, text: str) -> None:
-    if not kept:
-        raise ScenarioFailedError(text)
 
 
 SCENARIOS = (
@@ -263,5 +259,6 @@ SCENARIOS = (
     Scenario("figures taken away", loses_figures),
     Scenario("Redis taken away", loses_redis),
     Scenario("Postgres fails over", fails_over_postgres),
+    Scenario("executors", runs_executors),
     Scenario("uninstall", _uninstall),
 )

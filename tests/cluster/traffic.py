@@ -17,6 +17,12 @@ class ScenarioFailedError(Exception):
     """The chart did not keep what it promises; the text says what."""
 
 
+def check(kept: bool, text: str) -> None:
+    """Let the scenario fail with this text unless the promise was kept."""
+    if not kept:
+        raise ScenarioFailedError(text)
+
+
 def register(rehearsal: Rehearsal) -> list[made.User]:
     server = rehearsal.parts.key.public_key.compressed
     registrations = [made.registration(server, number) for number in range(USERS)]

@@ -10,13 +10,14 @@ from datetime import date
 import psutil
 import psycopg
 import pytest
-from pyiceberg.catalog import load_catalog
 
 from pipeline.events.report import SCHEMA
 from pipeline.events.tables import TABLES
 from support.pipeline import happenings
+from support.pipeline.kinds import has_committed, in_lake, in_postgres
 from support.pipeline.standalone import cluster
 from support.pipeline.stores import store
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.postgres import query_topics
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
@@ -48,12 +49,16 @@ class Way:
         )
         self.told = []
 
-    def run(self, *words):
-        command = [sys.executable, "-m", "wakupush", "pipeline", *words]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
-        self.told.append(done.stdout + done.stderr)
-        assert done.returncode == 0, self.told[-1]
-        return done.stdout
+    def run(self, *words, program=("-m", "wakupush"), meanwhile=lambda: None):
+        command = [sys.executable, *program, "pipeline", *words]
+        with subprocess.Popen(
+            command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            meanwhile()
+            output, errors = process.communicate()
+        self.told.append(output + errors)
+        assert process.returncode == 0, self.told[-1]
+        return output
 
     def rows(self):
         """Run every job, and return what there is to compare."""
@@ -98,14 +103,49 @@ def test_a_cluster_with_an_object_store_has_the_numbers_of_one_process(new_datab
             shared = Way(new_database(), tmp_path / "shared", s3.environment | {"WAKUPUSH_PIPELINE__MASTER": master})
             assert shared.rows() == expected
             made = int(re.match(r"\d+", expected[0])[0])
-            # Another program reads it, by the catalog.
-            uri = shared.dsn.replace("postgresql:", "postgresql+psycopg:") + "?options=-csearch_path%3Dwakupush_lake"
-            options = {"s3.endpoint": s3.url, "s3.access-key-id": "key", "s3.secret-access-key": "planted-secret"}
-            catalog = load_catalog("lake", type="sql", uri=uri, **options, **{"s3.region": "us-east-1"})
-            assert catalog.load_table("wakupush.events").scan().to_arrow().num_rows == made
-            catalog.close()
+            assert in_lake(shared.dsn, s3).total() == made
         logs = [path.read_text(errors="replace") for path in tmp_path.rglob("*.log")]
         assert not any("planted-secret" in text for text in [*shared.told, *logs])
+
+
+#: The command four days later: Java, which asks the store, keeps its clock.
+LATER = f"""
+import runpy, time
+clock = time.time
+time.time = lambda: clock() + {4 * 86_400}
+runpy.run_module("wakupush", run_name="__main__", alter_sys=True)
+"""
+
+
+def kill_an_executor(dsn):
+    """Kill one of our cluster with SIGKILL while an export goes on."""
+    wait_until(lambda: has_committed(dsn), timeout=300, what="the export has committed", interval=0.1)
+    ours = psutil.Process().children(recursive=True)
+    executors = [each for each in ours if any("CoarseGrainedExecutorBackend" in word for word in each.cmdline())]
+    assert len(executors) == 2
+    executors[0].kill()
+
+
+def test_an_executor_is_killed_and_what_it_left_in_the_store_goes(new_database, tmp_path):
+    with store(tmp_path) as s3, pytest.MonkeyPatch.context() as patched:
+        for name, value in s3.credentials.items():
+            patched.setenv(name, value)
+        way = Way(new_database(), tmp_path / "shared", s3.environment)
+        made = int(re.match(r"\d+", way.run(*MADE_UP, "--into", "postgres"))[0])
+        way.environment["WAKUPUSH_PIPELINE__STEP_ROWS"] = "400"
+        with cluster(tmp_path) as master:
+            way.environment["WAKUPUSH_PIPELINE__MASTER"] = master
+            exported = way.run("export", meanwhile=lambda: kill_an_executor(way.dsn))
+        assert f"{made} events taken over" in exported
+        way.environment["WAKUPUSH_PIPELINE__MASTER"] = "local[2]"
+        assert in_lake(way.dsn, s3) == in_postgres(way.dsn)
+        data = next(name for name in s3.objects() if name.endswith(".parquet"))
+        s3.put(orphan := f"{data.rpartition('/')[0]}/left.parquet", b"left")
+        way.run("tidy")
+        assert orphan in s3.objects()
+        way.run("tidy", program=("-c", LATER))
+        assert orphan not in s3.objects()
+        assert in_lake(way.dsn, s3) == in_postgres(way.dsn)
 
 
 def test_made_up_events_go_into_a_store_as_into_a_folder(new_database, tmp_path):

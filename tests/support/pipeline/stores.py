@@ -39,6 +39,10 @@ class Store:
         listed = self._client().get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
         return {each["Key"] for page in listed for each in page.get("Contents", [])}
 
+    def put(self, key: str, content: bytes) -> None:
+        """Write an object, as a writer would that is killed before it commits."""
+        self._client().put_object(Bucket=BUCKET, Key=key, Body=content)
+
     def _client(self):
         key, secret, region = self.credentials.values()
         return boto3.client(

@@ -60,7 +60,7 @@ flower:
   reaches: [redis]
 {{- end }}
 
-{{/* The jobs: the migration, the test of `helm test` and the pipeline's jobs. */}}
+{{/* The jobs: the migration, the test of `helm test`, the pipeline's jobs, and Spark's executors. */}}
 {{- define "wakupush.jobs" -}}
 migrate:
   reaches: [postgres]
@@ -74,16 +74,20 @@ doctor:
 {{- end }}
 pipeline:
   reaches: {{ ternary "[postgres, node]" "[postgres]" (has "fetch-archive" $args) }}
+{{- if .Values.pipeline.executors.count }}
+executor:
+  reaches: [postgres]
+{{- end }}
 {{- end }}
 {{- end }}
 
 {{/* Which of .Values.pipeline.volumes and of .Values.secrets a command of the pipeline uses; any other command has both
-     secrets and no volume. Only the command that makes pseudonyms gets their keys. */}}
+     secrets and no volume. Only the command that makes pseudonyms gets their keys. "local" is what does not use Spark. */}}
 {{- define "wakupush.pipelineCommands" -}}
 export: { volumes: [lake, keys], secrets: [pipeline, lakeCatalog] }
 tidy: { volumes: [lake], secrets: [postgresLake, lakeCatalog] }
 report: { volumes: [lake, reports], secrets: [postgresLake, reports, lakeCatalog] }
 capacity: { volumes: [lake], secrets: [postgresLake, lakeCatalog] }
-fetch-archive: { volumes: [archive], secrets: [] }
+fetch-archive: { volumes: [archive], secrets: [], local: true }
 warm-topics: { volumes: [], secrets: [postgresRebuild] }
 {{- end }}

@@ -318,6 +318,9 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- if and .Values.pipeline.jobs (not .Values.pipeline.image) -}}
 {{- $problems = append $problems "pipeline.image is missing: the jobs need Spark" -}}
 {{- end -}}
+{{- if and .Values.pipeline.jobs .Values.pipeline.executors.count (not .Values.pipeline.warehouse) -}}
+{{- $problems = append $problems "pipeline.warehouse is missing: pipeline.executors have no volume, so the lake has to be in a store" -}}
+{{- end -}}
 {{- if $problems -}}
 {{- fail (printf "\n\nwakupush cannot be installed like this:\n  - %s\n" (join "\n  - " $problems)) -}}
 {{- end -}}

@@ -1,11 +1,16 @@
 {{/* The pod of a job: (dict "root" $ "component" NAME "args" LIST "env" YAML "resources" VALUES
-     "image" TEXT "settings" BOOLEAN "claims" CLAIMS "temporary" SIZE "serviceAccount" NAME). "settings" says whether the
-     ConfigMap is read, which a hook before the installation does not find; "claims" are the names of volumes' claims by where
-     they are mounted; by "serviceAccount", if there is one, it asks the Kubernetes API. */}}
+     "image" TEXT "settings" BOOLEAN "claims" CLAIMS "temporary" SIZE "serviceAccount" NAME "driver" NAME). "settings" says
+     whether the ConfigMap is read, which a hook before the installation does not find; "claims" are the names of volumes'
+     claims by where they are mounted; by "serviceAccount", if there is one, it asks the Kubernetes API; "driver" is the host name
+     of a driver with executors. */}}
 {{- define "wakupush.jobPod" -}}
 restartPolicy: Never
 {{- with .serviceAccount }}
 serviceAccountName: {{ . }}
+{{- end }}
+{{- with .driver }}
+hostname: {{ . }}
+subdomain: {{ include "wakupush.spark" $.root }}
 {{- end }}
 {{ include "wakupush.scheduling" (dict "root" .root "component" .component "own" dict "asksKubernetes" (not (empty .serviceAccount))) }}
 terminationGracePeriodSeconds: 30
@@ -31,8 +36,17 @@ containers:
       - name: {{ base $path }}
         mountPath: {{ $path }}
       {{- end }}
+      {{- if .driver }}
+      - name: spark
+        mountPath: /run/spark
+      {{- end }}
 volumes:
   {{- include "wakupush.temporary" .temporary | nindent 2 }}
+  {{- if .driver }}
+  - name: spark
+    configMap:
+      name: {{ include "wakupush.spark" .root }}
+  {{- end }}
   {{- range $path, $claim := .claims }}
   - name: {{ base $path }}
     persistentVolumeClaim:

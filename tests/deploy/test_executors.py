@@ -1,0 +1,120 @@
+"""Executors of the pipeline: Spark's settings and pod template, the rights of drivers, and who reaches whom."""
+
+import pytest
+import yaml
+
+from support.deploy.chart import VALUES, NotRendered, component, need, objects, pod_specs
+
+need("helm")
+
+CHOSEN = (
+    "pipeline.executors.count=3,pipeline.executors.cores=2,pipeline.executors.memory=4g,networkPolicy.enabled=true,"
+    "pipeline.warehouse=s3://lake/wakupush"
+)
+SPARK = "wakupush-spark"
+
+
+def rendered(kind, *options, values="keda"):
+    found = objects(VALUES[values], "--set", CHOSEN, *options)
+    return {each["metadata"]["name"]: each for each in found if each["kind"] == kind}
+
+
+def settings():
+    lines = rendered("ConfigMap")[SPARK]["data"]["spark-defaults.conf"].splitlines()
+    return dict(line.split(" ", 1) for line in lines if not line.startswith("#"))
+
+
+def template():
+    return yaml.safe_load(rendered("ConfigMap")[SPARK]["data"]["executor.yaml"])
+
+
+def jobs():
+    """Each job's command, pod and container."""
+    for each, spec in pod_specs(objects(VALUES["keda"], "--set", CHOSEN)):
+        if each["kind"] == "CronJob":
+            [container] = spec["containers"]
+            yield each["metadata"]["name"].removeprefix("wakupush-"), container["args"][1], spec, container
+
+
+def test_without_them_nothing_of_them_is_made():
+    names = {each["metadata"]["name"] for each in objects(VALUES["keda"])}
+    assert not any("spark" in name for name in names)
+    assert not any("subdomain" in spec for _, spec in pod_specs(objects(VALUES["keda"])))
+
+
+def test_a_lake_on_a_volume_is_refused():
+    with pytest.raises(NotRendered, match=r"pipeline\.warehouse is missing"):
+        objects(VALUES["keda"], "--set", "pipeline.executors.count=1")
+
+
+def test_as_many_as_wanted_are_made_of_the_size_that_is_wanted():
+    found = settings()
+    image = next(container["image"] for _, _, _, container in jobs())
+    assert found["spark.executor.instances"] == "3"
+    assert found["spark.executor.cores"] == found["spark.kubernetes.executor.limit.cores"] == "2"
+    assert found["spark.executor.memory"] == "4g"
+    assert found["spark.kubernetes.container.image"] == image
+    assert found["spark.authenticate"] == found["spark.network.crypto.enabled"] == "true"
+
+
+def test_a_driver_finds_its_settings_and_is_found_by_its_executors():
+    service = rendered("Service")[SPARK]["spec"]
+    assert service["clusterIP"] == "None"
+    ports = {port["name"]: str(port["port"]) for port in service["ports"]}
+    assert ports == {"driver": settings()["spark.driver.port"], "blocks": settings()["spark.blockManager.port"]}
+    seen = set()
+    for name, command, spec, container in jobs():
+        env = {entry["name"]: entry for entry in container["env"]}
+        mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        if command == "fetch-archive":  # which does not use Spark
+            assert not {"hostname", "subdomain", "serviceAccountName"} & spec.keys()
+            assert not {"SPARK_CONF_DIR", "WAKUPUSH_PIPELINE__MASTER"} & env.keys()
+            continue
+        assert env["SPARK_LOCAL_HOSTNAME"]["value"] == f"{spec['hostname']}.{spec['subdomain']}.push.svc"
+        assert (spec["hostname"], spec["subdomain"], spec["serviceAccountName"]) == (name, SPARK, SPARK)
+        assert spec["automountServiceAccountToken"] is True
+        assert env["SPARK_CONF_DIR"]["value"] == mounts["spark"]
+        assert env["WAKUPUSH_PIPELINE__MASTER"]["value"].startswith("k8s://https://$(KUBERNETES_SERVICE_HOST)")
+        assert env["POD_NAME"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
+        assert settings()["spark.kubernetes.driver.pod.name"] == "${env:POD_NAME}"
+        assert settings()["spark.kubernetes.executor.podTemplateFile"] == f"{mounts['spark']}/executor.yaml"
+        seen.add(command)
+    assert seen == {"export", "tidy", "report"}
+
+
+def test_executors_are_restricted_and_have_no_token():
+    spec = template()["spec"]
+    [container] = spec["containers"]
+    [(_, _, driver, of_driver), *_] = jobs()
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["serviceAccountName"] != SPARK
+    assert spec["securityContext"] == driver["securityContext"]
+    assert container["securityContext"] == of_driver["securityContext"]
+    assert container["command"] == ["python", "-m", "pipeline.executor"]
+    [volume] = spec["volumes"]
+    assert "sizeLimit" in volume["emptyDir"]
+    assert container["volumeMounts"] == [{"name": volume["name"], "mountPath": "/tmp"}]  # noqa: S108 - in the container
+
+
+def test_a_driver_may_have_pods_and_nothing_else():
+    [rule] = rendered("Role")[SPARK]["rules"]
+    assert (rule["apiGroups"], rule["resources"]) == ([""], ["pods"])
+    assert {"create", "delete"} <= set(rule["verbs"])
+    assert "*" not in rule["verbs"]
+    binding = rendered("RoleBinding")[SPARK]
+    assert [subject["name"] for subject in binding["subjects"]] == [SPARK]
+
+
+def test_drivers_and_executors_reach_each_other_and_executors_postgres():
+    policies = rendered("NetworkPolicy")
+    between = policies[SPARK]["spec"]
+    [ingress], [egress] = between["ingress"], between["egress"]
+    assert ingress["from"] == egress["to"] == [{"podSelector": between["podSelector"]}]
+    [expression] = between["podSelector"]["matchExpressions"]
+    assert set(expression["values"]) == {"pipeline", component(template())}
+    assert {port["port"] for port in ingress["ports"]} == {port["port"] for port in egress["ports"]} == {7078, 7079}
+    kubernetes = policies[f"{SPARK}-kubernetes"]["spec"]
+    assert kubernetes["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "pipeline"
+    executor = policies["wakupush-executor"]["spec"]
+    assert 5432 in {port["port"] for rule in executor["egress"] for port in rule["ports"]}
+    assert executor["podSelector"]["matchLabels"].items() <= template()["metadata"]["labels"].items()
