@@ -58,10 +58,11 @@ from wakupush.waku.errors import NodeError
 
 #: Seconds that a sender waits for an answer at least, and that we do.
 SENDERS_WAIT, WAIT = 3.0, 4.5
-#: Seconds between two questions of a light client: service nodes take 28 requests a minute of it.
-PAUSE = 2.2
+#: Seconds between two questions of a light client: its transport sends a filter server 28 requests a minute at most,
+#: those that keep and end subscriptions among them.
+PAUSE = 3.0
 #: Seconds between a question and the subscription for its answer; None is the SDK's way, which subscribes first.
-LATE = (None, 0.0, 0.3, 1.0)
+LATE = {"before": None, "at once": 0.0, "0.3": 0.3, "1.0": 1.0}
 VARIABLE = "WAKUPUSH_WORKER__REPEAT_ANSWERS_AFTER"
 
 
@@ -253,8 +254,10 @@ def main() -> int:
     parser.add_argument("--waku", default=os.environ.get("WAKUPUSH_TEST_WAKU"), help="a go-waku 0.10 binary")
     parser.add_argument("--after", type=float, nargs="+", default=[0.0, 0.3, 0.5, 1.0], help="seconds; 0 is never")
     parser.add_argument("--questions", type=int, default=300, help="for each of them")
-    parser.add_argument("--clients", type=int, default=6, help="light nodes")
-    parser.add_argument("--sdk", action="store_true", help="only the SDK's way")
+    parser.add_argument("--clients", type=int, default=6, help="light nodes; a go-waku serves 20")
+    parser.add_argument(
+        "--late", choices=LATE, nargs="+", default=list(LATE), help="when they subscribe; the SDK: before"
+    )
     parser.add_argument("--cost", type=int, metavar="PAIRS", help="measure the cost with so many pairs of runs")
     parser.add_argument("--times", type=Path, help="file for the time lines")
     options = parser.parse_args()
@@ -265,7 +268,7 @@ def main() -> int:
         return 0
     if not options.waku:
         parser.error("name the binary of go-waku")
-    late = list(LATE[:1] if options.sdk else LATE)
+    late = [LATE[each] for each in options.late]
     table = Table(
         "repeat after, s", "subscribes", "questions", "first answer missed", "none within 3 s",
         "answer after, ms: median", "90 %", "99 %", "slowest", "copies", "server's CPU, ms a question", box=None,
