@@ -21,6 +21,12 @@ FAULTS = {
         {"kind": "status", "status": 200, "body": "[]", "path": "/filter/v2/messages"},
         {"kind": "status", "status": 200, "body": "OK", "path": "/lightpush"},
     ],
+    # As a go-waku 0.10.0 does: pings and light push go on.
+    "hangs at subscriptions": [
+        {"kind": "hang", "method": "POST", "path": "/filter/v2/subscriptions"},
+        {"kind": "hang", "method": "DELETE", "path": "/filter/v2/subscriptions"},
+        {"kind": "status", "status": 200, "body": "[]", "path": "/filter/v2/messages"},
+    ],
     "limits": [
         {"kind": "status", "status": 429, "path": "/filter/v2/subscriptions"},
         {"kind": "status", "status": 429, "path": "/lightpush"},

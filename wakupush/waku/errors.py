@@ -11,7 +11,7 @@ class NodeUnreachable(NodeError):
     """The node did not serve the request: no connection, no answer in time, a 5xx, a missing route.
 
     Try again later. Whether the node acted on the request is unknown. A go-waku that accepts connections and times out
-    on every relay request hangs: it has to be restarted.
+    on every request of relay, or on every subscription of filter, hangs: it has to be restarted.
     """
 
 

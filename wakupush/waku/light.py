@@ -26,6 +26,8 @@ MOST_TOPICS = 100
 
 _SUBSCRIPTIONS = "/filter/v2/subscriptions"
 _OK = "OK"
+#: A go-waku before 0.10.3 may leave these requests without an answer for good, while it answers all others.
+_HANGS = "if that goes on, restart the light node; a go-waku has to be 0.10.3 or newer"
 
 
 class LightNode:
@@ -60,6 +62,8 @@ class LightNode:
 
     async def ping(self) -> None:
         """Keep the subscriptions alive; nwaku forgets them after five minutes.
+
+        Success says that the service node has at least one of ours, not that it has all, nor that our node takes more.
 
         Raises:
             NotSubscribed: the service node has none of ours, or cannot be reached: subscribe again.
@@ -101,7 +105,12 @@ class LightNode:
 
     async def _filter(self, method: str, path: str, pubsub_topic: str, content_topics: Iterable[str]) -> None:
         value = {"requestId": str(uuid.uuid4()), "contentFilters": list(content_topics), "pubsubTopic": pubsub_topic}
-        status, body = await self._rest.send(method, path, value)
+        try:
+            status, body = await self._rest.send(method, path, value)
+        except NodeUnreachable as error:
+            if isinstance(error.__cause__, TimeoutError):
+                raise NodeUnreachable(f"{error}: {_HANGS}") from error
+            raise
         if status != HTTPStatus.OK or _description(body) != _OK:
             # Whatever the status: both nodes sometimes refuse what they accept a second later.
             raise NodeUnreachable(f"{status}: {_description(body)}")

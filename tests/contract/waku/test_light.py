@@ -108,6 +108,22 @@ def test_unsubscribing(name, asking):
             asking(name, work)
 
 
+@pytest.mark.parametrize("method", [LightNode.subscribe, LightNode.unsubscribe])
+def test_a_subscription_without_an_answer_says_what_to_do(serve, method):
+    async def hang(_scope, receive, _send):
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    client = serve(hang)
+
+    async def run():
+        async with AsyncRest(str(client.base_url), timeout=0.2) as rest:
+            with pytest.raises(NodeUnreachable, match=r"TimeoutError: .*restart the light node"):
+                await method(LightNode(rest), SHARD, [TOPIC])
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("name", names("filter-messages"))
 def test_reads(name, asking):
     recorded = recordings.load(AREA, name)

@@ -2,13 +2,16 @@
 
 import asyncio
 import time
+from collections import Counter
 from contextlib import asynccontextmanager
+from itertools import chain
 
 import pytest
 
 from wakupush.client.drivers import light as service
+from wakupush.client.drivers.tasks import Tasks
 from wakupush.client.drivers.transport import LightTransport
-from wakupush.waku.errors import NodeUnreachable
+from wakupush.waku.errors import NodeUnreachable, NotSubscribed
 
 
 class Node:
@@ -17,7 +20,11 @@ class Node:
     def __init__(self, seconds=0.0):
         self.seconds = seconds
         self.subscribed = set()
-        self.pings = 0
+        #: The topics of each subscription, none for a ping.
+        self.requests = []
+        self.hangs = False
+        #: That the service node forgets everything before the next subscription.
+        self.forgets = False
         self.pushed, self.refused, self.free_at = [], 0, 0.0
 
     async def publish(self, _shard, message):
@@ -30,14 +37,26 @@ class Node:
         self.pushed.append(message)
 
     async def subscribe(self, _shard, content_topics):
+        self.requests.append(list(content_topics))
+        self.answer()
         await asyncio.sleep(self.seconds)
+        if self.forgets:
+            self.subscribed, self.forgets = set(), False
         self.subscribed |= set(content_topics)
 
     async def unsubscribe(self, _shard, content_topics):
+        self.answer()
         self.subscribed -= set(content_topics)
 
+    def answer(self):
+        if self.hangs:
+            raise NodeUnreachable("no answer")
+
     async def ping(self):
-        self.pings += 1
+        """Answer as a go-waku does, even if it hangs."""
+        self.requests.append([])
+        if not self.subscribed:
+            raise NotSubscribed("404")
 
     async def read(self, _shard, _content_topic):
         return ()
@@ -58,11 +77,40 @@ def light(monkeypatch):
     return start
 
 
+@pytest.fixture
+def used(monkeypatch):
+    """Use a node, of which a client wants some topics; it is tended every 50 ms."""
+
+    @asynccontextmanager
+    async def start(node, wanted):
+        monkeypatch.setattr(service, "LightNode", lambda _rest: node)
+        for name, value in {"FILTER_PAUSE": 0.0, "FILTER_REQUESTS": 1000, "SUBSCRIBE_ATTEMPTS": 1}.items():
+            monkeypatch.setattr(service, name, value)
+        for name, value in {"PING_SECONDS": 0.05, "RECOVER_SECONDS": 0.01, "POLL_SECONDS": 0.01}.items():
+            monkeypatch.setattr(service, name, value)
+        running = service.ServiceNode(None, ["a shard"], wanted, lambda *_: None)
+        tasks = Tasks()
+        for work in running.work():
+            tasks.start(work)
+        try:
+            yield running
+        finally:
+            await tasks.stop()
+
+    return start
+
+
+async def until(condition):
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - the node says nothing
+            await asyncio.sleep(0.01)
+
+
 def listening(running, content_topic):
     return running.listening(content_topic, lambda _: None)
 
 
-def test_a_busy_client_pings_and_takes_back_what_nobody_needs(light, monkeypatch):
+def test_a_busy_client_renews_and_takes_back_what_nobody_needs(light, monkeypatch):
     monkeypatch.setattr(service, "PING_SECONDS", 0.1)
 
     async def run():
@@ -71,7 +119,7 @@ def test_a_busy_client_pings_and_takes_back_what_nobody_needs(light, monkeypatch
             for number in range(50):
                 async with listening(running, f"ephemeral {number}"):
                     await asyncio.sleep(0.02)
-            assert node.pings >= 5
+            assert sum("own" in topics for topics in node.requests) > 5
             assert len(node.subscribed) < 20
             assert "own" in node.subscribed
 
@@ -114,10 +162,95 @@ def test_a_topic_that_is_wanted_again_while_others_are_subscribed_is_subscribed(
             await asyncio.sleep(0.1)  # the second batch is under way, without what nobody wants
             begin("other")
             await asyncio.sleep(0)
-            async with asyncio.timeout(60):
-                while node.subscribed != {"one", "two", "other"}:  # noqa: ASYNC110 - the node says nothing
-                    await asyncio.sleep(0.01)
+            await until(lambda: node.subscribed == {"one", "two", "other"})
             for task in tasks:
                 task.cancel()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("unanswered", ["subscribe", "unsubscribe"])
+def test_a_node_that_hangs_is_well_after_a_subscription_and_not_after_a_ping(used, unanswered):
+    async def run():
+        node, wanted = Node(), {"own", "other"}
+        async with used(node, wanted) as running:
+            await asyncio.gather(*map(running.subscribed, wanted))
+            await until(lambda: node.requests[-1] == [])
+            node.hangs = True
+            if unanswered == "subscribe":
+                wanted.add("new")
+                with pytest.raises(NodeUnreachable):
+                    await running.subscribed("new")
+                wanted.remove("new")
+            else:
+                wanted.remove("other")
+                await until(lambda: not running.is_well)
+            node.requests.clear()
+            await until(lambda: len(node.requests) > 5)
+            assert not running.is_well
+            with pytest.raises(NodeUnreachable):  # it may have been lost
+                await running.subscribed("own")
+            node.hangs = False
+            await until(lambda: running.is_well)
+            assert "own" in node.subscribed
+
+    asyncio.run(run())
+
+
+def test_a_topic_that_nobody_wants_any_more_does_not_make_a_node_well(used):
+    async def run():
+        node, wanted = Node(), {"own"}
+        node.hangs = True
+        async with used(node, wanted) as running:
+            with pytest.raises(NodeUnreachable):
+                await running.subscribed("own")
+            wanted.clear()
+            await running.subscribed("another")
+            assert not running.is_well
+
+    asyncio.run(run())
+
+
+def test_what_was_lost_before_another_subscription_is_subscribed_again(used):
+    async def run():
+        node, wanted = Node(), {"own", "new"}
+        async with used(node, wanted) as running:
+            await running.subscribed("own")
+            await until(lambda: node.requests[-1] == [])
+            node.forgets = True
+            await running.subscribed("new")  # from here on pings succeed
+            await until(lambda: node.subscribed == wanted)
+
+    asyncio.run(run())
+
+
+def test_a_quiet_client_renews_once_and_pings_from_then_on(used):
+    async def run():
+        node = Node()
+        async with used(node, {"own"}) as running:
+            await running.subscribed("own")
+            await until(lambda: len(node.requests) > 5)
+        assert node.requests[:6] == [["own"], ["own"], [], [], [], []]
+
+    asyncio.run(run())
+
+
+async def tended(used, count):
+    """Return the topics of each subscription of a client of so many, until it pings."""
+    node, wanted = Node(), [str(number) for number in range(count)]
+    async with used(node, wanted) as running:
+        await asyncio.gather(*map(running.subscribed, wanted))
+        await until(lambda: node.requests[-2:] == [[], []])
+    return wanted, [topics for topics in node.requests if topics]
+
+
+def test_topics_are_renewed_a_hundred_at_once(used):
+    wanted, subscriptions = asyncio.run(tended(used, 250))
+    assert [len(topics) for topics in subscriptions[-3:]] == [100, 100, 50]
+    assert sorted(chain(*subscriptions[-3:])) == sorted(wanted)
+    assert min(Counter(chain(*subscriptions)).values()) > 1
+
+
+def test_a_client_of_more_topics_than_nwaku_would_renew_pings(used):
+    wanted, subscriptions = asyncio.run(tended(used, 900))
+    assert subscriptions[-1] == wanted[800:]

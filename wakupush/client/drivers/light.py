@@ -43,6 +43,9 @@ FILTER_PAUSE, FILTER_REQUESTS = 1.05, 28
 PUSH_PAUSE, PUSH_REQUESTS = 1.05, 60
 #: Seconds between two pings of a filter server: nwaku forgets clients that have not pinged for five minutes.
 PING_SECONDS = 30.0
+#: Subscriptions that are renewed in place of a ping, at most: each 100 are a request, and nwaku, which keeps 1,000 of a
+#: client, refuses a hundred more from 901 on, even if it has them.
+MOST_RENEWED = 800
 #: Attempts to subscribe before the waiting callers get the error.
 SUBSCRIBE_ATTEMPTS = 5
 
@@ -74,6 +77,9 @@ class ServiceNode:
         self._changed = asyncio.Event()
         self._filtering = Pacer(FILTER_PAUSE, FILTER_REQUESTS)
         self._pushing = Pacer(PUSH_PAUSE, PUSH_REQUESTS)
+        #: A ping says that the filter server knows some topic of ours, and a go-waku that hangs still answers it. So
+        #: it proves nothing after a subscription, which may be all that is known, or a failure: topics are renewed.
+        self._is_in_doubt = False
         #: False: it has failed lately, so a caller that has another node should not wait for this one.
         self.is_well = True
 
@@ -134,9 +140,10 @@ class ServiceNode:
             for shard in self._shards if wanted else ():
                 await retrying(self._filtering.send, self._light.subscribe, shard, wanted)
             self._subscribed.update(wanted)
-            self.is_well = True
+            if wanted:
+                self.is_well, self._is_in_doubt = True, True
         except NodeError as error:
-            problem, self.is_well = error, False
+            problem, self.is_well, self._is_in_doubt = error, False, True
             log.warning("filter_not_subscribed", topics=len(wanted), error=str(error))
         for each in content_topics:
             if each not in wanted and each in self._wanted:
@@ -153,12 +160,16 @@ class ServiceNode:
                     self._miss(each)
 
     async def _tend(self) -> None:
-        """Keep the subscriptions alive, renew them if they are gone, and end those that are not needed any more."""
+        """Keep the subscriptions alive, renew them if they may be gone, and end those that are not needed any more."""
         if not self._subscribed:
             return
+        wanted = [each for each in self._subscribed if each in self._wanted]
         try:
-            await self._filtering.send(self._light.ping)
-            self.is_well = True
+            if self._is_in_doubt and 0 < len(wanted) * len(self._shards) <= MOST_RENEWED:
+                await self._renew(wanted)
+            else:
+                await self._filtering.send(self._light.ping)
+            self.is_well = self.is_well or not self._is_in_doubt
             unused = [each for each in self._subscribed if each not in self._wanted][:MOST_TOPICS]
             self._subscribed.difference_update(unused)
             for shard in self._shards if unused else ():
@@ -168,8 +179,25 @@ class ServiceNode:
             for each in tuple(self._subscribed):
                 self._miss(each)
         except NodeError as error:
-            self.is_well = False
+            self.is_well, self._is_in_doubt = False, True
             log.warning("filter_not_kept", error=str(error))
+
+    async def _renew(self, content_topics: list[str]) -> None:
+        """Subscribe again to topics that are subscribed. They are read meanwhile, and missing if it fails.
+
+        Raises:
+            NodeError: the node did not take all of them.
+        """
+        try:
+            for first in range(0, len(content_topics), MOST_TOPICS):
+                for shard in self._shards:
+                    some = content_topics[first : first + MOST_TOPICS]
+                    await self._filtering.send(self._light.subscribe, shard, some)
+        except NodeError:
+            for each in content_topics:
+                self._miss(each)
+            raise
+        self._is_in_doubt = False
 
     async def _poll(self) -> None:
         while True:
