@@ -23,6 +23,8 @@ class Node:
         #: The topics of each subscription, none for a ping.
         self.requests = []
         self.hangs = False
+        #: Topics that were ended, and what was subscribed then.
+        self.ended = {}
         #: That the service node forgets everything before the next subscription.
         self.forgets = False
         self.pushed, self.refused, self.free_at = [], 0, 0.0
@@ -47,6 +49,7 @@ class Node:
     async def unsubscribe(self, _shard, content_topics):
         self.answer()
         self.subscribed -= set(content_topics)
+        self.ended |= dict.fromkeys(content_topics, frozenset(self.subscribed))
 
     def answer(self):
         if self.hangs:
@@ -55,6 +58,7 @@ class Node:
     async def ping(self):
         """Answer as a go-waku does, even if it hangs."""
         self.requests.append([])
+        await asyncio.sleep(self.seconds)
         if not self.subscribed:
             raise NotSubscribed("404")
 
@@ -193,6 +197,21 @@ def test_a_node_that_hangs_is_well_after_a_subscription_and_not_after_a_ping(use
             node.hangs = False
             await until(lambda: running.is_well)
             assert "own" in node.subscribed
+
+    asyncio.run(run())
+
+
+def test_what_a_caller_waits_for_comes_before_the_end_of_what_nobody_needs(used):
+    async def run():
+        node, wanted = Node(seconds=0.1), {"own", "old"}
+        async with used(node, wanted) as running:
+            await asyncio.gather(*map(running.subscribed, wanted))
+            await until(lambda: node.requests[-1] == [])  # a ping, which takes a while
+            wanted.remove("old")
+            wanted.add("new")
+            await running.subscribed("new")
+            await until(lambda: node.ended)
+        assert node.ended == {"old": {"own", "new"}}
 
     asyncio.run(run())
 

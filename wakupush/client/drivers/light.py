@@ -114,13 +114,17 @@ class ServiceNode:
 
     async def _keep_subscribed(self) -> None:
         tend_at = time.monotonic() + PING_SECONDS
+        ends_unused = False
         while True:
             self._changed.clear()
             if time.monotonic() >= tend_at:
-                await self._tend()
-                tend_at = time.monotonic() + PING_SECONDS
+                await self._tend(self._keep_alive)
+                tend_at, ends_unused = time.monotonic() + PING_SECONDS, True
             elif self._missing:
                 await self._subscribe(list(self._missing)[:MOST_TOPICS])
+            elif ends_unused:  # after what callers wait for
+                await self._tend(self._end_unused)
+                ends_unused = False
             else:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(tend_at - time.monotonic()):
@@ -159,21 +163,10 @@ class ServiceNode:
                 if each in self._wanted:  # a caller was listening before
                     self._miss(each)
 
-    async def _tend(self) -> None:
-        """Keep the subscriptions alive, renew them if they may be gone, and end those that are not needed any more."""
-        if not self._subscribed:
-            return
-        wanted = [each for each in self._subscribed if each in self._wanted]
+    async def _tend(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do some of the upkeep of subscriptions; what it finds lost is missing."""
         try:
-            if self._is_in_doubt and 0 < len(wanted) * len(self._shards) <= MOST_RENEWED:
-                await self._renew(wanted)
-            else:
-                await self._filtering.send(self._light.ping)
-            self.is_well = self.is_well or not self._is_in_doubt
-            unused = [each for each in self._subscribed if each not in self._wanted][:MOST_TOPICS]
-            self._subscribed.difference_update(unused)
-            for shard in self._shards if unused else ():
-                await self._filtering.send(self._light.unsubscribe, shard, unused)
+            await work()
         except NotSubscribed:
             log.warning("filter_subscription_lost", topics=len(self._subscribed))
             for each in tuple(self._subscribed):
@@ -181,6 +174,24 @@ class ServiceNode:
         except NodeError as error:
             self.is_well, self._is_in_doubt = False, True
             log.warning("filter_not_kept", error=str(error))
+
+    async def _keep_alive(self) -> None:
+        """Ping, or renew the subscriptions if they may be gone."""
+        if not self._subscribed:
+            return
+        wanted = [each for each in self._subscribed if each in self._wanted]
+        if self._is_in_doubt and 0 < len(wanted) * len(self._shards) <= MOST_RENEWED:
+            await self._renew(wanted)
+        else:
+            await self._filtering.send(self._light.ping)
+        self.is_well = self.is_well or not self._is_in_doubt
+
+    async def _end_unused(self) -> None:
+        """End subscriptions that are not needed any more."""
+        unused = [each for each in self._subscribed if each not in self._wanted][:MOST_TOPICS]
+        self._subscribed.difference_update(unused)
+        for shard in self._shards if unused else ():
+            await self._filtering.send(self._light.unsubscribe, shard, unused)
 
     async def _renew(self, content_topics: list[str]) -> None:
         """Subscribe again to topics that are subscribed. They are read meanwhile, and missing if it fails.
