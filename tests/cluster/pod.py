@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import re
+import socket
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -95,7 +96,9 @@ class Pod:
 
     def _start(self) -> None:
         environment = self._environment()
-        (self.directory / "hosts").write_text(f"127.0.0.1 localhost {' '.join(self.kubelet.host_names())}\n")
+        (self.directory / "hosts").write_text(
+            f"127.0.0.1 localhost {socket.gethostname()} {' '.join(self.kubelet.host_names())}\n"
+        )
         command = [*self.container.get("command", ["wakupush"]), *self.container.get("args", [])]
         self.process = Process(
             self.name,
