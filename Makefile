@@ -105,7 +105,7 @@ check: setup ## Run the linters, the type checker, the spelling, and the rules o
 	$(VENV)/bin/lint-imports --no-logo
 	$(RUN) pytest -q tests/unit/test_house.py
 
-unit: setup ## Run the unit tests alone: no sockets, seconds
+unit: setup ## Run the unit tests alone: no sockets, a minute or two
 	$(RUN) pytest tests/unit
 
 fuzz: setup ## Throw 20,000 examples of strange bytes at each parser, for hours; what is asked over a socket gets 40 to 60

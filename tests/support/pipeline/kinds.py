@@ -21,7 +21,7 @@ def in_lake(dsn: str, store: Store) -> Kinds:
     """Count by pyiceberg, which finds the lake by its catalog in the database."""
     with psycopg.connect(dsn) as connection:
         at = connection.info
-    uri = f"postgresql+psycopg://{at.user}@{at.host}:{at.port}/{at.dbname}?options=-csearch_path%3Dwakupush_lake"
+        uri = f"postgresql+psycopg://{at.user}@{at.host}:{at.port}/{at.dbname}?options=-csearch_path%3Dwakupush_lake"
     key, secret, region = store.credentials.values()
     options = {"s3.endpoint": store.url, "s3.access-key-id": key, "s3.secret-access-key": secret, "s3.region": region}
     catalog = load_catalog("lake", type="sql", uri=uri, **options)

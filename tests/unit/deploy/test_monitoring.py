@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from deploy.monitoring.dashboards import DASHBOARDS
 from deploy.monitoring.generate import files, runbook_url
@@ -16,6 +17,12 @@ from wakupush.runtime import metrics
 
 ROOT = Path(__file__).parents[3]
 RUNBOOK = (ROOT / "docs" / "operating" / "respond.md").read_text()
+
+#: Made-up series, by the name of the test that raises alerts on them.
+TRIED = {
+    each["name"]: each
+    for each in yaml.safe_load((ROOT / "tests" / "monitoring" / "alerts_test.yaml").read_text())["tests"]
+}
 
 #: What Prometheus itself puts onto series, by where it found the process.
 TARGET_LABELS = {"namespace", "pod", "job", "instance", "component"}
@@ -172,15 +179,28 @@ def test_generated_files_are_those_of_the_data():
 
 
 def test_every_alert_has_its_section_and_the_reverse():
-    assert re.findall(r"^### (Wakupush\w+)$", RUNBOOK, re.MULTILINE) == [alert.name for alert in ALERTS]
+    sections = re.findall(r"^### (Wakupush\w+)$", RUNBOOK, re.MULTILINE)
+    missing = [alert.name for alert in ALERTS if alert.name not in sections]
+    assert not missing, "docs/operating/respond.md needs a section '### NAME' for each alert"
+    assert sections == [alert.name for alert in ALERTS], "sections of respond.md are in the order of the rules"
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 def test_a_section_says_what_to_do(alert):
+    assert f"### {alert.name}\n" in RUNBOOK
     section = RUNBOOK.split(f"### {alert.name}\n")[1].split("\n#")[0]
     for part in ("**What it means.**", "**Where to look.**", "**What to do.**"):
         assert part in section
     assert runbook_url(alert) == f"docs/operating/respond.md#{alert.name.lower()}"
+
+
+@pytest.mark.parametrize("name", ["all is well", "nothing is well"])
+def test_every_alert_has_series_where_it_is_tried(name):
+    """Without series an alert neither raises nor fails, and promtool says nothing."""
+    given = {re.match(r"\w+", each["series"])[0] for each in TRIED[name]["input_series"]}
+    for alert in ALERTS:
+        used = set(re.findall(r"\b(?:wakupush|kube)_\w+", re.sub(r"\{[^}]*\}", "", alert.expr)))
+        assert used <= given, f"{alert.name}: add series to {name!r} in tests/monitoring/alerts_test.yaml"
 
 
 def test_names_of_the_runbook_exist():
