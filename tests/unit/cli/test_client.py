@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from wakupush.cli import client as commands
 from wakupush.cli.client import Exit
+from wakupush.client.drivers import light
 from wakupush.client.drivers.storage import REGISTRATION, SqliteFile
 from wakupush.client.events import Unsent
 from wakupush.client.rules.acquaintances import KEEP_SECONDS, Acquaintance, Way
@@ -157,7 +158,8 @@ def test_what_is_wrong_is_named(key_file, arguments, text):
 @pytest.mark.parametrize(
     "arguments", [["query", USER], ["send", USER, "--chat", "c"], ["listen"], ["listen", USER, "--seconds", "1"]]
 )
-def test_a_node_that_is_down_is_said_once_and_no_password(key_file, arguments):
+def test_a_node_that_is_down_is_said_once_and_no_password(key_file, arguments, monkeypatch):
+    monkeypatch.setattr(light, "FIRST_WAIT", 0.01)
     result = run("--key", key_file, "--node", "http://user:planted@127.0.0.1:1", *arguments)
     assert (result.exit_code, result.stdout) == (Exit.NODE, "")
     assert result.stderr == (
