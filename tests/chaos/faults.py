@@ -314,6 +314,8 @@ class Havoc:
     """Lets faults happen to a stack, several at the same time but never two to the same part."""
 
     stack: Stack
+    #: Is told how a process ended by itself, and what it wrote last.
+    say: Callable[[str], None] = lambda _: None
     windows: list[Window] = field(default_factory=list)
     #: Processes that ended although nobody killed them, by name.
     died: Counter[str] = field(default_factory=Counter)
@@ -341,6 +343,7 @@ class Havoc:
                     process = server_processes(self.stack)[name]
                     if not process.running:
                         self.died[name] += 1
+                        self.say(f"{name} ended by itself with {process.wait()}\n{process.log_tail()}")
                         process.launch()
                 finally:
                     self._locks[name].release()

@@ -125,7 +125,7 @@ class _Run:
         self._stack = stack
         self._say = say
         self._traffic = Traffic(stack, seed=options.seed, users=options.users, processes=options.loads)
-        self._havoc = Havoc(stack)
+        self._havoc = Havoc(stack, say)
         self._memory: list[Sample] = []
 
     def run(self) -> Outcome:
