@@ -216,6 +216,24 @@ def test_what_a_caller_waits_for_comes_before_the_end_of_what_nobody_needs(used)
     asyncio.run(run())
 
 
+def test_who_comes_while_the_end_of_others_waits_for_its_turn_goes_first(used, monkeypatch):
+    async def run():
+        node, wanted = Node(), {"own", "old"}
+        async with used(node, wanted) as running:
+            await asyncio.gather(*map(running.subscribed, wanted))
+            wanted.remove("old")
+            monkeypatch.setattr(running._filtering, "_pause", 0.3)
+            monkeypatch.setattr(service, "PING_SECONDS", 60.0)  # after this time
+            node.requests.clear()
+            await until(lambda: node.requests)
+            wanted.add("new")
+            await running.subscribed("new")
+            await until(lambda: node.ended)
+        assert node.ended == {"old": {"own", "new"}}
+
+    asyncio.run(run())
+
+
 def test_a_topic_that_nobody_wants_any_more_does_not_make_a_node_well(used):
     async def run():
         node, wanted = Node(), {"own"}

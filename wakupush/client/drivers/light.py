@@ -122,12 +122,13 @@ class ServiceNode:
                 tend_at, ends_unused = time.monotonic() + PING_SECONDS, True
             elif self._missing:
                 await self._subscribe(list(self._missing)[:MOST_TOPICS])
-            elif ends_unused:  # after what callers wait for
+            elif ends_unused and not self._filtering.pause(time.monotonic()):
                 await self._tend(self._end_unused)
                 ends_unused = False
-            else:
+            else:  # the end of what is unused has no turn before its time: callers who come meanwhile go first
+                until = self._filtering.pause(time.monotonic()) if ends_unused else tend_at - time.monotonic()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(tend_at - time.monotonic()):
+                    async with asyncio.timeout(until):
                         await self._changed.wait()
 
     async def _subscribe(self, content_topics: list[str]) -> None:
@@ -246,9 +247,13 @@ class Pacer:
 
     def wait(self, now: float) -> float:
         """Return the seconds to wait before the next request, and count it as sent at that time."""
-        at = max(now, self._times[-1] + self._pause, self._times[0] + 60.0)
-        self._times.append(at)
-        return at - now
+        pause = self.pause(now)
+        self._times.append(now + pause)
+        return pause
+
+    def pause(self, now: float) -> float:
+        """Return the seconds until the next request may be sent."""
+        return max(0.0, self._times[-1] + self._pause - now, self._times[0] + 60.0 - now)
 
     async def send(self, request: Callable[..., Coroutine[Any, Any, None]], *arguments: object) -> None:
         """Send a request when its turn comes. The pause begins at the end of the last one, which may have been slow."""
