@@ -50,14 +50,30 @@ class Store:
         )
 
 
+#: moto's server, with a clock that is so many seconds behind.
+_SERVER = """
+import datetime, sys
+import moto.core.utils as utils
+clock, behind = utils.utcnow, datetime.timedelta(seconds=float(sys.argv.pop(1)))
+utils.utcnow = lambda: clock() - behind
+from moto.server import main
+main(sys.argv[1:])
+"""
+
+
 @contextmanager
-def store(directory: Path) -> Iterator[Store]:
-    """Run a store with an empty bucket until the end of the block; it keeps all in memory."""
+def store(directory: Path, behind: float = 0) -> Iterator[Store]:
+    """Run a store with an empty bucket until the end of the block; it keeps all in memory.
+
+    Args:
+        directory: for its log.
+        behind: seconds that its clock is behind, so that what it gets is that old.
+    """
     port = free_port()
     made = Store(f"http://127.0.0.1:{port}")
     process = Process(
         "s3",
-        [str(Path(sys.executable).with_name("moto_server")), "-H", "127.0.0.1", "-p", str(port)],
+        [sys.executable, "-c", _SERVER, str(behind), "-H", "127.0.0.1", "-p", str(port)],
         log=directory / "s3.log",
         ready=lambda: answers_http(f"{made.url}/moto-api/"),
         start_timeout=120,
