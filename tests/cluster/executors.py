@@ -43,11 +43,10 @@ def runs_executors(rehearsal: Rehearsal) -> str:
         text = exported.finish()
         events = _check_lake(rehearsal, s3)
         check(f"{events} events taken over" in text, f"the export said:\n{text}")
-        reported = _Job(rehearsal, "report")
-        reported.finish()
-        rows = local.rows(rehearsal)
+        _Job(rehearsal, "report").finish()
+        rows = local.rows()
         local.run("report", *DAYS)
-        check(rows == local.rows(rehearsal), "the report by pods has other rows than that of one process")
+        check(rows == local.rows(), "the report by pods has other rows than that of one process")
     _check_rights(rehearsal)
     rehearsal.helm("uninstall", RELEASE, "--wait", "--timeout", "5m")
     rehearsal.kubectl("delete", "jobs,pvc", "--all")
@@ -114,10 +113,9 @@ class _Local:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         check(done.returncode == 0, f"{' '.join(words)}: {done.stderr}")
 
-    @staticmethod
-    def rows(rehearsal: Rehearsal) -> Counter[str]:
+    def rows(self) -> Counter[str]:
         """Return all rows that the last report wrote to Postgres."""
-        with rehearsal.connect() as connection:
+        with self.rehearsal.connect() as connection:
             return Counter(
                 f"{table.name} {row}"
                 for table in TABLES

@@ -5,7 +5,6 @@ import re
 import secrets
 import subprocess
 import sys
-from contextlib import suppress
 from datetime import date
 
 import psutil
@@ -16,7 +15,7 @@ from pipeline.events.report import SCHEMA
 from pipeline.events.tables import TABLES
 from support.pipeline import happenings
 from support.pipeline.kinds import has_committed, in_lake, in_postgres
-from support.pipeline.standalone import cluster
+from support.pipeline.standalone import cluster, processes
 from support.pipeline.stores import store
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.postgres import query_topics
@@ -109,20 +108,10 @@ def test_a_cluster_with_an_object_store_has_the_numbers_of_one_process(new_datab
         assert not any("planted-secret" in text for text in [*shared.told, *logs])
 
 
-def command(process):
-    """Return the command line of a process, nothing if it has ended."""
-    with suppress(psutil.Error):
-        return process.cmdline()
-    return []
-
-
 def kill_an_executor(dsn):
     """Kill one of our cluster with SIGKILL while an export goes on."""
     wait_until(lambda: has_committed(dsn), timeout=300, what="the export has committed", interval=0.1)
-    ours = psutil.Process().children(recursive=True)
-    executors = [each for each in ours if any("CoarseGrainedExecutorBackend" in word for word in command(each))]
-    assert executors
-    executors[0].kill()
+    processes("org.apache.spark.executor.CoarseGrainedExecutorBackend")[0].kill()
 
 
 def test_an_executor_is_killed_and_what_it_left_in_the_store_goes(new_database, tmp_path):

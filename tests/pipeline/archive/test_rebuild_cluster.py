@@ -6,14 +6,13 @@ import subprocess
 import sys
 import time
 
-import psutil
 import psycopg
 import pytest
 
 from pipeline.archive import rebuild
 from pipeline.archive.files import Archive
 from support.pipeline.histories import History, archive
-from support.pipeline.standalone import cluster
+from support.pipeline.standalone import cluster, processes
 from support.stored import contents
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
@@ -29,8 +28,7 @@ def rows(dsn, key):
 
 def kill_a_worker():
     """Kill a worker of our cluster, and its executor with everything that it runs."""
-    ours = psutil.Process().children(recursive=True)
-    worker = next(each for each in ours if "org.apache.spark.deploy.worker.Worker" in each.cmdline())
+    worker = processes("org.apache.spark.deploy.worker.Worker")[0]
     executor = worker.children(recursive=True)
     assert executor, "the worker has an executor"
     for each in (worker, *executor):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from wakupush.devnet.parts.processes import Process, free_port
@@ -68,3 +69,13 @@ def cluster(directory: Path, memory: str = "1g") -> Iterator[str]:
 def standalone(tmp_path_factory) -> Iterator[str]:
     with cluster(tmp_path_factory.mktemp("standalone")) as master:
         yield master
+
+
+def processes(kind: str) -> list[psutil.Process]:
+    """Return the processes of our clusters that run a class of Spark; one that ends meanwhile is none."""
+    found = []
+    for each in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if kind in each.cmdline():
+                found.append(each)
+    return found

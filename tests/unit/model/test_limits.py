@@ -5,7 +5,7 @@ import random
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from wakupush.model.limits import MINUTE, Demand, Limit, chance, demand
@@ -81,7 +81,6 @@ def windows(arrivals, most, seed):
     return found
 
 
-@settings(max_examples=25)  # each is six minutes of messages
 @given(st.integers(0, 2**32))
 def test_seventeen_messages_a_second_lock_nobody_out(seed):
     """Not those who come after them in the window either, as first come first served would."""
