@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 from typing import Annotated
 
@@ -38,6 +40,8 @@ for _command in (
 
 def main() -> None:
     """Run the command line."""
+    # A thousand modules are no garbage when the process ends either: to look takes a quarter of a short command's time.
+    atexit.register(gc.freeze)
     try:
         app()
     except KeyboardInterrupt:  # before a command has begun
