@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import structlog
+from celery.utils.nodenames import gethostname
 from prometheus_client import CollectorRegistry, multiprocess
 
 from wakupush.runtime import metrics, probes, tracing
@@ -50,18 +52,18 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
         port = probes.serve(settings.worker.http_port, shown, setting="WAKUPUSH_WORKER__HTTP_PORT")
         log.info("metrics_served", http_port=port)
     metrics.PROCESSES.labels(queue.name).set(concurrency)
-    create_app(settings, process=f"worker {queue.name}").worker_main(
-        [
-            "worker",
-            f"--queues={queue.name}",
-            f"--hostname={queue.name}-{os.getpid()}@%h",
-            "--pool=prefork",
-            f"--concurrency={concurrency}",
-            "--without-gossip",
-            "--without-mingle",
-            "--task-events",
-        ]
+    # Not `worker_main`: Celery's command line costs each start 0.2 s of imports.
+    running = create_app(settings, process=f"worker {queue.name}").Worker(
+        hostname=f"{queue.name}-{os.getpid()}@{gethostname()}",
+        queues=[queue.name],
+        pool_cls="prefork",
+        concurrency=concurrency,
+        without_gossip=True,
+        without_mingle=True,
+        task_events=True,
     )
+    running.start()
+    sys.exit(running.exitcode)
 
 
 def beat(settings: Settings) -> None:

@@ -48,7 +48,7 @@ def test_ctrl_c_leaves_nothing_behind():
             output += line
             if "a small client" in line:
                 demo.send_signal(signal.SIGINT)
-        assert demo.wait(timeout=300) == 130
+        assert demo.wait(timeout=300) == 130, output
     assert "everything that was started has been stopped" in output
     assert len(pids(output)) == 11
     wait_until(lambda: not any(map(is_alive, pids(output))), timeout=60, what="all processes have ended")

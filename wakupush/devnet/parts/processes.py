@@ -55,23 +55,25 @@ def free_port() -> int:
             return port
 
 
-def wait_until(predicate: Callable[[], bool], *, timeout: float, what: str, interval: float = 0.02) -> None:
+def wait_until(predicate: Callable[[], bool], *, timeout: float, what: str, interval: float | None = None) -> None:
     """Block until ``predicate`` is true.
 
     Args:
         predicate: called again and again, at least once.
         timeout: seconds.
         what: what is waited for, for the error text.
-        interval: seconds between two calls.
+        interval: seconds between two calls; None asks after 0.02, then less often the longer it
+            waits, but each 0.2.
 
     Raises:
         WaitTimeoutError: ``predicate`` was false for ``timeout`` seconds.
     """
-    deadline = time.monotonic() + timeout
+    begun = time.monotonic()
     while not predicate():
-        if time.monotonic() >= deadline:
+        waited = time.monotonic() - begun
+        if waited >= timeout:
             raise WaitTimeoutError(f"waited {timeout:g} s in vain: {what}")
-        time.sleep(interval)
+        time.sleep(interval or min(max(waited / 10, 0.02), 0.2))
 
 
 def answers_http(url: str) -> bool:
