@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import cache
 from typing import TYPE_CHECKING, Self
 
 import httpx2
@@ -12,10 +13,17 @@ from wakupush.waku.errors import NodeUnreachable, NodeUnreadable
 from wakupush.waku.rest import check
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Mapping
 
 #: Bytes of an answer at most; go-waku's default queue of 1000 messages of the largest size stays below.
 ANSWER_LIMIT = 256 * 1024 * 1024
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """Return the authorities that httpx2 trusts: to read them anew for each client takes 30 ms."""
+    return httpx2.create_ssl_context(trust_env=False)
 
 
 class NodeClient:
@@ -34,6 +42,7 @@ class NodeClient:
             timeout=httpx2.Timeout(connect=timeout, read=timeout, write=timeout, pool=timeout),
             limits=httpx2.Limits(max_connections=connections, max_keepalive_connections=connections),
             trust_env=False,
+            verify=_trusted(),
         )
 
     def close(self) -> None:
