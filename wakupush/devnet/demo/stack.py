@@ -39,6 +39,8 @@ _ELSEWHERE = {*_NODES, "WAKUPUSH_GORUSH__URLS", "WAKUPUSH_REDIS__SENTINELS"}
 #: Seconds between the walks of reconcile: short, so that missed messages are enqueued soon.
 _RECONCILE_PAUSE = 1.0
 _RECONCILE_OVERLAP = 20.0
+#: Seconds that the first walk looks back on an embedded node, which is no older than the stack: a day has 288 slices.
+_RECONCILE_WINDOW = 3600.0
 #: Celery logs this text once a worker takes tasks.
 _READY = " ready."
 
@@ -211,6 +213,8 @@ class Stack:
             # No repeated answers, so that each is counted once.
             "WAKUPUSH_WORKER__REPEAT_ANSWERS_AFTER": "0",
         }
+        if self._external.waku_url is None:
+            often["WAKUPUSH_RECONCILE__WINDOW"] = str(_RECONCILE_WINDOW)
         defaults = {name: value for name, value in {**often, **self._defaults}.items() if name not in _ELSEWHERE}
         one, several = _NODES
         nodes = {several: json.dumps(self.node_urls)} if self.further_nodes else {one: self.node_url}
