@@ -40,7 +40,7 @@ for _command in (
 
 def main() -> None:
     """Run the command line."""
-    # A thousand modules are no garbage when the process ends either: to look takes a quarter of a short command's time.
+    # At its end Python searches a thousand modules for garbage, which takes a quarter of a short command's time.
     atexit.register(gc.freeze)
     try:
         app()

@@ -62,8 +62,7 @@ def wait_until(predicate: Callable[[], bool], *, timeout: float, what: str, inte
         predicate: called again and again, at least once.
         timeout: seconds.
         what: what is waited for, for the error text.
-        interval: seconds between two calls; None asks after 0.02, then less often the longer it
-            waits, but each 0.2.
+        interval: seconds between two calls; None waits a tenth of the time since the first call, from 0.02 to 0.2.
 
     Raises:
         WaitTimeoutError: ``predicate`` was false for ``timeout`` seconds.
