@@ -72,7 +72,7 @@ monitoring: setup ## Write the dashboards and alerts anew, out of deploy/monitor
 	$(RUN) deploy.monitoring.generate
 
 tables: setup ## Write the tables of the documents anew, out of the code
-	$(VENV)/bin/python tests/unit/docs/test_documents.py
+	PYTHONPATH=tests $(VENV)/bin/python tests/unit/docs/test_documents.py
 
 demo: setup ## Run the whole server on embedded parts, send it messages, and show what happens
 	@$(VENV)/bin/wakupush demo

@@ -81,7 +81,7 @@ PubsubTopic = Annotated[str, AfterValidator(_pubsub_topic)]
 class Group(BaseModel):
     """A nested group of settings; unknown names are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class WakuSettings(Group):
@@ -493,7 +493,6 @@ class Settings(BaseSettings):
         env_nested_delimiter="__",
         extra="forbid",
         frozen=True,
-        use_attribute_docstrings=True,
     )
 
     public_key: str | None = None

@@ -17,6 +17,7 @@ import pytest
 from pydantic import SecretStr
 from typer.main import get_command
 
+from support.attribute_docstrings import attribute_docstrings
 from wakupush.cli import app
 from wakupush.model import events, queues, roles
 from wakupush.model.deliveries import INITIAL, TRANSITIONS, DeliveryState
@@ -39,13 +40,15 @@ Row = tuple[str, ...]
 
 def settings_table() -> Iterator[Row]:
     yield "variable", "default", "meaning"
+    meanings = attribute_docstrings(settings.Settings)
     for name, field in settings.Settings.model_fields.items():
         group = field.annotation
         if inspect.isclass(group) and issubclass(group, settings.Group):
+            inner_meanings = attribute_docstrings(group)
             for inner, each in group.model_fields.items():
-                yield _variable(name, inner), _default(each), " ".join((each.description or "").split())
+                yield _variable(name, inner), _default(each), inner_meanings.get(inner, "")
         else:
-            yield _variable(name), _default(field), field.description
+            yield _variable(name), _default(field), meanings[name]
 
 
 def failures_table() -> Iterator[Row]:

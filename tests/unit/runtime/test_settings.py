@@ -16,6 +16,7 @@ import structlog
 from annotated_types import Gt, Le
 from typer.testing import CliRunner
 
+from support.attribute_docstrings import attribute_docstrings
 from wakupush.cli import app, cli
 from wakupush.model.waku_message import PUBSUB_TOPIC, WakuMessage
 from wakupush.protocol.hashing import message_hash
@@ -194,7 +195,7 @@ def test_secrets_are_not_shown(monkeypatch):
 def test_times_have_their_unit():
     groups = [field.default for field in Settings.model_fields.values() if isinstance(field.default, Group)]
     times = {
-        name: field.description
+        name: attribute_docstrings(type(group))[name]
         for group in groups
         for name, field in type(group).model_fields.items()
         if field.annotation is float
