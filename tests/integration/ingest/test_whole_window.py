@@ -128,10 +128,11 @@ def test_recent_messages_are_found_beside_a_walk_over_the_whole_window(bench, wh
     thread.join()
 
 
-def test_at_200_messages_a_second_looks_and_slices_keep_up(bench, whole, monkeypatch):
+@pytest.mark.parametrize("seconds", [45, pytest.param(120, marks=pytest.mark.long)])
+def test_at_200_messages_a_second_looks_and_slices_keep_up(bench, whole, monkeypatch, seconds):
     """A look reads a few seconds, whatever the overlap; the window is walked beside it, and what is lost is found."""
     thorough_, own = whole
-    rate, seconds = 200, 120
+    rate = 200
     stream = bench.send(bench.personal, ago=0.0, count=rate * seconds, apart=1 / rate)
     lost = [stream[100], stream[-300], stream[-2]]
     bench.handle([entry for entry in stream if entry not in lost])
@@ -142,7 +143,7 @@ def test_at_200_messages_a_second_looks_and_slices_keep_up(bench, whole, monkeyp
     assert tally.examined <= rate * (own.settings.pause + 5 + 1)
     assert bench.claimed() == hashes(lost[1:])
     thorough_._whole_due[SHARD], thorough_._catch_up_due[SHARD] = 0.0, math.inf
-    monkeypatch.setattr(thorough, "SLICE_PAGES", 100)
+    monkeypatch.setattr(thorough, "SLICE_PAGES", 25)
     thorough_.settings = thorough_.settings.model_copy(update={"overlap": 30.0})
     thorough_.walker.kind = replace(thorough_.walker.kind, window=300.0)
     assert turned(thorough_)
