@@ -3,12 +3,20 @@ from __future__ import annotations
 import gc
 import signal
 
+import structlog
+
 pytest_plugins = ["support.leftovers", "support.order"]
 
 # Whoever starts the tests in the background lets them ignore SIGINT, and what they start inherits that: tests of Ctrl-C
 # would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Rich would show the values around each line of a traceback, and take a second for each.
+*_PROCESSORS, _ = structlog.get_config()["processors"]
+structlog.configure(
+    processors=[*_PROCESSORS, structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+)
 
 # Modules and tests stay until the end: to search them for garbage again and again takes a third of the time to collect.
 gc.set_threshold(50_000, 20, 100)

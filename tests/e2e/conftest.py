@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack
 
-import httpx2
 import pytest
 
+from e2e.stacks import running_node, running_stack
 from support.leftovers import kept
 from wakupush.client.drivers.transport import LightTransport, RelayTransport
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.demo.stack import SHARDS, Stack
-from wakupush.devnet.parts.processes import Process, answers_http, free_port
+from wakupush.devnet.parts.processes import answers_http
 
 #: What clients meet in `make test`: each kind of node and each transport. All other pairs are in `make test-long`.
 PAIRS = {("nwaku", "relay"), ("go-waku", "light")}
@@ -30,21 +26,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         other_pair = stack and transport and (stack, transport) not in PAIRS
         if other_pair or ("either" in getattr(item, "fixturenames", ()) and stack == "go-waku"):
             item.add_marker(pytest.mark.long)
-
-
-@contextmanager
-def running_stack(**options: object) -> Iterator[Stack]:
-    """Run a stack in a directory that Postgres' user can reach, which pytest's own cannot be."""
-    directory = Path(tempfile.mkdtemp(prefix="wakupush-e2e-"))
-    directory.chmod(0o755)
-    try:
-        with Stack(directory, fsync=False, **options) as stack:
-            yield stack
-        # Each process has its own role, whose rights `wakupush.model.roles` says: none may lack one.
-        log = stack.postgres.log.read_text(errors="replace") if stack.postgres.log.exists() else ""
-        assert [line for line in log.splitlines() if "permission denied" in line] == []
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
@@ -68,15 +49,7 @@ def start_own_stack() -> Iterator[Callable[..., Stack]]:
 def peer_url(stack, tmp_path_factory):
     """A relay node of the clients' own: ingest is the only reader of the server's."""
     manners = "nwaku" if answers_http(f"{stack.node_url}/health") else "go-waku"
-    url = f"http://127.0.0.1:{(port := free_port())}"
-    command = [
-        *(sys.executable, "-m", "wakupush.devnet.serve", "waku", "--port", str(port)),
-        *("--manners", manners, "--shard", SHARDS[0]),
-    ]
-    log = tmp_path_factory.mktemp("peer") / "log"
-    with Process("peer", command, log=log, ready=lambda: answers_http(f"{url}/debug/v1/info")):
-        for one, other in ((url, stack.node_url), (stack.node_url, url)):
-            httpx2.post(f"{one}/dev/peers", json={"url": other}).raise_for_status()
+    with running_node(stack, manners, tmp_path_factory.mktemp("peer") / "log") as (url, _):
         yield url
 
 

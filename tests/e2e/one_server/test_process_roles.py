@@ -3,18 +3,11 @@
 `running_stack` looks into Postgres' log: a right that is missing anywhere fails every test of this folder.
 """
 
-import pytest
-
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.roles import Role
 
 PROCESSES = {Role.REGISTRATION, Role.QUERY, Role.DISPATCH, Role.SCHEDULE, Role.RECONCILE, Role.FEEDBACK}
 CONNECTED = "SELECT DISTINCT usename FROM pg_stat_activity WHERE application_name = 'wakupush'"
-
-
-@pytest.fixture(scope="module")
-def stack(start_stack):
-    return start_stack()
 
 
 def test_each_process_connects_as_its_own_role(stack):

@@ -1,16 +1,15 @@
 """A light client with two service nodes, one of which does not do its part: answers come within what a sender waits."""
 
 import asyncio
-import sys
 from contextlib import ExitStack
 
 import httpx2
 import pytest
 
 from e2e.clients import asked_while
+from e2e.stacks import running_node
 from wakupush.client.drivers.transport import LightTransport
 from wakupush.devnet.demo.stack import SHARDS
-from wakupush.devnet.parts.processes import Process, answers_http, free_port
 
 SHARD = SHARDS[0]
 OK = '{"requestId": "r", "statusDesc": "OK"}'
@@ -34,28 +33,12 @@ FAULTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def stack(start_stack):
-    return start_stack()
-
-
 @pytest.fixture(params=["nwaku", "go-waku"])
 def nodes(request, stack, tmp_path):
     """Two service nodes, peers of the server's."""
     with ExitStack() as exits:
-        found = []
-        for name in ("one", "other"):
-            url = f"http://127.0.0.1:{(port := free_port())}"
-            command = [
-                *(sys.executable, "-m", "wakupush.devnet.serve", "waku", "--port", str(port)),
-                *("--manners", request.param, "--shard", SHARD, "--peer", stack.node_url),
-            ]
-            ready = f"{url}/debug/v1/info"
-            process = Process(name, command, log=tmp_path / name, ready=lambda url=ready: answers_http(url))
-            exits.enter_context(process)
-            httpx2.post(f"{stack.node_url}/dev/peers", json={"url": url}).raise_for_status()
-            found.append((url, process))
-        yield found
+        manners = request.param
+        yield [exits.enter_context(running_node(stack, manners, tmp_path / name)) for name in ("one", "other")]
 
 
 @pytest.mark.parametrize("fault", ["dies", *FAULTS])

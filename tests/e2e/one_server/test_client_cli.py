@@ -11,17 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from e2e.stacks import running_node
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.parts.processes import Process, wait_until
 from wakupush.protocol.keys import PrivateKey
 
-README = Path(__file__).parents[2] / "README.md"
+README = Path(__file__).parents[3] / "README.md"
 SECONDS = 300
-
-
-@pytest.fixture(scope="module")
-def stack(start_stack):
-    return start_stack()
 
 
 @pytest.fixture
@@ -218,14 +214,20 @@ def test_the_guide_has_an_example_of_each_command():
         assert re.search(rf"(client|\$\w+) {name}\b", GUIDE), f"no example of {name}"
 
 
+@pytest.fixture
+def own_node_url(stack, tmp_path):
+    """A node that has had no requests: it takes few of a light client."""
+    with running_node(stack, "nwaku", tmp_path / "node.log") as (url, _):
+        yield url
+
+
 @pytest.mark.parametrize("block", [shell_example(README.read_text()), GUIDE], ids=["README", "guide"])
-def test_the_examples_of_commands(start_stack, tmp_path, block):
-    """They run one after the other, in one shell, and each ends with 0; a node has few requests for a light client."""
-    stack = start_stack()
+def test_the_examples_of_commands(stack, own_node_url, tmp_path, block):
+    """They run one after the other, in one shell, and each ends with 0."""
     script = f"""
     set -eu
     wakupush() {{ "{sys.executable}" -m wakupush "$@"; }}
-    NODE={stack.node_url} SERVER={stack.key.public_key}
+    NODE={own_node_url} SERVER={stack.key.public_key}
     {block}
     """
     root = str(README.parent)

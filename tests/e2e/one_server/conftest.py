@@ -1,0 +1,17 @@
+"""One server for all tests of this folder, which one worker of pytest runs: what they need, they make themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.stacks import running_stack
+from wakupush.devnet.demo.stack import Stack
+
+
+@pytest.fixture(scope="package")
+def stack() -> Iterator[Stack]:
+    # One message a task, so that all processes of a pool get some.
+    with running_stack(settings={"WAKUPUSH_INGEST__BATCH_SIZE": "1"}) as stack:
+        yield stack

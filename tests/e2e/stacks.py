@@ -1,0 +1,43 @@
+"""Running the whole server, and Waku nodes beside it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+
+from wakupush.devnet.demo.stack import SHARDS, Stack
+from wakupush.devnet.parts.processes import Process, answers_http, free_port
+
+
+@contextmanager
+def running_stack(**options: object) -> Iterator[Stack]:
+    """Run a stack in a directory that Postgres' user can reach, which pytest's own cannot be."""
+    directory = Path(tempfile.mkdtemp(prefix="wakupush-e2e-"))
+    directory.chmod(0o755)
+    try:
+        with Stack(directory, fsync=False, **options) as stack:
+            yield stack
+        # Each process has its own role, whose rights `wakupush.model.roles` says: none may lack one.
+        log = stack.postgres.log.read_text(errors="replace") if stack.postgres.log.exists() else ""
+        assert [line for line in log.splitlines() if "permission denied" in line] == []
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def running_node(stack: Stack, manners: str, log: Path) -> Iterator[tuple[str, Process]]:
+    """Run a node that is a peer of the server's; return its URL and its process."""
+    url = f"http://127.0.0.1:{(port := free_port())}"
+    command = [
+        *(sys.executable, "-m", "wakupush.devnet.serve", "waku", "--port", str(port)),
+        *("--manners", manners, "--shard", SHARDS[0], "--peer", stack.node_url),
+    ]
+    with Process("node", command, log=log, ready=lambda: answers_http(f"{url}/debug/v1/info")) as process:
+        httpx2.post(f"{stack.node_url}/dev/peers", json={"url": url}).raise_for_status()
+        yield url, process
