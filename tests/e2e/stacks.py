@@ -14,6 +14,9 @@ import httpx2
 from wakupush.devnet.demo.stack import SHARDS, Stack
 from wakupush.devnet.parts.processes import Process, answers_http, free_port
 
+#: Forty polls a second of an idle server add up where several tests run.
+UNHURRIED = {"WAKUPUSH_INGEST__POLL_INTERVAL": "0.2"}
+
 
 @contextmanager
 def running_stack(**options: object) -> Iterator[Stack]:
@@ -21,7 +24,7 @@ def running_stack(**options: object) -> Iterator[Stack]:
     directory = Path(tempfile.mkdtemp(prefix="wakupush-e2e-"))
     directory.chmod(0o755)
     try:
-        with Stack(directory, fsync=False, **options) as stack:
+        with Stack(directory, fsync=False, defaults=UNHURRIED, **options) as stack:
             yield stack
         # Each process has its own role, whose rights `wakupush.model.roles` says: none may lack one.
         log = stack.postgres.log.read_text(errors="replace") if stack.postgres.log.exists() else ""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.stacks import running_stack
+from e2e.stacks import running_node, running_stack
 from wakupush.devnet.demo.stack import Stack
 
 
@@ -15,3 +15,10 @@ def stack() -> Iterator[Stack]:
     # One message a task, so that all processes of a pool get some.
     with running_stack(settings={"WAKUPUSH_INGEST__BATCH_SIZE": "1"}) as stack:
         yield stack
+
+
+@pytest.fixture
+def own_node_url(stack, tmp_path) -> Iterator[str]:
+    """A node that has had no requests: it takes few of a light client."""
+    with running_node(stack, "nwaku", tmp_path / "node.log") as (url, _):
+        yield url

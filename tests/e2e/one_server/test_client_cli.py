@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from e2e.stacks import running_node
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.parts.processes import Process, wait_until
 from wakupush.protocol.keys import PrivateKey
@@ -212,13 +211,6 @@ GUIDE = shell_example((README.parent / "docs" / "reference" / "client.md").read_
 def test_the_guide_has_an_example_of_each_command():
     for name in ("keygen", "register", "status", "advertise", "discover", "query", "send", "listen", "unregister"):
         assert re.search(rf"(client|\$\w+) {name}\b", GUIDE), f"no example of {name}"
-
-
-@pytest.fixture
-def own_node_url(stack, tmp_path):
-    """A node that has had no requests: it takes few of a light client."""
-    with running_node(stack, "nwaku", tmp_path / "node.log") as (url, _):
-        yield url
 
 
 @pytest.mark.parametrize("block", [shell_example(README.read_text()), GUIDE], ids=["README", "guide"])
