@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from support.attribute_docstrings import attribute_docstrings
 from wakupush.runtime.settings import Settings
 
 TESTS = Path(__file__).parents[2]
@@ -91,26 +92,29 @@ def pod_specs(rendered: list[dict]) -> Iterator[tuple[dict, dict]]:
 def settings_schema() -> dict:
     """The JSON schema of `settings` in values.yaml: the program's own, without what the chart sets."""
     schema = Settings.model_json_schema()
+    meanings = attribute_docstrings(Settings)
     properties = {}
     for name, field in schema["properties"].items():
         if name in OWNED:
             continue
         if "$ref" in field:
             group = schema["$defs"][field["$ref"].rpartition("/")[2]]
+            inner_meanings = attribute_docstrings(Settings.model_fields[name].annotation)
             inner = {
-                each: _plain(value)
+                each: _plain(value, inner_meanings.get(each))
                 for each, value in group["properties"].items()
                 if (name, each) not in OWNED_FIELDS and each != "http_port"
             }
             if inner:
                 properties[name] = {"type": "object", "additionalProperties": False, "properties": inner}
         else:
-            properties[name] = _plain(field)
+            properties[name] = _plain(field, meanings[name])
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
-def _plain(field: dict) -> dict:
-    return {name: value for name, value in field.items() if name not in {"default", "title"}}
+def _plain(field: dict, meaning: str | None) -> dict:
+    plain = {name: value for name, value in field.items() if name not in {"default", "title"}}
+    return plain if meaning is None else dict(sorted({**plain, "description": meaning}.items()))
 
 
 def values_schema() -> str:
