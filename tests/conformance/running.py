@@ -228,6 +228,10 @@ class Running:
         return self._postgres.execute(query, parameters).fetchone()[0]
 
 
+#: Forty polls a second of an idle server add up where several tests run.
+SETTINGS = {"WAKUPUSH_GORUSH__DIALECT": "status", "WAKUPUSH_INGEST__POLL_INTERVAL": "0.2"}
+
+
 @contextmanager
 def running(scenario: Scenario, of: type[Running] = Running) -> Iterator[Running]:
     """Start a server with the key of a scenario, in a directory that Postgres' user can reach."""
@@ -235,7 +239,7 @@ def running(scenario: Scenario, of: type[Running] = Running) -> Iterator[Running
     directory.chmod(0o755)
     try:
         key = conversation.load(scenario.path).server
-        stack = Stack(directory, key=key, settings={"WAKUPUSH_GORUSH__DIALECT": "status"}, fsync=False)
+        stack = Stack(directory, key=key, settings=SETTINGS, fsync=False)
         with ExitStack() as exit_stack:
             exit_stack.enter_context(stack)
             yield of(scenario, stack, exit_stack)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -18,22 +19,67 @@ from wakupush.devnet.parts.processes import wait_until
 from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
 
+SHARD = "/waku/2/rs/16/7"
 
-def test_it_says_when_it_is_ready_and_ends_on_ctrl_c(tmp_path):
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory):
+    """It runs, with a key and settings of ours: the process, what it showed, and the key."""
     key = PrivateKey.generate()
-    file = tmp_path / "identity.key"
+    file = tmp_path_factory.mktemp("dev") / "identity.key"
     file.write_text(key.secret.hex())
-    with running("--identity-key", str(file)) as (process, shown):
-        assert shown["public key"] == str(key.public_key)
-        assert httpx2.get(f"{shown['Waku node']}/health").status_code == 200
-        assert httpx2.get(shown["ingest"].split()[0]).status_code == 200
-        assert Redis.from_url(shown["Redis"]).ping()
-        with psycopg.connect(shown["Postgres"]) as connection:
-            assert connection.execute("SELECT count(*) FROM deliveries").fetchone() == (0,)
-        node = shown["Waku node"]
-    assert process.returncode == 0
+    settings = {
+        "WAKUPUSH_GORUSH__DIALECT": "status",
+        "WAKUPUSH_WAKU__SHARDS": json.dumps([SHARD]),
+        "WAKUPUSH_LOG_LEVEL": "WARNING",
+        "WAKUPUSH_GORUSH__FEEDBACK_SECRET": "sixteen-characters",
+        "WAKUPUSH_IDENTITY_KEY": PrivateKey.generate().secret.hex(),
+        "WAKUPUSH_WAKU__URL": "http://127.0.0.1:1",
+        "WAKUPUSH_WORKER__HTTP_PORT": "1",
+    }
+    with running("--identity-key", str(file), **settings) as (process, shown):
+        yield process, shown, key
+
+
+def test_the_settings_of_the_environment_hold_but_for_key_addresses_and_ports(started):
+    _, shown, key = started
+    client = PrivateKey.generate()
+    assert (shown["public key"], shown["shards"]) == (str(key.public_key), SHARD)
+    content = messages.registration(client, key.public_key)
+    item = messages.notification(client.public_key.key_hash, content)
+    observer = Observer(shown["Waku node"], shown["gorush"])
+    with WakuNode(shown["Waku node"]) as node:
+        for message in (
+            messages.register(client, key.public_key, content),
+            messages.request(client, key.public_key, [item]),
+        ):
+            node.publish(SHARD, message)
+            found = []
+            wait_until(
+                lambda found=found: (
+                    found.extend(filter(None, (open_reply(seen.message, (client,)) for seen in observer.messages())))
+                    or found
+                ),
+                timeout=120,
+                what="an answer",
+            )
+    [push] = observer.pushes()
+    observer.close()
+    assert push.notification["data"].keys() >= {"encryptedMessage", "chatId", "publicKey"}
+
+
+def test_it_says_when_it_is_ready_and_ends_on_ctrl_c(started):
+    process, shown, _ = started
+    assert httpx2.get(f"{shown['Waku node']}/health").status_code == 200
+    assert httpx2.get(shown["ingest"].split()[0]).status_code == 200
+    assert Redis.from_url(shown["Redis"]).ping()
+    with psycopg.connect(shown["Postgres"]) as connection:
+        assert connection.execute("SELECT count(*) FROM registrations").fetchone()
+    process.send_signal(signal.SIGINT)
+    process.stdout.read()
+    assert process.wait() == 0
     with pytest.raises(httpx2.ConnectError):
-        httpx2.get(f"{node}/health")
+        httpx2.get(f"{shown['Waku node']}/health")
 
 
 @pytest.mark.long
@@ -44,46 +90,6 @@ def test_a_part_that_runs_already_is_used():
             assert second["public key"] != first["public key"]
         assert process.returncode == 0
         assert httpx2.get(f"{first['Waku node']}/health").status_code == 200
-
-
-def test_the_settings_of_the_environment_hold_but_for_key_addresses_and_ports(tmp_path):
-    key, client, shard = PrivateKey.generate(), PrivateKey.generate(), "/waku/2/rs/16/7"
-    file = tmp_path / "identity.key"
-    file.write_text(key.secret.hex())
-    settings = {
-        "WAKUPUSH_GORUSH__DIALECT": "status",
-        "WAKUPUSH_WAKU__SHARDS": json.dumps([shard]),
-        "WAKUPUSH_LOG_LEVEL": "WARNING",
-        "WAKUPUSH_GORUSH__FEEDBACK_SECRET": "sixteen-characters",
-        "WAKUPUSH_IDENTITY_KEY": PrivateKey.generate().secret.hex(),
-        "WAKUPUSH_WAKU__URL": "http://127.0.0.1:1",
-        "WAKUPUSH_WORKER__HTTP_PORT": "1",
-    }
-    with running("--identity-key", str(file), **settings) as (_, shown):
-        assert (shown["public key"], shown["shards"]) == (str(key.public_key), shard)
-        content = messages.registration(client, key.public_key)
-        item = messages.notification(client.public_key.key_hash, content)
-        observer = Observer(shown["Waku node"], shown["gorush"])
-        with WakuNode(shown["Waku node"]) as node:
-            for message in (
-                messages.register(client, key.public_key, content),
-                messages.request(client, key.public_key, [item]),
-            ):
-                node.publish(shard, message)
-                found = []
-                wait_until(
-                    lambda found=found: (
-                        found.extend(
-                            filter(None, (open_reply(seen.message, (client,)) for seen in observer.messages()))
-                        )
-                        or found
-                    ),
-                    timeout=120,
-                    what="an answer",
-                )
-        [push] = observer.pushes()
-        observer.close()
-    assert push.notification["data"].keys() >= {"encryptedMessage", "chatId", "publicKey"}
 
 
 def test_a_part_that_does_not_start_ends_it_with_the_reason():

@@ -3,8 +3,10 @@
 import ast
 import inspect
 import textwrap
+from functools import cache
 
 
+@cache
 def attribute_docstrings(cls: type) -> dict[str, str]:
     """Return them by the names of the attributes, each as one line."""
     [definition] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
