@@ -109,6 +109,7 @@ def test_a_restart_of_the_node_heals(stack, node):
 def test_each_shard_has_one_queue(stack):
     """A second queue would be read at random, and block the node in the end."""
     marker = messages.to_server(PrivateKey.generate(), stack.key.public_key, Type.UNKNOWN, b"")
+    time.sleep(1)  # what others sent is read by then
     with WakuNode(stack.node_url) as node:
         before = httpx2.get(f"{stack.node_url}/dev/counters").json()["read"]
         for shard in SHARDS:

@@ -69,7 +69,7 @@ def plan(connection, platform):
     return nodes
 
 
-@pytest.mark.parametrize("backlog", [200_000, pytest.param(1_000_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("backlog", [400_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 def test_a_backlog_is_read_by_index_and_does_not_come_before_new_requests(resources, dsn, redis, backlog):
     fill(dsn, backlog)
     with psycopg.connect(dsn, autocommit=True) as connection:
