@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+from contextlib import suppress
 
 import httpx2
 import psutil
@@ -52,7 +53,11 @@ class Pool:
         return sum(float(value) for value in re.findall(rf"^{series} (\S+)$", self.text(), re.MULTILINE))
 
     def children(self):
-        return [each for each in psutil.Process(self.worker.pid).children() if "python" in each.name()]
+        found = []
+        for each in psutil.Process(self.worker.pid).children():
+            with suppress(psutil.NoSuchProcess):  # it was killed, and is collected meanwhile
+                found += [each] if "python" in each.name() else []
+        return found
 
 
 def test_all_processes_count_as_one_and_the_dead_ones_too(pool):
