@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import httpx2
 
 from conformance.expected import Answer, Row, Rows, Scenario, flat, in_order
+from e2e.stacks import UNHURRIED
 from support.stored import contents
 from wakupush.devnet.demo import conversation, messages
 from wakupush.devnet.demo.observer import Observer
@@ -228,10 +229,6 @@ class Running:
         return self._postgres.execute(query, parameters).fetchone()[0]
 
 
-#: Forty polls a second of an idle server add up where several tests run.
-SETTINGS = {"WAKUPUSH_GORUSH__DIALECT": "status", "WAKUPUSH_INGEST__POLL_INTERVAL": "0.2"}
-
-
 @contextmanager
 def running(scenario: Scenario, of: type[Running] = Running) -> Iterator[Running]:
     """Start a server with the key of a scenario, in a directory that Postgres' user can reach."""
@@ -239,7 +236,9 @@ def running(scenario: Scenario, of: type[Running] = Running) -> Iterator[Running
     directory.chmod(0o755)
     try:
         key = conversation.load(scenario.path).server
-        stack = Stack(directory, key=key, settings=SETTINGS, fsync=False)
+        stack = Stack(
+            directory, key=key, settings={"WAKUPUSH_GORUSH__DIALECT": "status"}, defaults=UNHURRIED, fsync=False
+        )
         with ExitStack() as exit_stack:
             exit_stack.enter_context(stack)
             yield of(scenario, stack, exit_stack)

@@ -38,6 +38,8 @@ def started(tmp_path_factory):
         "WAKUPUSH_WORKER__HTTP_PORT": "1",
     }
     with running("--identity-key", str(file), **settings) as (process, shown):
+        with psycopg.connect(shown["Postgres"]) as connection:
+            assert connection.execute("SELECT count(*) FROM deliveries").fetchone() == (0,)
         yield process, shown, key
 
 
@@ -69,12 +71,11 @@ def test_the_settings_of_the_environment_hold_but_for_key_addresses_and_ports(st
 
 
 def test_it_says_when_it_is_ready_and_ends_on_ctrl_c(started):
-    process, shown, _ = started
+    process, shown, key = started
+    assert shown["public key"] == str(key.public_key)
     assert httpx2.get(f"{shown['Waku node']}/health").status_code == 200
     assert httpx2.get(shown["ingest"].split()[0]).status_code == 200
     assert Redis.from_url(shown["Redis"]).ping()
-    with psycopg.connect(shown["Postgres"]) as connection:
-        assert connection.execute("SELECT count(*) FROM registrations").fetchone()
     process.send_signal(signal.SIGINT)
     process.stdout.read()
     assert process.wait() == 0
