@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from wakupush.devnet.demo.conversation import Sent
+    from wakupush.devnet.parts.forkserver import Forkserver
 
 #: Seconds within which a step is over, on a machine that has much else to do.
 PATIENCE = 120.0
@@ -230,14 +231,19 @@ class Running:
 
 
 @contextmanager
-def running(scenario: Scenario, of: type[Running] = Running) -> Iterator[Running]:
+def running(scenario: Scenario, forkserver: Forkserver, of: type[Running] = Running) -> Iterator[Running]:
     """Start a server with the key of a scenario, in a directory that Postgres' user can reach."""
     directory = Path(tempfile.mkdtemp(prefix="wakupush-conformance-"))
     directory.chmod(0o755)
     try:
         key = conversation.load(scenario.path).server
         stack = Stack(
-            directory, key=key, settings={"WAKUPUSH_GORUSH__DIALECT": "status"}, defaults=UNHURRIED, fsync=False
+            directory,
+            key=key,
+            settings={"WAKUPUSH_GORUSH__DIALECT": "status"},
+            defaults=UNHURRIED,
+            fsync=False,
+            forkserver=forkserver,
         )
         with ExitStack() as exit_stack:
             exit_stack.enter_context(stack)

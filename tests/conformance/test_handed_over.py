@@ -69,10 +69,10 @@ class HandedOver(Running):
         for path in sorted(VECTORS.glob("scenario_*.json"))
     ],
 )
-def test_each_step_comes_to_the_same(name):
+def test_each_step_comes_to_the_same(name, forkserver):
     scenario = Scenario(VECTORS / f"{name}.json")
     different = {}
-    with running(scenario, HandedOver) as played:
+    with running(scenario, forkserver, HandedOver) as played:
         for position, expected in enumerate(scenario.expected):
             outcome = played.outcome(position)
             if expected.verdict == NOT_COMPARED:

@@ -32,7 +32,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="module")
-def server_of() -> Iterator[Callable[[Scenario], Running]]:
+def server_of(forkserver) -> Iterator[Callable[[Scenario], Running]]:
     """Return what gives the running server of a scenario; there is one at a time."""
     with ExitStack() as exit_stack:
         current: list[Running] = []
@@ -40,7 +40,7 @@ def server_of() -> Iterator[Callable[[Scenario], Running]]:
         def server_of(scenario: Scenario) -> Running:
             if not current or current[0].scenario is not scenario:
                 exit_stack.close()
-                current[:] = [exit_stack.enter_context(running(scenario))]
+                current[:] = [exit_stack.enter_context(running(scenario, forkserver))]
             return current[0]
 
         yield kept(server_of)

@@ -98,11 +98,11 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path):
+def world(tmp_path, forkserver):
     """The parts, with the schema; nothing of the server runs yet."""
     directory = Path(tempfile.mkdtemp(prefix="wakupush-e2e-"))
     directory.chmod(0o755)
-    stack = Stack(directory, fsync=False, key=KEY, settings={"WAKUPUSH_SHADOW": "true"})
+    stack = Stack(directory, fsync=False, key=KEY, settings={"WAKUPUSH_SHADOW": "true"}, forkserver=forkserver)
     try:
         stack.start_servers()
         world = World(stack, Reference(tmp_path / "reference.db", ()))

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 import psutil
 import pytest
 
+from wakupush.devnet.parts.forkserver import Forked
 from wakupush.devnet.parts.processes import Process
 
 P = ParamSpec("P")
@@ -32,7 +33,7 @@ GRACE = 30.0
 _keepers: list[object] = []
 #: Each child, and the fixture that it belongs to; None is the test that runs. That they are held here keeps an object
 #: that nobody waited for from warning of it in another test.
-_children: dict[subprocess.Popen, object | None] = {}
+_children: dict[subprocess.Popen | Forked, object | None] = {}
 _processes: WeakKeyDictionary[Process, object | None] = WeakKeyDictionary()
 _FAILED = pytest.StashKey[bool]()
 
@@ -86,8 +87,7 @@ def _watch() -> None:
     @functools.wraps(process_launch)
     def launch(self):
         process_launch(self)
-        if self._child in _children:
-            _children[self._child] = _processes.get(self)
+        _children[self._child] = _processes.get(self)
 
     subprocess.Popen.__init__, subprocess.Popen.__exit__ = note_child, kill_and_exit
     Process.__init__, Process.launch = note_process, launch
@@ -111,7 +111,8 @@ def _end(fixture: object | None, grace: float = 0.0) -> list[str]:
                 with suppress(psutil.NoSuchProcess):
                     each.kill()
         child.kill()
-        for pipe in filter(None, (child.stdin, child.stdout, child.stderr)):
+        pipes = [child.stdin] if isinstance(child, Forked) else [child.stdin, child.stdout, child.stderr]
+        for pipe in filter(None, pipes):
             with suppress(OSError):
                 pipe.close()
         child.wait()

@@ -19,6 +19,7 @@ from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import Conversation, Player, Sent, load, open_reply
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.demo.stack import SHARDS, Stack
+from wakupush.devnet.parts.forkserver import forkserver_where_safe
 from wakupush.devnet.parts.processes import StartFailedError
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,
@@ -58,14 +59,15 @@ def run(recording: Path | None) -> int:
     directory = Path(tempfile.mkdtemp(prefix="wakupush-demo-"))
     directory.chmod(0o755)  # Postgres runs as another user if we are root
     conversation = load(recording) if recording else None
-    stack = Stack(
-        directory,
-        key=conversation.server if conversation else None,
-        settings={"WAKUPUSH_GORUSH__DIALECT": "status", "WAKUPUSH_DELIVERY__FIRST_WAIT": "0.5"},
-    )
     code = 1
     try:
         with ExitStack() as exit_stack:
+            stack = Stack(
+                directory,
+                key=conversation.server if conversation else None,
+                settings={"WAKUPUSH_GORUSH__DIALECT": "status", "WAKUPUSH_DELIVERY__FIRST_WAIT": "0.5"},
+                forkserver=exit_stack.enter_context(forkserver_where_safe()),
+            )
             begun = time.monotonic()
             with console.status("starting Postgres, Redis, a Waku node, gorush, the workers, beat and ingest …"):
                 exit_stack.enter_context(stack)

@@ -18,11 +18,13 @@ import time
 import urllib.error
 import urllib.request
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
+
+    from wakupush.devnet.parts.forkserver import Forked, Forkserver
 
 _LOG_TAIL_LINES = 20
 #: Ports below those that Linux and macOS give to outgoing connections.
@@ -98,6 +100,7 @@ class Process:
         start_timeout: seconds until it must be ready.
         stop_signal: asks the program to end.
         grace: seconds between asking and SIGKILL.
+        forkserver: forks the program, which is then a module that our Python runs; None starts it anew.
     """
 
     def __init__(
@@ -113,6 +116,7 @@ class Process:
         start_timeout: float = 120.0,
         stop_signal: signal.Signals = signal.SIGTERM,
         grace: float = 10.0,
+        forkserver: Forkserver | None = None,
     ) -> None:
         self.name = name
         self.log = log
@@ -124,7 +128,8 @@ class Process:
         self._start_timeout = start_timeout
         self._stop_signal = stop_signal
         self._grace = grace
-        self._child: subprocess.Popen[bytes] | None = None
+        self._forkserver = forkserver
+        self._child: subprocess.Popen[bytes] | Forked | None = None
         self._log_start = 0
 
     @property
@@ -158,22 +163,13 @@ class Process:
         """Start the child without waiting for it; nothing happens if it is running."""
         if self.running:
             return
-        uid, gid = self._user or (None, None)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self._log_start = log.tell()
-            self._child = subprocess.Popen(
-                ["/bin/sh", "-c", _WITH_WATCHER, self.name, *self._command],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self._env,
-                cwd=self._cwd,
-                start_new_session=True,
-                user=uid,
-                group=gid,
-                extra_groups=None if self._user is None else [],
-            )
+            if self._forkserver is not None:
+                self._child = self._forkserver.fork(self._command, log=self.log, env=self._env, cwd=self._cwd)
+            else:
+                self._child = self._popen(log)
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the end of a child that was started.
@@ -237,6 +233,21 @@ class Process:
 
     def _ready_or_dead(self) -> bool:
         return not self.running or self._ready is None or self._ready()
+
+    def _popen(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        uid, gid = self._user or (None, None)
+        return subprocess.Popen(
+            ["/bin/sh", "-c", _WITH_WATCHER, self.name, *self._command],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=self._env,
+            cwd=self._cwd,
+            start_new_session=True,
+            user=uid,
+            group=gid,
+            extra_groups=None if self._user is None else [],
+        )
 
     def _release(self) -> None:
         """Let the watcher kill what is left of the group."""
