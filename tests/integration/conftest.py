@@ -54,22 +54,22 @@ def redis_server(tmp_path_factory) -> Iterator[RedisServer]:
 
 
 @pytest.fixture(scope="session")
-def node(tmp_path_factory) -> Iterator[str]:
+def node(tmp_path_factory, forkserver) -> Iterator[str]:
     """URL of a development Waku node."""
-    yield from _serve(tmp_path_factory, "waku", "/health", "--shard", SHARD)
+    yield from _serve(forkserver, tmp_path_factory, "waku", "/health", "--shard", SHARD)
 
 
 @pytest.fixture(scope="session")
-def gorush(tmp_path_factory) -> Iterator[str]:
+def gorush(tmp_path_factory, forkserver) -> Iterator[str]:
     """URL of a development gorush."""
-    yield from _serve(tmp_path_factory, "gorush", "/healthz")
+    yield from _serve(forkserver, tmp_path_factory, "gorush", "/healthz")
 
 
-def _serve(tmp_path_factory, name: str, path: str, *options: str) -> Iterator[str]:
+def _serve(forkserver, tmp_path_factory, name: str, path: str, *options: str) -> Iterator[str]:
     url = f"http://127.0.0.1:{(port := free_port())}"
     command = [sys.executable, "-m", "wakupush.devnet.serve", name, "--port", str(port), *options]
     log = tmp_path_factory.mktemp(name) / "log"
-    with Process(name, command, log=log, ready=lambda: answers_http(url + path)):
+    with Process(name, command, log=log, ready=lambda: answers_http(url + path), forkserver=forkserver):
         yield url
 
 
