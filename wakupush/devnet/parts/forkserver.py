@@ -222,9 +222,13 @@ def _run(answers: Connection, watch: int) -> None:
     os.close(log)
     os.close(null)
     os.chdir(request.cwd)
+    ours, theirs = (
+        [folder for folder in environment.get("PYTHONPATH", "").split(os.pathsep) if folder]
+        for environment in (os.environ, request.env)
+    )
+    sys.path[: 1 + len(ours)] = [request.cwd, *theirs]
     os.environ.clear()
     os.environ.update(request.env)
-    sys.path[:1] = [request.cwd, *filter(None, request.env.get("PYTHONPATH", "").split(os.pathsep))]
     sys.argv = request.argv
     runpy.run_module(request.argv[0], run_name="__main__", alter_sys=True)
 
