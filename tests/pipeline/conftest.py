@@ -53,7 +53,7 @@ def spark(tmp_path_factory) -> Iterator[object]:
     from pipeline.session import spark_session  # noqa: PLC0415 - pyspark may be missing
 
     # Jobs of seconds: compiling them well would take longer than they do.
-    os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
     settings = PipelineSettings(master="local[1]", memory="1g", shuffle_partitions=1)
     _give_up_connections_when_time_is_up()
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patched:
