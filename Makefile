@@ -2,6 +2,9 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python -m
 
+# Modules that are compiled once serve all processes of the tests, and the next run.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: cluster help setup setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo test test-long chaos check unit fuzz bench bench-against bench-pipeline release-check attack autoscaling lock audit sbom images setup-images proto clean
 
