@@ -184,8 +184,7 @@ def test_a_role_has_no_right_that_no_statement_needs(planning, role):
         with planning.transaction(force_rollback=True):
             planning.execute(roles._change("REVOKE {} ON {} {} FROM {}", right))
             with closing(refusals(planning, role, first=right.on.partition("(")[0])) as refused_now:
-                if next(refused_now, None) is None:
-                    needless.append(right)
+                needless += [] if next(refused_now, None) else [right]
     assert needless == []
 
 
