@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 _SQL = load("due")
 
 
+def platforms(connection: Connection) -> list[Platform]:
+    """Return the platforms of which deliveries are to be attempted."""
+    return [Platform(name) for (name,) in connection.execute(_SQL["platforms"], {"platforms": list(Platform)})]
+
+
 def claim(connection: Connection, platform: Platform, *, limit: int, seconds: float) -> list[Due]:
     """Return deliveries of a platform that are to be attempted, at most `limit`.
 

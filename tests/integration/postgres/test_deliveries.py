@@ -46,6 +46,33 @@ def test_whose_lease_ended_settles_nothing(connection):
     assert row == ("delivered", None, None, None, None)
 
 
+def put_back_long_ago(connection, one):
+    take_on(connection, [one], {})
+    deliveries.put_back(connection, [one])
+    connection.execute("UPDATE deliveries SET next_attempt_at = now() WHERE attempt = 0")
+
+
+@pytest.mark.parametrize(
+    "make_due",
+    [
+        lambda connection, one: take_on(connection, [one], {}, lease=0),
+        put_back_long_ago,
+        lambda connection, one: (
+            take_on(connection, [one], {}),
+            deliveries.settle(connection, [Settlement(delivery=one, state=DeliveryState.PENDING, wait=0)]),
+        ),
+    ],
+    ids=["its lease ended", "put back before its first attempt", "its next attempt is due"],
+)
+def test_the_platforms_of_due_deliveries_are_named(connection, make_due):
+    take_on(connection, [delivery(1)], {})
+    assert due.platforms(connection) == []
+    make_due(connection, delivery(2))
+    assert due.platforms(connection) == [Platform.IOS]
+    assert len(due.claim(connection, Platform.IOS, limit=2, seconds=60)) == 1
+    assert due.platforms(connection) == []
+
+
 def test_due_deliveries_are_claimed_once(dsn, connection):
     take_on(connection, [delivery(number) for number in range(100)], {})
     deliveries.settle(

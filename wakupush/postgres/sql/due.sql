@@ -1,3 +1,18 @@
+-- name: platforms
+-- The earliest of each index, not any row: whatever the planner takes for their number, it reads no table.
+SELECT platform FROM unnest(%(platforms)s::smallint[]) AS platforms (platform)
+WHERE least(
+    (SELECT min(lease_until) FROM deliveries WHERE state = 'posting' AND deliveries.platform = platforms.platform),
+    (
+        SELECT min(next_attempt_at) FROM deliveries
+        WHERE state = 'pending' AND attempt = 0 AND deliveries.platform = platforms.platform
+    ),
+    (
+        SELECT min(next_attempt_at) FROM deliveries
+        WHERE state = 'pending' AND attempt > 0 AND deliveries.platform = platforms.platform
+    )
+) <= now()
+
 -- name: claim
 WITH lapsed AS MATERIALIZED (
     SELECT delivery_key FROM deliveries

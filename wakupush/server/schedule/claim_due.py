@@ -6,12 +6,12 @@ import random
 from typing import TYPE_CHECKING
 
 from wakupush.model.deliveries import attempt_argument
-from wakupush.model.platforms import Platform
 from wakupush.model.queues import DELIVER, DISPATCH
 from wakupush.postgres import due
 
 if TYPE_CHECKING:
     from wakupush.model.deliveries import Due
+    from wakupush.model.platforms import Platform
     from wakupush.server.schedule.resources import ScheduleResources
 
 
@@ -24,7 +24,8 @@ def claim_due(resources: ScheduleResources) -> int:
     with resources.pool.connection() as connection:
         if resources.shadow.is_on(connection):
             return 0
-    return sum(claim_due_on(platform, resources) for platform in random.sample(list(Platform), len(Platform)))
+        platforms = due.platforms(connection)
+    return sum(claim_due_on(platform, resources) for platform in random.sample(platforms, len(platforms)))
 
 
 def claim_due_on(platform: Platform, resources: ScheduleResources) -> int:

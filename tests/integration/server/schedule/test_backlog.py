@@ -57,10 +57,11 @@ def resources(dsn, redis_server, redis, node):
     resources.app.close()
 
 
-def plan(connection, platform):
-    """Return the nodes of the plan of a claim, as it ran."""
+def plan(connection, platform=None):
+    """Return the nodes of the plan of a claim, as it ran; or those of the look for platforms of which any is due."""
     parameters = {"platform": platform, "limit": 200, "seconds": 60, "lease_lost": "lease_lost"}
-    explain = "EXPLAIN (ANALYZE, FORMAT JSON) " + _SQL["claim"]
+    parameters["platforms"] = list(Platform)
+    explain = "EXPLAIN (ANALYZE, FORMAT JSON) " + _SQL["claim" if platform else "platforms"]
     with connection.transaction(force_rollback=True):
         [[[result]]] = connection.execute(explain, parameters).fetchall()
     nodes = [result["Plan"]]
@@ -73,6 +74,11 @@ def plan(connection, platform):
 def test_a_backlog_is_read_by_index_and_does_not_come_before_new_requests(resources, dsn, redis, backlog):
     fill(dsn, backlog)
     with psycopg.connect(dsn, autocommit=True) as connection:
+        nodes = plan(connection)
+        read = {node["Index Name"]: node["Actual Rows"] for node in nodes if "Index Name" in node}
+        assert not [node for node in nodes if node["Node Type"] in {"Seq Scan", "Sort"}]
+        assert set(read) == {"deliveries_due", "deliveries_first", "deliveries_lapsed"}
+        assert max(read.values()) == 1
         for platform in Platform:
             nodes = plan(connection, platform)
             scans = {node["Index Name"] for node in nodes if node["Node Type"] == "Index Scan"}
