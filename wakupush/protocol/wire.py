@@ -43,8 +43,8 @@ def parse(
         Refused: see above.
     """
     try:
-        # A field has two bytes at least.
-        if len(data) >= 2 * most_fields and _has_more_fields(data, most_fields):
+        # A field has two bytes at least, and each end of a group, which counts as one, has one.
+        if len(data) > most_fields and _has_more_fields(data, most_fields):
             raise Refused(too_many or malformed)
         return kind.FromString(data)
     except (DecodeError, IndexError):

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from wakupush.model.failures import Failure
@@ -68,6 +68,7 @@ groups = st.builds(
 
 
 @given(st.lists(plain | groups, max_size=12), st.integers(0, 20))
+@example([(b"\x0b\x0c", 2), (b"\x0b\x0c", 2)], 3)  # groups without anything in them: a byte for each end
 def test_a_message_is_refused_for_its_number_of_fields_alone(fields, most):
     data = b"".join(field for field, _ in fields)
     # A kind without a field of its own takes them all.
