@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -47,7 +47,7 @@ class _Request:
 
     argv: list[str]
     log: str
-    env: dict[str, str]
+    env: dict[str, str] = field(repr=False)
     cwd: str
 
 
