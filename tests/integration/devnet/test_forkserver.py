@@ -15,11 +15,11 @@ from wakupush.devnet.parts.forkserver import PRELOADED, Forkserver
 from wakupush.devnet.parts.processes import Process, StartFailedError, WaitTimeoutError, wait_until
 
 TELLS = """
-import atexit, json, os, random, signal, sys, threading
+import atexit, json, os, signal, sys, threading
 
 atexit.register(print, "at exit")
 told = {
-    "main": [__name__, __spec__.name, sys.modules["__main__"] is not None and __file__],
+    "main": [__name__, __spec__.name, __file__],
     "argv": sys.argv,
     "path": sys.path,
     "environment": dict(os.environ),
@@ -34,8 +34,8 @@ print(json.dumps(told))
 print("to the log", file=sys.stderr)
 """
 RANDOM = "import random, uuid; print(random.random(), uuid.uuid4())"
-#: Its child ignores SIGTERM as well, and would outlive it.
-STUBBORN = """
+#: Its child would outlive it.
+PARENT = """
 import subprocess, sys, time
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 print("ready", flush=True)
@@ -92,7 +92,7 @@ def test_exit_status(module, forkserver, end, status):
 
 
 def test_stop_and_kill_end_the_whole_group(module, forkserver):
-    process = module(STUBBORN, forkserver=forkserver, ready=lambda: process.has_logged("ready"))
+    process = module(PARENT, forkserver=forkserver, ready=lambda: process.has_logged("ready"))
     for end, status in ((process.stop, -signal.SIGTERM), (process.kill, -signal.SIGKILL)):
         process.start()
         with pytest.raises(WaitTimeoutError):
@@ -109,7 +109,7 @@ def test_a_process_that_is_never_ready_shows_its_log(module, forkserver):
 
 
 def test_what_is_forked_dies_with_whoever_asked(tmp_path):
-    (tmp_path / "module_of_test.py").write_text(STUBBORN)
+    (tmp_path / "module_of_test.py").write_text(PARENT)
     parent = f"""
 import sys, time
 from pathlib import Path
@@ -135,7 +135,7 @@ time.sleep(600)
 
 def test_a_forkserver_that_is_killed_takes_its_processes_with_it(module):
     with Forkserver() as forkserver:
-        process = module(STUBBORN, forkserver=forkserver, ready=lambda: process.has_logged("ready"))
+        process = module(PARENT, forkserver=forkserver, ready=lambda: process.has_logged("ready"))
         process.start()
         forked = psutil.Process(process.pid)
         forked.parent().kill()

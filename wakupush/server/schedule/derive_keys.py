@@ -29,9 +29,8 @@ def derive_keys(resources: Resources) -> int:
     """
     with resources.pool.connection() as connection:
         asked = waiting_queries.topics(connection, TOGETHER)
-    derived = sum(_of_topic(resources, topic) for topic in asked)
     if asked:
-        return derived
+        return sum(_of_topic(resources, topic) for topic in asked)
     with resources.pool.connection() as connection:
         users = query_topics.underived(connection, os.urandom(64), AHEAD)
     if not users or any(resources.redis.llen(name) for name in QUEUES):
