@@ -10,7 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+import structlog
+from typer.testing import CliRunner
 
+from wakupush.cli.cli import app
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.parts.processes import Process, wait_until
 from wakupush.protocol.keys import PrivateKey
@@ -40,11 +43,11 @@ class Person:
         return [sys.executable, "-m", "wakupush", "client", *common, *arguments]
 
     def run(self, *arguments, code=0, **options):
-        """Run a command and return the rows that it prints."""
-        result = subprocess.run(
-            self.command(*arguments, **options), capture_output=True, text=True, timeout=SECONDS, check=False
-        )
-        assert result.returncode == code, result.stdout + result.stderr
+        """Run a command, in this process, and return the rows that it prints."""
+        _, _, _, *words = self.command(*arguments, **options)
+        result = CliRunner().invoke(app, words, catch_exceptions=False)
+        structlog.reset_defaults()
+        assert result.exit_code == code, result.stdout + result.stderr
         self.complaint = result.stderr
         return json.loads(result.stdout) if result.stdout else []
 
