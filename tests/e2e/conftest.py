@@ -46,10 +46,10 @@ def start_own_stack(forkserver) -> Iterator[Callable[..., Stack]]:
 
 
 @pytest.fixture(scope="module")
-def peer_url(stack, tmp_path_factory):
+def peer_url(stack, tmp_path_factory, forkserver):
     """A relay node of the clients' own: ingest is the only reader of the server's."""
     manners = "nwaku" if answers_http(f"{stack.node_url}/health") else "go-waku"
-    with running_node(stack, manners, tmp_path_factory.mktemp("peer") / "log") as (url, _):
+    with running_node(stack, manners, tmp_path_factory.mktemp("peer") / "log", forkserver) as (url, _):
         yield url
 
 

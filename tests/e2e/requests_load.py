@@ -9,11 +9,12 @@ from contextlib import contextmanager
 
 import httpx2
 
+from support.devnet import serving
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.demo.stack import SHARDS
-from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.pb.push_notification_pb2 import PushNotificationResponse
 from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PrivateKey
@@ -79,12 +80,9 @@ class Load:
 @contextmanager
 def clients_node(stack, log, port=None):
     """Run a node of the network that the server knows nothing of, a peer of all of its own; yield its URL."""
-    port = port or free_port()
-    url = f"http://127.0.0.1:{port}"
     # A node that has not joined a shard takes no message for it.
     options = [*(f"--shard={each}" for each in SHARDS), *(f"--peer={each}" for each in stack.node_urls)]
-    command = [sys.executable, "-m", "wakupush.devnet.serve", "waku", "--port", str(port), "--archive-window=any"]
-    with Process("node", [*command, *options], log=log, ready=lambda: answers_http(f"{url}/debug/v1/info")):
+    with serving("waku", log, "--archive-window=any", *options, port=port) as (url, _):
         for each in stack.node_urls:
             httpx2.post(f"{each}/dev/peers", json={"url": url}).raise_for_status()
         yield url

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,8 +10,10 @@ from pathlib import Path
 
 import httpx2
 
+from support.devnet import serving
 from wakupush.devnet.demo.stack import SHARDS, Stack
-from wakupush.devnet.parts.processes import Process, answers_http, free_port
+from wakupush.devnet.parts.forkserver import Forkserver
+from wakupush.devnet.parts.processes import Process
 
 #: Forty polls a second of an idle server add up where several tests run.
 UNHURRIED = {"WAKUPUSH_INGEST__POLL_INTERVAL": "0.2"}
@@ -34,13 +35,9 @@ def running_stack(**options: object) -> Iterator[Stack]:
 
 
 @contextmanager
-def running_node(stack: Stack, manners: str, log: Path) -> Iterator[tuple[str, Process]]:
+def running_node(stack: Stack, manners: str, log: Path, forkserver: Forkserver) -> Iterator[tuple[str, Process]]:
     """Run a node that is a peer of the server's; return its URL and its process."""
-    url = f"http://127.0.0.1:{(port := free_port())}"
-    command = [
-        *(sys.executable, "-m", "wakupush.devnet.serve", "waku", "--port", str(port)),
-        *("--manners", manners, "--shard", SHARDS[0], "--peer", stack.node_url),
-    ]
-    with Process("node", command, log=log, ready=lambda: answers_http(f"{url}/debug/v1/info")) as process:
+    options = ("--manners", manners, "--shard", SHARDS[0], "--peer", stack.node_url)
+    with serving("waku", log, *options, forkserver=forkserver) as (url, process):
         httpx2.post(f"{stack.node_url}/dev/peers", json={"url": url}).raise_for_status()
         yield url, process

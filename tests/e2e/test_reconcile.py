@@ -11,6 +11,7 @@ import httpx2
 import pytest
 from redis import Redis
 
+from support.devnet import serving
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
@@ -207,19 +208,16 @@ def test_the_node_is_restarted_with_messages_unread(stack, client):
     client.wait()
 
 
-def test_a_cache_of_the_node_runs_over(stack, client):
+def test_a_cache_of_the_node_runs_over(stack, client, forkserver):
     """A nwaku drops the oldest of 10 unread messages; of a go-waku the archive waits until it is read."""
     manners = "go-waku" if "go-waku" in str(stack.node._command) else "nwaku"
-    node = f"http://127.0.0.1:{(port := free_port())}"
-    command = [sys.executable, "-m", "wakupush.devnet.serve", "waku", "--port", str(port), "--manners", manners]
-    options = ["--cache-capacity", "10", "--shard", SHARDS[0], "--shard", SHARDS[1]]
-    environment = stack.environment | {
-        "WAKUPUSH_WAKU__URL": node,
-        "WAKUPUSH_RECONCILE__STORES": json.dumps([node]),
-        "WAKUPUSH_INGEST__HTTP_PORT": "-1",
-    }
-    log = stack.directory / "small-node.log"
-    with Process("node", [*command, *options], log=log, ready=lambda: answers_http(f"{node}/debug/v1/info")):
+    options = ("--manners", manners, "--cache-capacity", "10", "--shard", SHARDS[0], "--shard", SHARDS[1])
+    with serving("waku", stack.directory / "small-node.log", *options, forkserver=forkserver) as (node, _):
+        environment = stack.environment | {
+            "WAKUPUSH_WAKU__URL": node,
+            "WAKUPUSH_RECONCILE__STORES": json.dumps([node]),
+            "WAKUPUSH_INGEST__HTTP_PORT": "-1",
+        }
         with WakuNode(node) as client.node:
             client.node.subscribe(SHARDS)
             for _ in range(30):

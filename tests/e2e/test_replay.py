@@ -9,15 +9,14 @@ import subprocess
 import sys
 import time
 import tracemalloc
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
 import pytest
 
+from support.devnet import serving
 from wakupush.devnet.demo import conversation
 from wakupush.devnet.demo import replay as devnet_replay
-from wakupush.devnet.parts.processes import Process, answers_http, free_port
 
 SHARD, OTHER = "/waku/2/rs/16/32", "/waku/2/rs/16/64"
 TOPIC = "/waku/1/0x1a2b3c4d/rfc26"
@@ -27,20 +26,11 @@ SUMMARY = re.compile(
 )
 
 
-@contextmanager
-def serving(directory, *options):
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "wakupush.devnet.serve", "waku", "--port", str(port), *options]
-    ready = f"{url}/debug/v1/info"
-    with Process("waku", command, log=directory / "log", ready=lambda: answers_http(ready)):
-        yield url
-
-
 @pytest.fixture(scope="module")
-def node_url(tmp_path_factory):
+def node_url(tmp_path_factory, forkserver):
     """A node with nwaku's manners, whose archive is as strict as nwaku's."""
-    with serving(tmp_path_factory.mktemp("waku"), "--shard", SHARD, "--shard", OTHER) as url:
+    log = tmp_path_factory.mktemp("waku") / "log"
+    with serving("waku", log, "--shard", SHARD, "--shard", OTHER, forkserver=forkserver) as (url, _):
         yield url
 
 
@@ -281,8 +271,9 @@ def test_no_url(url, tmp_path):
     assert result.stderr.startswith("wakupush: --waku-url is the URL of a REST API")
 
 
-def test_into_a_node_with_go_wakus_manners(tmp_path):
-    with serving(tmp_path, "--manners", "go-waku", "--shard", SHARD, "--shard", OTHER) as url:
+def test_into_a_node_with_go_wakus_manners(tmp_path, forkserver):
+    options = ("--manners", "go-waku", "--shard", SHARD, "--shard", OTHER)
+    with serving("waku", tmp_path / "log", *options, forkserver=forkserver) as (url, _):
         result = replay(VECTORS / "scenario_client_flow.json", url)
         assert result.returncode == 0
         assert counts(result) == (25, 0, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,10 +16,10 @@ from redis import Redis
 
 from support.certificates import self_signed
 from support.cluster import TOKEN, Cluster
+from support.devnet import serving
 from support.served import SHARD, AtOnce, Server
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.parts.postgres import PostgresServer, temporary_postgres
-from wakupush.devnet.parts.processes import Process, answers_http, free_port
 from wakupush.devnet.parts.redis import RedisServer
 from wakupush.doctor import autoscalers
 from wakupush.model.roles import Role
@@ -56,20 +55,14 @@ def redis_server(tmp_path_factory) -> Iterator[RedisServer]:
 @pytest.fixture(scope="session")
 def node(tmp_path_factory, forkserver) -> Iterator[str]:
     """URL of a development Waku node."""
-    yield from _serve(forkserver, tmp_path_factory, "waku", "/health", "--shard", SHARD)
+    with serving("waku", tmp_path_factory.mktemp("waku") / "log", "--shard", SHARD, forkserver=forkserver) as (url, _):
+        yield url
 
 
 @pytest.fixture(scope="session")
 def gorush(tmp_path_factory, forkserver) -> Iterator[str]:
     """URL of a development gorush."""
-    yield from _serve(forkserver, tmp_path_factory, "gorush", "/healthz")
-
-
-def _serve(forkserver, tmp_path_factory, name: str, path: str, *options: str) -> Iterator[str]:
-    url = f"http://127.0.0.1:{(port := free_port())}"
-    command = [sys.executable, "-m", "wakupush.devnet.serve", name, "--port", str(port), *options]
-    log = tmp_path_factory.mktemp(name) / "log"
-    with Process(name, command, log=log, ready=lambda: answers_http(url + path), forkserver=forkserver):
+    with serving("gorush", tmp_path_factory.mktemp("gorush") / "log", forkserver=forkserver) as (url, _):
         yield url
 
 

@@ -18,7 +18,7 @@ def stack() -> Iterator[Stack]:
 
 
 @pytest.fixture
-def own_node_url(stack, tmp_path) -> Iterator[str]:
+def own_node_url(stack, tmp_path, forkserver) -> Iterator[str]:
     """A node that has had no requests: it takes few of a light client."""
-    with running_node(stack, "nwaku", tmp_path / "node.log") as (url, _):
+    with running_node(stack, "nwaku", tmp_path / "node.log", forkserver) as (url, _):
         yield url

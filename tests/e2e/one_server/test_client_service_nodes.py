@@ -34,11 +34,13 @@ FAULTS = {
 
 
 @pytest.fixture(params=["nwaku", "go-waku"])
-def nodes(request, stack, tmp_path):
+def nodes(request, stack, tmp_path, forkserver):
     """Two service nodes, peers of the server's."""
     with ExitStack() as exits:
         manners = request.param
-        yield [exits.enter_context(running_node(stack, manners, tmp_path / name)) for name in ("one", "other")]
+        yield [
+            exits.enter_context(running_node(stack, manners, tmp_path / name, forkserver)) for name in ("one", "other")
+        ]
 
 
 @pytest.mark.parametrize("fault", ["dies", *FAULTS])

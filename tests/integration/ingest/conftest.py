@@ -1,22 +1,17 @@
 """Reconciliation against development nodes of both kinds."""
 
-import sys
-
 import pytest
 from redis import Redis
 
+from support.devnet import serving
 from support.reconciling import SHARD, WINDOW, Bench
-from wakupush.devnet.parts.processes import Process, answers_http, free_port
 from wakupush.redis import watched
 
 
 @pytest.fixture(scope="session", params=["nwaku", "go-waku"])
-def node_url(request, tmp_path_factory):
-    url = f"http://127.0.0.1:{(port := free_port())}"
-    options = ["--manners", request.param, "--shard", SHARD, "--archive-window", "any"]
-    command = [sys.executable, "-m", "wakupush.devnet.serve", "waku", "--port", str(port), *options]
-    log = tmp_path_factory.mktemp("node") / "log"
-    with Process("node", command, log=log, ready=lambda: answers_http(f"{url}/debug/v1/info")):
+def node_url(request, tmp_path_factory, forkserver):
+    options = ("--manners", request.param, "--shard", SHARD, "--archive-window", "any")
+    with serving("waku", tmp_path_factory.mktemp("node") / "log", *options, forkserver=forkserver) as (url, _):
         yield url
 
 

@@ -1,7 +1,6 @@
 """Two Stores are compared, and what one keeps to itself shows."""
 
 import os
-import sys
 import time
 from contextlib import ExitStack
 from threading import Event
@@ -9,7 +8,7 @@ from threading import Event
 import pytest
 
 from ingest.reconcile.audit import Audit
-from wakupush.devnet.parts.processes import Process, answers_http, free_port
+from support.devnet import serving
 from wakupush.model.waku_message import WakuMessage
 from wakupush.runtime import metrics
 from wakupush.waku.node import WakuNode
@@ -20,18 +19,14 @@ OURS = ("/waku/1/0x00000001/rfc26", "/waku/1/0x00000002/rfc26")
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory):
+def nodes(tmp_path_factory, forkserver):
     """A nwaku and a go-waku."""
     urls = {}
     with ExitStack() as stack:
         for manners in ("nwaku", "go-waku"):
-            urls[manners] = url = f"http://127.0.0.1:{(port := free_port())}"
-            options = ["--manners", manners, "--shard", SHARD, "--archive-window", "any"]
-            command = [sys.executable, "-m", "wakupush.devnet.serve", "waku", "--port", str(port), *options]
+            options = ("--manners", manners, "--shard", SHARD, "--archive-window", "any")
             log = tmp_path_factory.mktemp(manners) / "log"
-            stack.enter_context(
-                Process(manners, command, log=log, ready=lambda url=url: answers_http(f"{url}/debug/v1/info"))
-            )
+            urls[manners], _ = stack.enter_context(serving("waku", log, *options, forkserver=forkserver))
         yield urls
 
 

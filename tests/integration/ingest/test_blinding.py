@@ -1,7 +1,6 @@
 """Stamps that lie ahead make a nwaku drop what others sent before ingest reads it: it is found in the Store."""
 
 import os
-import sys
 import time
 from threading import Event
 
@@ -12,7 +11,7 @@ from structlog.testing import capture_logs
 
 from ingest.live.poller import Cache, Poller
 from ingest.reconcile.process import Reconciliation
-from wakupush.devnet.parts.processes import Process, answers_http, free_port
+from support.devnet import serving
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import topics
 from wakupush.protocol.hashing import message_hash
@@ -27,11 +26,9 @@ CAPACITY = 20
 
 
 @pytest.fixture
-def node_url(tmp_path):
-    url = f"http://127.0.0.1:{(port := free_port())}"
-    options = ["--manners", "nwaku", "--shard", SHARD, "--cache-capacity", str(CAPACITY)]
-    command = [sys.executable, "-m", "wakupush.devnet.serve", "waku", "--port", str(port), *options]
-    with Process("node", command, log=tmp_path / "log", ready=lambda: answers_http(f"{url}/debug/v1/info")):
+def node_url(tmp_path, forkserver):
+    options = ("--manners", "nwaku", "--shard", SHARD, "--cache-capacity", str(CAPACITY))
+    with serving("waku", tmp_path / "log", *options, forkserver=forkserver) as (url, _):
         yield url
 
 

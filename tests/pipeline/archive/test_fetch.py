@@ -1,6 +1,5 @@
 """What Stores have on the server's own topics gets into Parquet, each message once."""
 
-import sys
 import time
 
 import httpx2
@@ -11,9 +10,9 @@ from typer.testing import CliRunner
 from pipeline.archive import fetch
 from pipeline.archive.files import HOUR, SCHEMA, Archive, Hour
 from pipeline.errors import PipelineError
+from support.devnet import serving
 from support.pipeline.histories import SHARD, History
 from wakupush.cli import app
-from wakupush.devnet.parts.processes import Process, answers_http, free_port
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
@@ -25,14 +24,10 @@ OTHER_SHARD = "/waku/2/rs/16/64"
 
 
 @pytest.fixture(scope="module", params=["nwaku", "go-waku"])
-def node(request, tmp_path_factory):
+def node(request, tmp_path_factory, forkserver):
     """A node that has messages of three hours on two shards: ours, those of others, and queries."""
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
     options = ("--manners", request.param, "--archive-window", "any", "--shard", SHARD, "--shard", OTHER_SHARD)
-    command = [sys.executable, "-m", "wakupush.devnet.serve", "waku", "--port", str(port), *options]
-    log = tmp_path_factory.mktemp("waku") / "log"
-    with Process("waku", command, log=log, ready=lambda: answers_http(f"{url}/debug/v1/info")):
+    with serving("waku", tmp_path_factory.mktemp("waku") / "log", *options, forkserver=forkserver) as (url, _):
         yield url
 
 
