@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-import structlog
 from typer.testing import CliRunner
 
-from wakupush.cli.cli import app
+from support.logs import logging_as_before
+from wakupush.cli import app
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.parts.processes import Process, wait_until
 from wakupush.protocol.keys import PrivateKey
@@ -37,16 +37,19 @@ class Person:
         [made] = self.run("keygen", str(directory / f"{name}.key"), keyless=True)
         self.public_key = made["public_key"]
 
-    def command(self, *arguments, keyless=False, node=None):
+    def words(self, *arguments, keyless=False, node=None):
         common = ["--json", "--node", node or self.stack.node_url]
         common += [] if keyless else ["--key", str(self.directory / f"{self.name}.key")]
-        return [sys.executable, "-m", "wakupush", "client", *common, *arguments]
+        return ["client", *common, *arguments]
+
+    def command(self, *arguments):
+        """Return what starts a command in a process of its own."""
+        return [sys.executable, "-m", "wakupush", *self.words(*arguments)]
 
     def run(self, *arguments, code=0, **options):
         """Run a command, in this process, and return the rows that it prints."""
-        _, _, _, *words = self.command(*arguments, **options)
-        result = CliRunner().invoke(app, words, catch_exceptions=False)
-        structlog.reset_defaults()
+        with logging_as_before():
+            result = CliRunner().invoke(app, self.words(*arguments, **options), catch_exceptions=False)
         assert result.exit_code == code, result.stdout + result.stderr
         self.complaint = result.stderr
         return json.loads(result.stdout) if result.stdout else []

@@ -15,9 +15,9 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-import structlog
 from typer.testing import CliRunner
 
+from support.logs import logging_as_before
 from wakupush.cli import client as commands
 from wakupush.cli.client import Exit
 from wakupush.client.drivers import light
@@ -30,10 +30,8 @@ from wakupush.protocol.keys import PrivateKey
 
 @pytest.fixture(autouse=True)
 def _logging():
-    """Undo what a command sets: it logs to the stderr that it finds."""
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
+    with logging_as_before():
+        yield
 
 
 HOSTILE = ["[/]", "[bold]x", "\x1b]0;title\x07\x1b[2J", "a\nb", "x" * 10_000]

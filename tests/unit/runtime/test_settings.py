@@ -17,6 +17,7 @@ from annotated_types import Gt, Le
 from typer.testing import CliRunner
 
 from support.attribute_docstrings import attribute_docstrings
+from support.logs import logging_as_before
 from wakupush.cli import app, cli
 from wakupush.model.waku_message import PUBSUB_TOPIC, WakuMessage
 from wakupush.protocol.hashing import message_hash
@@ -35,14 +36,9 @@ def no_settings(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def logging_as_before():
-    root = logging.getLogger()
-    level = root.level
-    yield
-    ours = structlog.stdlib.ProcessorFormatter
-    root.handlers = [handler for handler in root.handlers if not isinstance(handler.formatter, ours)]
-    root.setLevel(level)
-    structlog.reset_defaults()
+def _logging():
+    with logging_as_before():
+        yield
 
 
 def test_defaults():
