@@ -6,10 +6,14 @@ needed. The tests compare these calls with those objects.
 
 from __future__ import annotations
 
-from typing import Any, Final, NewType
+import threading
+from typing import TYPE_CHECKING, Any, Final, NewType
 
 from coincurve._libsecp256k1 import ffi, lib
 from coincurve.context import GLOBAL_CONTEXT
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 #: A parsed public key, as libsecp256k1 has it.
 Point = NewType("Point", object)
@@ -66,11 +70,19 @@ def uncompressed(point: Point) -> bytes:
 
 
 def shared_x(point: Point, secret: bytes) -> bytes | None:
-    """Return the ECDH X coordinate, 32 bytes with its leading zeros, in constant time; None if a key is not valid."""
+    """Return the ECDH X coordinate, 32 bytes with its leading zeros, in constant time; None if a key is not valid.
+
+    Raises:
+        BaseException: a signal handler raised this meanwhile: `KeyboardInterrupt`, or Celery's soft time limit.
+    """
     shared = ffi.new(_X)
     # The plain multiplication runs in variable time, which a server's long-lived key must not use.
-    found = lib.secp256k1_ecdh(_CTX, shared, point, secret, _copy_x, ffi.NULL)
-    return bytes(ffi.buffer(shared)) if found else None
+    if lib.secp256k1_ecdh(_CTX, shared, point, secret, _copy_x, ffi.NULL):
+        return bytes(ffi.buffer(shared))
+    error, _interruption.error = _interruption.error, None
+    if error is not None:
+        raise error
+    return None
 
 
 def sign(digest: bytes, secret: bytes) -> bytes:
@@ -109,7 +121,20 @@ def _serialised(point: Point, kind: Any, length: int, flags: int) -> bytes:
     return bytes(ffi.buffer(out))
 
 
-@ffi.callback("int(unsigned char *, const unsigned char *, const unsigned char *, void *)")  # type: ignore[untyped-decorator]  # cffi has no types
+class _Interruption(threading.local):
+    error: BaseException | None = None
+
+
+_interruption = _Interruption()
+
+
+def _keep(_kind: type[BaseException], error: BaseException, _traceback: TracebackType) -> None:
+    _interruption.error = error
+
+
+# Signal handlers run as soon as C calls Python, so mostly here. What they raise cannot pass through C: cffi would
+# print it and go on.
+@ffi.callback("int(unsigned char *, const unsigned char *, const unsigned char *, void *)", onerror=_keep)  # type: ignore[untyped-decorator]  # cffi has no types
 def _copy_x(output: Any, x: Any, _y: Any, _data: Any) -> int:
     ffi.memmove(output, x, 32)
     return 1

@@ -1,6 +1,8 @@
 """The raw calls of libsecp256k1 do what coincurve's own objects do."""
 
 import os
+import signal
+from itertools import repeat
 
 import coincurve
 import pytest
@@ -66,6 +68,37 @@ def test_what_is_no_point(first, rest):
 def test_shared_keys(ours, theirs):
     point = coincurve.PrivateKey(theirs).public_key.multiply(ours).format(compressed=False)
     assert secp256k1.shared_x(secp256k1.point_of(theirs), ours) == point[1:33]
+
+
+class InterruptedByTestError(Exception):
+    """What the signal handler of the next test raises."""
+
+
+def test_what_a_signal_handler_raises_while_a_shared_key_is_computed_is_raised():
+    # As for Ctrl-C and Celery's soft time limit. Most of the time goes into C, which an exception cannot pass.
+    point = secp256k1.point_of(SECRET)
+    shared = secp256k1.shared_x(point, SECRET)
+    raised_below = set()
+
+    def interrupt(_number, frame):
+        raised_below.add(frame.f_code.co_name)
+        raise InterruptedByTestError
+
+    def compute_for_ever():
+        for expected in repeat(shared):
+            assert secp256k1.shared_x(point, SECRET) == expected
+
+    before = signal.signal(signal.SIGVTALRM, interrupt)
+    try:
+        for _ in range(100):
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.001)
+            with pytest.raises(InterruptedByTestError):
+                compute_for_ever()
+            assert secp256k1.shared_x(point, SECRET) == shared
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    assert "_copy_x" in raised_below
 
 
 @given(secrets, digests)
