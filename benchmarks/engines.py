@@ -91,8 +91,8 @@ def files(dsn: str) -> list[str]:
     from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - each engine imports what it needs
 
     uri = f"{dsn.replace('postgresql:', 'postgresql+psycopg:')}?options=-csearch_path%3Dwakupush_lake"
-    table = load_catalog("lake", type="sql", uri=uri).load_table("wakupush.events")
-    return [task.file.file_path for task in table.scan().plan_files()]
+    with load_catalog("lake", type="sql", uri=uri) as catalog:
+        return [task.file.file_path for task in catalog.load_table("wakupush.events").scan().plan_files()]
 
 
 def by_duckdb(settings: Settings, ready: Callable[[], None]) -> Rows:

@@ -13,7 +13,6 @@ from support.pipeline.happenings import FIRST, day_of
 DOCUMENT = Path(__file__).parents[3] / "docs" / "operating" / "reading-the-lake.md"
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # an example closes nothing
 @pytest.mark.parametrize("program", ["pyiceberg", "DuckDB"])
 def test_the_example_comes_to_a_plain_count(spark, connection, dsn, make_settings, program):
     events = happenings.make(60)

@@ -24,9 +24,8 @@ def in_lake(dsn: str, store: Store) -> Kinds:
         uri = f"postgresql+psycopg://{at.user}@{at.host}:{at.port}/{at.dbname}?options=-csearch_path%3Dwakupush_lake"
     key, secret, region = store.credentials.values()
     options = {"s3.endpoint": store.url, "s3.access-key-id": key, "s3.secret-access-key": secret, "s3.region": region}
-    catalog = load_catalog("lake", type="sql", uri=uri, **options)
-    rows = catalog.load_table("wakupush.events").scan(selected_fields=("day", "kind")).to_arrow()
-    catalog.close()
+    with load_catalog("lake", type="sql", uri=uri, **options) as catalog:
+        rows = catalog.load_table("wakupush.events").scan(selected_fields=("day", "kind")).to_arrow()
     return Counter(zip(rows["day"].to_pylist(), rows["kind"].to_pylist(), strict=True))
 
 
