@@ -25,13 +25,14 @@ FOREIGN = "/waku/1/0x12345678/rfc26"
 NOWHERE = "http://127.0.0.1:1"
 #: Seconds of the window: 20 slices.
 WINDOW = 6000.0
+_partitions = set()
 
 
 class Bench:
     """A server's own topics, what is sent to them, and what reconcile makes of it."""
 
     def __init__(self, node_url, dsn, redis_server, redis, connection):
-        self.server = PrivateKey.generate().public_key
+        self.server = _server_of_a_new_partition()
         self.personal, self.partitioned = topics.server_content_topics(self.server)
         self.node_url, self.dsn, self.redis, self.connection = node_url, dsn, redis, connection
         self.redis_url = redis_server.url
@@ -80,6 +81,14 @@ class Bench:
 
     def watermark(self, recent):
         return reconciliation.watermark(self.connection, recent.walker.track(SHARD))
+
+
+def _server_of_a_new_partition():
+    """Return a key that shares its topic with no server before: the node still has what was sent to that one."""
+    while (key := PrivateKey.generate().public_key).partition in _partitions:
+        pass
+    _partitions.add(key.partition)
+    return key
 
 
 def walked(recent, seconds):
