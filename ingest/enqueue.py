@@ -17,9 +17,9 @@ from redis import TimeoutError as TimedOut
 from wakupush.model.limits import MINUTE, TOPIC_MESSAGES, Limit
 from wakupush.model.queues import QUERY, QUEUES
 from wakupush.protocol import payload
-from wakupush.redis import claims, unopened, watched
+from wakupush.redis import backlog, claims, unopened, watched
 from wakupush.redis.limits import Limiter
-from wakupush.redis.sending import send_entries
+from wakupush.redis.sending import encoded_bytes, in_tasks, send_entries
 from wakupush.runtime import metrics, tracing
 from wakupush.runtime.logging import is_told
 
@@ -47,6 +47,8 @@ AHEAD_SECONDS = 86_400.0
 MOST_UNSENT = 10_000
 #: Share of a queue's limit from which on new messages are dropped by chance.
 DROPPED_FROM = 0.5
+#: Seconds after which Redis is asked again how much memory it may use.
+MEMORY_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ class Enqueuer:
     _left_alone: float = -math.inf
     #: Hashes of messages that were claimed and not sent, whose claims are to be given back.
     _unsent: list[bytes] = field(default_factory=list)
+    #: Bytes that a queue may have by Redis' own limit, and the monotonic seconds of when that was asked.
+    _default_limit: tuple[int, float] = (0, -math.inf)
 
     def ours(self, entries: Iterable[Entry]) -> list[tuple[Queue, Entry]]:
         """Return the messages that are for us, each with its queue.
@@ -108,8 +112,7 @@ class Enqueuer:
             self._unclaim()
             ours = self.ours(entries)
             routed = self._shares(ours)
-            lengths = self._lengths({queue.name for queue, _ in routed})
-            admitted = [(queue, entry) for queue, entry in routed if not self._drops(lengths[queue.name])]
+            admitted = self._within_limits(routed)
             claimed = self._claim(admitted)
         except REDIS_ERRORS as error:
             self._failed("redis_failed", error, len(entries))
@@ -134,21 +137,32 @@ class Enqueuer:
         verdicts = Limiter(self.redis).ask(limits.values())
         return [(queue, entry) for queue, entry in routed if entry.hash not in limits or verdicts[limits[entry.hash]]]
 
-    def _lengths(self, names: set[str]) -> dict[str, int]:
-        """Return how many tasks wait in each of these queues."""
-        with self.redis.pipeline(transaction=False) as pipeline:
-            for name in names:
-                pipeline.llen(name)
-            return dict(zip(names, pipeline.execute(), strict=True))
+    def _within_limits(self, routed: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
+        """Return the messages without those that are dropped, because their queue has too many bytes.
 
-    def _drops(self, length: int) -> bool:
-        """Say whether a message is dropped, by chance: never up to a share of the limit, surely at the limit.
-
-        Otherwise the first senders would lock out all others. So each message has the same chance, and reconcile brings
-        those that were dropped.
+        None is dropped up to a share of the limit, all at the limit, and in between chance decides: otherwise the first
+        senders would lock out all others. So each message has the same chance, and reconcile brings what was dropped.
         """
-        share = length / self.settings.queue_limit
-        return share >= 1 or self.draw() < (share - DROPPED_FROM) / (1 - DROPPED_FROM)
+        sizes = backlog.queue_bytes(self.redis, {queue.name for queue, _ in routed})
+        limit = self._limit() if sizes else 0
+        admitted = []
+        for position in random.sample(range(len(routed)), len(routed)):
+            queue, entry = routed[position]
+            share = sizes[queue.name] / limit
+            if share < 1 and self.draw() >= (share - DROPPED_FROM) / (1 - DROPPED_FROM):
+                sizes[queue.name] += encoded_bytes(entry)
+                admitted.append(position)
+        return [routed[position] for position in sorted(admitted)]
+
+    def _limit(self) -> int:
+        """Return how many bytes a queue may have."""
+        if self.settings.queue_bytes is not None:
+            return self.settings.queue_bytes
+        limit, asked = self._default_limit
+        if time.monotonic() - asked > MEMORY_SECONDS:
+            limit = backlog.default_limit(self.redis)
+            self._default_limit = (limit, time.monotonic())
+        return limit
 
     def _claim(self, routed: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
         """Return the messages that neither another replica nor reconcile has enqueued a moment ago."""
@@ -162,16 +176,15 @@ class Enqueuer:
         return claimed
 
     def _send(self, claimed: list[tuple[Queue, Entry]]) -> int:
-        """Send one task for each kind, in parts of a bounded size; return how many messages could not be sent.
+        """Send the messages of each kind in tasks of a bounded size; return how many messages could not be sent.
 
         After the first failure nothing more is tried: each try can take seconds.
         """
         now = time.time()
         parts = []
         for name, group in groupby(sorted(claimed, key=_queue_name), key=_queue_name):
-            entries = [entry for _, entry in group]
-            size = self.settings.batch_size
-            parts += [(QUEUES[name], entries[start : start + size]) for start in range(0, len(entries), size)]
+            tasks = in_tasks((entry for _, entry in group), self.settings.batch_size)
+            parts += [(QUEUES[name], task) for task in tasks]
         for sent, (queue, part) in enumerate(parts):
             try:
                 send_entries(self.app, queue, part, waits_since=now, retry=False)

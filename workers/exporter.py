@@ -74,6 +74,7 @@ class BacklogCollector(Collector):
         for name, queue in backlog.look(self._redis).items():
             metrics.QUEUE_TASKS.labels(name).set(queue.tasks)
             metrics.QUEUE_MESSAGES.labels(name).set(queue.messages)
+            metrics.QUEUE_BYTES.labels(name).set(queue.bytes)
             metrics.QUEUE_AGE.labels(name).set(0 if queue.oldest is None else max(0.0, now - queue.oldest))
             metrics.TASKS_IN_FLIGHT.labels(name).set(queue.tasks_in_flight)
             metrics.MESSAGES_IN_FLIGHT.labels(name).set(queue.messages_in_flight)

@@ -10,6 +10,8 @@ from enum import Enum
 CPU = 2.0
 #: Stored bytes for each byte that was sent.
 STORED = 4.0
+#: Share of the memory of its pod that a process may need.
+MEMORY = 1.0
 #: Times the p99 of honest traffic alone.
 P99 = 1.5
 #: Share of all cores that others may have used while something was measured.

@@ -92,6 +92,14 @@ FLOODS = (
     Flood(name="junk of 400 bytes", make=junk(400), **_PUBLISH),
     Flood(name="junk of 2 kB", make=junk(2000), **_PUBLISH),
     Flood(name="junk of 100 kB", make=junk(100_000), most=200, **_PUBLISH),
+    # As much as one read of the node may have, in one moment.
+    Flood(
+        name="1 MiB to the personal topic",
+        make=junk(2**20 - 200, topic=0),
+        most=45,
+        power=Power.PUBLISH,
+        honest="registration",
+    ),
     Flood(name="junk on the personal topic", make=junk(400, topic=0), power=Power.PUBLISH, honest="registration"),
     Flood(name="junk stamped 19 s ahead", make=junk(400, ahead=19), **_PUBLISH),
     Flood(name="junk stamped 4 days ahead", make=junk(400, ahead=4 * DAY), **_PUBLISH),

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from benchmarks.attack import honest
 from benchmarks.attack.aims import percentile, rate_beside
-from benchmarks.attack.machine import Busy, Others, Peaks
+from benchmarks.attack.machine import Busy, Others, Peaks, chart_limits
 from benchmarks.attack.stored import Stored
 from benchmarks.attack.traffic import Message, Traffic, flat, size
 from benchmarks.attack.world import World
@@ -21,7 +21,7 @@ from benchmarks.running import cpu, idle_cpu, relay, suspended
 WALKS = 4.0
 SETTINGS = {"WAKUPUSH_RECONCILE__OVERLAP": str(WALKS), "WAKUPUSH_RECONCILE__QUERY_WINDOW": str(WALKS)}
 #: Bytes that a flood sends at once at most.
-MOST_BYTES = 20_000_000
+MOST_BYTES = 50_000_000
 #: Messages that warm the server up.
 WARM = 50
 #: Seconds until honest traffic beside a flood counts as lost.
@@ -42,6 +42,8 @@ class Cost:
     stored: Stored
     #: Bytes by which the worker process that grew most grew.
     memory: int
+    #: By component of the chart: the share of its pod's memory that it needed at most.
+    memory_shares: dict[str, float]
     #: Share of the cores that others used.
     others: float
 
@@ -112,7 +114,8 @@ def cost(world: World, traffic: Traffic, count: int) -> Cost:
     with suspended(stack.reconcile):
         with suspended(stack.ingest):
             relay(stack.node_url, flat(messages))
-            others, peaks = Others(), Peaks(stack.workers.values())
+            others = Others()
+            peaks = Peaks({"ingest": stack.ingest, "reconcile": stack.reconcile, "beat": stack.beat, **stack.workers})
             used, begun = cpu(stack), time.monotonic()
         world.rest()
         seconds = time.monotonic() - begun
@@ -124,7 +127,8 @@ def cost(world: World, traffic: Traffic, count: int) -> Cost:
         bytes=sum(map(size, messages)),
         seconds=seconds,
         cpu={name: after[name] - used[name] - idle[name] * elapsed for name in idle},
-        memory=peaks.growth(),
+        memory=peaks.growth(stack.workers),
+        memory_shares=peaks.shares({name: chart_limits()[name] for name in peaks.names}),
         others=others.share(),
         stored=Stored.now(world.connection, world.redis).since(before),
     )

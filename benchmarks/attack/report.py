@@ -51,6 +51,8 @@ class Result:
             return [Aim(self.stopped, (), 0.0, Verdict.MISS)]
         times = [each.cpu_seconds / line.at(each.size) for each, line in zip(self.costs, lines, strict=True)]
         found = [Aim("times the CPU of an honest message", times, aims.CPU, verdict(times, aims.CPU))]
+        memory = [max(each.memory_shares.values()) for each in self.costs]
+        found.append(Aim("share of a pod's memory", memory, aims.MEMORY, verdict(memory, aims.MEMORY)))
         if not self.flood.purpose:
             stored = [each.stored_for_each_byte for each in self.costs]
             found.append(Aim("stored bytes a byte", stored, aims.STORED, verdict(stored, aims.STORED)))
@@ -72,7 +74,7 @@ def line(costs: Sequence[Cost]) -> Line:
     return Line([(each.size, each.cpu_seconds) for each in costs])
 
 
-COST_COLUMNS = ("bytes", "CPU µs", "rows", "stored B/B", "Redis B/B", "worker MB")
+COST_COLUMNS = ("bytes", "CPU µs", "rows", "stored B/B", "Redis B/B", "worker MB", "pod %")
 
 
 def honest_table(costs: dict[str, list[list[Cost]]]) -> Table:
@@ -97,7 +99,7 @@ def table(results: Sequence[Result], lines: dict[str, list[Line]]) -> Table:
         found.add_row(
             flood.power.value if flood.power is not power else "",
             flood.name,
-            *([*_cost_cells(costs), f"{median(judged[0].figures):.2f}"] if costs else [""] * 7),
+            *([*_cost_cells(costs), f"{median(judged[0].figures):.2f}"] if costs else [""] * 8),
             *(_felt_cells(result.felt) if result.felt else [""] * 4),
             _worst([each.verdict for each in judged]).value,
         )
@@ -113,6 +115,7 @@ def _cost_cells(costs: Sequence[Cost]) -> list[str]:
         f"{median(each.stored_for_each_byte for each in costs):.2f}",
         f"{median(each.redis_for_each_byte for each in costs):.2f}",
         f"{median(each.memory for each in costs) / 1e6:.0f}",
+        f"{100 * median(max(each.memory_shares.values()) for each in costs):.0f}",
     ]
 
 

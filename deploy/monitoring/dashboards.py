@@ -177,7 +177,12 @@ QUEUES = Dashboard(
                     "Tasks that wait",
                     "short",
                     (("max by (queue) (wakupush_queue_tasks{$n})", "{{queue}}"),),
-                    "ingest leaves new messages to reconciliation above WAKUPUSH_INGEST__QUEUE_LIMIT.",
+                ),
+                Panel(
+                    "Bytes that wait",
+                    "bytes",
+                    (("max by (queue) (wakupush_queue_bytes{$n})", "{{queue}}"),),
+                    "From half of WAKUPUSH_INGEST__QUEUE_BYTES on, ingest leaves some new messages to reconciliation.",
                 ),
                 Panel(
                     "Deliveries that are due",
@@ -337,7 +342,10 @@ DELIVERIES = Dashboard(
                 Panel(
                     "Messages put into quarantine",
                     "short",
-                    (("sum by (queue) (increase(wakupush_messages_quarantined_total{$n}[1h]))", "{{queue}}"),),
+                    (
+                        ("sum by (queue) (increase(wakupush_messages_quarantined_total{$n}[1h]))", "{{queue}}"),
+                        ("sum (increase(wakupush_quarantine_dropped_total{$n}[1h]))", "dropped again"),
+                    ),
                     "In the last hour.",
                 ),
             ),

@@ -12,7 +12,7 @@ from wakupush.model.entries import Entry
 from wakupush.protocol.hashing import message_hash
 from wakupush.runtime import metrics
 from wakupush.runtime.logging import is_told
-from wakupush.waku.errors import NodeError, NotSubscribed
+from wakupush.waku.errors import NodeError, NodeUnreadable, NotSubscribed
 
 if TYPE_CHECKING:
     from threading import Event
@@ -94,6 +94,9 @@ class Poller:
             return self._subscribe(error)
         except NodeError as error:
             self._note_failure()
+            if isinstance(error, NodeUnreadable):
+                # The node has handed out what was waiting there, and forgets it.
+                self._note_gap(1, time.time())
             return self._failed("poll_failed", error)
         self._failures = 0
         self._subscribed = False
@@ -166,7 +169,12 @@ class Poller:
         self._is_full = is_full
 
     def _note_gap(self, dropped: int, now: float) -> None:
-        """Log the time in which messages were left to reconcile."""
+        """Log the time in which messages were left to reconcile.
+
+        Args:
+            dropped: how many were just now; 0 ends the time.
+            now: seconds since the epoch.
+        """
         if dropped and self.gap_since is None:
             self.gap_since = now
             log.error("gap_begins", node=self.name, pubsub_topic=self.pubsub_topic, since=now)

@@ -56,7 +56,7 @@ def run(settings: Settings) -> None:
     for name, url in urls.items():
         cache = Cache(settings.waku.cache_capacity)
         for shard in shards:
-            node = WakuNode(url, timeout=settings.waku.timeout)
+            node = WakuNode(url, timeout=settings.waku.timeout, max_read_bytes=settings.waku.max_read_bytes)
             interval = settings.ingest.poll_interval
             pollers.append(Poller(name, node, enqueuer, shard, interval, stop, cache, canaries))
     threads = [Thread(target=poller.run, name=f"{poller.name} {poller.pubsub_topic}") for poller in pollers]

@@ -60,7 +60,7 @@ class Reconciliation:
         Raises:
             SettingsError: there is no public key, or an address is not valid.
         """
-        chosen, shards, timeout = settings.reconcile, settings.waku.shards, settings.waku.timeout
+        chosen, shards = settings.reconcile, settings.waku.shards
         routes = Routes.load(settings)
         stores = settings.stores
         redis = open_redis(settings.redis)
@@ -72,11 +72,14 @@ class Reconciliation:
             WalkKind(queue=queue, content_topics=(name,), window=chosen.window) for name, queue in routes.queues.items()
         ]
 
+        def open_store(url: str) -> Store:
+            return Store(url, timeout=settings.waku.timeout, max_read_bytes=settings.waku.max_read_bytes)
+
         def walkers(kinds: list[WalkKind]) -> list[Walker]:
             return [
                 Walker(
                     name=name,
-                    store=Store(url, timeout=timeout),
+                    store=open_store(url),
                     kind=kind,
                     enqueuer=enqueuer,
                     pool=pool,
@@ -91,7 +94,7 @@ class Reconciliation:
             recent=[Recent(walker=walker, shards=shards, settings=chosen) for walker in walkers([queries, *own])],
             thorough=[Thorough(walker=walker, shards=shards, settings=chosen) for walker in walkers(own)],
             audit=Audit(
-                stores={name: Store(url, timeout=timeout) for name, url in stores.items()},
+                stores={name: open_store(url) for name, url in stores.items()},
                 shards=shards,
                 content_topics=tuple(routes.queues),
                 window=chosen.window,

@@ -65,7 +65,11 @@ def run(settings: Settings, since: float, progress: Callable[[int, int], None]) 
         for shard in settings.waku.shards
     ]
     connections = settings.pipeline.archive_connections
-    stores = [Store(url, timeout=settings.waku.timeout, connections=connections) for url in settings.stores.values()]
+    waku = settings.waku
+    stores = [
+        Store(url, timeout=waku.timeout, connections=connections, max_read_bytes=waku.max_read_bytes)
+        for url in settings.stores.values()
+    ]
     with archive.writing():
         wanted = [hour for hour in hours if not archive.is_complete(hour)]
         walks = [_Walk(hour, stores, server_content_topics(server), now) for hour in wanted]

@@ -79,7 +79,7 @@ def compare() -> None:
     with kept.database() as (settings, connection):
         name, url = next(iter(settings.stores.items()))
         try:
-            with Store(url, timeout=settings.waku.timeout) as store:
+            with Store(url, timeout=settings.waku.timeout, max_read_bytes=settings.waku.max_read_bytes) as store:
                 rates = answering.rates(connection, store, time.time())
         except NodeError as error:
             fail(f"the Store at {name} does not answer: {type(error).__name__}")

@@ -19,6 +19,8 @@ class QueueBacklog:
     #: Tasks that wait, and the messages in them.
     tasks: int
     messages: float
+    #: Bytes of Redis' memory that the tasks which wait take.
+    bytes: int
     #: When the oldest message of the sample began to wait, in seconds since the epoch; None if none waits. The sample
     #: includes both ends of the queue.
     oldest: float | None

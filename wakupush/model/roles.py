@@ -231,7 +231,9 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         "admitted_requests": Rights(select=("admitted_at",), insert=("message_id", "succeeded", "expired")),
         "packed_requests": Rights(select=("month",), delete=True),
         "packed_months": Rights(select=("month",), delete=True),
-        "quarantine": Rights(select=("ctid", "quarantined_at", "key_hash", "installation_hash"), delete=True),
+        "quarantine": Rights(
+            select=("ctid", "message_hash", "payload", "quarantined_at", "key_hash", "installation_hash"), delete=True
+        ),
     },
     Role.RECONCILE: {
         **_MIGRATIONS,

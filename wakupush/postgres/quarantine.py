@@ -82,6 +82,11 @@ def drop(connection: Connection, selection: QuarantineSelection, after: Position
     return sorted(_execute(connection, "drop", selection, after, limit=CHUNK_ROWS).fetchall())
 
 
+def trim(connection: Connection, *, bytes: int) -> int:  # noqa: A002 - as the other tables that are trimmed
+    """Delete random messages beyond so many bytes; return how many."""
+    return connection.execute(_SQL["trim"], {"bytes": bytes}).rowcount
+
+
 def find(connection: Connection, prefix: str) -> list[bytes]:
     """Return the hashes of quarantined messages with this prefix (hex digits, at least one), two at most."""
     bounds = {"first": bytes.fromhex(prefix.ljust(_DIGITS, "0")), "last": bytes.fromhex(prefix.ljust(_DIGITS, "f"))}

@@ -2,7 +2,7 @@
 
 The headers of a task say how many messages it carries and since when the oldest waits (see
 `wakupush.redis.sending.send_entries`). Of a long queue only a sample of tasks is read, spread evenly over it, inside
-Redis: bodies never travel.
+Redis: bodies never travel, and are not parsed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from wakupush.model.backlog import QueueBacklog
 from wakupush.model.queues import QUEUES
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from redis import Redis
 
 #: Tasks of a queue that one look reads at most. Up to this number the figures are exact.
@@ -21,38 +23,52 @@ SAMPLE: Final = 64
 #: Where kombu keeps the tasks of all queues that were taken and not acknowledged.
 UNACKED: Final = "unacked"
 UNACKED_INDEX: Final = "unacked_index"
+#: Share of Redis' memory that one queue may have; the bytes of a queue if Redis' memory has no limit.
+_LIMIT_SHARE: Final = 4
+_LIMIT_BYTES: Final = 160 * 2**20
 
-# A task is JSON; one that is not ours counts as one message of unknown age. -1 means unknown: Lua cuts nil off.
-_QUEUE: Final = """
+# kombu writes a task as JSON with its body first; only what follows the body is parsed. A task that is not ours counts
+# as one message of unknown age. -1 means unknown: Lua cuts nil off.
+_PARSED: Final = """
+local function parsed(text, opening)
+    local start = text and string.find(text, '"content-encoding"', 1, true)
+    local ok, value = pcall(cjson.decode, start and opening .. string.sub(text, start) or '')
+    return ok and type(value) == 'table' and value or {}
+end
+local function headers(task)
+    return type(task) == 'table' and type(task.headers) == 'table' and task.headers or {}
+end
+"""
+_QUEUE: Final = (
+    _PARSED
+    + """
 local length = redis.call('LLEN', KEYS[1])
 local sample = math.min(length, tonumber(ARGV[1]))
 local messages, oldest = 0, -1
 for number = 0, sample - 1 do
     local position = 0
     if sample > 1 then position = math.floor(number * (length - 1) / (sample - 1)) end
-    local count, seen = 1, nil
-    local ok, task = pcall(cjson.decode, redis.call('LINDEX', KEYS[1], position))
-    if ok and type(task) == 'table' and type(task.headers) == 'table' then
-        count = tonumber(task.headers.messages) or 1
-        seen = tonumber(task.headers.seen)
-    end
-    messages = messages + count
+    local header = headers(parsed(redis.call('LINDEX', KEYS[1], position), '{'))
+    local seen = tonumber(header.seen)
+    messages = messages + (tonumber(header.messages) or 1)
     if seen and (oldest < 0 or seen < oldest) then oldest = seen end
 end
 if sample > 0 then messages = messages / sample * length end
 return cjson.encode({tasks = length, messages = messages, oldest = oldest})
 """
+)
 # A value is the task, its exchange and its routing key, which is the name of its queue.
-_TAKEN: Final = """
+_TAKEN: Final = (
+    _PARSED
+    + """
 local length = redis.call('ZCARD', KEYS[2])
 local found, read = {}, 0
 for _, tag in ipairs(redis.call('ZRANGE', KEYS[2], 0, tonumber(ARGV[1]) - 1)) do
-    local ok, taken = pcall(cjson.decode, redis.call('HGET', KEYS[1], tag) or '')
-    if ok and type(taken) == 'table' and type(taken[3]) == 'string' then
+    local taken = parsed(redis.call('HGET', KEYS[1], tag), '[{')
+    if type(taken[3]) == 'string' then
         local queue = found[taken[3]] or {tasks = 0, messages = 0}
-        local headers = type(taken[1]) == 'table' and taken[1].headers
         queue.tasks = queue.tasks + 1
-        queue.messages = queue.messages + (type(headers) == 'table' and tonumber(headers.messages) or 1)
+        queue.messages = queue.messages + (tonumber(headers(taken[1]).messages) or 1)
         found[taken[3]] = queue
         read = read + 1
     end
@@ -63,6 +79,31 @@ for _, queue in pairs(found) do
 end
 return cjson.encode(found)
 """
+)
+
+
+def queue_bytes(redis: Redis, names: Collection[str]) -> dict[str, int]:
+    """Return how many bytes each of these queues has in Redis; what a worker has taken is not among them.
+
+    Redis adds up the nodes of the list, without looking into them: 0.3 ms for 160 MB.
+
+    Raises:
+        RedisError: Redis does not answer.
+    """
+    with redis.pipeline(transaction=False) as pipeline:
+        for name in names:
+            pipeline.memory_usage(name, samples=0)
+        return {name: size or 0 for name, size in zip(names, pipeline.execute(), strict=True)}
+
+
+def default_limit(redis: Redis) -> int:
+    """Return how many bytes a queue may have: a quarter of Redis' ``maxmemory``, 160 MiB if it has none.
+
+    Raises:
+        RedisError: Redis does not answer.
+    """
+    most = cast("dict[str, int]", redis.info("memory")).get("maxmemory", 0)
+    return most // _LIMIT_SHARE or _LIMIT_BYTES
 
 
 def look(redis: Redis) -> dict[str, QueueBacklog]:
@@ -76,12 +117,14 @@ def look(redis: Redis) -> dict[str, QueueBacklog]:
             pipeline.eval(_QUEUE, 1, name, SAMPLE)
         pipeline.eval(_TAKEN, 2, UNACKED, UNACKED_INDEX, SAMPLE)
         *waiting, taken = [json.loads(answer) for answer in cast("list[bytes]", pipeline.execute())]
+    sizes = queue_bytes(redis, QUEUES)
     found = {}
     for name, queue in zip(QUEUES, waiting, strict=True):
         in_flight = taken.get(name, {"tasks": 0, "messages": 0})
         found[name] = QueueBacklog(
             tasks=queue["tasks"],
             messages=queue["messages"],
+            bytes=sizes[name],
             oldest=queue["oldest"] if queue["oldest"] >= 0 else None,
             tasks_in_flight=in_flight["tasks"],
             messages_in_flight=in_flight["messages"],

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from wakupush.model.entries import Entry
 from wakupush.model.queues import REGISTRATION
 from wakupush.model.waku_message import WakuMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from celery import Celery
 
     from wakupush.model.queues import Queue
+
+#: Bytes of payload in one task at most: a worker of two processes holds two, and all that it makes of them.
+TASK_BYTES: Final = 2**20
+#: Bytes of an entry in Redis without its payload, and of a task that carries it alone.
+_OVERHEAD_BYTES: Final = 1500
 
 
 def encode_entry(entry: Entry) -> dict[str, Any]:
@@ -48,6 +53,30 @@ def decode_entry(value: dict[str, Any]) -> Entry:
         ),
         live=value.get("live", False),  # older code does not say
     )
+
+
+def in_tasks(entries: Iterable[Entry], most: int | None = None) -> Iterator[list[Entry]]:
+    """Yield messages in their order, each time as many as one task may carry.
+
+    Args:
+        entries: any number.
+        most: messages of a task at most; its payloads have `TASK_BYTES` at most, unless it carries one message alone.
+    """
+    task: list[Entry] = []
+    size = 0
+    for entry in entries:
+        size += len(entry.message.payload)
+        if task and (size > TASK_BYTES or len(task) == most):
+            yield task
+            task, size = [], len(entry.message.payload)
+        task.append(entry)
+    if task:
+        yield task
+
+
+def encoded_bytes(entry: Entry) -> int:
+    """Return about how many bytes of Redis a message takes in a task: its payload is in base64 twice."""
+    return len(entry.message.payload) * 16 // 9 + _OVERHEAD_BYTES
 
 
 def send_entries(

@@ -175,6 +175,9 @@ ANSWERS_EXPIRED: Final = Counter(
     "wakupush_answers_expired", "Answers that were dropped because no client waits for them any more."
 )
 QUARANTINED: Final = Counter("wakupush_messages_quarantined", "Messages put into quarantine.", ["queue"])
+QUARANTINE_DROPPED: Final = Counter(
+    "wakupush_quarantine_dropped", "Messages that the schedule deleted because the quarantine was full."
+)
 REQUESTS_PACKED: Final = Counter("wakupush_requests_packed", "Ids of old push requests that were packed.")
 SHADOW_ANSWER_BYTES: Final = Histogram(
     "wakupush_shadow_answer_bytes",
@@ -226,6 +229,9 @@ FEEDBACK: Final = Counter("wakupush_feedback", "Calls of gorush's feedback webho
 # The exporter. It looks when it is asked; a gauge whose source does not answer has no series.
 EXPORTER_UP: Final = Gauge("wakupush_exporter_up", "1 if this source answered the exporter.", ["source"])
 QUEUE_TASKS: Final = Gauge("wakupush_queue_tasks", "Tasks that wait in a queue.", ["queue"])
+QUEUE_BYTES: Final = Gauge(
+    "wakupush_queue_bytes", "Bytes of Redis' memory that a queue's waiting tasks take.", ["queue"]
+)
 QUEUE_MESSAGES: Final = Gauge(
     "wakupush_queue_messages", "Messages in the tasks that wait; estimated above 64 tasks.", ["queue"]
 )
@@ -251,6 +257,7 @@ DELIVERIES_POSTING: Final = Gauge(
 EXPORTER: Final = (
     EXPORTER_UP,
     QUEUE_TASKS,
+    QUEUE_BYTES,
     QUEUE_MESSAGES,
     QUEUE_AGE,
     TASKS_IN_FLIGHT,

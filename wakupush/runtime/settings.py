@@ -96,12 +96,15 @@ class WakuSettings(Group):
         "/waku/2/rs/16/64",
     )
     """Static shards to read (pubsub topics), as a JSON list."""
-    cache_capacity: Count = 5000
+    cache_capacity: Count = 1000
     """Messages that the node keeps for ingest: the value of its option `--rest-relay-cache-capacity`."""
     timeout: Seconds = 10.0
     """Seconds after which a request to the node has failed."""
     max_message_bytes: Annotated[int, Field(ge=10_000)] = 150_000
-    """Largest WakuMessage that the node relays, in bytes of protobuf; larger answers are sent in segments."""
+    """Largest WakuMessage that is sent, in bytes of protobuf; larger answers are sent in segments."""
+    max_read_bytes: Annotated[int, Field(ge=150_000, le=3 * 2**20)] = 2**20
+    """Largest payload that is read, live and from Stores, in bytes; a message with a larger one counts as malformed.
+    The nodes of the Status network relay 1 MiB, if their option `--max-msg-size` says so."""
     publish_timeout: Seconds = 2.0
     """Seconds after which publishing an answer has failed this time."""
 
@@ -226,8 +229,9 @@ class IngestSettings(Group):
     follows at once."""
     batch_size: Annotated[int, Field(ge=1, le=1000)] = 64
     """Messages in one task at most."""
-    queue_limit: Count = 20_000
-    """Tasks in a queue at which all new messages are left to `ingest reconcile`; from half as many on, some are."""
+    queue_bytes: Count | None = None
+    """Bytes of a queue in Redis at which all new messages are left to `ingest reconcile`; from half as many on, some
+    are. Unless given, a quarter of Redis' `maxmemory`; 160 MiB if it has none."""
     claim_ttl: Count = 120
     """Seconds for which a claimed message is not enqueued again."""
     topic_messages_per_minute: Annotated[int, Field(ge=2)] = 1000
@@ -395,6 +399,8 @@ class LimitSettings(Group):
     """Queries that wait, for the key of their topic or for their turn; beyond that chance decides which to drop."""
     query_bytes_waiting: Count = 64_000_000
     """Bytes of these queries; most have 400."""
+    quarantine_bytes: Count = 256_000_000
+    """Bytes of messages in quarantine; beyond that chance decides which to drop."""
     shadowed_messages: Count = 200_000
     """Messages that are kept in shadow: ten minutes of 300 a second. Beyond that chance decides which to drop."""
     shadowed_bytes: Count = 256_000_000

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import ExitStack, contextmanager
 from functools import cache
+from threading import Lock
 from typing import TYPE_CHECKING, Self
 
 import httpx2
 
-from wakupush.waku.errors import NodeUnreachable, NodeUnreadable
+from wakupush.waku.errors import AnswerTooLarge, NodeUnreachable, NodeUnreadable
 from wakupush.waku.rest import check
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-#: Bytes of an answer at most; go-waku's default queue of 1000 messages of the largest size stays below.
-ANSWER_LIMIT = 256 * 1024 * 1024
+#: Bytes of an answer at most. Three times as many are in memory while it is parsed.
+ANSWER_LIMIT = 64 * 1024 * 1024
+#: Bytes of an answer above which a process reads and parses only one at a time.
+LARGE_ANSWER = 4 * 1024 * 1024
+_one_large_answer = Lock()
 
 
 @cache
@@ -68,28 +73,50 @@ class NodeClient:
     def _send(
         self, method: str, path: str, value: object = None, parameters: Mapping[str, str] | None = None
     ) -> tuple[int, bytes]:
-        """Return the status and the body of an answer.
+        """Return the status and the body of an answer; see `_answer`."""
+        with self._answer(method, path, value, parameters) as answer:
+            return answer
+
+    @contextmanager
+    def _answer(
+        self, method: str, path: str, value: object = None, parameters: Mapping[str, str] | None = None
+    ) -> Iterator[tuple[int, bytes]]:
+        """Yield the status and the body of an answer.
+
+        A body above `LARGE_ANSWER` is to be parsed within the context: no other thread reads one until it ends.
 
         Raises:
             NodeUnreachable: there is no answer.
+            AnswerTooLarge: it has more than `ANSWER_LIMIT` bytes.
             NodeUnreadable: the answer does not end, or cannot be decompressed.
         """
         content = None if value is None else json.dumps(value)
         headers = None if value is None else {"Content-Type": "application/json"}
-        try:
-            with self._http.stream(method, path, content=content, headers=headers, params=parameters) as response:
-                return response.status_code, _read(response, self._timeout)
-        except httpx2.DecodingError as error:
-            raise NodeUnreadable("the answer cannot be decompressed") from error
-        except httpx2.RequestError as error:
-            raise NodeUnreachable(f"{method} {path}: {type(error).__name__}") from error
+        with ExitStack() as turn:
+            try:
+                with self._http.stream(method, path, content=content, headers=headers, params=parameters) as response:
+                    status, body = response.status_code, _read(response, self._timeout, turn)
+            except httpx2.DecodingError as error:
+                raise NodeUnreadable("the answer cannot be decompressed") from error
+            except httpx2.RequestError as error:
+                raise NodeUnreachable(f"{method} {path}: {type(error).__name__}") from error
+            yield status, body
 
 
-def _read(response: httpx2.Response, seconds: float) -> bytes:
+def _read(response: httpx2.Response, seconds: float, turn: ExitStack) -> bytes:
+    """Return a whole body; the turn of a large one is taken on the way, and is for the caller to end."""
     deadline = time.monotonic() + seconds
     body = bytearray()
+    is_large = False
     for chunk in response.iter_bytes():
         body += chunk
-        if len(body) > ANSWER_LIMIT or time.monotonic() > deadline:
+        if len(body) > ANSWER_LIMIT:
+            raise AnswerTooLarge("the answer is too large")
+        if time.monotonic() > deadline:
             raise NodeUnreadable("the answer does not end")
+        if len(body) > LARGE_ANSWER and not is_large:
+            began = time.monotonic()
+            turn.enter_context(_one_large_answer)
+            deadline += time.monotonic() - began
+            is_large = True
     return bytes(body)

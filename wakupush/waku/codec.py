@@ -14,10 +14,12 @@ from contextlib import suppress
 from typing import Any
 
 from wakupush.model.waku_message import INT64_MAX, INT64_MIN, WakuMessage
-from wakupush.waku.errors import NodeUnreadable
+from wakupush.waku.errors import AnswerTooLarge, NodeUnreadable
 
-#: Bytes of a payload at most: nwaku relays up to 150 KiB.
-PAYLOAD_LIMIT = 153_600
+#: Bytes of a payload that are read at most, unless told otherwise: the nodes of the Status network relay 1 MiB.
+PAYLOAD_LIMIT = 1024 * 1024
+#: Bytes of an answer at most if they are not all ASCII: in memory a single emoji makes four bytes of each character.
+NON_ASCII_LIMIT = 24 * 1024 * 1024
 #: Bytes of a content topic at most, in UTF-8. Ours have 23; the nodes relay any text.
 CONTENT_TOPIC_LIMIT = 1024
 #: Bytes of meta at most.
@@ -98,8 +100,11 @@ def parse(body: bytes) -> Any:
     """Return the JSON value of a node's answer.
 
     Raises:
+        AnswerTooLarge: it has more than `NON_ASCII_LIMIT` bytes, not all of them ASCII.
         NodeUnreadable: it is not JSON, or nested too deeply.
     """
+    if len(body) > NON_ASCII_LIMIT and not body.isascii():
+        raise AnswerTooLarge("the answer is too large")
     # Bytes that are not UTF-8 become lone surrogates: only the message that has them is refused, not its neighbours.
     text = body.decode("utf-8", "surrogateescape")
     try:

@@ -49,3 +49,7 @@ class NodeUnreadable(NodeError):
 
 class EndlessPages(NodeUnreadable):
     """The pages of a query do not end: ask for less, or do not trust the Store."""
+
+
+class AnswerTooLarge(NodeUnreadable):
+    """The answer has too many bytes. Ask for less; what a read took out of the node is left to the Store."""

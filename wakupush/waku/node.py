@@ -20,7 +20,7 @@ from tenacity import (
 )
 
 from wakupush.waku.client import NodeClient
-from wakupush.waku.codec import decode_messages, encode_message, parse
+from wakupush.waku.codec import PAYLOAD_LIMIT, decode_messages, encode_message, parse
 from wakupush.waku.errors import NodeUnreachable, NodeUnreadable, NotSubscribed
 from wakupush.waku.rest import check, check_published, messages_path, printable
 
@@ -64,10 +64,19 @@ class WakuNode(NodeClient):
     """A client of one node's relay.
 
     Only the process that polls a topic may subscribe to it: an unread subscription stops a whole go-waku.
+
+    Args:
+        url: see `NodeClient`, as for the other two.
+        timeout: seconds.
+        connections: connections at most.
+        max_read_bytes: bytes of a payload at most; a message with a larger one counts as malformed.
     """
 
-    def __init__(self, url: str, *, timeout: float = 10.0, connections: int = 8) -> None:
+    def __init__(
+        self, url: str, *, timeout: float = 10.0, connections: int = 8, max_read_bytes: int = PAYLOAD_LIMIT
+    ) -> None:
         super().__init__(url, timeout=timeout, connections=connections)
+        self._max_read_bytes = max_read_bytes
         #: Topics to which the node is believed to be subscribed, each with a mark of when that was learned.
         self._subscribed: dict[str, object] = {}
         self._lock = threading.Lock()
@@ -105,22 +114,22 @@ class WakuNode(NodeClient):
         Raises:
             NotSubscribed: the node is new or was restarted.
             NodeUnreachable: try again.
-            NodeUnreadable: what was read is lost.
+            NodeUnreadable: what was read is lost: it is no list of messages, or has more than `ANSWER_LIMIT` bytes.
             NodeRefused: nwaku does not know such a topic.
         """
         known = self._subscribed.get(pubsub_topic)
-        status, body = self._send("GET", messages_path(pubsub_topic))
-        if status == HTTPStatus.NOT_FOUND:
-            with self._lock:
-                # Unless another thread has subscribed while this read was under way.
-                if self._subscribed.get(pubsub_topic) is known:
-                    self._subscribed.pop(pubsub_topic, None)
-            raise NotSubscribed(pubsub_topic)
-        check(status, body)
-        if known is None:
-            with self._lock:
-                self._subscribed.setdefault(pubsub_topic, object())
-        return Read(*decode_messages(body))
+        with self._answer("GET", messages_path(pubsub_topic)) as (status, body):
+            if status == HTTPStatus.NOT_FOUND:
+                with self._lock:
+                    # Unless another thread has subscribed while this read was under way.
+                    if self._subscribed.get(pubsub_topic) is known:
+                        self._subscribed.pop(pubsub_topic, None)
+                raise NotSubscribed(pubsub_topic)
+            check(status, body)
+            if known is None:
+                with self._lock:
+                    self._subscribed.setdefault(pubsub_topic, object())
+            return Read(*decode_messages(body, self._max_read_bytes))
 
     def publish(self, pubsub_topic: str, message: WakuMessage) -> None:
         """Hand a message to the network.

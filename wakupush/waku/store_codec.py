@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from wakupush.protocol.hashing import message_hash
-from wakupush.waku.codec import decode_message, parse
+from wakupush.waku.codec import PAYLOAD_LIMIT, decode_message, parse
 from wakupush.waku.errors import NodeBusy, NodeUnreachable, NodeUnreadable
 from wakupush.waku.rest import printable
 
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
     from wakupush.model.waku_message import WakuMessage
 
-#: Messages of a page at most, in both kinds.
+#: Hashes of a page at most, of both kinds of nodes.
 PAGE_SIZE = 100
+#: Messages of a page: of the largest size they have 22 MB of JSON.
+DATA_PAGE_SIZE = 16
 #: Content topics of a query at most, in both kinds.
 MOST_CONTENT_TOPICS = 10
 
@@ -47,7 +49,7 @@ class Query:
     #: False: the newest page first. Either way the oldest message of a page comes first.
     ascending: bool = True
 
-    def parameters(self) -> dict[str, str]:
+    def parameters(self, page_size: int = DATA_PAGE_SIZE) -> dict[str, str]:
         """Return the parameters that both kinds understand."""
         topics = {"contentTopics": ",".join(self.content_topics)} if self.content_topics else {}
         return {
@@ -56,7 +58,7 @@ class Query:
             "startTime": str(self.start),
             "endTime": str(self.end),
             "ascending": str(self.ascending).lower(),
-            "pageSize": str(PAGE_SIZE),
+            "pageSize": str(page_size),
         }
 
     def only(self, page: Page, *, timeless: bool = False) -> Page:
@@ -121,10 +123,15 @@ def hash_parameters(hashes: Iterable[bytes]) -> dict[str, str]:
     }
 
 
-def decode_v3(body: bytes, pubsub_topic: str) -> tuple[Page, Cursor | None]:
+def decode_v3(body: bytes, pubsub_topic: str, payload_limit: int = PAYLOAD_LIMIT) -> tuple[Page, Cursor | None]:
     """Return a page of a Store v3, and where the next one begins.
 
     A message counts as malformed if the given hash is not that of the message on this shard.
+
+    Args:
+        body: the answer.
+        pubsub_topic: the shard.
+        payload_limit: bytes of payload at most; a larger message counts as malformed.
 
     Raises:
         NodeBusy: the rate is limited.
@@ -141,14 +148,14 @@ def decode_v3(body: bytes, pubsub_topic: str) -> tuple[Page, Cursor | None]:
     found = []
     for entry in entries:
         with suppress(NodeUnreadable):
-            found.append(_stored(entry, pubsub_topic))
+            found.append(_stored(entry, pubsub_topic, payload_limit))
     cursor = answer.get("paginationCursor")
     page = Page(tuple(found), len(entries) - len(found))
     return page, None if cursor in (None, "") else Cursor({"cursor": f"0x{_hash(cursor).hex()}"})
 
 
-def decode_v1(body: bytes, pubsub_topic: str) -> tuple[Page, Cursor | None]:
-    """Return a page of a go-waku's Store v1, and where the next one begins.
+def decode_v1(body: bytes, pubsub_topic: str, payload_limit: int = PAYLOAD_LIMIT) -> tuple[Page, Cursor | None]:
+    """Return a page of a go-waku's Store v1, and where the next one begins; the arguments are those of `decode_v3`.
 
     The hash is computed. Store v1 leaves out ``meta``, so that of a message with ``meta`` is another than on the relay.
 
@@ -167,7 +174,7 @@ def decode_v1(body: bytes, pubsub_topic: str) -> tuple[Page, Cursor | None]:
     found = []
     for entry in entries:
         with suppress(NodeUnreadable):
-            message = decode_message(entry)
+            message = decode_message(entry, payload_limit)
             found.append(StoredMessage(message_hash(pubsub_topic, message), message))
     return Page(tuple(found), len(entries) - len(found)), _v1_cursor(answer.get("cursor"))
 
@@ -181,13 +188,13 @@ def _entries(answer: dict[str, Any]) -> list[Any]:
     return entries
 
 
-def _stored(entry: object, pubsub_topic: str) -> StoredMessage:
+def _stored(entry: object, pubsub_topic: str, payload_limit: int) -> StoredMessage:
     if not isinstance(entry, dict):
         raise NodeUnreadable("the message is not an object")
     told = _hash(entry.get("messageHash"))
     if entry.get("message") is None:
         return StoredMessage(told)
-    message = decode_message(entry["message"])
+    message = decode_message(entry["message"], payload_limit)
     if message_hash(pubsub_topic, message) != told:
         raise NodeUnreadable("the hash is not that of the message")
     return StoredMessage(told, message)

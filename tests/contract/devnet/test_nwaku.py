@@ -167,7 +167,7 @@ def test_impossible_values_are_400(change: dict[str, Any], serve: Serve) -> None
     assert client.get(relay_path()).json() == []
 
 
-@pytest.mark.parametrize("size", [(153_600, 200), (153_601, 400)])
+@pytest.mark.parametrize("size", [(1_048_576, 200), (1_048_577, 400)])
 def test_size_limit_is_of_the_protobuf(size: tuple[int, int], serve: Serve) -> None:
     client = subscribed(serve)
     wanted, status = size

@@ -165,11 +165,11 @@ def test_a_node_without_a_store(serve):
     "fault",
     [{"kind": "status", "status": 500}, {"kind": "close"}, {"kind": "garbage"}, {"kind": "status", "status": 404}],
 )
-def test_a_page_that_fails_ends_the_walk_with_a_name(store, node, url, fault):
+def test_a_page_that_fails_ends_the_walk_with_a_name(store, node, url, manners, fault):
     now = time.time_ns()
     publish(store, node, [message(now + number) for number in range(150)])
     pages = store.walk(query(now, now + 200, TOPIC), with_messages=False)
-    assert len(next(pages).found) == 100
+    assert len(next(pages).found) == (100 if manners == "nwaku" else 16)  # a go-waku always adds the messages
     httpx2.post(f"{url}/dev/faults", json={"path": "/store", "times": 1, **fault}).raise_for_status()
     with pytest.raises(NodeError):
         next(pages)

@@ -91,7 +91,7 @@ def test_a_claim_whose_holder_died_keeps_the_message_in_sight(bench, opened):
 
 def test_a_full_queue_ends_the_walk_and_the_watermark_stays(bench):
     found, _, own, _ = bench.walkers()
-    settings = own.walker.enqueuer.settings.model_copy(update={"queue_limit": 1})
+    settings = own.walker.enqueuer.settings.model_copy(update={"queue_bytes": 2000})
     own.walker.enqueuer = replace(own.walker.enqueuer, settings=settings)
     own.walker.settle(SHARD, ago(2), None)
     bench.send(bench.personal)

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import os
 import random
 import socket
@@ -33,6 +34,7 @@ from wakupush.redis.sending import decode_entry, encode_entry, send_entries
 from wakupush.runtime import metrics
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import IngestSettings, RedisSettings, Settings
+from wakupush.waku.errors import NodeError, NodeUnreachable, NodeUnreadable
 from wakupush.waku.node import Read
 
 SHARD = "/waku/2/rs/16/32"
@@ -62,7 +64,7 @@ def redis(redis_server):
 
 @pytest.fixture
 def enqueuer(redis_server, redis):
-    chosen = settings(redis_server.url, batch_size=10, queue_limit=3)
+    chosen = settings(redis_server.url, batch_size=10)
     with celery_app(chosen) as app:
         yield Enqueuer(app, redis, Routes.of(SERVER), chosen.ingest, draw=lambda: 0.999)
 
@@ -152,6 +154,18 @@ def test_large_polls_become_several_tasks(enqueuer, redis):
     assert [len(batch) for batch in queued(redis)["registration"]] == [10, 10, 5]
 
 
+def test_a_task_carries_one_mebibyte_of_payload(enqueuer, redis):
+    entries = [entry(size=size) for size in (400_000, 600_000, 48_577, 1_048_576, 400)]
+    assert enqueuer.enqueue(entries).sent == 5
+    tasks = queued(redis)["registration"]
+    assert [[len(one.message.payload) for one in task] for task in tasks] == [
+        [400_000, 600_000],
+        [48_577],
+        [1_048_576],
+        [400],
+    ]
+
+
 def test_a_claimed_message_is_enqueued_once(enqueuer, redis):
     one, two = entry(), entry()
     assert enqueuer.enqueue([one]) == Enqueued(sent=1)
@@ -173,31 +187,51 @@ def test_of_claims_that_are_refused_none_is_taken(enqueuer, redis):
 
 
 def test_a_full_queue_is_left_to_reconcile_and_the_others_are_not(enqueuer, redis):
-    for _ in range(3):
-        enqueuer.enqueue([entry()])
-    late = entry()
+    enqueuer.settings = IngestSettings(queue_bytes=3_000_000)
+    while enqueuer.enqueue([entry(size=100_000)]).sent:
+        pass
+    late = entry(size=100_000)
     assert enqueuer.enqueue([late, entry(PARTITIONED)]) == Enqueued(sent=1, dropped=1)
-    assert len(queued(redis)["registration"]) == 3
+    assert 2_800_000 < redis.memory_usage("registration", samples=0) < 3_200_000
     assert len(queued(redis)["dispatch"]) == 1
     assert not redis.exists(b"wakupush:claim:" + late.hash)
+    redis.lpop("registration", 4)  # what workers take makes room
+    assert enqueuer.enqueue([late]) == Enqueued(sent=1)
+
+
+def test_one_poll_does_not_overfill_a_queue(enqueuer, redis):
+    enqueuer.settings = IngestSettings(queue_bytes=20_000_000)
+    assert enqueuer.enqueue([entry(size=1_000_000) for _ in range(60)]).dropped
+    assert redis.memory_usage("registration", samples=0) < 22_000_000
+
+
+def test_a_queue_may_have_a_quarter_of_redis_memory(enqueuer, redis):
+    assert enqueuer._limit() == 160 * 2**20  # this Redis has no limit
+    enqueuer._default_limit = (0, -math.inf)
+    redis.config_set("maxmemory", 40_000_000)
+    try:
+        assert enqueuer._limit() == 10_000_000
+    finally:
+        redis.config_set("maxmemory", 0)
 
 
 def test_a_long_queue_takes_messages_by_chance_and_not_first_come_first_served(redis_server, redis):
     """Whoever floods a queue has no more of it than others, message for message, whatever the order of arrival."""
-    chosen = settings(redis_server.url, batch_size=1000, queue_limit=100)
+    chosen = settings(redis_server.url, batch_size=1000, queue_bytes=100_000_000)
     with celery_app(chosen) as app:
         enqueuer = Enqueuer(app, redis, Routes.of(SERVER), chosen.ingest, draw=random.Random(7).random)
         share = {}
         for length in (0, 50, 75, 90, 100, 150):
             redis.delete("registration")
             if length:
-                redis.rpush("registration", *[b"{}"] * length)
+                redis.rpush("registration", *[bytes(1_000_000)] * length)
             flood, honest = [entry() for _ in range(900)], [entry() for _ in range(100)]
             enqueuer.enqueue([*flood, *honest])
             claimed = {key.removeprefix(b"wakupush:claim:") for key in redis.keys("wakupush:claim:*")}
             share[length] = tuple(len(claimed & {e.hash for e in some}) / len(some) for some in (flood, honest))
             redis.flushdb()
-    assert share[0] == share[50] == (1, 1)
+    assert share[0] == (1, 1)
+    assert share[50] == (pytest.approx(1, abs=0.05), pytest.approx(1, abs=0.08))  # the poll itself fills 2 % of it
     assert share[75] == (pytest.approx(0.5, abs=0.05), pytest.approx(0.5, abs=0.15))
     assert share[90] == (pytest.approx(0.2, abs=0.05), pytest.approx(0.2, abs=0.15))
     assert share[100] == share[150] == (0, 0)
@@ -248,14 +282,27 @@ def test_without_redis_messages_are_counted_and_the_gap_is_logged():
     assert (logs[1]["since"], logs[1]["until"]) == (100.0, 102.0)
 
 
+def test_an_answer_that_cannot_be_read_is_a_gap(enqueuer):
+    """The node has handed out its messages and forgets them."""
+    relay = Relay(iter([1, NodeUnreadable("too large"), NodeUnreachable("down"), 1]))
+    poller = Poller("node", relay, enqueuer, SHARD, 0.05, None, Cache(1000))
+    with capture_logs() as logs:
+        for _ in range(4):
+            poller._turn()
+    assert [log["event"] for log in logs if log["log_level"] == "error"] == ["gap_begins", "gap_ends"]
+
+
 @dataclass
 class Relay:
-    """A node that has so many messages for us at each read."""
+    """A node that has so many messages for us at each read, or fails."""
 
-    counts: Iterator[int]
+    counts: Iterator[int | NodeError]
 
     def read(self, _: str) -> Read:
-        return Read([entry().message for _ in range(next(self.counts))], 0)
+        count = next(self.counts)
+        if isinstance(count, NodeError):
+            raise count
+        return Read([entry().message for _ in range(count)], 0)
 
 
 def test_what_comes_within_an_interval_shares_a_task(enqueuer):

@@ -130,10 +130,11 @@ def test_an_interrupted_walk_is_resumed_from_the_watermark(bench, opened, node_u
     warnings = [log for log in logs if log["log_level"] == "warning"]
     assert [(log["event"], log["error"]) for log in warnings] == [("walk_failed", "NodeUnreachable")]
     assert bench.watermark(own) == before
-    assert len(bench.claimed()) == 100
+    first_page = len(bench.claimed())
+    assert first_page in {16, 100}  # of messages or, on a nwaku, of hashes
     httpx2.delete(f"{node_url}/dev/faults")
     tally = looked_back(own)
-    assert (tally.examined, tally.enqueued) == (250, 150)
+    assert (tally.examined, tally.enqueued) == (250, 250 - first_page)
     assert bench.claimed() == hashes(sent)
 
 
@@ -144,5 +145,5 @@ def test_the_page_at_hand_is_finished_before_the_end(bench, opened, monkeypatch)
     bench.send(count=150, ago=0)
     each_page(own, monkeypatch, lambda _: bench.stop.set())
     assert looked_back(own) is None
-    assert len(bench.claimed()) == 100
+    assert len(bench.claimed()) in {16, 100}
     assert bench.watermark(own) == before

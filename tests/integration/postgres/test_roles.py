@@ -70,6 +70,7 @@ USES = {
         "due": EVERY,
         "answers": {"claim", "expire", "remove", "postpone"},
         "message_segments": {"expire", "trim_all"},
+        "quarantine": {"trim"},
         "query_topics": {"lock", "all", "since", "remove_unused", "candidates", "set_key", "underived"},
         "waiting_queries": {"topics", "wake", "take", "expire", "trim", "count"},
         "shadow": {"begin", "state", "take", "forget", "trim", "count"},
@@ -268,7 +269,7 @@ def test_only_who_acts_on_it_reads_what_is_private(connection):
         "deliveries.chat_id": {Role.DISPATCH, Role.REGISTRATION},
         # The schedule: only to see whether a row is to be sealed.
         "deliveries.message": {Role.DISPATCH, Role.REGISTRATION, Role.OPERATOR, Role.SCHEDULE},
-        "quarantine.payload": {Role.OPERATOR},
+        "quarantine.payload": {Role.OPERATOR, Role.SCHEDULE},
         "answers.payload": {Role.SCHEDULE},
         # Sealed; the schedule adds up how long they are.
         "message_segments.payload": {Role.REGISTRATION, Role.QUERY, Role.DISPATCH, Role.SCHEDULE},

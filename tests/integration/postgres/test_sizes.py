@@ -5,7 +5,10 @@ import os
 import psycopg
 import pytest
 
-from wakupush.postgres import message_segments, registrations
+from wakupush.model.entries import Entry
+from wakupush.model.queues import DISPATCH
+from wakupush.model.waku_message import WakuMessage
+from wakupush.postgres import ledger, message_segments, quarantine, registrations
 from wakupush.protocol import query
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.segments import Segment
@@ -104,3 +107,34 @@ def test_a_segment_costs_no_more_the_more_are_kept(connection, server):
     assert message_segments.trim(connection, {b"\2" * 33}, parts=3, bytes=1_000_000) == 2
     assert read() - before < 50
     assert message_segments.trim_all(connection, parts=4000, bytes=1_000_000_000) == 3
+
+
+def test_the_quarantine_keeps_so_many_bytes(connection):
+    for _ in range(50):
+        message = WakuMessage(payload=os.urandom(20_000), content_topic="/t", timestamp=1)
+        entry = Entry("/shard", os.urandom(32), 0.0, message)
+        ledger.quarantine(connection, DISPATCH, entry, reason="KeyError", attempts=3, owner=None)
+    assert quarantine.trim(connection, bytes=2_000_000) == 0
+    assert quarantine.trim(connection, bytes=205_000) == 40
+    found = connection.execute("SELECT count(*), sum(octet_length(payload)) FROM quarantine").fetchall()
+    assert found == [(10, 200_000)]
+
+
+def test_a_small_quarantine_is_not_read(connection):
+    connection.execute(
+        "INSERT INTO quarantine (message_hash, queue, pubsub_topic, content_topic, payload, message_timestamp, meta,"
+        " seen_at, reason, attempts) SELECT int8send(n), 'query', '', '', '', 1, '', now(), '', 3"
+        " FROM generate_series(1, 1000) AS n"
+    )
+    rows = "SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables WHERE relname = 'quarantine'"
+
+    def read():
+        connection.execute("SELECT pg_stat_force_next_flush()")
+        connection.execute("SELECT pg_stat_clear_snapshot()")
+        return connection.execute(rows).fetchone()[0]
+
+    before = read()
+    assert quarantine.trim(connection, bytes=10**9) == 0
+    assert read() == before
+    assert quarantine.trim(connection, bytes=1) == 0  # here it is read
+    assert read() > before

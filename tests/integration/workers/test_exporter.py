@@ -69,7 +69,8 @@ def test_a_long_queue_is_estimated_from_a_sample_and_not_read(redis):
     body = "x" * 20_000
     with redis.pipeline(transaction=False) as pipeline:
         for number, size in enumerate(sizes):
-            task = {"body": body, "headers": {"messages": size, "seen": now - 1000 + number / 100}}
+            headers = {"messages": size, "seen": now - 1000 + number / 100}
+            task = {"body": body, "content-encoding": "utf-8", "headers": headers}
             pipeline.lpush(DISPATCH.name, json.dumps(task))
         pipeline.execute()
     before = redis.info("stats")["total_net_output_bytes"]
@@ -83,8 +84,26 @@ def test_a_long_queue_is_estimated_from_a_sample_and_not_read(redis):
     assert redis.info("stats")["total_net_output_bytes"] - before < 10_000
 
 
+def test_the_look_parses_no_body(redis):
+    """What stands before the headers would end a parser of the whole."""
+    headers = '"content-encoding": "utf-8", "headers": {"messages": 7, "seen": 5.0}}'
+    redis.lpush(QUERY.name, f'{{"body": no JSON, {headers}')
+    redis.hset(backlog.UNACKED, "tag", f'[{{"body": no JSON, {headers}, "", "{QUERY.name}"]')
+    redis.zadd(backlog.UNACKED_INDEX, {"tag": 0})
+    found = backlog.look(redis)[QUERY.name]
+    assert (found.messages, found.oldest, found.messages_in_flight) == (7, 5.0, 7)
+
+
+def test_the_bytes_of_a_queue_are_those_of_its_tasks(redis, app):
+    assert backlog.look(redis)[QUERY.name].bytes == 0
+    send_entries(app, QUERY, entries(64, 0.0))
+    assert backlog.look(redis)[QUERY.name].bytes == pytest.approx(redis.memory_usage(QUERY.name), rel=0.01)
+    assert backlog.look(redis)[QUERY.name].bytes > len(redis.lindex(QUERY.name, 0))
+
+
 def test_strange_tasks_do_no_harm(redis):
-    for text in ("", "{", "[]", '{"headers": null}', '{"headers": {"messages": "x", "seen": []}}'):
+    texts = ("", "{", "[]", '{"headers": null}', '"content-encoding": 1, "headers": {"messages": "x", "seen": []}}')
+    for text in texts:
         redis.lpush(QUERY.name, text)
         redis.hset(backlog.UNACKED, text, text)
         redis.zadd(backlog.UNACKED_INDEX, {text: 0})
@@ -163,7 +182,7 @@ def test_what_does_not_answer_has_no_figures(dsn, redis_server, app):
     assert whole["wakupush_queue_messages", "dispatch"] == 5
     assert 7 <= whole["wakupush_queue_oldest_seconds", "dispatch"] < 20
     assert whole["wakupush_deliveries_due", "ios"] == 0
-    assert len({name for name, *_ in whole}) == 10
+    assert len({name for name, *_ in whole}) == 11
     nowhere = "127.0.0.1:1"
     no_redis = settings.model_copy(update={"redis": RedisSettings(url=f"redis://{nowhere}/0")})
     found = scrape(BacklogCollector(no_redis))

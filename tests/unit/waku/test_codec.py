@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakupush.model.waku_message import INT64_MAX, INT64_MIN, WakuMessage
+from wakupush.waku import codec
 from wakupush.waku.codec import (
     CONTENT_TOPIC_LIMIT,
     META_LIMIT,
@@ -13,8 +14,9 @@ from wakupush.waku.codec import (
     decode_message,
     decode_messages,
     encode_message,
+    parse,
 )
-from wakupush.waku.errors import NodeUnreadable
+from wakupush.waku.errors import AnswerTooLarge, NodeUnreadable
 
 TOPIC = "/waku/1/0x1a2b3c4d/rfc26"
 
@@ -122,6 +124,14 @@ def test_any_value_is_a_message_or_a_named_error(obj):
         return
     message.content_topic.encode()
     assert message.timestamp.to_bytes(8, "big", signed=True)
+
+
+def test_a_large_answer_is_ascii(monkeypatch):
+    """In memory one emoji makes four bytes of each character."""
+    monkeypatch.setattr(codec, "NON_ASCII_LIMIT", 1000)
+    assert parse(b'"' + b"x" * 2000 + b'"') == "x" * 2000
+    with pytest.raises(AnswerTooLarge):
+        parse(('"' + "x" * 2000 + '😀"').encode())
 
 
 @pytest.mark.parametrize("body", [b"null", b"[]", b" [ ] "])

@@ -5,13 +5,14 @@ import json
 import socket
 import threading
 from base64 import b64encode
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.answering import hang, serving
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.waku_message import WakuMessage
 from wakupush.waku import client as client_module
 from wakupush.waku.async_relay import AsyncRelay
@@ -83,15 +84,16 @@ def test_a_subscription_whose_answer_was_lost_is_not_repeated_before_a_read(serv
 
 
 def test_a_late_404_does_not_undo_a_newer_subscription(server, node, monkeypatch):
-    send = node._send
+    answer = node._answer
 
-    def subscribed_meanwhile(method, path, value=None):
-        answer = send(method, path, value)
-        monkeypatch.setattr(node, "_send", send)
-        node.subscribe([SHARD])
-        return answer
+    @contextmanager
+    def subscribed_meanwhile(method, path):
+        monkeypatch.setattr(node, "_answer", answer)
+        with answer(method, path) as late:
+            node.subscribe([SHARD])
+            yield late
 
-    monkeypatch.setattr(node, "_send", subscribed_meanwhile)
+    monkeypatch.setattr(node, "_answer", subscribed_meanwhile)
     server.answers = [(404, b""), (200, b"true")]
     with pytest.raises(NotSubscribed):
         node.read(SHARD)
@@ -176,6 +178,36 @@ def test_an_answer_that_does_not_end_is_cut_off(server, node, monkeypatch):
     server.answers = [(200, b"[" + b" " * 100_000 + b"]")]
     with pytest.raises(NodeUnreadable):
         node.read(SHARD)
+
+
+def test_large_answers_are_read_one_at_a_time(server, node, monkeypatch):
+    monkeypatch.setattr(client_module, "LARGE_ANSWER", 1000)
+    server.answers = [(200, b"[" + b" " * 100_000 + b"]"), (200, b"[]"), (200, b"[" + b" " * 100_000 + b"]")]
+    results = []
+    with node._answer("GET", READ_PATH):
+        assert node.read(SHARD) == Read((), 0)  # a small one waits for nothing
+        second = threading.Thread(target=lambda: results.append(node.read(SHARD)))
+        second.start()
+        wait_until(lambda: len(server.requests) == 3, timeout=60, what="the second is asked for")
+        second.join(0.2)
+        assert results == []
+    second.join(60)
+    assert results == [Read((), 0)]
+
+
+def test_a_payload_of_the_network_limit_is_read(server, node):
+    payload = bytes(1_048_576)
+    message = {"payload": b64encode(payload).decode(), "contentTopic": MESSAGE.content_topic}
+    server.answers = [(200, json.dumps([message]).encode())]
+    [read] = node.read(SHARD).messages
+    assert read.payload == payload
+
+
+def test_the_largest_payload_is_a_setting(server):
+    message = {"payload": b64encode(bytes(200_001)).decode(), "contentTopic": MESSAGE.content_topic}
+    server.answers = [(200, json.dumps([message]).encode())]
+    with WakuNode(server.url, max_read_bytes=200_000) as node:
+        assert node.read(SHARD) == Read((), 1)
 
 
 def test_a_client_may_be_used_by_many_threads(server, node):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
+from wakupush.waku import client as client_module
 from wakupush.waku import store as store_module
 from wakupush.waku.errors import NodeBusy, NodeError, NodeUnreachable, NodeUnreadable
 from wakupush.waku.store import V1, V3, Store
@@ -54,8 +55,9 @@ def test_parameters():
         "startTime": "1",
         "endTime": "1000",
         "ascending": "true",
-        "pageSize": "100",
+        "pageSize": "16",
     }
+    assert QUERY.parameters(100)["pageSize"] == "100"
     assert replace(QUERY, ascending=False).parameters()["ascending"] == "false"
     assert "contentTopics" not in Query(pubsub_topic=SHARD, start=1, end=2).parameters()
     assert hash_parameters([HASH, bytes(32)])["hashes"] == f"0x{HASH.hex()},0x{bytes(32).hex()}"
@@ -285,14 +287,33 @@ def test_a_node_that_was_exchanged_is_met_anew():
 def test_missing_messages_are_fetched_by_parts():
     def answer(_, parameters):
         asked = parameters["hashes"].split(",")
-        assert len(asked) <= 50
+        assert len(asked) <= 16
         found = {"messageHash": f"0x{HASH.hex()}", "message": JSON_MESSAGE}
         return v3(*([found] if found["messageHash"] in asked else []), {"messageHash": "0x"})
 
     with Archive(answer) as store:
         page = store.fetch(QUERY, [number.to_bytes(32, "big") for number in range(119)] + [HASH])
-    assert page == Page((StoredMessage(HASH, MESSAGE),), 3)
-    assert len(store.asked) == 3
+    assert page == Page((StoredMessage(HASH, MESSAGE),), 8)
+    assert len(store.asked) == 8
+
+
+def test_an_oversized_page_is_asked_for_message_by_message(monkeypatch):
+    monkeypatch.setattr(client_module, "ANSWER_LIMIT", 10_000)
+    found = [{"messageHash": f"0x{number:064x}"} for number in range(40)]
+
+    def answer(_, parameters):
+        start = int(parameters.get("cursor", "0x-1"), 16) + 1 if "cursor" in parameters else 0
+        size = int(parameters["pageSize"])
+        page = found[start : start + size]
+        more = {"paginationCursor": page[-1]["messageHash"]} if start + size < len(found) else {}
+        padding = " " * 10_000 if size > 1 and 8 in range(start, start + size) else ""
+        return v3(*page, **more) + padding.encode()
+
+    with Archive(answer) as store:
+        hashes = [stored.hash for page in store.walk(QUERY, with_messages=True) for stored in page.found]
+    assert hashes == [number.to_bytes(32, "big") for number in range(40)]
+    sizes = [int(parameters["pageSize"]) for _, parameters in store.asked]
+    assert sizes.count(1) <= 12
 
 
 class GoArchive(Archive):

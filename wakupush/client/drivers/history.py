@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 #: How far back to look, in seconds: a client that still runs has advertised within that time.
 LOOK_BACK_SECONDS = 2 * 86_400
-#: Pages of 100 messages to look at: a limit, as anybody can write to the topic.
-MOST_PAGES = 20
+#: Pages to look at: a limit, as anybody can write to the topic.
+MOST_PAGES = 125
 
 
 class History:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from wakupush.model.waku_message import WakuMessage
 
-#: Bytes of a payload at most: well above what nodes take, as refusing one is up to the node.
-PAYLOAD_LIMIT = 1024 * 1024
 #: Bytes of a line at most.
 LINE_LIMIT = 2 * 1024 * 1024
 #: Failures in a row after which the command stops.
@@ -177,7 +175,7 @@ def _lines(file: Path) -> Iterator[Recorded]:
 
 def _recorded(file: Path, place: str, value: Any) -> Recorded:
     try:
-        message = decode_message(value, PAYLOAD_LIMIT)
+        message = decode_message(value)
         pubsub_topic = value.get("pubsubTopic")
         if not isinstance(pubsub_topic, str) or not pubsub_topic or not pubsub_topic.isprintable():
             raise NodeUnreadable("pubsubTopic is not a text")  # noqa: TRY301

@@ -6,15 +6,17 @@ import hashlib
 import random
 from collections import deque
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, ClassVar
 
 from wakupush.devnet.node.filter_state import GO_WAKU, FilterSettings
 from wakupush.devnet.node.state import ArchivedMessage, DevelopmentNode, NodeSettings, QueryRefusedError, Relay
-from wakupush.model.waku_message import WakuMessage
+from wakupush.model.waku_message import INT64_MAX, INT64_MIN, WakuMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterator
+
+    from wakupush.devnet.node.state import NodeArchive
 
     #: A shard, the hash of a message on it, and the message.
     Item = tuple[str, bytes, WakuMessage]
@@ -117,7 +119,7 @@ class RelayQueues:
 class GoWakuNode(DevelopmentNode):
     """The state of a development node with go-waku's behaviour."""
 
-    DEFAULTS: ClassVar[NodeSettings] = NodeSettings(cache_capacity=1000, archive_window=None, max_message_bytes=150_000)
+    DEFAULTS: ClassVar[NodeSettings] = NodeSettings(cache_capacity=1000, archive_window=None)
     FILTER: ClassVar[FilterSettings] = GO_WAKU
     _queues: RelayQueues
 
@@ -169,7 +171,7 @@ def cursor_of(entry: ArchivedMessage) -> tuple[int, bytes]:
     return _stored_at(entry), _digest(entry)
 
 
-def history(entries: Iterable[ArchivedMessage], query: HistoryQuery) -> tuple[list[ArchivedMessage], bool]:
+def history(archive: NodeArchive, query: HistoryQuery) -> tuple[list[ArchivedMessage], bool]:
     """Return one page of the archive in the order of time whatever the direction, and whether there is more.
 
     Raises:
@@ -179,12 +181,31 @@ def history(entries: Iterable[ArchivedMessage], query: HistoryQuery) -> tuple[li
         raise QueryRefusedError("exceeds the maximum number of content filters allowed")
     if "" in query.content_topics:
         raise QueryRefusedError("one or more content topics specified is empty")
-    entries = list(entries)
-    if query.cursor is not None and query.cursor not in map(cursor_of, entries):
+    if query.cursor is not None and query.cursor not in map(cursor_of, _at(archive, query.cursor[0])):
         raise QueryRefusedError("invalid cursor")
-    found = sorted(filter(query.matches, entries), key=_order, reverse=not query.ascending)
+    found = list(islice(filter(query.matches, _in_order(archive, query)), query.page_size + 1))
     page = found[: query.page_size]
     return page if query.ascending else page[::-1], len(found) > len(page)
+
+
+def _at(archive: NodeArchive, time: int) -> Iterator[ArchivedMessage]:
+    """Yield what may be stored at a time: messages with this timestamp, and those without one."""
+    return chain(archive.between(time, time), archive.between(0, 0))
+
+
+def _in_order(archive: NodeArchive, query: HistoryQuery) -> Iterator[ArchivedMessage]:
+    """Yield what a query may find; messages without a timestamp are older than those with one."""
+    start, end = query.start_time or INT64_MIN, query.end_time or INT64_MAX
+    if query.cursor is not None:
+        start, end = (max(start, query.cursor[0]), end) if query.ascending else (start, min(end, query.cursor[0]))
+    spans = [(start, min(end, -1)), (0, 0), (max(start, 1), end)]
+    for span in spans if query.ascending else reversed(spans):
+        for _, same_time in groupby(archive.between(*span, ascending=query.ascending), key=_timestamp):
+            yield from sorted(same_time, key=_order, reverse=not query.ascending)
+
+
+def _timestamp(entry: ArchivedMessage) -> int:
+    return entry.message.timestamp
 
 
 def _order(entry: ArchivedMessage) -> tuple[int, bytes, str, int]:

@@ -51,8 +51,8 @@ class NodeSettings:
     archive_file: Path | None = None
     #: Keeps the log of the controls over a restart.
     log_file: Path | None = None
-    #: Limit of a message's protobuf encoding.
-    max_message_bytes: int = 150 * 1024
+    #: Limit of a message's protobuf encoding, as `--max-msg-size=1024KiB` of both nodes.
+    max_message_bytes: int = 1024 * 1024
     #: URLs of the nodes that it hands everything to.
     peers: tuple[str, ...] = ()
 
@@ -252,8 +252,11 @@ class NodeArchive:
         self._entries[entry.hash] = entry
         bisect.insort(self._order, (entry.message.timestamp, entry.hash))
 
-    def __iter__(self) -> Iterator[ArchivedMessage]:
-        return iter(self._entries.values())
+    def between(self, start: int, end: int, *, ascending: bool = True) -> Iterator[ArchivedMessage]:
+        """Yield the messages with a sender's timestamp of this time, both nanoseconds inclusive, in its order."""
+        low, high = (bisect.bisect_left(self._order, (time, b"")) for time in (start, end + 1))
+        positions = range(low, high) if ascending else range(high - 1, low - 1, -1)
+        return (self._entries[self._order[position][1]] for position in positions)
 
     def query(self, query: StoreQuery) -> StorePage:
         """Return one page.

@@ -54,3 +54,13 @@ RETURNING chosen.quarantined_at, chosen.message_hash
 
 -- name: keys
 SELECT message_hash FROM quarantine WHERE message_hash BETWEEN %(first)s AND %(last)s LIMIT 2
+
+-- name: trim
+-- Chance alone decides which stay. A table that is smaller than the limit is not read.
+DELETE FROM quarantine WHERE (SELECT pg_total_relation_size('quarantine')) > %(bytes)s AND message_hash = ANY (ARRAY(
+    SELECT message_hash FROM (
+        SELECT message_hash, sum(size) OVER (ORDER BY draw, message_hash ROWS UNBOUNDED PRECEDING) AS bytes
+        FROM (SELECT message_hash, octet_length(payload) AS size, random() AS draw FROM quarantine) AS all_of_them
+    ) AS ranked
+    WHERE bytes > %(bytes)s
+))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wakupush.redis.sending import send_entries
+from wakupush.redis.sending import in_tasks, send_entries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def pass_on(app: Celery, messages: Iterable[tuple[Queue, Entry]]) -> None:
-    """Put messages into their queues, as one task each; to be done before the task they came in is acknowledged.
+    """Put messages into their queues; to be done before the task they came in is acknowledged.
 
     Raises:
         OperationalError: the broker failed; the messages come back with their task.
@@ -25,4 +25,5 @@ def pass_on(app: Celery, messages: Iterable[tuple[Queue, Entry]]) -> None:
     for queue, entry in messages:
         by_queue.setdefault(queue, []).append(entry)
     for queue, entries in sorted(by_queue.items(), key=lambda pair: pair[0].name):
-        send_entries(app, queue, entries)
+        for task in in_tasks(entries):
+            send_entries(app, queue, task)

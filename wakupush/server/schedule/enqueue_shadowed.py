@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from wakupush.model.queues import QUEUES
 from wakupush.postgres import ledger, shadow
-from wakupush.redis.sending import send_entries
+from wakupush.redis.sending import in_tasks, send_entries
 
 if TYPE_CHECKING:
     from wakupush.server.resources import Resources
@@ -28,6 +28,6 @@ def enqueue_shadowed(resources: Resources) -> int:
         if taken:
             ledger.remove(connection, [entry for _, entry in taken])
             for queue in QUEUES.values():
-                if entries := [entry for of, entry in taken if of is queue]:
-                    send_entries(resources.app, queue, entries, waits_since=resources.now())
+                for task in in_tasks(entry for of, entry in taken if of is queue):
+                    send_entries(resources.app, queue, task, waits_since=resources.now())
     return len(taken)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from wakupush.model.queues import QUERY
 from wakupush.postgres import ledger, waiting_queries
-from wakupush.redis.sending import send_entries
+from wakupush.redis.sending import in_tasks, send_entries
 
 if TYPE_CHECKING:
     from wakupush.server.resources import Resources
@@ -24,5 +24,6 @@ def enqueue_waiting(resources: Resources) -> int:
         due = waiting_queries.take(connection, TOGETHER)
         if due:
             ledger.remove(connection, due)
-            send_entries(resources.app, QUERY, due, waits_since=resources.now())
+            for task in in_tasks(due):
+                send_entries(resources.app, QUERY, task, waits_since=resources.now())
     return len(due)

@@ -16,6 +16,7 @@ from wakupush.server.schedule.expire_segments import expire_segments
 from wakupush.server.schedule.fill_watched_topics import fill_watched_topics
 from wakupush.server.schedule.prune import prune
 from wakupush.server.schedule.publish_overdue import publish_overdue
+from wakupush.server.schedule.trim_quarantine import trim_quarantine
 from wakupush.server.schedule.trim_shadowed import trim_shadowed
 from wakupush.server.schedule.trim_waiting import trim_waiting
 from wakupush.server.schedule.watch_marking import watch_marking
@@ -38,6 +39,7 @@ JOBS: Final[dict[Callable[[ScheduleResources], object], float]] = {
     enqueue_packing: 60.0,
     trim_waiting: 1.0,
     expire_segments: 5.0,
+    trim_quarantine: 5.0,
     trim_shadowed: 5.0,
     watch_marking: 60.0,
     count_dead_letters: 60.0,
