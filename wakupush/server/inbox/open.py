@@ -91,7 +91,7 @@ def _open(entry: Entry, reader: Reader, keys: Mapping[bytes, Sequence[bytes | No
     """Open a message of a query topic."""
     candidates = keys.get(topics.topic_of(entry.message.content_topic) or b"", ())
     envelope = open_symmetric(entry, [key for key in candidates if key is not None])
-    if envelope is Failure.NOT_FOR_US and None in candidates and entry.message.version == payload.VERSION:
+    if envelope is Failure.NOT_FOR_US and None in candidates:
         return Postponed(for_key=True)
     return reader.read(envelope, on_query_topic=True)
 

@@ -138,6 +138,14 @@ def test_a_query_on_a_topic_without_a_key_waits_aside_and_is_answered_once_it_is
     assert server.answers(client) == []  # it is in the ledger again
 
 
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_query_waits_for_a_key_whatever_its_version(server, client, version):
+    """Anybody can copy a message with another version: it decides nothing."""
+    topic = register_unseen(server, client)
+    server.handle(QUERY, replace(messages.query(client, client.public_key.key_hash), version=version))
+    assert waiting_queries(server) == [(topic, True)]
+
+
 def test_keys_are_derived_before_anybody_asks(server, client):
     register_unseen(server, client)
     server.context.redis.lpush(DISPATCH.name, "a task")
