@@ -22,6 +22,7 @@ SUCCESS, NOT_REGISTERED, WRONG_TOKEN, INTERNAL = (
 )
 WRONG, TO_NOBODY = item(access_token="x"), item(CAROL)
 MENTION, JOINING = NotificationType.MENTION, NotificationType.REQUEST_TO_JOIN_COMMUNITY
+CONTACT = NotificationType.CONTACT_REQUEST
 
 
 def reports(outcome):

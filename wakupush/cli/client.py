@@ -78,6 +78,7 @@ class NotificationKind(StrEnum):
     MESSAGE = "message"
     MENTION = "mention"
     JOIN = "join"
+    CONTACT_REQUEST = "contact-request"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,6 +327,7 @@ def send(
         NotificationKind.MESSAGE: NotificationType.MESSAGE,
         NotificationKind.MENTION: NotificationType.MENTION,
         NotificationKind.JOIN: NotificationType.REQUEST_TO_JOIN_COMMUNITY,
+        NotificationKind.CONTACT_REQUEST: NotificationType.CONTACT_REQUEST,
     }
     try:
         message = bytes.fromhex(message_id) or secrets.token_bytes(32)

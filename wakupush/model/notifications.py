@@ -29,6 +29,7 @@ class NotificationType(IntEnum):
     MESSAGE = PushNotification.MESSAGE
     MENTION = PushNotification.MENTION
     REQUEST_TO_JOIN_COMMUNITY = PushNotification.REQUEST_TO_JOIN_COMMUNITY
+    CONTACT_REQUEST = PushNotification.CONTACT_REQUEST
 
 
 def notif_id(delivery_key: bytes, attempt: int) -> str:

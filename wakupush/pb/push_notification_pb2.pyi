@@ -272,6 +272,8 @@ class PushNotification(_message.Message):
         MENTION: PushNotification._PushNotificationType.ValueType  # 2
         REQUEST_TO_JOIN_COMMUNITY: PushNotification._PushNotificationType.ValueType  # 3
         """Not in the specification's listing."""
+        CONTACT_REQUEST: PushNotification._PushNotificationType.ValueType  # 4
+        """Not there either; clients send it since 2026."""
 
     class PushNotificationType(_PushNotificationType, metaclass=_PushNotificationTypeEnumTypeWrapper): ...
     UNKNOWN_PUSH_NOTIFICATION_TYPE: PushNotification.PushNotificationType.ValueType  # 0
@@ -279,6 +281,8 @@ class PushNotification(_message.Message):
     MENTION: PushNotification.PushNotificationType.ValueType  # 2
     REQUEST_TO_JOIN_COMMUNITY: PushNotification.PushNotificationType.ValueType  # 3
     """Not in the specification's listing."""
+    CONTACT_REQUEST: PushNotification.PushNotificationType.ValueType  # 4
+    """Not there either; clients send it since 2026."""
 
     ACCESS_TOKEN_FIELD_NUMBER: _builtins.int
     CHAT_ID_FIELD_NUMBER: _builtins.int

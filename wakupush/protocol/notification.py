@@ -18,6 +18,7 @@ TEXTS: Mapping[NotificationType, str] = {
     NotificationType.MESSAGE: "You have a new message",
     NotificationType.MENTION: "Someone mentioned you",
     NotificationType.REQUEST_TO_JOIN_COMMUNITY: "Someone requested to join a community you are an admin of",
+    NotificationType.CONTACT_REQUEST: "Someone sent you a contact request",
 }
 #: Both platforms take 4 KB in all. Above this many bytes of data the notification is sent without the message.
 MOST_DATA_BYTES = 3584

@@ -316,7 +316,7 @@ class DeliverySettings(Group):
     mention_time_to_live: Seconds = 2 * 86_400.0
     """The same for a mention."""
     join_request_time_to_live: Seconds = 7 * 86_400.0
-    """The same for a request to join a community, which waits for an answer."""
+    """The same for a request to join a community and for a contact request, which wait for an answer."""
     request_max_age: Seconds = 600.0
     """Seconds after ingest first saw a push request after which it is neither pushed nor answered."""
     claim_queue: Count = 2

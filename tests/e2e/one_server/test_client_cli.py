@@ -79,6 +79,10 @@ def test_everything_in_turn(stack, person, observer):
     pushes = []
     wait_until(lambda: pushes.extend(observer.pushes()) or pushes, timeout=60, what="the push")
     assert pushes[0].notification["tokens"] == ["alice-phone"]
+    [asked] = bob.run("send", alice.public_key, "--chat", "c", "--kind", "contact-request")
+    assert asked == sent
+    wait_until(lambda: pushes.extend(observer.pushes()) or pushes[1:], timeout=60, what="the contact request")
+    assert pushes[1].notification["message"] == "Someone sent you a contact request"
     # The same message again is the same notification. Not everybody was notified.
     nobody = str(PrivateKey.generate().public_key)
     [again] = bob.run("send", alice.public_key, nobody, "--chat", "c", "--message-id", "ab" * 32, code=1)

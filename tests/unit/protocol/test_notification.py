@@ -77,4 +77,5 @@ def test_every_type_has_its_text():
         NotificationType.MESSAGE: "You have a new message",
         NotificationType.MENTION: "Someone mentioned you",
         NotificationType.REQUEST_TO_JOIN_COMMUNITY: "Someone requested to join a community you are an admin of",
+        NotificationType.CONTACT_REQUEST: "Someone sent you a contact request",
     }

@@ -21,7 +21,7 @@ from wakupush.protocol.request import Admitted, Filtered
 
 TOKEN, INSTALLATION = "0fd8121c-34b8-4ceb-b88e-5acbf94501ad", "cf3695c5-ae8a-40d9-bf26-a554268f1475"
 HASH = b"h" * 64
-MESSAGE, MENTION, JOIN = NotificationType
+MESSAGE, MENTION, JOIN, CONTACT = NotificationType
 CHAT, OTHER, AUTHOR = b"c" * 64, b"o" * 64, b"a" * 64
 
 
@@ -45,18 +45,18 @@ def decide(asked, **device):
 
 
 SENT = Admitted.ADMITTED
-#: What a device chose, and what becomes of a message, a mention and a request to join.
+#: What a device chose, and what becomes of a message, a mention, a request to join and a contact request.
 CHOICES = {
-    "nothing": ({}, SENT, SENT, SENT),
-    "disabled": ({"enabled": False}, *[Filtered.DISABLED] * 3),
-    "author blocked": ({"blocked_chat_list": (AUTHOR,)}, *[Filtered.BLOCKED_AUTHOR] * 3),
-    "chat blocked": ({"blocked_chat_list": (CHAT,)}, Filtered.BLOCKED_CHAT, SENT, SENT),
-    "chat muted": ({"muted_chat_list": (CHAT,)}, Filtered.MUTED_CHAT, SENT, SENT),
-    "author muted": ({"muted_chat_list": (AUTHOR,)}, SENT, SENT, SENT),
-    "others blocked and muted": ({"blocked_chat_list": (OTHER,), "muted_chat_list": (OTHER,)}, SENT, SENT, SENT),
-    "mentions blocked": ({"block_mentions": True}, SENT, Filtered.MENTIONS_BLOCKED, SENT),
-    "mentions nowhere": ({"allowed_mentions_chat_list": ()}, SENT, Filtered.MENTION_NOT_ALLOWED, SENT),
-    "mentions elsewhere": ({"allowed_mentions_chat_list": (OTHER,)}, SENT, Filtered.MENTION_NOT_ALLOWED, SENT),
+    "nothing": ({}, SENT, SENT, SENT, SENT),
+    "disabled": ({"enabled": False}, *[Filtered.DISABLED] * 4),
+    "author blocked": ({"blocked_chat_list": (AUTHOR,)}, *[Filtered.BLOCKED_AUTHOR] * 4),
+    "chat blocked": ({"blocked_chat_list": (CHAT,)}, Filtered.BLOCKED_CHAT, SENT, SENT, SENT),
+    "chat muted": ({"muted_chat_list": (CHAT,)}, Filtered.MUTED_CHAT, SENT, SENT, SENT),
+    "author muted": ({"muted_chat_list": (AUTHOR,)}, SENT, SENT, SENT, SENT),
+    "others blocked and muted": ({"blocked_chat_list": (OTHER,), "muted_chat_list": (OTHER,)}, *[SENT] * 4),
+    "mentions blocked": ({"block_mentions": True}, SENT, Filtered.MENTIONS_BLOCKED, SENT, SENT),
+    "mentions nowhere": ({"allowed_mentions_chat_list": ()}, SENT, Filtered.MENTION_NOT_ALLOWED, SENT, SENT),
+    "mentions elsewhere": ({"allowed_mentions_chat_list": (OTHER,)}, SENT, Filtered.MENTION_NOT_ALLOWED, SENT, SENT),
 }
 
 
@@ -117,7 +117,7 @@ def test_what_an_item_names_is_bounded(name):
         assert decide(item(**{name: bytes(size)})) is SENT
 
 
-@pytest.mark.parametrize("number", [-(2**31), -1, 0, 4, 99, 2**31 - 1])
+@pytest.mark.parametrize("number", [-(2**31), -1, 0, 5, 99, 2**31 - 1])
 def test_unknown_type(number):
     assert decide(item(type=number)) is Failure.NOTIFICATION_TYPE_UNKNOWN
 

@@ -50,6 +50,8 @@ def times_to_live(settings: DeliverySettings) -> dict[NotificationType, float]:
         NotificationType.MESSAGE: settings.message_time_to_live,
         NotificationType.MENTION: settings.mention_time_to_live,
         NotificationType.REQUEST_TO_JOIN_COMMUNITY: settings.join_request_time_to_live,
+        # It waits for an answer, too.
+        NotificationType.CONTACT_REQUEST: settings.join_request_time_to_live,
     }
 
 

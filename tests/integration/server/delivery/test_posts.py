@@ -8,11 +8,9 @@ from structlog.testing import capture_logs
 from support.served import fault, is_due, request
 from wakupush.devnet.demo import messages
 from wakupush.devnet.parts.processes import wait_until
+from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH
-from wakupush.pb.push_notification_pb2 import (
-    PushNotification,
-)
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server.delivery import lanes, next_attempts
 from wakupush.server.schedule.claim_due import claim_due
@@ -156,9 +154,9 @@ def test_each_type_of_notification_has_its_time_to_live(open_server, client):
     )
     chat_id = bytes(64)
     content = server.register(client, allowed_mentions_chat_list=[chat_id])
-    for kind in (PushNotification.MESSAGE, PushNotification.MENTION, PushNotification.REQUEST_TO_JOIN_COMMUNITY):
+    for kind in NotificationType:
         server.handle(DISPATCH, request(client, server, content, type=kind, chat_id=chat_id))
     rows = server.rows(
         "SELECT notification_type, extract(epoch FROM expires_at - seen_at)::float8 FROM deliveries ORDER BY 1"
     )
-    assert [(kind, round(seconds, -2)) for kind, seconds in rows] == [(1, 100), (2, 200), (3, 300)]
+    assert [(kind, round(seconds, -2)) for kind, seconds in rows] == [(1, 100), (2, 200), (3, 300), (4, 300)]

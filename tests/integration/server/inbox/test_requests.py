@@ -5,9 +5,7 @@ import time
 from support.served import request, rewrapped
 from wakupush.devnet.demo import messages
 from wakupush.model.queues import DISPATCH, REGISTRATION
-from wakupush.pb.push_notification_pb2 import (
-    PushNotificationRegistration,
-)
+from wakupush.pb.push_notification_pb2 import PushNotification, PushNotificationRegistration
 from wakupush.server.schedule.claim_due import claim_due
 
 
@@ -68,3 +66,15 @@ def test_unregistering_ends_what_is_on_its_way(server, client):
     gone = PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
     server.handle(REGISTRATION, messages.register(client, server.key, gone))
     assert server.rows("SELECT count(*) FROM deliveries") == [(0,)]
+
+
+def test_a_contact_request_is_kept_back_by_a_blocked_author_alone(server, client):
+    chat, blocked = bytes(64), b"b" * 64
+    content = server.register(client, blocked_chat_list=[chat, blocked], muted_chat_list=[chat], block_mentions=True)
+    asked = {"type": PushNotification.CONTACT_REQUEST, "chat_id": chat}
+    server.handle(DISPATCH, request(client, server, content, **asked))
+    server.handle(DISPATCH, request(client, server, content, **asked, author=blocked))
+    assert server.outcomes(client) == [["success"]] * 2
+    [push] = server.pushes()
+    assert push.notification["message"] == "Someone sent you a contact request"
+    assert server.events("filtered") == [(None, "blocked_author")]
