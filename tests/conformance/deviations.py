@@ -1,7 +1,7 @@
 """Where wakupush deviates from the recorded reference on purpose: the table of docs/reference/conformance.md.
 
 A deviation holds by the name of a step and the type of message that the step sends, whatever set of vectors it is in;
-two hold by what the recording shows: types of notification that the enum lacks, and a gorush that fails. Two hold in
+two hold by what the recording shows: types of notification that the enum lacks, and a gorush that fails. Three hold in
 every step, whatever else differs there.
 """
 
@@ -61,8 +61,16 @@ NO_TOPIC_FOR_FIREBASE = Deviation(
     why="gorush would broadcast the notification to it",
     pushes="without_topic_for_firebase",
 )
-#: Hold for the notifications of every step.
-EVERYWHERE = (NONE_TO_DISABLED, NO_TOPIC_FOR_FIREBASE)
+#: Holds in sets of 2024: those with no profile.txt, or with that of `status-2024`.
+CONTACT_REQUEST_OF_2024 = Deviation(
+    steps=(),
+    sends=REQUEST,
+    ours="in a set of 2024: no contact request (type 4) to a device that blocked its author",
+    why="the reference knows its filters since 2026; before, it sent a mention to everybody",
+    pushes="without_contact_requests_by_blocked_authors",
+)
+#: Hold for the notifications of every step, in this order: the last one changes what the others look at.
+EVERYWHERE = (NONE_TO_DISABLED, CONTACT_REQUEST_OF_2024, NO_TOPIC_FOR_FIREBASE)
 
 DEVIATIONS = (
     UNKNOWN_TYPE,
@@ -120,6 +128,7 @@ DEVIATIONS = (
         rows="as_sent",
     ),
     NONE_TO_DISABLED,
+    CONTACT_REQUEST_OF_2024,
     NO_TOPIC_FOR_FIREBASE,
 )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from google.protobuf import text_format
 
+from conformance import dialects
 from conformance.deviations import (
     EVERYWHERE,
     REGISTRATION,
@@ -36,14 +37,10 @@ RESPONSES = {
     Type.PUSH_NOTIFICATION_QUERY_RESPONSE: PushNotificationQueryResponse,
     Type.PUSH_NOTIFICATION_RESPONSE: PushNotificationResponse,
 }
-#: By the type of notification.
-TEXTS = {
-    1: "You have a new message",
-    2: "Someone mentioned you",
-    3: "Someone requested to join a community you are an admin of",
-}
-#: gorush's number of the platform whose topic would broadcast.
-FIREBASE = 2
+#: Types of notification.
+MENTION, CONTACT_REQUEST = 2, 4
+#: gorush's numbers of the platforms; a topic of the latter would broadcast.
+IOS, FIREBASE = 1, 2
 #: Name of the property of a test report that says by which rule a step was compared.
 VERDICT = "conformance"
 EXACT, BY_SPECIFICATION, BY_DEVIATION, NOT_COMPARED = "exact", "by specification", "by listed deviation", "not compared"
@@ -104,6 +101,7 @@ class Scenario:
         raw = json.loads(path.read_text())
         self.name = path.stem.removeprefix("scenario_")
         self.path = path
+        self.dialect = dialects.of(path.parent)
         self.steps = raw["steps"]
         (self.server,) = (PublicKey.from_hex(key["public_key"]) for key in raw["keys"] if key["name"] == "server")
         #: The registration in force of each device, by the same key as in `Rows`; grows with the steps.
@@ -172,16 +170,21 @@ class Scenario:
         server = self.server.uncompressed.hex()
         return to(signer(sent), Answer(kind, message.SerializeToString(), server, server, "", ""))
 
-    def push(self, item: dict, text: str) -> dict:
-        """Return the notification that an item of a request makes."""
+    def push(self, item: dict, kind: int) -> dict:
+        """Return the notification of a type that an item of a request makes."""
         device = self.devices[item["public_key"], item["installation_id"]]
-        data = {"chatId": "chat_id", "encryptedMessage": "message", "publicKey": "public_key"}
+        names = {"chatId": "chat_id", "encryptedMessage": "message", "publicKey": "public_key"}
+        data = {name: f"0x{item[field]}" for name, field in names.items()}
+        is_ios = device["token_type"] == IOS
+        if is_ios and kind in dialects.IOS_LINKS[self.dialect]:
+            data["deepLink"] = dialects.IOS_LINKS[self.dialect][kind]
         return {
-            "data": {name: f"0x{item[field]}" for name, field in data.items()},
-            "message": text,
+            "data": data,
+            "message": dialects.TEXTS[self.dialect][kind],
             "platform": device["token_type"],
             "tokens": [device["device_token"]],
             "topic": device["apn_topic"],
+            **(dialects.IOS_FIELDS[self.dialect] if is_ios else {}),
         }
 
     def _enter_registrations(self, step: dict, answers: list[Answer]) -> Rows:
@@ -225,12 +228,40 @@ def _refuse_unknown_types(answer: Answer, types: dict[bytes, list[bool]]) -> Ans
 
 
 def _without_unknown_types(scenario: Scenario, step: dict, pushes: list[dict]) -> list[dict]:
-    left = Counter(map(flat, pushes))
-    for sent in told(step):
-        for item in items(sent):
-            if is_unknown_type(item) and (item["public_key"], item["installation_id"]) in scenario.devices:
-                left.subtract([flat(scenario.push(item, TEXTS[2]))])
-    return [json.loads(push) for push, count in left.items() for _ in range(max(0, count))]
+    return _without(scenario, pushes, [item for item in _pushed_to(scenario, step) if is_unknown_type(item)])
+
+
+def _without_contact_requests_by_blocked_authors(scenario: Scenario, step: dict, pushes: list[dict]) -> list[dict]:
+    if scenario.dialect != dialects.OF_2024:
+        return pushes
+    return _without(
+        scenario,
+        pushes,
+        [
+            item
+            for item in _pushed_to(scenario, step)
+            if item["type"] == CONTACT_REQUEST
+            and item["author"] in scenario.devices[item["public_key"], item["installation_id"]]["blocked_chat_list"]
+        ],
+    )
+
+
+def _pushed_to(scenario: Scenario, step: dict) -> list[dict]:
+    """Return the items of a step that name a registered device."""
+    asked = [item for sent in told(step) for item in items(sent)]
+    return [item for item in asked if (item["public_key"], item["installation_id"]) in scenario.devices]
+
+
+def _without(scenario: Scenario, pushes: list[dict], kept_back: list[dict]) -> list[dict]:
+    """Return notifications without those of some items, which the reference sends as mentions."""
+    gone = Counter(flat(scenario.push(item, MENTION)) for item in kept_back)
+    left = []
+    for push in pushes:
+        if gone[flat(push)] > 0:
+            gone[flat(push)] -= 1
+        else:
+            left.append(push)
+    return left
 
 
 def _one_for_each_message(_: Scenario, step: dict, answers: list[Answer]) -> list[Answer]:
@@ -252,7 +283,7 @@ def _without_topic_for_firebase(_: Scenario, __: dict, pushes: list[dict]) -> li
 
 
 def _recorded_or_asked_for(scenario: Scenario, step: dict, pushes: list[dict]) -> list[dict]:
-    return pushes or [scenario.push(item, TEXTS[item["type"]]) for sent in told(step) for item in items(sent)]
+    return pushes or [scenario.push(item, item["type"]) for sent in told(step) for item in items(sent)]
 
 
 def _recorded_or_success(scenario: Scenario, step: dict, answers: list[Answer]) -> list[Answer]:
@@ -285,6 +316,7 @@ PUSHES = {
     "without_disabled": _without_disabled,
     "without_topic_for_firebase": _without_topic_for_firebase,
     "without_unknown_types": _without_unknown_types,
+    "without_contact_requests_by_blocked_authors": _without_contact_requests_by_blocked_authors,
     "recorded_or_asked_for": _recorded_or_asked_for,
 }
 ROWS = {"": _as_it_is, "as_sent": _rows_as_sent, "none": lambda *_: {}}

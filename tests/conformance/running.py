@@ -240,7 +240,7 @@ def running(scenario: Scenario, forkserver: Forkserver, of: type[Running] = Runn
         stack = Stack(
             directory,
             key=key,
-            settings={"WAKUPUSH_GORUSH__DIALECT": "status"},
+            settings={"WAKUPUSH_GORUSH__DIALECT": scenario.dialect},
             defaults=UNHURRIED,
             fsync=False,
             forkserver=forkserver,

@@ -67,7 +67,8 @@ def test_the_settings_of_the_environment_hold_but_for_key_addresses_and_ports(st
             )
     [push] = observer.pushes()
     observer.close()
-    assert push.notification["data"].keys() >= {"encryptedMessage", "chatId", "publicKey"}
+    assert push.notification["data"].keys() == {"encryptedMessage", "chatId", "publicKey", "deepLink"}
+    assert push.notification["content_available"] is True
 
 
 def test_it_says_when_it_is_ready_and_ends_on_ctrl_c(started):

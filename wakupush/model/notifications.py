@@ -53,7 +53,7 @@ class Notification:
     One device only: gorush loses outcomes of several tokens in one notification.
 
     Raises:
-        ValueError: no ``notif_id``, a collapse id that APNs would not take, or a topic or collapse id with Firebase,
+        ValueError: no ``notif_id``, a collapse id that APNs would not take, or what is for iOS only with Firebase,
             where a topic would broadcast.
     """
 
@@ -70,12 +70,14 @@ class Notification:
     data: Mapping[str, str | list[str]] = field(repr=False)
     #: Makes a device show a doubled notification once; at most 64 printable ASCII characters. iOS only.
     collapse_id: str = ""
+    #: gorush's further fields, such as `content_available`. iOS only.
+    ios_fields: Mapping[str, str | bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.notif_id:
             raise ValueError("a notification needs a notif_id")
-        if self.platform is not Platform.IOS and (self.topic or self.collapse_id):
-            raise ValueError("topic and collapse_id are for iOS only")
+        if self.platform is not Platform.IOS and (self.topic or self.collapse_id or self.ios_fields):
+            raise ValueError("topic, collapse_id and ios_fields are for iOS only")
         # It becomes an HTTP header.
         printable = self.collapse_id.isascii() and self.collapse_id.isprintable()
         if not printable or len(self.collapse_id) > COLLAPSE_ID_LIMIT:
@@ -94,6 +96,7 @@ class Notification:
             "platform": self.platform.value,
             "message": self.message,
             "data": dict(self.data),
+            **self.ios_fields,
         }
         if self.topic:
             notification["topic"] = self.topic

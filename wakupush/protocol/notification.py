@@ -1,70 +1,118 @@
-"""What a device is shown, and the data that its app reads: the texts and the three dialects of gorush's `data`."""
+"""What a device is shown, and what its app reads: the texts, the data and the fields for iOS of each dialect."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal
 
 from wakupush.model.notifications import NotificationType
+from wakupush.model.platforms import Platform
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Dialect = Literal["spec", "status", "both"]
+    from wakupush.model.deliveries import Delivery
+    from wakupush.model.registrations import Target
+
+Dialect = Literal["spec", "status", "status-2024", "both"]
 Data = dict[str, str | list[str]]
 
-#: The texts that devices show; the server knows no more about a notification.
-TEXTS: Mapping[NotificationType, str] = {
-    NotificationType.MESSAGE: "You have a new message",
-    NotificationType.MENTION: "Someone mentioned you",
-    NotificationType.REQUEST_TO_JOIN_COMMUNITY: "Someone requested to join a community you are an admin of",
-    NotificationType.CONTACT_REQUEST: "Someone sent you a contact request",
-}
 #: Both platforms take 4 KB in all. Above this many bytes of data the notification is sent without the message.
 MOST_DATA_BYTES = 3584
 
 
-def fitting(dialect: Dialect, *, key_hash: bytes, installation_id: str, chat_id: bytes, message: bytes) -> bytes:
-    """Return the message if it fits into a notification; empty if the data would be above `MOST_DATA_BYTES`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What a dialect sends."""
 
-    The arguments are those of `data`.
+    #: What devices show, by the type; the server knows no more about a notification.
+    texts: Mapping[NotificationType, str]
+    #: Of `data`.
+    data_keys: tuple[str, ...]
+    #: gorush's further fields, for iOS only.
+    ios_fields: Mapping[str, str | bool] = field(default_factory=dict)
+    #: `deepLink` in the data for iOS, by the type: where the app opens. Empty for none.
+    deep_links: Mapping[NotificationType, str] = field(default_factory=dict)
+
+
+_MESSAGE, _MENTION, _JOIN, _CONTACT = NotificationType
+_TEXTS_2026: Final = {
+    _MESSAGE: "New message in Messenger",
+    _MENTION: "New mention or reply in Communities",
+    _JOIN: "Someone requested to join a community you are an admin of",
+    _CONTACT: "Someone sent you a contact request",
+}
+_TEXTS_2024: Final = {
+    _MESSAGE: "You have a new message",
+    _MENTION: "Someone mentioned you",
+    _JOIN: _TEXTS_2026[_JOIN],
+    # status-go knew no contact requests, and took them for mentions.
+    _CONTACT: "Someone mentioned you",
+}
+_SPEC_KEYS: Final = ("chat_id", "message", "installation_ids")
+_STATUS_KEYS: Final = ("encryptedMessage", "chatId", "publicKey")
+_STATUS: Final = Profile(
+    texts=_TEXTS_2026,
+    data_keys=_STATUS_KEYS,
+    # Without content_available the app does not wake, and fetches nothing before it is opened.
+    ios_fields={"content_available": True, "sound": "default", "priority": "high", "push_type": "alert"},
+    deep_links={
+        _MESSAGE: "status-app://chats",
+        _MENTION: "status-app://ac",
+        _JOIN: "status-app://ac",
+        _CONTACT: "status-app://contact-requests",
+    },
+)
+#: 71 has data, but no texts: `spec` has those of 2024, and that of 2026 for what did not exist before.
+PROFILES: Final[Mapping[Dialect, Profile]] = MappingProxyType(
+    {
+        "spec": Profile(texts=_TEXTS_2024 | {_CONTACT: _TEXTS_2026[_CONTACT]}, data_keys=_SPEC_KEYS),
+        "status": _STATUS,
+        "status-2024": Profile(texts=_TEXTS_2024, data_keys=_STATUS_KEYS),
+        "both": replace(_STATUS, data_keys=_STATUS_KEYS + _SPEC_KEYS),
+    }
+)
+
+
+def fitting(dialect: Dialect, delivery: Delivery, target: Target) -> bytes:
+    """Return the message of a delivery if it fits into a notification; empty if not.
+
+    It does not if the data would be above `MOST_DATA_BYTES`.
     """
     # Hex takes two characters a byte, so most messages that are too large need not be encoded to find out.
-    too_large = 2 * len(message) > MOST_DATA_BYTES or (
-        len(json.dumps(_data(dialect, key_hash, installation_id, chat_id, message))) > MOST_DATA_BYTES
+    too_large = 2 * len(delivery.message) > MOST_DATA_BYTES or (
+        len(json.dumps(_data(dialect, delivery, target, delivery.message))) > MOST_DATA_BYTES
     )
-    return b"" if too_large else message
+    return b"" if too_large else delivery.message
 
 
-def data(dialect: Dialect, *, key_hash: bytes, installation_id: str, chat_id: bytes, message: bytes) -> Data:
+def data(dialect: Dialect, delivery: Delivery, target: Target) -> Data:
     """Return gorush's `data` of a notification: hex texts with ``0x``, just ``0x`` where empty.
 
     Args:
-        dialect: `spec` (71, Handle Notification Request), `status` (what Status clients read), or `both`.
-        key_hash: of the receiving user, 64 bytes.
-        installation_id: of the receiving device.
-        chat_id: hash of the chat.
-        message: encrypted to the receiver; left out if it is not `fitting`.
+        dialect: `spec` (71, Handle Notification Request), `status` (what Status clients read), `status-2024` (what
+            status-go sent until 2026), or `both` (`spec` and `status`).
+        delivery: the notification; its message is left out if it is not `fitting`.
+        target: the receiving device, as it is registered now.
     """
-    fits = fitting(dialect, key_hash=key_hash, installation_id=installation_id, chat_id=chat_id, message=message)
-    return _data(dialect, key_hash, installation_id, chat_id, fits)
+    return _data(dialect, delivery, target, fitting(dialect, delivery, target))
 
 
-def _data(dialect: Dialect, key_hash: bytes, installation_id: str, chat_id: bytes, message: bytes) -> Data:
+def _data(dialect: Dialect, delivery: Delivery, target: Target, message: bytes) -> Data:
     whole: Data = {
         "encryptedMessage": _hex(message),
-        "chatId": _hex(chat_id),
-        "publicKey": _hex(key_hash),
-        "chat_id": _hex(chat_id),
+        "chatId": _hex(delivery.chat_id),
+        "publicKey": _hex(delivery.installation.key_hash),
+        "chat_id": _hex(delivery.chat_id),
         "message": _hex(message),
-        "installation_ids": [installation_id],
+        "installation_ids": [target.installation_id],
     }
-    return {key: whole[key] for key in _KEYS[dialect]}
-
-
-_STATUS = ("encryptedMessage", "chatId", "publicKey")
-_SPEC = ("chat_id", "message", "installation_ids")
-_KEYS: Mapping[Dialect, tuple[str, ...]] = {"spec": _SPEC, "status": _STATUS, "both": _STATUS + _SPEC}
+    profile = PROFILES[dialect]
+    chosen = {key: whole[key] for key in profile.data_keys}
+    link = profile.deep_links.get(delivery.notification_type) if target.platform is Platform.IOS else None
+    return chosen | {"deepLink": link} if link else chosen
 
 
 def _hex(value: bytes) -> str:

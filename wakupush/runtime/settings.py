@@ -175,8 +175,8 @@ class GorushSettings(Group):
     """URL of gorush."""
     urls: Annotated[tuple[HttpUrl, ...], NoDecode, _FROM_JSON] = ()
     """URLs of several instances, as a JSON list: posts go to those that listen, in turn."""
-    dialect: Literal["spec", "status", "both"] = "spec"
-    """Keys of the notification's `data`: those of the specification, those that Status clients read, or both."""
+    dialect: Literal["spec", "status", "status-2024", "both"] = "spec"
+    """Texts, data and iOS fields: the specification's, Status' of 2026 or of 2024, or `spec` and `status` together."""
     batch_size: Annotated[int, Field(ge=1, le=100)] = 64
     """Notifications in one post at most: those of a task (gorush refuses more than its max_notification, 100)."""
     connect_timeout: Seconds = 5.0

@@ -159,6 +159,29 @@ def test_log_shows_every_push_without_consuming_it(serve: Serve) -> None:
     assert client.get("/dev/log?after=3").json() == {"entries": [], "next": 3}
 
 
+def test_apples_limit_counts_what_wakes_the_app(serve: Serve) -> None:
+    client = serve(create_app(ScriptedGorush()))
+    sent = {
+        "tokens": ["ab" * 32],
+        "platform": 1,
+        "message": "Someone sent you a contact request",
+        "content_available": True,
+        "sound": "default",
+        "priority": "high",
+        "push_type": "alert",
+        "data": {
+            "chatId": "0x63686174",
+            "deepLink": "status-app://contact-requests",
+            "encryptedMessage": "0x6d657373616765",
+            "publicKey": "0x" + "61" * 64,
+        },
+    }
+    # gorush 1.22 sent a stand-in for Apple 342 bytes for this; the limit is 4,096.
+    for more, errors in ((4096 - 342, []), (4097 - 342, ["PayloadTooLarge"])):
+        longer = {**sent["data"], "encryptedMessage": sent["data"]["encryptedMessage"] + "0" * more}
+        assert [entry["error"] for entry in _push(client, {**sent, "data": longer}).json()["logs"]] == errors
+
+
 def test_flaky_token_fails_for_each_notification_anew(serve: Serve) -> None:
     client = serve(create_app())
     errors = [

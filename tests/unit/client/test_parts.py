@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support import dialects
 from wakupush.client.config import Config
 from wakupush.client.documents import UnreadableError
 from wakupush.client.drivers.light import FILTER_PAUSE, FILTER_REQUESTS, Pacer
@@ -26,11 +27,12 @@ from wakupush.client.rules.receiving import parse, receive, seal_message
 from wakupush.client.rules.registering import Device, Enrolment, RegistrarState
 from wakupush.model.platforms import TokenType
 from wakupush.model.waku_message import WakuMessage
-from wakupush.protocol import envelopes, notification, topics
+from wakupush.protocol import envelopes, topics
 from wakupush.protocol.advertisement import parse_advertisement
 from wakupush.protocol.application import Type
 from wakupush.protocol.hashing import shake256_64
 from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.notification import PROFILES
 from wakupush.protocol.query import Info
 
 ME, EVE = PrivateKey.generate(), PrivateKey.generate()
@@ -232,7 +234,7 @@ def test_lists_that_do_not_fit_are_left_out(contacts):
 
 def data(dialect, account, message=b"", chat="chat"):
     return parse(
-        notification.data(
+        dialects.data(
             dialect,
             key_hash=account.push_key.public_key.key_hash,
             installation_id=account.installation_id,
@@ -242,7 +244,7 @@ def data(dialect, account, message=b"", chat="chat"):
     )
 
 
-@pytest.mark.parametrize("dialect", ["spec", "status", "both"])
+@pytest.mark.parametrize("dialect", PROFILES)
 def test_account_chat_and_message_are_found_in_every_dialect(dialect):
     accounts = [Account.of(PrivateKey.generate(), str(uuid.uuid4())) for _ in range(3)]
     message, message_id = seal_message(EVE, accounts[1].key.public_key, 1, b"hello")
@@ -255,7 +257,7 @@ def test_account_chat_and_message_are_found_in_every_dialect(dialect):
     assert receive(data(dialect, accounts[1], message), accounts, [], known.__contains__).repeated
 
 
-@pytest.mark.parametrize("dialect", ["spec", "status", "both"])
+@pytest.mark.parametrize("dialect", PROFILES)
 @pytest.mark.parametrize("message", [b"", b"not for us", seal_message(EVE, EVE.public_key, 1, b"x")[0]])
 def test_what_cannot_be_opened_is_to_be_fetched(dialect, message):
     account = Account.of(ME, str(uuid.uuid4()))

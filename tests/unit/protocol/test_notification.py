@@ -1,54 +1,96 @@
 """gorush's `data` in its dialects, and what happens where it is too large."""
 
 import json
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support import dialects
 from wakupush.model.notifications import NotificationType
-from wakupush.protocol import notification
-from wakupush.protocol.notification import MOST_DATA_BYTES, TEXTS
+from wakupush.model.platforms import Platform
+from wakupush.protocol.notification import MOST_DATA_BYTES, PROFILES, Dialect
+from wakupush.runtime.settings import GorushSettings
 
+IOS, ANDROID = Platform.IOS, Platform.ANDROID
 HASH, CHAT = b"\x0a" * 64, b"\x0b" * 64
 HEX_HASH, HEX_CHAT = "0x" + "0a" * 64, "0x" + "0b" * 64
 INSTALLATION = "cf3695c5-ae8a-40d9-bf26-a554268f1475"
 
 
-def data(dialect, message, chat_id=CHAT):
-    return notification.data(dialect, key_hash=HASH, installation_id=INSTALLATION, chat_id=chat_id, message=message)
+def data(dialect, message, chat_id=CHAT, **which):
+    return dialects.data(
+        dialect, key_hash=HASH, installation_id=INSTALLATION, chat_id=chat_id, message=message, **which
+    )
 
 
 STATUS = {"encryptedMessage": "0x0102", "chatId": HEX_CHAT, "publicKey": HEX_HASH}
 SPEC = {"chat_id": HEX_CHAT, "message": "0x0102", "installation_ids": [INSTALLATION]}
-DIALECTS = {"status": STATUS, "spec": SPEC, "both": STATUS | SPEC}
+LINK = {"deepLink": "status-app://chats"}
+#: The data of a message: for Firebase, and what is added for iOS.
+DIALECTS = {"spec": (SPEC, {}), "status": (STATUS, LINK), "status-2024": (STATUS, {}), "both": (STATUS | SPEC, LINK)}
+OF_ALL = [
+    pytest.param(dialect, platform, android | (ios if platform is IOS else {}), id=f"{dialect}-{platform.label}")
+    for dialect, (android, ios) in DIALECTS.items()
+    for platform in Platform
+]
 
 
-@pytest.mark.parametrize(("dialect", "whole"), DIALECTS.items())
-def test_dialect(dialect, whole):
-    assert data(dialect, b"\1\2") == whole
+def test_settings_know_every_dialect():
+    assert get_args(Dialect) == get_args(GorushSettings.model_fields["dialect"].annotation)
+    assert set(get_args(Dialect)) == PROFILES.keys() == DIALECTS.keys()
 
 
-@pytest.mark.parametrize(("dialect", "whole"), DIALECTS.items())
-def test_empty_values_are_0x(dialect, whole):
+@pytest.mark.parametrize(("dialect", "platform", "whole"), OF_ALL)
+def test_dialect(dialect, platform, whole):
+    assert data(dialect, b"\1\2", platform=platform) == whole
+
+
+@pytest.mark.parametrize(("dialect", "platform", "whole"), OF_ALL)
+def test_empty_values_are_0x(dialect, platform, whole):
     chat_and_message = {"encryptedMessage", "chatId", "chat_id", "message"}
-    assert data(dialect, b"", b"") == {name: "0x" if name in chat_and_message else whole[name] for name in whole}
+    assert data(dialect, b"", b"", platform=platform) == {
+        name: "0x" if name in chat_and_message else whole[name] for name in whole
+    }
 
 
-def largest_message(dialect):
-    """Return how many bytes of message still fit."""
-    names = len({"encryptedMessage", "message"} & DIALECTS[dialect].keys())
-    return (MOST_DATA_BYTES - len(json.dumps(data(dialect, b"")))) // (2 * names)
+#: Of each type: the link in `status` and `both`.
+LINKS = {
+    NotificationType.MESSAGE: "status-app://chats",
+    NotificationType.MENTION: "status-app://ac",
+    NotificationType.REQUEST_TO_JOIN_COMMUNITY: "status-app://ac",
+    NotificationType.CONTACT_REQUEST: "status-app://contact-requests",
+}
 
 
+@pytest.mark.parametrize("kind", NotificationType)
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_the_message_is_left_out_where_it_is_too_large(dialect):
-    fits = b"x" * largest_message(dialect)
-    kept = data(dialect, fits)
+def test_ios_opens_where_the_type_belongs(dialect, kind):
+    link = LINKS[kind] if dialect in ("status", "both") else None
+    assert data(dialect, b"", kind=kind).get("deepLink") == link
+    assert "deepLink" not in data(dialect, b"", kind=kind, platform=ANDROID)
+
+
+def largest_message(dialect, platform):
+    """Return how many bytes of message still fit."""
+    names = len({"encryptedMessage", "message"} & DIALECTS[dialect][0].keys())
+    return (MOST_DATA_BYTES - len(json.dumps(data(dialect, b"", platform=platform)))) // (2 * names)
+
+
+def test_a_deep_link_leaves_less_room_for_the_message():
+    assert largest_message("status", IOS) < largest_message("status", ANDROID) == largest_message("status-2024", IOS)
+
+
+@pytest.mark.parametrize(("dialect", "platform", "whole"), OF_ALL)
+def test_the_message_is_left_out_where_it_is_too_large(dialect, platform, whole):
+    fits = b"x" * largest_message(dialect, platform)
+    kept = data(dialect, fits, platform=platform)
     assert "0x" + fits.hex() in kept.values()
     assert len(json.dumps(kept)) <= MOST_DATA_BYTES
-    assert data(dialect, fits + b"x") == data(dialect, b""), "the chat and whom it is for are still told"
-    assert data(dialect, fits + b"x").keys() == DIALECTS[dialect].keys()
+    left = data(dialect, fits + b"x", platform=platform)
+    assert left == data(dialect, b"", platform=platform), "the chat and whom it is for are still told"
+    assert left.keys() == whole.keys()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -59,23 +101,40 @@ def test_a_chat_id_that_is_too_large_is_left_to_the_platform(dialect):
     assert "0x" + chat_id.hex() in whole.values()
 
 
-@given(st.sampled_from(list(DIALECTS)), st.binary(max_size=64), st.integers(0, 4000))
-def test_the_message_is_whole_or_left_out(dialect, chat_id, size):
-    whole = data(dialect, b"x" * size, chat_id)
+@given(
+    st.sampled_from(list(DIALECTS)),
+    st.sampled_from(NotificationType),
+    st.sampled_from(Platform),
+    st.binary(max_size=64),
+    st.integers(0, 4000),
+)
+def test_the_message_is_whole_or_left_out(dialect, kind, platform, chat_id, size):
+    whole = data(dialect, b"x" * size, chat_id, kind=kind, platform=platform)
     assert len(json.dumps(whole)) <= MOST_DATA_BYTES
     assert {whole[name] for name in ("encryptedMessage", "message") if name in whole} <= {"0x", "0x" + "78" * size}
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_data_leaves_room_for_the_rest_of_4_kilobytes(dialect):
-    most = data(dialect, b"x" * largest_message(dialect))
-    assert len(json.dumps({"data": most, "message": max(TEXTS.values(), key=len), "topic": "x" * 255})) < 4096
+    profile = PROFILES[dialect]
+    most = data(dialect, b"x" * largest_message(dialect, IOS))
+    rest = {"message": max(profile.texts.values(), key=len), "topic": "x" * 255, **profile.ios_fields}
+    assert len(json.dumps({"data": most, **rest})) < 4096
 
 
-def test_every_type_has_its_text():
-    assert TEXTS == {
-        NotificationType.MESSAGE: "You have a new message",
-        NotificationType.MENTION: "Someone mentioned you",
-        NotificationType.REQUEST_TO_JOIN_COMMUNITY: "Someone requested to join a community you are an admin of",
-        NotificationType.CONTACT_REQUEST: "Someone sent you a contact request",
-    }
+MESSAGE_2024, MENTION_2024 = "You have a new message", "Someone mentioned you"
+MESSAGE_2026, MENTION_2026 = "New message in Messenger", "New mention or reply in Communities"
+JOIN, CONTACT = "Someone requested to join a community you are an admin of", "Someone sent you a contact request"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "texts"),
+    {
+        "spec": (MESSAGE_2024, MENTION_2024, JOIN, CONTACT),
+        "status": (MESSAGE_2026, MENTION_2026, JOIN, CONTACT),
+        "status-2024": (MESSAGE_2024, MENTION_2024, JOIN, MENTION_2024),
+        "both": (MESSAGE_2026, MENTION_2026, JOIN, CONTACT),
+    }.items(),
+)
+def test_every_type_has_its_text(dialect, texts):
+    assert PROFILES[dialect].texts == dict(zip(NotificationType, texts, strict=True))

@@ -6,7 +6,7 @@ from functools import cache, partial
 
 import pytest
 
-from support import vectors
+from support import dialects, vectors
 from support.wanting import preferences
 from wakupush.model.failures import Answer, Failure
 from wakupush.model.notifications import NotificationType
@@ -143,14 +143,14 @@ def wanted(item, device):
 
 def for_gorush(item, device):
     return {
-        "data": notification.data(
-            "status",
+        "data": dialects.data(
+            "status-2024",
             key_hash=item.key_hash,
             installation_id=item.installation_id,
             chat_id=item.chat_id,
             message=item.message,
         ),
-        "message": notification.TEXTS[NotificationType(item.type)],
+        "message": notification.PROFILES["status-2024"].texts[NotificationType(item.type)],
         "platform": int(device.token_type),
         "tokens": [device.device_token],
         "topic": device.apn_topic,

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from support import dialects
 from support.strangers import CLIENT, SERVER, SHARED, TOKEN, attempt, open_registration
 from support.wanting import preferences
 from wakupush.model import waku_message
@@ -276,9 +277,9 @@ def test_request(content):
     assert request.encode_response(asked, failures)
 
 
-@given(st.sampled_from(["spec", "status", "both"]), junk, junk, st.binary(max_size=5000))
+@given(st.sampled_from(list(notification.PROFILES)), junk, junk, st.binary(max_size=5000))
 def test_data_for_gorush(dialect, key_hash, chat_id, message):
-    data = notification.data(dialect, key_hash=key_hash, installation_id=TOKEN, chat_id=chat_id, message=message)
+    data = dialects.data(dialect, key_hash=key_hash, installation_id=TOKEN, chat_id=chat_id, message=message)
     assert len(json.dumps(data)) <= notification.MOST_DATA_BYTES
 
 

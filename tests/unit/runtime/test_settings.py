@@ -61,7 +61,7 @@ def test_nested_settings(monkeypatch):
         (
             "WAKUPUSH_GORUSH__DIALECT",
             "secret-value",
-            "WAKUPUSH_GORUSH__DIALECT: Input should be 'spec', 'status' or 'both'",
+            "WAKUPUSH_GORUSH__DIALECT: Input should be 'spec', 'status', 'status-2024' or 'both'",
         ),
         (
             "WAKUPUSH_GORUSH__BATCH_SIZE",

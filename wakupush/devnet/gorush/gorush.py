@@ -273,7 +273,9 @@ def _is_refused_by_fcm(notification: dict[str, Any]) -> bool:
 def _apns_payload_size(notification: dict[str, Any]) -> int:
     title, message = notification.get("title"), notification.get("message")
     alert = {"title": title, "body": message} if title else message
-    payload = {"aps": {"alert": alert}, **(notification.get("data") or {})}
+    woken = {"content-available": 1} if notification.get("content_available") else {}
+    sound = {"sound": notification["sound"]} if notification.get("sound") else {}
+    payload = {"aps": {"alert": alert, **woken, **sound}, **(notification.get("data") or {})}
     return len(json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode())
 
 

@@ -15,7 +15,7 @@ from wakupush.model.failures import Failure, Route
 from wakupush.model.notifications import Notification, notif_id
 from wakupush.model.platforms import Platform
 from wakupush.postgres import deliveries
-from wakupush.protocol import notification as texts
+from wakupush.protocol import notification as dialects
 from wakupush.runtime import metrics, tracing
 from wakupush.server.delivery.posting import Attempted, Work
 from wakupush.server.delivery.settlement import settle
@@ -133,19 +133,15 @@ def _failed(settled: list[Settlement]) -> Failed:
 
 def _notification(dialect: Dialect, delivery: Delivery, target: Target) -> Notification:
     is_ios = target.platform is Platform.IOS
+    profile = dialects.PROFILES[dialect]
     return Notification(
         notif_id=notif_id(delivery.delivery_key, delivery.attempt),
         token=target.device_token,
         platform=target.platform,
-        message=texts.TEXTS[delivery.notification_type],
+        message=profile.texts[delivery.notification_type],
         topic=target.apn_topic if is_ios else "",
-        data=texts.data(
-            dialect,
-            key_hash=delivery.installation.key_hash,
-            installation_id=target.installation_id,
-            chat_id=delivery.chat_id,
-            message=delivery.message,
-        ),
+        data=dialects.data(dialect, delivery, target),
         # A push whose outcome stayed unknown and that is posted again shows once.
         collapse_id=delivery.delivery_key.hex()[:32] if is_ios else "",
+        ios_fields=profile.ios_fields if is_ios else {},
     )

@@ -13,9 +13,9 @@ from wakupush.model.events import EventKind, message_event
 from wakupush.model.failures import Failure
 from wakupush.model.limits import DEVICE_PUSHES, MINUTE, REPEATS, Limit, Verdicts
 from wakupush.model.notifications import NotificationType
-from wakupush.protocol import notification
 from wakupush.protocol import request as rules
 from wakupush.protocol.application import Type
+from wakupush.protocol.notification import fitting
 from wakupush.protocol.request import Filtered
 from wakupush.server.inbox import budget
 from wakupush.server.inbox.content import OpenedRequest, RefusedContent
@@ -186,14 +186,13 @@ def _delivery(
 ) -> Delivery:
     item = asked.request.items[position]
     delivery_key = rules.delivery_key(asked.request.message_id, item)
-    fitting = partial(notification.fitting, facts.settings.gorush.dialect, installation_id=target.installation_id)
-    return Delivery(
+    delivery = Delivery(
         delivery_key=delivery_key,
         installation=address.installation,
         platform=target.platform,
         notification_type=NotificationType(item.type),
         chat_id=item.chat_id,
-        message=fitting(key_hash=item.key_hash, chat_id=item.chat_id, message=item.message),
+        message=item.message,
         attempt=1,
         lease=facts.lease,
         task_id=str(UUID(bytes=blake2b(facts.seed + delivery_key, digest_size=16).digest(), version=4)),
@@ -201,6 +200,7 @@ def _delivery(
         seen=entry.seen,
         address=address,
     )
+    return replace(delivery, message=fitting(facts.settings.gorush.dialect, delivery, target))
 
 
 def _told(asked: OpenedRequest, items: Sequence[_Item]) -> DecidedRequest:

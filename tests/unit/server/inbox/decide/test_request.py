@@ -1,5 +1,6 @@
 """Deciding on push requests: who is notified, once, and what the sender is told."""
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -157,9 +158,8 @@ def test_what_is_stored_of_a_message_is_what_is_posted(size):
     stored = admission.delivery
     assert stored.message == (asked.message if size == 1 else b"")
     assert stored.delivery_key == keys(asked)[0], "the identity is that of the request as it came"
-    whole = {"key_hash": asked.key_hash, "installation_id": PHONE, "chat_id": CHAT}
-    dialect = facts.settings.gorush.dialect
-    assert data(dialect, **whole, message=stored.message) == data(dialect, **whole, message=asked.message)
+    dialect, target = facts.settings.gorush.dialect, admission.target
+    assert data(dialect, stored, target) == data(dialect, replace(stored, message=asked.message), target)
 
 
 def test_ids_come_of_the_seed_and_the_delivery():

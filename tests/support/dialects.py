@@ -1,0 +1,22 @@
+"""What a dialect makes of a notification."""
+
+from dataclasses import replace
+
+from support import asking, rows
+from wakupush.model.notifications import NotificationType
+from wakupush.model.platforms import Platform
+from wakupush.model.registrations import Installation
+from wakupush.protocol import notification
+
+
+def data(dialect, *, key_hash, installation_id, chat_id, message, kind=NotificationType.MESSAGE, platform=Platform.IOS):
+    """Return gorush's data of a notification."""
+    delivery = rows.delivery(
+        1,
+        installation=Installation(key_hash, b"i" * 16),
+        platform=platform,
+        notification_type=kind,
+        chat_id=chat_id,
+        message=message,
+    )
+    return notification.data(dialect, delivery, replace(asking.target(platform), installation_id=installation_id))

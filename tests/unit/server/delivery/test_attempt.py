@@ -1,0 +1,95 @@
+"""The notification that gorush gets for a delivery: every key, of each dialect, type and platform."""
+
+from itertools import product
+
+import pytest
+
+from support import asking, rows
+from wakupush.model.notifications import NotificationType
+from wakupush.model.platforms import Platform
+from wakupush.model.registrations import Installation
+from wakupush.server.delivery import attempt
+
+MESSAGE, MENTION, JOIN, CONTACT = NotificationType
+PHONE = asking.target().installation_id
+HASH, CHAT = b"\x0a" * 64, b"\x0b" * 64
+STATUS = {"encryptedMessage": "0x0102", "chatId": "0x" + "0b" * 64, "publicKey": "0x" + "0a" * 64}
+SPEC = {"chat_id": "0x" + "0b" * 64, "message": "0x0102", "installation_ids": [PHONE]}
+DATA = {"spec": SPEC, "status": STATUS, "status-2024": STATUS, "both": STATUS | SPEC}
+TEXTS_2024 = {
+    MESSAGE: "You have a new message",
+    MENTION: "Someone mentioned you",
+    JOIN: "Someone requested to join a community you are an admin of",
+    CONTACT: "Someone mentioned you",
+}
+TEXTS_2026 = {
+    MESSAGE: "New message in Messenger",
+    MENTION: "New mention or reply in Communities",
+    JOIN: "Someone requested to join a community you are an admin of",
+    CONTACT: "Someone sent you a contact request",
+}
+TEXTS = {
+    "spec": TEXTS_2024 | {CONTACT: TEXTS_2026[CONTACT]},
+    "status": TEXTS_2026,
+    "status-2024": TEXTS_2024,
+    "both": TEXTS_2026,
+}
+LINKS = {
+    MESSAGE: "status-app://chats",
+    MENTION: "status-app://ac",
+    JOIN: "status-app://ac",
+    CONTACT: "status-app://contact-requests",
+}
+
+
+def posted(dialect, kind, platform):
+    delivery = rows.delivery(
+        1,
+        installation=Installation(HASH, b"i" * 16),
+        platform=platform,
+        notification_type=kind,
+        chat_id=CHAT,
+        message=b"\1\2",
+    )
+    return attempt._notification(dialect, delivery, asking.target(platform)).to_json()
+
+
+@pytest.mark.parametrize(("dialect", "kind"), list(product(DATA, NotificationType)))
+def test_android(dialect, kind):
+    assert posted(dialect, kind, Platform.ANDROID) == {
+        "notif_id": "00" * 31 + "01-1",
+        "tokens": ["token"],
+        "platform": 2,
+        "message": TEXTS[dialect][kind],
+        "data": DATA[dialect],
+    }
+
+
+@pytest.mark.parametrize(("dialect", "kind"), list(product(["spec", "status-2024"], NotificationType)))
+def test_ios_with_text_and_data_alone(dialect, kind):
+    assert posted(dialect, kind, Platform.IOS) == {
+        "notif_id": "00" * 31 + "01-1",
+        "tokens": ["token"],
+        "platform": 1,
+        "topic": "app",
+        "collapse_id": "00" * 16,
+        "message": TEXTS[dialect][kind],
+        "data": DATA[dialect],
+    }
+
+
+@pytest.mark.parametrize(("dialect", "kind"), list(product(["status", "both"], NotificationType)))
+def test_ios_wakes_the_app_and_says_what_to_open(dialect, kind):
+    assert posted(dialect, kind, Platform.IOS) == {
+        "notif_id": "00" * 31 + "01-1",
+        "tokens": ["token"],
+        "platform": 1,
+        "topic": "app",
+        "collapse_id": "00" * 16,
+        "message": TEXTS[dialect][kind],
+        "data": DATA[dialect] | {"deepLink": LINKS[kind]},
+        "content_available": True,
+        "sound": "default",
+        "priority": "high",
+        "push_type": "alert",
+    }
