@@ -12,13 +12,14 @@ import logging
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
+from itertools import product
 from typing import TYPE_CHECKING, Final
 
 import structlog
 from aiohttp import web
 
 from wakupush.postgres import deliveries
-from wakupush.runtime import metrics, probes
+from wakupush.runtime import counters, metrics, probes
 from wakupush.runtime.connections.postgres import open_pool
 from wakupush.runtime.settings import SettingsError
 from wakupush.server.delivery import feedback
@@ -140,6 +141,7 @@ def run(settings: Settings) -> None:
             f' core.feedback_header: ["{SECRET_HEADER}: …"]'
         )
     postgres = settings.postgres.model_copy(update={"timeout": POSTGRES_SECONDS, "statement_timeout": POSTGRES_SECONDS})
+    counters.begin({metrics.FEEDBACK: product(FeedbackResult)})
     pool = open_pool(postgres, end_if_outdated)
     try:
         listener = socket.create_server(("", settings.feedback.http_port))

@@ -10,7 +10,7 @@ import structlog
 from celery.utils.nodenames import gethostname
 from prometheus_client import CollectorRegistry, multiprocess
 
-from wakupush.runtime import metrics, probes, tracing
+from wakupush.runtime import counters, metrics, probes, tracing
 from wakupush.runtime.connections.postgres import check_dsn
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.stopping import stop_on_signals
@@ -19,6 +19,7 @@ from wakupush.server.schedule import turns
 from wakupush.server.schedule.resources import ScheduleResources
 from wakupush.server.schedule.turns import Turns
 from workers.app import create_app
+from workers.counters import of_beat, of_publishing, of_worker
 from workers.pulse import Noting
 
 if TYPE_CHECKING:
@@ -45,13 +46,14 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
     check_dsn(settings.postgres)
     tracing.check(settings.tracing)
     open_redis(settings.redis).close()
+    counters.begin(of_worker(queue), of_publishing(settings))
+    metrics.PROCESSES.labels(queue.name).set(concurrency)
     if settings.worker.http_port >= 0:
         registry = CollectorRegistry()
         multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # prometheus_client has no types there
         shown = probes.Probes(healthy=Noting.pulse.healthy, ready=Noting.pulse.ready, registry=registry)
         port = probes.serve(settings.worker.http_port, shown, setting="WAKUPUSH_WORKER__HTTP_PORT")
         log.info("metrics_served", http_port=port)
-    metrics.PROCESSES.labels(queue.name).set(concurrency)
     # Not `worker_main`: Celery's command line costs each start 0.2 s of imports.
     running = create_app(settings, process=f"worker {queue.name}").Worker(
         hostname=f"{queue.name}-{os.getpid()}@{gethostname()}",
@@ -75,6 +77,7 @@ def beat(settings: Settings) -> None:
     resources = ScheduleResources.open(settings)
     stop = stop_on_signals()
     running = Turns()
+    counters.begin(of_beat(), of_publishing(settings))
     if settings.worker.http_port >= 0:
         shown = probes.Probes(healthy=running.healthy, ready=running.ready)
         port = probes.serve(settings.worker.http_port, shown, setting="WAKUPUSH_WORKER__HTTP_PORT")

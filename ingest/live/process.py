@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 from redis import RedisError
 
+from ingest.counters import of_enqueueing, of_live
 from ingest.enqueue import Enqueuer
 from ingest.live.canaries import Canaries
 from ingest.live.hearing import Hearing
@@ -16,7 +17,7 @@ from ingest.live.poller import Cache, Poller
 from ingest.routing import Routes
 from wakupush.redis import watched
 from wakupush.redis.celery_app import celery_app
-from wakupush.runtime import metrics, probes, tracing
+from wakupush.runtime import counters, metrics, probes, tracing
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.stopping import stop_on_signals
 from wakupush.waku.node import WakuNode
@@ -47,6 +48,7 @@ def run(settings: Settings) -> None:
     redis = open_redis(settings.redis)
     enqueuer = Enqueuer(celery_app(settings), redis, routes, settings.ingest)
     stop = stop_on_signals()
+    counters.begin(of_enqueueing(), of_live(settings))
     urls, shards = settings.waku.nodes, settings.waku.shards
     canaries = None
     if len(urls) > 1:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 import structlog
 
+from ingest.counters import of_enqueueing, of_reconcile
 from ingest.enqueue import Enqueuer
 from ingest.reconcile.audit import Audit
 from ingest.reconcile.recent import Recent
@@ -19,7 +20,7 @@ from ingest.reconcile.walk import Walker, WalkKind
 from ingest.routing import Routes
 from wakupush.model.queues import QUERY
 from wakupush.redis.celery_app import celery_app
-from wakupush.runtime import probes, tracing
+from wakupush.runtime import counters, probes, tracing
 from wakupush.runtime.connections.postgres import open_pool
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.stopping import stop_on_signals
@@ -149,6 +150,7 @@ def run(settings: Settings) -> None:
     """
     stop = stop_on_signals()
     reconciliation = Reconciliation.open(settings, stop)
+    counters.begin(of_enqueueing(), of_reconcile(settings))
     tracing.start(settings.tracing, "ingest reconcile")
     port = None
     if settings.reconcile.http_port >= 0:

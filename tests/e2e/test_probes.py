@@ -148,8 +148,8 @@ def test_beat_is_healthy_while_its_jobs_turn(stack):
             assert probed.healthy()
             # Each job fails at its own time.
             metrics = f"{probed.url}/metrics"
-            failed = 'wakupush_jobs_failed_total{work="claim_due"}'
-            wait_until(lambda: failed in httpx2.get(metrics, trust_env=False).text, timeout=300, what="it is counted")
+            none = 'wakupush_jobs_failed_total{work="claim_due"} 0.0'
+            wait_until(lambda: none not in httpx2.get(metrics, trust_env=False).text, timeout=300, what="it is counted")
         finally:
             stack.postgres.start()
         wait_until(probed.ready, timeout=300, what="every job works again")

@@ -195,5 +195,8 @@ class Failure(Enum):
         return self.value.unknown
 
 
+_ALL = tuple(Failure)
+#: What attempts at deliveries, and deliveries themselves, fail by: the end of the table.
+OF_DELIVERIES = _ALL[_ALL.index(Failure.TOKEN_UNREGISTERED) :]
 #: Failures by their label, as events and deliveries store them.
 BY_LABEL = {failure.label: failure for failure in Failure}

@@ -17,6 +17,9 @@ ANSWERS: Final = "answers"
 USER_ANSWERS: Final = "user_answers"
 UNOPENED: Final = "unopened"
 TOPIC_MESSAGES: Final = "topic_messages"
+NAMES: Final = (
+    *(FIRST_REGISTRATIONS, INSTALLATIONS, REPEATS, DEVICE_PUSHES, ANSWERS, USER_ANSWERS, UNOPENED, TOPIC_MESSAGES),
+)
 
 MINUTE: Final = 60
 HOUR: Final = 3600

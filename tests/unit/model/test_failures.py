@@ -2,7 +2,7 @@
 
 import pytest
 
-from wakupush.model.failures import BY_LABEL, Answer, Failure, Retry, Route, Token
+from wakupush.model.failures import BY_LABEL, OF_DELIVERIES, Answer, Failure, Retry, Route, Token
 
 each_failure = pytest.mark.parametrize("failure", Failure, ids=lambda failure: failure.label)
 
@@ -29,6 +29,15 @@ def test_retry(failure):
         assert not failure.unknown
     if failure.unknown:
         assert failure.retry is not Retry.NEVER
+
+
+@each_failure
+def test_what_concerns_a_delivery_is_of_deliveries(failure):
+    facts = (failure.retry, failure.token, failure.route)
+    if facts != (Retry.NEVER, Token.UNTOUCHED, Route.UNTOLD) or failure.unknown:
+        assert failure in OF_DELIVERIES
+    if failure.answer is Answer.SILENCE:
+        assert failure not in OF_DELIVERIES
 
 
 @each_failure

@@ -1,0 +1,73 @@
+"""Which counters workers and the schedule begin at 0."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING
+
+from wakupush.model import limits
+from wakupush.model.events import EventKind
+from wakupush.model.failures import OF_DELIVERIES, Failure, Retry
+from wakupush.model.platforms import Platform
+from wakupush.model.queues import DISPATCH
+from wakupush.runtime import metrics
+from wakupush.server.delivery.settlement import failed
+from wakupush.server.schedule.jobs import JOBS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from wakupush.model.queues import Queue
+    from wakupush.runtime.counters import Series
+    from wakupush.runtime.settings import Settings
+
+_PLATFORMS = tuple(platform.label for platform in Platform)
+
+
+def of_publishing(settings: Settings) -> Series:
+    """Return the series of what publishes answers: the workers and the schedule."""
+    return {
+        metrics.ANSWERS_FAILED: product(("refused", "unreachable")),
+        metrics.PUBLICATIONS: product(settings.waku.nodes, ("taken", "refused", "unreachable", "late")),
+    }
+
+
+def of_worker(queue: Queue) -> Series:
+    """Return the series of the pool of a queue."""
+    handling: Series = {
+        metrics.TASKS_RETURNED: product((queue.name,), ("outage", "message")),
+        metrics.QUARANTINED: product((queue.name,)),
+        metrics.LIMITED: product(limits.NAMES, ("let_through", "held_back")),
+    }
+    if queue is not DISPATCH:
+        return handling
+    again = [failure.label for failure in OF_DELIVERIES if failure.retry is not Retry.NEVER]
+    return {
+        **handling,
+        metrics.EVENTS: _delivery_events(),
+        metrics.RETRIES: product(_PLATFORMS, again),
+        metrics.DELIVERIES_DEFERRED: product(_PLATFORMS),
+        metrics.BREAKER_OPENED: product(_PLATFORMS),
+    }
+
+
+def of_beat() -> Series:
+    """Return the series of `wakupush beat`."""
+    return {
+        metrics.QUERIES_DROPPED: product(("expired", "full")),
+        metrics.JOBS_FAILED: product(work.__name__ for work in JOBS),
+    }
+
+
+def _delivery_events() -> Iterator[tuple[str, str, str, str]]:
+    """Yield the labels of attempts, of how they end, and of deliveries that are given up."""
+    for platform in _PLATFORMS:
+        yield EventKind.ATTEMPT, DISPATCH.name, platform, ""
+        yield EventKind.DELIVERED, DISPATCH.name, platform, ""
+        yield EventKind.EXPIRED, DISPATCH.name, platform, Failure.DELIVERY_EXPIRED.label
+        for failure in OF_DELIVERIES:
+            kinds = [EventKind.ATTEMPT, failed(failure)]
+            if failure.retry is not Retry.NEVER or failure is Failure.ATTEMPTS_EXHAUSTED:
+                kinds.append(EventKind.DEAD_LETTER)
+            for kind in kinds:
+                yield kind, DISPATCH.name, platform, failure.label
