@@ -118,7 +118,7 @@ OVERVIEW = Dashboard(
                     "gorush",
                     "s",
                     _quantiles("wakupush_gorush_post_seconds", "platform"),
-                    "A post of up to 50 notifications.",
+                    "A post of up to WAKUPUSH_GORUSH__BATCH_SIZE notifications.",
                 ),
                 Panel(
                     "Instances of gorush that listen",
@@ -287,7 +287,10 @@ DELIVERIES = Dashboard(
                     "reqps",
                     (
                         (
-                            'sum by (platform, failure) (rate(wakupush_events_total{$n, kind=~"failed|unknown"}[5m]))',
+                            (
+                                "sum by (platform, failure)"
+                                ' (rate(wakupush_events_total{$n, kind=~"failed|unknown"}[5m])) > 0'
+                            ),
                             "{{platform}} {{failure}}",
                         ),
                     ),
@@ -297,7 +300,7 @@ DELIVERIES = Dashboard(
                     "reqps",
                     (
                         (
-                            "sum by (platform, failure) (rate(wakupush_delivery_retries_total{$n}[5m]))",
+                            "sum by (platform, failure) (rate(wakupush_delivery_retries_total{$n}[5m])) > 0",
                             "{{platform}} after {{failure}}",
                         ),
                     ),
@@ -306,7 +309,7 @@ DELIVERIES = Dashboard(
                     "Breakers",
                     "short",
                     (("max by (platform) (wakupush_breaker_state{$n})", "{{platform}}"),),
-                    "0 closed, 1 probing, 2 open; as workers read it last.",
+                    "0 closed, 1 probing, 2 open; as the schedule last read it.",
                 ),
                 Panel(
                     "Breakers: times opened, posts unchecked",
@@ -466,7 +469,7 @@ NODE = Dashboard(
                     "s",
                     (
                         (
-                            "max by (store, walk) (wakupush_reconcile_watermark_lag_seconds{$n})",
+                            "time() - min by (store, walk) (wakupush_reconcile_watermark_timestamp_seconds{$n})",
                             "{{store}} {{walk}}",
                         ),
                     ),

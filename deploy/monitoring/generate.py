@@ -40,7 +40,7 @@ def _rules() -> str:
             "alert": alert.name,
             "expr": alert.expr,
             "for": alert.wait,
-            "labels": {"severity": alert.severity},
+            "labels": {"severity": alert.severity} | ({"component": alert.component} if alert.component else {}),
             "annotations": {"summary": alert.summary, "runbook_url": runbook_url(alert)},
         }
         for alert in ALERTS

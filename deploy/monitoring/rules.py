@@ -1,6 +1,7 @@
 """The alerts, as data: `generate.py` writes the rules, and docs/operating/respond.md has a section for each alert.
 
-Rates and sums go by namespace, so that several installations can share a Prometheus.
+Rates and sums go by namespace, so that several installations can share a Prometheus. `absent` knows no namespaces: the
+chart writes that of its release in place of `ANY_NAMESPACE`, and leaves out alerts of what it does not deploy.
 """
 
 from __future__ import annotations
@@ -19,10 +20,27 @@ class Alert:
     severity: str
     #: What has happened, in one sentence.
     summary: str
+    #: Whose absence it notices: a component of the chart, and service of compose. Other alerts have none.
+    component: str = ""
 
 
 CRITICAL = "critical"
 WARNING = "warning"
+
+#: Every namespace, and none, as in compose.
+ANY_NAMESPACE = 'namespace=~".*"'
+#: Series that a component alone has, each from its start on, whatever else is down; and how bad it is without them.
+#: Not `up`: other software in a cluster has components of these names, too.
+COMPONENTS = {
+    "ingest": ("wakupush_last_poll_timestamp_seconds{%s}", CRITICAL),
+    "reconcile": ("wakupush_reconcile_watermark_timestamp_seconds{%s}", WARNING),
+    "registration": ('wakupush_pool_processes{%s, queue="registration"}', CRITICAL),
+    "query": ('wakupush_pool_processes{%s, queue="query"}', CRITICAL),
+    "dispatch": ('wakupush_pool_processes{%s, queue="dispatch"}', CRITICAL),
+    "beat": ("wakupush_jobs_failed_total{%s}", CRITICAL),
+    "feedback": ("wakupush_feedback_total{%s}", WARNING),
+    "exporter": ("wakupush_exporter_up{%s}", CRITICAL),
+}
 
 ALERTS = (
     # What clients notice.
@@ -63,17 +81,21 @@ ALERTS = (
     ),
     Alert(
         "WakupushWatchedTopicsIncomplete",
-        "max by (namespace) (wakupush_watched_complete) == 0",
+        # Every process has the gauge; without ingest, which alone sets it, all of them show 0.
+        "max by (namespace) (wakupush_watched_complete) == 0"
+        " and on (namespace) count by (namespace) (wakupush_last_poll_timestamp_seconds)",
         "3m",
         CRITICAL,
         "The set of watched query topics is not complete: queries are overlooked.",
     ),
     Alert(
         "WakupushReconcileBehind",
-        "max by (namespace, pubsub_topic, walk) (wakupush_reconcile_watermark_lag_seconds) > 3600",
+        "time() - max by (namespace, store, pubsub_topic, walk) (wakupush_reconcile_watermark_timestamp_seconds)"
+        " > 3600",
         "15m",
         WARNING,
-        "No Store has been walked to its end for an hour (shard {{ $labels.pubsub_topic }}, {{ $labels.walk }}).",
+        "The Store {{ $labels.store }} has not been walked to its end for an hour"
+        " (shard {{ $labels.pubsub_topic }}, {{ $labels.walk }}).",
     ),
     Alert(
         "WakupushReconcileFindsLosses",
@@ -125,12 +147,16 @@ ALERTS = (
         CRITICAL,
         "The exporter cannot read {{ $labels.source }}: nobody scales the pools.",
     ),
-    Alert(
-        "WakupushExporterMissing",
-        "absent(wakupush_exporter_up)",
-        "5m",
-        CRITICAL,
-        "There is no exporter, so nobody scales the pools, and most alerts are blind.",
+    *(
+        Alert(
+            "WakupushProcessMissing",
+            f"absent({series % ANY_NAMESPACE})",
+            "5m",
+            severity,
+            f"No process of the component {component} is scraped: none runs, or Prometheus does not reach it.",
+            component,
+        )
+        for component, (series, severity) in COMPONENTS.items()
     ),
     Alert(
         "WakupushRedisLimitsUnchecked",

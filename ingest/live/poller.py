@@ -72,6 +72,11 @@ class Poller:
     #: Whether the last read found the cache full.
     _is_full: bool = False
 
+    def __post_init__(self) -> None:
+        """Show the shard as read now, so that an alert sees a node that has been down since the start."""
+        for gauge in (metrics.LAST_POLL, metrics.LAST_MESSAGE):
+            gauge.labels(self.name, self.pubsub_topic).set(time.time())
+
     def run(self) -> None:
         """Poll until `stop` is set."""
         while not self.stop.is_set():

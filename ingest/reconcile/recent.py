@@ -35,6 +35,11 @@ class Recent:
     _ended: dict[str, float] = field(default_factory=dict)
     _back_due: dict[str, float] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Show watermarks as of now: Postgres may be down, or have none, and an alert needs a series that grows old."""
+        for shard in self.shards:
+            self.walker.show_watermark(shard, time.time())
+
     def run(self) -> None:
         """Look until the process is to stop; the current page is finished."""
         walker, pause = self.walker, self.settings.pause

@@ -165,8 +165,7 @@ class Walker:
         latest = int((time.time() + AHEAD_SECONDS) * NANOSECONDS)
         with self.pool.connection() as connection:
             at = reconciliation.advance(connection, self.track(pubsub_topic), settled, most=latest)
-        lag = time.time() - at / NANOSECONDS
-        metrics.STORE_WATERMARK_LAG.labels(self.name, pubsub_topic, self.kind.name).set(lag)
+        self.show_watermark(pubsub_topic, at / NANOSECONDS)
 
     def settled(self, pubsub_topic: str) -> float | None:
         """Return up to when everything that the Store has is in the ledger, in seconds since the epoch; None: unknown.
@@ -175,7 +174,15 @@ class Walker:
         """
         with self.pool.connection() as connection:
             at = reconciliation.watermark(connection, self.track(pubsub_topic))
-        return None if at is None or at > (time.time() + AHEAD_SECONDS) * NANOSECONDS else at / NANOSECONDS
+        if at is None or at > (time.time() + AHEAD_SECONDS) * NANOSECONDS:
+            return None
+        # Each walk begins with this, so that the metric is right also if the Store has been dead since the start.
+        self.show_watermark(pubsub_topic, at / NANOSECONDS)
+        return at / NANOSECONDS
+
+    def show_watermark(self, pubsub_topic: str, at: float) -> None:
+        """Set the metric of a shard's watermark (seconds since the epoch)."""
+        metrics.STORE_WATERMARK.labels(self.name, pubsub_topic, self.kind.name).set(at)
 
     def walk(self, pubsub_topic: str, since: float, until: float, *, most_pages: int | None = None) -> Tally:
         """Enqueue what is missing of a stretch of time of a shard, and return what was found.

@@ -64,9 +64,11 @@ def test_probes_and_metrics_of_reconcile(stack):
     shown = get(f"{stack.reconcile_url}/metrics").text
     for shard in SHARDS:
         for walk in ("registration", "query", "dispatch"):
-            lag = f'lag_seconds{{pubsub_topic="{shard}",store="{name}",walk="{walk}"}}'
-            assert f"wakupush_reconcile_watermark_{lag}" in shown
-            assert f'wakupush_reconcile_walks_total{{result="finished",walk="{walk}"}}' in shown
+            labels = f'pubsub_topic="{shard}",store="{name}",walk="{walk}"'
+            assert f"wakupush_reconcile_watermark_timestamp_seconds{{{labels}}}" in shown
+            finished = f'wakupush_reconcile_walks_total{{result="finished",walk="{walk}"}}'
+            assert finished in shown
+            assert f"{finished} 0.0" not in shown
 
 
 def test_a_worker_counts_all_its_processes_on_one_port(stack):

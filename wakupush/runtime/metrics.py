@@ -33,10 +33,14 @@ CACHE_FULL: Final = Counter(
 POLLS_FAILED: Final = Counter("wakupush_polls_failed", "Reads of a Waku node that failed.", ["node", "reason"])
 SUBSCRIPTIONS: Final = Counter("wakupush_subscriptions", "Times that shards were subscribed at a node.", ["node"])
 LAST_POLL: Final = Gauge(
-    "wakupush_last_poll_timestamp_seconds", "When a shard was last read.", ["node", "pubsub_topic"]
+    "wakupush_last_poll_timestamp_seconds",
+    "When a shard was last read; until then, when ingest started.",
+    ["node", "pubsub_topic"],
 )
 LAST_MESSAGE: Final = Gauge(
-    "wakupush_last_message_timestamp_seconds", "When a shard last had a message.", ["node", "pubsub_topic"]
+    "wakupush_last_message_timestamp_seconds",
+    "When a shard last had a message; until then, when ingest started.",
+    ["node", "pubsub_topic"],
 )
 NODE_FAULT: Final = Gauge(
     "wakupush_node_fault",
@@ -94,9 +98,9 @@ STORES_COMPARED: Final = Counter(
 STORE_LACKS: Final = Counter(
     "wakupush_store_messages_lacking", "Compared messages that a Store did not have.", ["store"]
 )
-STORE_WATERMARK_LAG: Final = Gauge(
-    "wakupush_reconcile_watermark_lag_seconds",
-    "Age of the watermark after the last finished walk: up to it the ledger has everything that the Store has.",
+STORE_WATERMARK: Final = Gauge(
+    "wakupush_reconcile_watermark_timestamp_seconds",
+    "Up to when the ledger has everything that the Store has; if that is not known yet, when reconcile started.",
     ["store", "pubsub_topic", "walk"],
 )
 RECONCILE_RESTING: Final = Gauge(

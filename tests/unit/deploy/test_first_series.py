@@ -34,7 +34,7 @@ LOOKED_AT = {
 
 
 @pytest.fixture(scope="module")
-def begun():
+def first_rows():
     """The labels of all series that are created, by their counter."""
     settings = Settings(waku=WakuSettings(urls=("http://a:1", "http://b:1"), shards=("/waku/2/rs/16/32",)))
     tables = [
@@ -49,8 +49,8 @@ def begun():
 
 
 @pytest.mark.parametrize(("name", "label", "value"), sorted(LOOKED_AT))
-def test_a_counter_of_an_alert_begins_at_zero(begun, name, label, value):
-    rows = begun[COUNTERS[name][1]]
+def test_a_counter_of_an_alert_begins_at_zero(first_rows, name, label, value):
+    rows = first_rows[COUNTERS[name][1]]
     # A label that is not the counter's is Prometheus' own, or there is none.
     assert value in {row[label] for row in rows} if label in COUNTERS[name][1]._labelnames else rows
 
@@ -74,13 +74,13 @@ def literals():
                                     yield name, position, part.value
 
 
-def test_what_is_counted_was_begun(begun):
+def test_what_is_counted_was_begun(first_rows):
     found = list(literals())
     assert len(found) > 10
     for name, position, value in found:
         counter = getattr(metrics, name)
         label = counter._labelnames[position]
-        assert value in {row[label] for row in begun[counter]}, (name, label)
+        assert value in {row[label] for row in first_rows[counter]}, (name, label)
 
 
 def test_what_was_counted_stays():

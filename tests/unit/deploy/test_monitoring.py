@@ -8,7 +8,7 @@ import yaml
 
 from deploy.monitoring.dashboards import DASHBOARDS
 from deploy.monitoring.generate import files, runbook_url
-from deploy.monitoring.rules import ALERTS
+from deploy.monitoring.rules import ALERTS, COMPONENTS
 from wakupush.model.events import EventKind
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import QUEUES
@@ -100,7 +100,7 @@ def problems(text):
     return found + [f"{word} is not known" for word in sorted(words) if not word.startswith("wakupush_")]
 
 
-EXPRESSIONS = {alert.name: alert.expr for alert in ALERTS} | {
+EXPRESSIONS = {f"{alert.name} {alert.component}".rstrip(): alert.expr for alert in ALERTS} | {
     f"{dashboard.name}: {panel.title}: {legend}": text.replace("$n", 'namespace=~"$namespace"')
     for dashboard in DASHBOARDS
     for _, row in dashboard.rows
@@ -182,7 +182,8 @@ def test_every_alert_has_its_section_and_the_reverse():
     sections = re.findall(r"^### (Wakupush\w+)$", RUNBOOK, re.MULTILINE)
     missing = [alert.name for alert in ALERTS if alert.name not in sections]
     assert not missing, "docs/operating/respond.md needs a section '### NAME' for each alert"
-    assert sections == [alert.name for alert in ALERTS], "sections of respond.md are in the order of the rules"
+    in_order = list(dict.fromkeys(alert.name for alert in ALERTS))
+    assert sections == in_order, "sections of respond.md are in the order of the rules"
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
@@ -217,3 +218,13 @@ def test_no_gauge_of_a_pool_is_one_for_each_process():
     for metric in every_metric():
         if isinstance(metric, metrics.Gauge) and not metric._labelnames:
             assert metric._multiprocess_mode not in {"all", "liveall"}, metric.describe()[0].name
+
+
+def test_every_component_can_be_missing():
+    values = yaml.safe_load((ROOT / "deploy/helm/wakupush/values.yaml").read_text())
+    assert {*COMPONENTS, "flower"} == values["components"].keys()
+    compose = yaml.safe_load((ROOT / "docker/config/prometheus.yml").read_text())
+    [job] = compose["scrape_configs"]
+    [discovery] = job["dns_sd_configs"]
+    assert COMPONENTS.keys() == set(discovery["names"])
+    assert {alert.component for alert in ALERTS} == {"", *COMPONENTS}

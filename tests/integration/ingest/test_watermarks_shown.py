@@ -1,0 +1,67 @@
+"""The watermark that an alert looks at is right after a restart, also if the Store is dead, and Postgres with it."""
+
+import time
+
+import pytest
+from prometheus_client import REGISTRY
+
+from ingest.reconcile.walk import NANOSECONDS
+from support.reconciling import NOWHERE, SHARD, ago, looked_back, turned
+from wakupush.postgres import reconciliation
+
+
+def watermark_metric(recent):
+    """The metric in seconds since the epoch; None without a series."""
+    labels = {"store": recent.walker.name, "pubsub_topic": SHARD, "walk": recent.walker.kind.name}
+    return REGISTRY.get_sample_value("wakupush_reconcile_watermark_timestamp_seconds", labels)
+
+
+@pytest.fixture
+def restart(bench):
+    """Return what looks for recent registrations in a new process whose Store is dead."""
+    processes = []
+
+    def start(**options):
+        process, _, registrations, _ = bench.walkers(stores=(NOWHERE,), **options)
+        processes.append(process)
+        return registrations
+
+    yield start
+    for process in processes:
+        process.close()
+
+
+def test_a_dead_store_has_its_watermark_after_a_restart(bench, restart):
+    own = restart()
+    at = ago(7200)
+    reconciliation.advance(
+        bench.connection, own.walker.track(SHARD), int(at * NANOSECONDS), most=int(time.time() * NANOSECONDS)
+    )
+    assert turned(own) is None
+    assert watermark_metric(own) == pytest.approx(at, abs=0.001)
+    assert turned(own) is None
+    assert watermark_metric(own) == pytest.approx(at, abs=0.001)
+
+
+def test_a_store_that_was_never_walked_counts_from_the_start(restart):
+    before = time.time()
+    own = restart()
+    started = watermark_metric(own)
+    assert before <= started <= time.time()
+    assert turned(own) is None
+    assert watermark_metric(own) == started
+
+
+def test_without_postgres_the_watermark_is_the_start(restart):
+    before = time.time()
+    own = restart(dsn="postgresql://127.0.0.1:1/none")
+    assert turned(own) is None
+    assert before <= watermark_metric(own) <= time.time()
+
+
+def test_a_walk_to_the_end_moves_what_is_shown(bench, opened):
+    _, own, _ = opened
+    own.walker.settle(SHARD, ago(10), None)
+    assert watermark_metric(own) == pytest.approx(ago(10), abs=2)
+    assert looked_back(own) is not None
+    assert watermark_metric(own) == bench.watermark(own) / NANOSECONDS
