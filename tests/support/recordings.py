@@ -14,6 +14,7 @@ _ROOT = Path(__file__).parent.parent / "recordings"
 class Recording:
     """One request and what the real program answered to it."""
 
+    area: str
     name: str
     method: str
     path: str
@@ -38,7 +39,7 @@ class Recording:
 
 
 def names(area: str) -> set[str]:
-    """Return the names of all recordings of ``gorush`` or ``waku-rest``."""
+    """Return the names of all recordings of ``gorush``, ``waku-rest`` (go-waku) or ``nwaku-rest``."""
     return {path.stem for path in (_ROOT / area).glob("*.json")}
 
 
@@ -47,6 +48,7 @@ def load(area: str, name: str) -> Recording:
     record = json.loads((_ROOT / area / f"{name}.json").read_text())
     request, answer = record["request"], record["response"]
     return Recording(
+        area=area,
         name=name,
         method=request["method"],
         path=request["path"],

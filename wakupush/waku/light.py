@@ -83,12 +83,14 @@ class LightNode:
             NodeUnreachable: try again.
             NodeUnreadable: what was read is lost.
         """
+        status, body = HTTPStatus.NOT_FOUND, b""
         if not self._by_content_topic:
             status, body = await self._read(f"{quote(pubsub_topic, safe='')}/{quote(content_topic, safe='')}")
-            if status != HTTPStatus.BAD_REQUEST:
-                return _messages(status, body)
-            self._by_content_topic = True  # nwaku has no such path
-        return _messages(*await self._read(quote(content_topic, safe="")))
+        if status == HTTPStatus.NOT_FOUND and not body:
+            # nwaku has no such path. go-waku, which has it, says what it is that is not subscribed.
+            status, body = await self._read(quote(content_topic, safe=""))
+            self._by_content_topic = status != HTTPStatus.NOT_FOUND
+        return _messages(status, body)
 
     async def publish(self, pubsub_topic: str, message: WakuMessage) -> None:
         """Have a message pushed into the network. A go-waku takes about one a second.

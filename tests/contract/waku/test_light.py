@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import suppress
 
 import pytest
 from starlette.applications import Starlette
@@ -15,24 +16,36 @@ from wakupush.waku.async_rest import AsyncRest
 from wakupush.waku.errors import NodeRefused, NodeUnreachable, NotSubscribed
 from wakupush.waku.light import LightNode
 
-AREA = "waku-rest"
+GO_WAKU, NWAKU = "waku-rest", "nwaku-rest"
 SHARD, TOPIC = "/waku/2/rs/16/32", "/waku/1/0x1a2b3c4d/rfc26"
 MESSAGE = WakuMessage(payload=b"lp", content_topic=TOPIC)
 
 
-def names(*beginnings):
-    return sorted(name for name in recordings.names(AREA) if name.startswith(beginnings))
+def recorded(*beginnings):
+    """Parametrize with the recordings of both nodes whose names begin so."""
+    found = [
+        pytest.param(recordings.load(area, name), id=f"{area}/{name}")
+        for area in (GO_WAKU, NWAKU)
+        for name in sorted(recordings.names(area))
+        if name.startswith(beginnings)
+    ]
+    return pytest.mark.parametrize("recording", found)
+
+
+def answer_of(recording):
+    is_text = recording.answer == "" or (recording.content_type or "").startswith("text/")
+    return recording.status, recording.answer if is_text else json.dumps(recording.answer)
+
+
+def is_ok(recording):
+    return recording.status == 200 and recording.answer["statusDesc"] == "OK"
 
 
 @pytest.fixture
 def asking(serve):
-    """Do something with a node that gives a recorded answer, or what is given; return the result and the requests."""
+    """Do something with a node that gives an answer, or some in turn; return the result and the requests."""
 
     def ask(answer, work, kind=LightNode):
-        if isinstance(answer, str):
-            recorded = recordings.load(AREA, answer)
-            is_text = recorded.answer == "" or (recorded.content_type or "").startswith("text/")
-            answer = recorded.status, recorded.answer if is_text else json.dumps(recorded.answer)
         requests = []
 
         async def respond(request):
@@ -53,59 +66,54 @@ def asking(serve):
     return ask
 
 
-@pytest.mark.parametrize("name", names("filter-subscribe", "filter-resubscribe"))
-def test_subscriptions(name, asking):
-    recorded = recordings.load(AREA, name)
-    is_ok = recorded.status == 200
-
+@recorded("filter-subscribe", "filter-resubscribe")
+def test_subscriptions(recording, asking):
     async def work(node):
         await node.subscribe(SHARD, [TOPIC])
 
-    if not is_ok:
+    if not is_ok(recording):
         with pytest.raises(NodeUnreachable):
-            asking(name, work)
+            asking(answer_of(recording), work)
         return
-    _, [(method, path, body)] = asking(name, work)
+    _, [(method, path, body)] = asking(answer_of(recording), work)
     assert (method, path) == ("POST", "/filter/v2/subscriptions")
     assert body.pop("requestId")
     assert body == {"contentFilters": [TOPIC], "pubsubTopic": SHARD}
 
 
-def test_nwaku_says_in_the_body_that_it_failed(asking):
+def test_an_answer_without_json_is_no_subscription(asking):
     async def work(node):
         await node.subscribe(SHARD, [TOPIC])
 
-    with pytest.raises(NodeUnreachable, match="UNKNOWN"):
-        asking((200, '{"requestId": "r", "statusDesc": "UNKNOWN"}'), work)
     with pytest.raises(NodeUnreachable):
         asking((200, "no JSON"), work)
 
 
-@pytest.mark.parametrize("name", names("filter-ping"))
-def test_pings(name, asking):
+@recorded("filter-ping")
+def test_pings(recording, asking):
     async def work(node):
         await node.ping()
 
-    if recordings.load(AREA, name).status == 200:
-        _, [(method, path, _)] = asking(name, work)
+    if is_ok(recording):
+        _, [(method, path, _)] = asking(answer_of(recording), work)
         assert method == "GET"
         assert path.startswith("/filter/v2/subscriptions/")
     else:
         with pytest.raises(NotSubscribed):
-            asking(name, work)
+            asking(answer_of(recording), work)
 
 
-@pytest.mark.parametrize("name", names("filter-unsubscribe"))
-def test_unsubscribing(name, asking):
+@recorded("filter-unsubscribe")
+def test_unsubscribing(recording, asking):
     async def work(node):
         await node.unsubscribe(SHARD, [TOPIC])
 
-    if recordings.load(AREA, name).answer["statusDesc"] == "OK":
-        _, [(method, _, _)] = asking(name, work)
+    if is_ok(recording):
+        _, [(method, _, _)] = asking(answer_of(recording), work)
         assert method == "DELETE"
     else:
         with pytest.raises(NodeUnreachable):
-            asking(name, work)
+            asking(answer_of(recording), work)
 
 
 @pytest.mark.parametrize("method", [LightNode.subscribe, LightNode.unsubscribe])
@@ -124,64 +132,66 @@ def test_a_subscription_without_an_answer_says_what_to_do(serve, method):
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("name", names("filter-messages"))
-def test_reads(name, asking):
-    recorded = recordings.load(AREA, name)
+@recorded("filter-messages")
+def test_reads(recording, asking):
+    """A nwaku has no path of shard and content topic, and answers to the content topic alone."""
+    no_path = recordings.load(NWAKU, "filter-messages-by-shard")
+    answers = [no_path, recording] if recording.area == NWAKU else [recording]
 
     async def work(node):
         return await node.read(SHARD, TOPIC)
 
-    if recorded.status == 404:
+    if recording.status != 200:
         with pytest.raises(NotSubscribed):
-            asking(name, work)
+            asking([answer_of(each) for each in answers], work)
         return
-    messages, [(_, path, _)] = asking(name, work)
-    assert path == "/filter/v2/messages/%2Fwaku%2F2%2Frs%2F16%2F32/%2Fwaku%2F1%2F0x1a2b3c4d%2Frfc26"
-    assert [message.timestamp for message in messages] == [each.get("timestamp", 0) for each in recorded.answer]
+    messages, requests = asking([answer_of(each) for each in answers], work)
+    topic = "%2Fwaku%2F1%2F0x1a2b3c4d%2Frfc26"
+    paths = [f"%2Fwaku%2F2%2Frs%2F16%2F32/{topic}", topic]
+    assert [path for _, path, _ in requests] == [f"/filter/v2/messages/{path}" for path in paths[: len(answers)]]
+    assert [message.timestamp for message in messages] == [each.get("timestamp", 0) for each in recording.answer]
 
 
-def test_nwaku_is_read_by_content_topic(asking):
+def test_what_is_learned_of_a_node_holds_until_it_errs(asking):
+    """By content topic alone from the first answer on, until another kind of node stands there."""
+
     async def work(node):
-        return [await node.read(SHARD, TOPIC) for _ in range(2)]
+        for _ in range(3):
+            with suppress(NotSubscribed):
+                await node.read(SHARD, TOPIC)
 
-    answers = [(400, "Bad request initiated. Invalid path or method used."), (200, "[]"), (200, "[]")]
-    read, requests = asking(answers, work)
-    assert read == [(), ()]
-    alone = "/filter/v2/messages/%2Fwaku%2F1%2F0x1a2b3c4d%2Frfc26"
-    assert [path for _, path, _ in requests][1:] == [alone, alone]
-    with pytest.raises(NotSubscribed):
-        asking([(400, "Bad request"), (400, "not subscribed")], work)
+    no_path, empty = (answer_of(recordings.load(NWAKU, f"filter-messages-{end}")) for end in ("by-shard", "empty"))
+    go_waku = answer_of(recordings.load(GO_WAKU, "filter-messages-by-contenttopic"))
+    not_subscribed = answer_of(recordings.load(GO_WAKU, "filter-messages-not-subscribed"))
+    _, requests = asking([no_path, empty, go_waku, not_subscribed], work)
+    assert ["rs" in path for _, path, _ in requests] == [True, False, False, True]
 
 
-@pytest.mark.parametrize("name", names("lightpush-v1"))
-def test_light_push(name, asking):
-    recorded = recordings.load(AREA, name)
-
+@recorded("lightpush-v1")
+def test_light_push(recording, asking):
     async def work(node):
         await node.publish(SHARD, MESSAGE)
 
-    if recorded.status == 200:
-        _, [(method, path, body)] = asking(name, work)
+    if recording.status == 200:
+        _, [(method, path, body)] = asking(answer_of(recording), work)
         assert (method, path, body["pubsubTopic"]) == ("POST", "/lightpush/v1/message", SHARD)
         assert body["message"]["payload"] == "bHA="
         return
-    with pytest.raises(NodeRefused if recorded.status == 400 else NodeUnreachable):
-        asking(name, work)
+    with pytest.raises(NodeRefused if recording.status == 400 else NodeUnreachable):
+        asking(answer_of(recording), work)
 
 
-@pytest.mark.parametrize("name", names("relay-get"))
-def test_relay_reads(name, asking):
-    recorded = recordings.load(AREA, name)
-
+@recorded("relay-get")
+def test_relay_reads(recording, asking):
     async def work(relay):
         return await relay.read(SHARD)
 
-    if recorded.status == 404:
+    if recording.status == 404:
         with pytest.raises(NotSubscribed):
-            asking(name, work, AsyncRelay)
+            asking(answer_of(recording), work, AsyncRelay)
         return
-    messages, _ = asking(name, work, AsyncRelay)
-    assert len(messages) == len(recorded.answer or [])
+    messages, _ = asking(answer_of(recording), work, AsyncRelay)
+    assert len(messages) == len(recording.answer or [])
 
 
 def test_a_node_that_is_not_there():
