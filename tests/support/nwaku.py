@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
@@ -16,19 +17,27 @@ from wakupush.devnet.node.nwaku import create_app
 from wakupush.model.waku_message import WakuMessage
 
 Serve = Callable[[Starlette], httpx2.Client]
-AREA = "waku-rest"
+AREA = "nwaku-rest"
 SHARD, OTHER_SHARD = "/waku/2/rs/16/32", "/waku/2/rs/16/64"
 TOPIC = "/waku/1/0x1a2b3c4d/rfc26"
 OTHER_TOPIC = "/waku/1/0xffffffff/rfc26"
+_SIZES = {"lightpush-v1-too-big": 160_000, "lightpush-v1-huge": 1_000_000}
 
 
 def send(client: httpx2.Client, recording: recordings.Recording) -> httpx2.Response:
     body = recording.body
-    if size := re.fullmatch(r"relay-publish-size-(\d+)", recording.name):  # the recording holds only its beginning
-        body = body_of(b"z" * int(size[1]))
+    if size := payload_size(recording.name):  # the recording holds only the beginning
+        message = body_of(b"z" * size, timestamp=time.time_ns())
+        body = {"pubsubTopic": SHARD, "message": message} if recording.name.startswith("lightpush") else message
     return client.request(
         recording.method, recording.path, headers=recording.headers, content=recording.content(body) or None
     )
+
+
+def payload_size(name: str) -> int:
+    """Return the bytes of payload of a recording about sizes, 0 of any other."""
+    match = re.search(r"-size-(\d+)$", name)
+    return _SIZES.get(name, 0) if match is None else int(match[1])
 
 
 def subscribed(serve: Serve) -> httpx2.Client:
@@ -67,9 +76,10 @@ def ask_store(client: httpx2.Client, **parameters: str) -> dict[str, Any]:
 
 
 def recorded_message(number: int) -> WakuMessage:
+    """Return one of the 120 messages, 50 ms apart, that the archive of the recordings has."""
     return WakuMessage(
         payload=b"stored %d" % number,
         content_topic=OTHER_TOPIC if number % 5 == 4 else TOPIC,
-        timestamp=(1_795_225_642 + number) * 10**9,
+        timestamp=1_795_516_689_000_000_000 + number * 50_000_000,
         meta=base64.b64decode("+/8="),
     )

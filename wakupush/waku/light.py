@@ -83,7 +83,7 @@ class LightNode:
             NodeUnreachable: try again.
             NodeUnreadable: what was read is lost.
         """
-        status, body = HTTPStatus.NOT_FOUND, b""
+        status, body = int(HTTPStatus.NOT_FOUND), b""
         if not self._by_content_topic:
             status, body = await self._read(f"{quote(pubsub_topic, safe='')}/{quote(content_topic, safe='')}")
         if status == HTTPStatus.NOT_FOUND and not body:

@@ -11,11 +11,13 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from support import recordings
 from support.go_waku import CAPACITY, OTHER_SHARD, SHARD, Serve, development_node
-from support.nwaku import recorded_message
+from support.nwaku import AREA, recorded_message
 from wakupush.devnet.node.nwaku import create_app
 from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
 from wakupush.devnet.parts.processes import answers_http, free_port, wait_until
+from wakupush.waku.codec import decode_message
 
 BINARY = os.environ.get("WAKUPUSH_TEST_WAKU")
 
@@ -56,8 +58,12 @@ def client(request: pytest.FixtureRequest, serve: Serve, tmp_path: Path) -> Iter
 
 @pytest.fixture
 def recorded_store(serve: Serve) -> httpx2.Client:
-    """A node with the 60 messages that the recordings' store peer had."""
-    node = DevelopmentNode(NodeSettings(shards=(SHARD,), archive_window=None))
-    for number in range(60):
+    """A node with the archive of the recordings: 120 messages, and those that answers show besides."""
+    node = DevelopmentNode(NodeSettings(shards=(SHARD, OTHER_SHARD), archive_window=None))
+    for number in range(120):
         node.publish(SHARD, recorded_message(number))
+    answers = [recordings.load(AREA, name).answer for name in sorted(recordings.names(AREA)) if "store-v3" in name]
+    for entry in (each for answer in answers if isinstance(answer, dict) for each in answer["messages"]):
+        if "message" in entry:
+            node.publish(entry["pubsubTopic"], decode_message(entry["message"]))
     return serve(create_app(node))

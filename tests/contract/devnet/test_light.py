@@ -1,4 +1,7 @@
-"""Filter and light push of the development nodes: go-waku's as recorded, nwaku's as its source says."""
+"""Filter and light push of the development node with go-waku's manners, and nodes as peers of each other.
+
+Those of nwaku: test_nwaku_recorded.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,14 @@ import base64
 import json
 import re
 import time
-from dataclasses import replace
+from itertools import count
 
 import pytest
 
 from support import recordings
 from wakupush.devnet.node import go_waku
 from wakupush.devnet.node import nwaku as nwaku_manners
-from wakupush.devnet.node.filter_state import GO_WAKU, Filter
+from wakupush.devnet.node.filter_state import GoWakuFilter
 from wakupush.devnet.node.go_waku_state import GoWakuNode
 from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
 from wakupush.devnet.parts.processes import wait_until
@@ -84,6 +87,19 @@ def body(recording):
     return recording.answer if is_text else json.dumps(recording.answer, separators=(",", ":"))
 
 
+def quoted(topic):
+    return topic.replace("/", "%2F")
+
+
+def a_second_later_each_time():
+    return count().__next__
+
+
+def subscribe(node, *topics):
+    node.filter = GoWakuFilter(node.topics, a_second_later_each_time())
+    assert node.filter.subscribe(SHARD, topics) == (200, "OK")
+
+
 def publish(node, payload, topic=TOPIC, **fields):
     node.publish(SHARD, WakuMessage(payload=payload, content_topic=topic, timestamp=time.time_ns(), **fields))
 
@@ -91,7 +107,7 @@ def publish(node, payload, topic=TOPIC, **fields):
 @pytest.mark.parametrize("name", sorted(SUBSCRIBED | FRESH))
 def test_answers_as_recorded(name, client, node):
     if name in SUBSCRIBED:
-        node.filter.subscribe(SHARD, [TOPIC, OTHER_TOPIC])
+        subscribe(node, TOPIC, OTHER_TOPIC)
     recording = recordings.load(AREA, name)
     answer = send(client, recording)
     assert answer.status_code == recording.status
@@ -101,7 +117,7 @@ def test_answers_as_recorded(name, client, node):
 
 @pytest.mark.parametrize("name", [name for name, test in COMPARED_BELOW.items() if "read_as" in test])
 def test_messages_read_as_recorded(name, client, node):
-    node.filter.subscribe(SHARD, [TOPIC, OTHER_TOPIC])
+    subscribe(node, TOPIC, OTHER_TOPIC)
     recording = recordings.load(AREA, name)
     for message in recording.answer:
         # As they were published: what is not there was not given.
@@ -123,12 +139,12 @@ def test_what_is_unread_stays_after_unsubscribing(client, node):
 
 def test_the_oldest_of_a_topic_goes():
     recorded = recordings.load(AREA, "filter-messages-overflow").answer
-    unhurried = Filter(replace(GO_WAKU, rate=None))
+    unhurried = GoWakuFilter({SHARD}, a_second_later_each_time())
     unhurried.subscribe(SHARD, [TOPIC])
     numbers = [int(base64.b64decode(message["payload"])[:8]) for message in recorded]
-    assert numbers == list(range(numbers[0], numbers[0] + GO_WAKU.capacity))
+    assert numbers == list(range(numbers[0], numbers[0] + GoWakuFilter.CAPACITY))
     for number in range(numbers[-1] + 1):
-        unhurried.deliver(SHARD, WakuMessage(payload=b"%d" % number, content_topic=TOPIC))
+        unhurried.deliver(SHARD, b"", WakuMessage(payload=b"%d" % number, content_topic=TOPIC))
     assert [int(message.payload) for message in unhurried.read(TOPIC, SHARD)] == numbers
 
 
@@ -172,54 +188,6 @@ def test_too_big(client):
     message = {"payload": base64.b64encode(bytes(200_000)).decode(), "contentTopic": TOPIC}
     answer = client.post("/lightpush/v1/message", json={"pubsubTopic": SHARD, "message": message})
     assert (answer.status_code, answer.text) == (recording.status, recording.answer)
-
-
-# --- nwaku ---
-
-
-@pytest.fixture
-def nwaku(serve):
-    return serve(nwaku_manners.create_app(DevelopmentNode(NodeSettings(shards=(SHARD, OTHER)))))
-
-
-def subscription(*topics, shard=SHARD):
-    return {"requestId": "r", "contentFilters": list(topics), "pubsubTopic": shard}
-
-
-def quoted(topic):
-    return topic.replace("/", "%2F")
-
-
-def test_nwaku_reads_by_content_topic_alone_all_shards_mixed(nwaku):
-    for shard in (SHARD, OTHER):
-        answer = nwaku.post("/filter/v2/subscriptions", json=subscription(TOPIC, shard=shard))
-        assert (answer.status_code, answer.json()) == (200, {"requestId": "r", "statusDesc": "OK"})
-        message = {"payload": base64.b64encode(shard.encode()).decode(), "contentTopic": TOPIC}
-        pushed = nwaku.post("/lightpush/v1/message", json={"pubsubTopic": shard, "message": message})
-        assert (pushed.status_code, pushed.text) == (200, "OK")
-    assert nwaku.get(f"/filter/v2/messages/{quoted(SHARD)}/{quoted(TOPIC)}").status_code == 400
-    read = nwaku.get(f"/filter/v2/messages/{quoted(TOPIC)}").json()
-    assert [base64.b64decode(each["payload"]).decode() for each in read] == [SHARD, OTHER]
-    assert nwaku.get(f"/filter/v2/messages/{quoted(OTHER_TOPIC)}").status_code == 400
-
-
-def test_nwaku_pings_and_limits(nwaku):
-    assert nwaku.get("/filter/v2/subscriptions/1").status_code == 404
-    nwaku.put("/filter/v2/subscriptions", json=subscription(TOPIC)).raise_for_status()
-    assert nwaku.get("/filter/v2/subscriptions/2").json() == {"requestId": "2", "statusDesc": "OK"}
-    for _ in range(27):
-        nwaku.get("/filter/v2/subscriptions/3").raise_for_status()
-    assert nwaku.get("/filter/v2/subscriptions/4").status_code == 429
-    assert nwaku.request("DELETE", "/filter/v2/subscriptions/all", json={"requestId": "5"}).status_code == 200
-
-
-def test_nwaku_keeps_fifty_in_all():
-    node = DevelopmentNode(NodeSettings(shards=(SHARD,)))
-    node.filter.subscribe(SHARD, [TOPIC, OTHER_TOPIC])
-    for number in range(60):
-        publish(node, b"%d" % number, (TOPIC, OTHER_TOPIC)[number % 2])
-    counts = [len(node.filter.read(topic)) for topic in (TOPIC, OTHER_TOPIC)]
-    assert sum(counts) == 50
 
 
 # --- nodes as peers ---

@@ -1,225 +1,320 @@
-"""The development Waku node: as go-waku was recorded where nwaku has the same manners, else as the table says.
-
-The table is that of docs/reference/contracts/waku-rest.md, section 6.
-"""
+"""The development Waku node with nwaku's manners against every recording of a nwaku 0.38.1."""
 
 from __future__ import annotations
 
 import base64
+import json
 import re
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import httpx2
 import pytest
 
 from support import recordings
-from support.nwaku import AREA, OTHER_SHARD, SHARD, Serve, send
+from support.nwaku import AREA, OTHER_SHARD, OTHER_TOPIC, SHARD, TOPIC, Serve, payload_size, relay_path, send, subscribe
+from wakupush.devnet.node.filter_state import NwakuFilter
 from wakupush.devnet.node.nwaku import create_app
 from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
 
-SAME = "as recorded"
+
+def _named(pattern: str) -> set[str]:
+    return {name for name in recordings.names(AREA) if re.fullmatch(pattern, name)}
 
 
-@dataclass(frozen=True)
-class Expect:
-    """What the node answers to a recorded request; ``text`` is a part of the body."""
-
-    status: int
-    text: str
-    why: str
-
-
-OK = Expect(200, "OK", "success body is OK")
-REFUSED = Expect(400, "", SAME)
-NO_ROUTE = Expect(400, "Invalid path or method used.", "unknown path is 400")
-NOT_BASE64 = Expect(400, "base64", "base64 in: standard, padded only")
-# Requests to a node that is subscribed to both shards, as the recording's nodes were.
-RELAY = {
-    "relay-subscribe": OK,
-    "relay-subscribe-B": OK,
-    "relay-subscribe-again": OK,
-    "relay-subscribe-twice": OK,
-    "relay-subscribe-empty-array": OK,
-    "relay-subscribe-foreign-cluster": OK,
-    "relay-subscribe-nonsense": Expect(400, 'Invalid pubsub topic(s): @["nonsense"]', "invalid pubsub topic is 400"),
-    "relay-subscribe-bad-json": REFUSED,
-    "relay-subscribe-object": REFUSED,
-    "relay-unsubscribe": OK,
-    "relay-unsubscribe-bad-json": REFUSED,
-    "relay-unsubscribe-not-subscribed": Expect(200, "OK", "not in the table: a no-op in nwaku"),
-    "relay-publish": OK,
-    "relay-publish-any-contenttopic": OK,
-    "relay-publish-bad-b64": NOT_BASE64,
-    "relay-publish-bad-json": REFUSED,
-    "relay-publish-dup-1": OK,
-    "relay-publish-dup-2": OK,
-    "relay-publish-empty-payload": Expect(400, "payload", SAME),
-    "relay-publish-ephemeral": OK,
-    "relay-publish-meta-65": Expect(400, "meta", SAME),
-    "relay-publish-meta-nopad": NOT_BASE64,
-    "relay-publish-meta-urlsafe": NOT_BASE64,
-    "relay-publish-minimal": OK,
-    "relay-publish-missing-contenttopic": Expect(400, "contentTopic", SAME),
-    "relay-publish-missing-payload": Expect(400, "payload", SAME),
-    "relay-publish-mixed-b64": NOT_BASE64,
-    "relay-publish-no-peers": Expect(200, "OK", "with no peers static publish still says OK"),
-    "relay-publish-nopad": NOT_BASE64,
-    "relay-publish-null": REFUSED,
-    "relay-publish-rlnproof": OK,
-    "relay-publish-size-100000": OK,
-    "relay-publish-size-149000": OK,
-    "relay-publish-size-150000": Expect(200, "OK", "max size is 153 600 bytes"),
-    "relay-publish-size-160000": Expect(400, "Failed to publish: ", "publish errors: validation text"),
-    "relay-publish-size-1000000": Expect(400, "Failed to publish: ", "publish errors: validation text"),
-    "relay-publish-ts-float": Expect(400, "timestamp", SAME),
-    "relay-publish-ts-future": OK,
-    "relay-publish-ts-old": OK,
-    "relay-publish-ts-string": Expect(400, "timestamp", SAME),
-    "relay-publish-ts-zero": OK,
-    "relay-publish-unencoded-topic": NO_ROUTE,
-    "relay-publish-unsubscribed-topic": Expect(
-        400, "Failed to publish: Node not subscribed to topic: /waku/2/rs/16/99", "publish errors"
-    ),
-    "relay-publish-unsubscribed-topic-B": Expect(400, "Node not subscribed to topic", "publish errors"),
-    "relay-publish-urlsafe": NOT_BASE64,
-    "relay-publish-version-string": Expect(400, "version", SAME),
-    "relay-get-empty": Expect(200, "[]", "GET empty is []"),
-    "relay-get-unencoded-topic": NO_ROUTE,
-    "not-found": NO_ROUTE,
+OWN_SERVICE = "the node is its own service node"
+NO_PEERS = "the node never lacks peers"
+NOT_IMITATED = {
+    r"admin-(peers-.*|post-peer-bad)": "our code reads the list of peers alone",
+    r"auto-.*": "auto sharding is not built",
+    r"light-.*": "the node has relay",
+    r"lightpush-v3.*": "our code pushes by v1",
+    r"options|health-head": "our code sends no such request",
+    r"health-(no-peers|peer-gone)": NO_PEERS,
+    r"lightpush-v1-service-without-peers": NO_PEERS,
+    r"(filter|lightpush-v1)-.*(no-service|service-down|while-down)": OWN_SERVICE,
+    r"filter-ping-after-client-restart": OWN_SERVICE,
+    r"store-v3-(bad-peer|known-peer|no-store-no-peer|not-mounted|unreachable-peer)": "the node has a Store of its own",
+    r"store-v3-(remote.*|service-down)": "the node has a Store of its own",
+    r".*-size-(153551|1048527)": "a limit of our own encoding, which is a few bytes shorter than nwaku's",
+    r"relay-get-(after-size-.*|1024KiB-A-alone)": "its peers get all that the node takes",
 }
-# Store v3 requests to an archive with the recording's messages: the status, and the answer if that is not an error.
-STORE_SAME = (
-    "store-v3-by-hash",
-    "store-v3-data-page1",
-    "store-v3-data-page2",
-    "store-v3-desc",
-    "store-v3-hashes-only",
-    "store-v3-last-page",
-    "store-v3-multi-ct",
-    "store-v3-no-match",
-    "store-v3-time-range",
-    "store-v3-11-ct",
-    "store-v3-bad-includeData",
-    "store-v3-cursor-unknown",
-)
-STORE_DIFFERS = {
-    "store-v3-against-go-waku-store": "own store = local query; this node has no other",
-    "store-v3-bad-peer": "own store = local query; this node has no other",
-    "store-v3-by-hash-hex": "hashes are 0x-hex",
-    "store-v3-hash-and-topic": "criteria are not limited",
-    "store-v3-local": "own store = local query",
-    "store-v3-no-criteria": "no criteria required",
-    "store-v3-only-pubsub": "no criteria required",
-    "store-v3-reversed-time": "criteria are not limited: nothing is found",
-    "store-v3-unreachable-peer": "own store = local query; this node has no other",
+SKIPPED = {name for pattern in NOT_IMITATED for name in _named(pattern)}
+
+#: Requests to a node that has joined both shards: status, headers and body are as recorded.
+FRESH = {
+    *_named(r"relay-(subscribe|resubscribe|unsubscribe|publish).*"),
+    *_named(r"relay-get-(unencoded-topic|not-subscribed|nonsense|empty|command-line-shard|no-peers-ever)"),
+    *_named(r"not-found.*|relay-subscriptions-get|debug-info-post|store-v1.*"),
+    *_named(r"filter-(re)?subscribe.*"),
+    *_named(r"filter-messages-(before-subscribe|not-subscribed|by-shard|unencoded|after-client-restart)"),
+    *_named(r"filter-ping-(before-subscribe|no-id|after-service-restart|after-unsubscribe-all)"),
+    *_named(r"filter-unsubscribe-(again|all-again|bad-json)"),
+    *_named(r"lightpush-v1.*"),
+} - SKIPPED
+#: Requests to a node with filter subscriptions to two topics, and to one of them on the other shard.
+SUBSCRIBED = {
+    *_named(r"filter-messages-(again|empty|after-service-restart)"),
+    *_named(r"filter-ping|filter-ping-after-resubscribe|filter-unsubscribe(-all|-unknown)?"),
 }
+#: What stands otherwise before a request to a fresh node.
+BEFORE = {
+    "relay-publish-after-delete": ["relay-unsubscribe"],
+    "lightpush-v1-again": ["lightpush-v1"],
+    "lightpush-v1-known-by-relay": ["lightpush-v1-known-by-relay"],
+    "filter-subscribe-rate-limited": 30 * ["filter-ping"],
+    "filter-unsubscribe-rate-limited": 30 * ["filter-ping"],
+    "filter-ping-rate-limited": 30 * ["filter-ping"],
+    "filter-messages-rate-limited": [*(30 * ["filter-ping"]), "filter-subscribe-rate-limited"],
+    "filter-messages-of-101": ["filter-subscribe-101"],
+    "filter-messages-after-unsubscribe": ["filter-subscribe", "filter-subscribe-again", "filter-unsubscribe"],
+    "filter-messages-after-unsubscribe-all": ["filter-subscribe", "filter-unsubscribe-all"],
+    "relay-get-after-unsubscribe": ["relay-publish", "relay-unsubscribe"],
+    "relay-get-after-resubscribe": ["relay-publish", "relay-unsubscribe", "relay-resubscribe"],
+    "relay-get-after-meta-65": ["relay-publish-meta-65"],
+    "relay-get-after-meta-65-own": ["relay-publish-meta-65"],
+    "relay-get-one-of-two-nonsense": ["relay-subscribe-one-of-two-nonsense"],
+    "relay-get-one": ["relay-publish"],
+    "relay-get-own": ["relay-publish"],
+    "relay-get-again": ["relay-publish", "relay-get-one"],
+    "relay-get-dup": ["relay-publish-dup-1", "relay-publish-dup-2"],
+    "relay-get-dup-own": ["relay-publish-dup-1", "relay-publish-dup-2"],
+    "relay-get-dup-after-read-own": ["relay-publish-dup-1", "relay-get-dup-own", "relay-publish-dup-3"],
+}
+STORE = _named(r"store-v3.*") - SKIPPED - {"store-v3-post"}
+FRESH |= {*BEFORE, "store-v3-post"}
 COMPARED_BELOW = {
-    "relay-get-one": "test_reads_what_was_published",
-    "relay-get-own": "test_reads_what_was_published",
-    "relay-get-dup": "test_equal_messages_are_delivered_once",
-    "relay-get-not-subscribed": "test_unsubscribed_topic_is_404",
+    "relay-get-after-double-subscription-0": "test_relay_messages_as_recorded",
+    "relay-get-after-double-subscription-1": "test_relay_messages_as_recorded",
+    "relay-get-no-peers": "test_relay_messages_as_recorded",
+    "relay-get-shard-32": "test_relay_messages_as_recorded",
+    "relay-get-shard-64": "test_relay_messages_as_recorded",
+    "relay-get-many": "test_what_was_accepted_reads_back_as_recorded",
+    "relay-get-overflow-1": "test_full_relay_cache",
+    "relay-get-overflow-2": "test_full_relay_cache",
+    "relay-get-overflow-other-topic": "test_full_relay_cache",
+    "relay-get-overflow-late": "test_full_relay_cache_keeps_what_arrives",
     "relay-get-after-restart": "test_restart",
-    "relay-get-after-unsubscribe": "test_unsubscribed_topic_is_404",
-    "relay-publish-after-delete": "test_unsubscribed_topic_is_404",
-    "relay-get-after-double-subscription-0": "test_repeated_subscription_is_a_no_op",
-    "relay-get-after-double-subscription-1": "test_repeated_subscription_is_a_no_op",
-    "relay-get-after-double-subscription-2": "test_repeated_subscription_is_a_no_op",
-    "relay-get-after-unsub-of-double": "test_repeated_subscription_is_a_no_op",
-    "relay-get-many": "test_optional_fields_when_read_back",
-    "relay-get-overflow-1": "test_full_cache_drops_the_oldest_sender_timestamp",
-    "relay-get-overflow-other-topic": "test_full_cache_drops_the_oldest_sender_timestamp",
+    "relay-get-after-restart-rest": "test_restart",
+    "relay-get-dup-after-read": "test_own_publication_of_a_known_message",
+    "filter-messages": "test_filter_messages_as_recorded",
+    "filter-messages-ct2": "test_filter_messages_as_recorded",
+    "filter-messages-own-push": "test_filter_messages_as_recorded",
+    "filter-messages-two-shards": "test_filter_messages_as_recorded",
+    "filter-messages-after-resubscribe": "test_filter_messages_as_recorded",
+    "filter-messages-overflow": "test_full_filter_cache",
+    "filter-messages-expired": "test_filter_expires",
+    "filter-ping-expired": "test_filter_expires",
     "debug-info": "test_info_version_health_and_peers",
     "debug-version": "test_info_version_health_and_peers",
+    "info": "test_info_version_health_and_peers",
+    "version": "test_info_version_health_and_peers",
     "health": "test_info_version_health_and_peers",
     "admin-peers": "test_info_version_health_and_peers",
-    "admin-peers-B": "test_info_version_health_and_peers",
-}
-NOT_APPLICABLE = {
-    r"auto-.*": "auto sharding is not built",
-    r"filter-.*": "go-waku's: test_devnet_light",
-    r"lightpush-.*": "go-waku's: test_devnet_light",
-    r"store-v1-.*": "go-waku's alone: test_devnet_go_waku",
-    r"store-v3-cursor-nopad": "the cursor is hex in nwaku",
-    r"admin-post-peer-bad": "peers cannot be added",
-    r"light-.*": "this node has relay",
-    r"_throughput-relay": "a measurement",
 }
 
 
 def test_every_recording_is_accounted_for() -> None:
-    compared = {*RELAY, *STORE_SAME, *STORE_DIFFERS, *COMPARED_BELOW}
-    rest = recordings.names(AREA) - compared
-    assert compared <= recordings.names(AREA)
-    assert [name for name in rest if not any(re.fullmatch(pattern, name) for pattern in NOT_APPLICABLE)] == []
-    written = "".join(path.read_text() for path in Path(__file__).parent.glob("test_nwaku*.py"))
-    assert [name for name in COMPARED_BELOW.values() if f"def {name}(" not in written] == []
+    groups = (FRESH, SUBSCRIBED, STORE, COMPARED_BELOW.keys(), SKIPPED)
+    assert sorted(name for group in groups for name in group) == sorted(recordings.names(AREA))
+    assert [pattern for pattern in NOT_IMITATED if not _named(pattern)] == []
+    assert set(COMPARED_BELOW.values()) <= set(globals())
 
 
-@pytest.mark.parametrize("name", sorted(RELAY))
-def test_relay_as_expected(name: str, serve: Serve) -> None:
-    client = serve(create_app(DevelopmentNode(NodeSettings(shards=(SHARD, OTHER_SHARD)))))
-    recording, expected = recordings.load(AREA, name), RELAY[name]
-    answer = send(client, recording)
-    assert answer.status_code == expected.status
-    assert expected.text in answer.text
-    if expected.why == SAME:
-        assert answer.status_code == recording.status
-    if expected is OK:
-        assert recording.status == 200
-        assert answer.text == "OK"
-        assert answer.headers["content-type"].startswith("text/plain")
+@pytest.fixture
+def serving(serve: Serve) -> Callable[..., tuple[httpx2.Client, DevelopmentNode]]:
+    """Serve a node that has joined both shards."""
+
+    def make(**settings: Any) -> tuple[httpx2.Client, DevelopmentNode]:
+        node = DevelopmentNode(NodeSettings(shards=(SHARD, OTHER_SHARD), **settings))
+        return serve(create_app(node)), node
+
+    return make
 
 
-@pytest.mark.parametrize("name", STORE_SAME)
+Serving = Callable[..., tuple[httpx2.Client, DevelopmentNode]]
+
+
+@pytest.mark.parametrize("name", sorted(FRESH))
+def test_answers_as_recorded(name: str, serving: Serving) -> None:
+    client, _ = serving(max_message_bytes=1024 * 1024 if "1024KiB" in name else 150 * 1024)
+    for each in BEFORE.get(name, []):
+        send(client, recordings.load(AREA, each))
+    _check(client, name)
+
+
+@pytest.mark.parametrize("name", sorted(SUBSCRIBED))
+def test_answers_with_subscriptions_as_recorded(name: str, serving: Serving) -> None:
+    client, _ = serving()
+    _subscribe_filter(client)
+    _check(client, name)
+
+
+@pytest.mark.parametrize("name", sorted(STORE))
 def test_store_answers_as_recorded(name: str, recorded_store: httpx2.Client) -> None:
+    if "after-restart" in name:
+        recorded_store.post("/dev/restart").raise_for_status()
+    _check(recorded_store, name)
+
+
+@pytest.mark.parametrize("name", [name for name, test in COMPARED_BELOW.items() if "relay_messages" in test])
+def test_relay_messages_as_recorded(name: str, serving: Serving) -> None:
+    client, _ = serving()
+    shard = OTHER_SHARD if name.endswith("64") else SHARD
+    for _ in range(2):
+        subscribe(client, shard)
+    for message in recordings.load(AREA, name).answer:
+        assert client.post(relay_path(shard), json=message).text == "OK"
+    _check(client, name)
+
+
+def test_what_was_accepted_reads_back_as_recorded(serving: Serving) -> None:
+    client, _ = serving()
+    recorded = recordings.load(AREA, "relay-get-many").answer
+    published = {
+        _json_of(recording)["payload"].rstrip("="): recording
+        for recording in (recordings.load(AREA, name) for name in sorted(_named("relay-publish.*")))
+        if recording.status == 200 and not payload_size(recording.name)
+    }
+    for message in recorded:
+        assert send(client, published[message["payload"].rstrip("=")]).text == "OK"
+    read = client.get(relay_path()).json()
+    for message in recorded:
+        message["proof"] = ""  # it is not kept
+    for message in (read[0], read[1], recorded[0], recorded[1]):
+        assert message.pop("timestamp") > 10**18  # of the node's own clock
+    assert read == recorded
+
+
+def test_own_publication_of_a_known_message(serving: Serving) -> None:
+    """What came from a peer and was read is in the node's own cache again after it was published here."""
+    client, _ = serving()
+    publication = recordings.load(AREA, "relay-publish-dup-B")
+    for count in (1, 0):  # the second comes from another peer
+        client.post("/dev/messages", json={"pubsubTopic": SHARD, "messages": [publication.body]}).raise_for_status()
+        assert len(client.get(relay_path()).json()) == count
+    assert send(client, publication).text == "OK"
+    _check(client, "relay-get-dup-after-read")
+    assert client.get("/dev/counters").json()["duplicates"] == 2
+    assert client.get("/dev/log").json()["next"] == 1
+
+
+def test_full_relay_cache(serving: Serving) -> None:
+    client, _ = serving(cache_capacity=50)
+    recorded = recordings.load(AREA, "relay-get-overflow-1").answer
+    for number in range(10):
+        _publish(client, b"g%d" % number, timestamp=number + 1, shard=OTHER_SHARD)
+    for number in range(10):
+        _publish(client, b"f%d" % number, timestamp=number + 20)
+    for message in sorted(recorded, key=lambda message: message["timestamp"]):
+        client.post(relay_path(), json=message).raise_for_status()
+    for name in ("overflow-1", "overflow-2", "overflow-other-topic"):
+        _check(client, f"relay-get-{name}")
+    assert client.get("/dev/counters").json()["dropped_from_cache"] == 20
+
+
+def test_full_relay_cache_keeps_what_arrives(serving: Serving) -> None:
+    client, _ = serving(cache_capacity=50)
+    *young, late = sorted(recordings.load(AREA, "relay-get-overflow-late").answer, key=_number)
+    _publish(client, b"young0", timestamp=young[0]["timestamp"] - 1)
+    for message in young:
+        client.post(relay_path(), json=message).raise_for_status()
+    for number in range(4):
+        _publish(client, b"late%d" % number, timestamp=late["timestamp"] - 4 + number)
+    client.post(relay_path(), json=late).raise_for_status()
+    _check(client, "relay-get-overflow-late")
+
+
+def test_restart(serving: Serving) -> None:
+    client, _ = serving()
+    subscribe(client, "/waku/2/rs/16/99")
+    send(client, recordings.load(AREA, "relay-publish"))
+    client.post("/dev/restart").raise_for_status()
+    for name in ("relay-get-after-restart", "relay-get-after-restart-rest"):
+        _check(client, name)
+
+
+@pytest.mark.parametrize("name", [name for name, test in COMPARED_BELOW.items() if "filter_messages" in test])
+def test_filter_messages_as_recorded(name: str, serving: Serving) -> None:
+    client, _ = serving()
+    _subscribe_filter(client)
+    for number, message in enumerate(recordings.load(AREA, name).answer):
+        shard = OTHER_SHARD if name.endswith("two-shards") and number == 0 else SHARD
+        pushed = {"pubsubTopic": shard, "message": message}
+        assert client.post("/lightpush/v1/message", json=pushed).text == "OK"
+    _check(client, name)
+
+
+def test_full_filter_cache(serving: Serving) -> None:
+    client, _ = serving()
+    _subscribe_filter(client)
+    recorded = recordings.load(AREA, "filter-messages-overflow").answer
+    for number in range(10):
+        _publish(client, b"o%d" % number, timestamp=number + 1)
+    for message in sorted(recorded, key=lambda message: message["timestamp"]):
+        client.post(relay_path(), json=message).raise_for_status()
+    _check(client, "filter-messages-overflow")
+
+
+def test_filter_expires(serving: Serving) -> None:
+    client, node = serving()
+    now = 0.0
+    node.filter = NwakuFilter(clock=lambda: now)
+    _subscribe_filter(client)
+    for now, count in ((298.0, 1), (301.0, 0)):
+        _publish(client, b"at %d" % now, timestamp=1)
+        assert len(client.get(f"/filter/v2/messages/{quote(TOPIC, safe='')}").json()) == count
+    for name in ("filter-messages-expired", "filter-ping-expired"):
+        _check(client, name)
+
+
+def test_info_version_health_and_peers(serving: Serving) -> None:
+    client, _ = serving()
+    for name in ("debug-info", "info", "debug-version", "version", "health", "admin-peers"):
+        recorded = recordings.load(AREA, name)
+        answer = client.get(recorded.path)
+        assert answer.headers["content-type"] == recorded.content_type
+        assert answer.headers["connection"] == "close"
+        if name.endswith("version"):
+            continue
+        value, expected = answer.json(), recorded.answer
+        if name == "admin-peers":
+            (value,), (expected,) = value, expected
+        assert value.keys() == expected.keys()
+        if name == "health":
+            assert all(each in expected["protocolsHealth"] for each in value.pop("protocolsHealth"))
+            assert value.items() <= expected.items()
+
+
+def _check(client: httpx2.Client, name: str) -> None:
+    """Send a recorded request, and compare the answer: its status, type, end of the connection, and body."""
     recording = recordings.load(AREA, name)
-    answer = recorded_store.get(_nwaku_query(recording.path))
-    assert answer.status_code == recording.status
-    if answer.status_code == 200:
-        assert answer.json().pop("requestId")
-        assert {**answer.json(), "requestId": ""} == _nwaku_answer(recording.answer)
+    answer = send(client, recording)
+    is_text = recording.answer == "" or (recording.content_type or "").startswith("text/")
+    assert (answer.status_code, answer.text if is_text else answer.json()) == (recording.status, recording.answer)
+    assert answer.headers["content-type"] == recording.content_type
+    assert answer.headers["connection"] == "close" == recording.answer_headers["Connection"]
 
 
-@pytest.mark.parametrize("name", sorted(STORE_DIFFERS))
-def test_store_answers_where_go_waku_does_not(name: str, recorded_store: httpx2.Client) -> None:
-    answer = recorded_store.get(
-        recordings.load(AREA, name).path if name.endswith("-hex") else _nwaku_query(recordings.load(AREA, name).path)
-    )
-    assert answer.status_code == 200
-    assert answer.json()["statusCode"] == 200
-    assert bool(answer.json()["messages"]) == (name != "store-v3-reversed-time")
+def _subscribe_filter(client: httpx2.Client) -> None:
+    for shard, topics in ((SHARD, [TOPIC, OTHER_TOPIC]), (OTHER_SHARD, [TOPIC])):
+        body = {"requestId": "r", "contentFilters": topics, "pubsubTopic": shard}
+        assert client.post("/filter/v2/subscriptions", json=body).json() == {"requestId": "r", "statusDesc": "OK"}
 
 
-def _nwaku_query(path: str) -> httpx2.URL:
-    """Return a recorded store query with hashes and cursor in hex."""
-    url = httpx2.URL(path)
-    parameters = {
-        key: f"0x{base64.urlsafe_b64decode(value).hex()}" if key in {"hashes", "cursor"} else value
-        for key, value in url.params.items()
-    }
-    return url.copy_with(params=parameters)
+def _publish(client: httpx2.Client, payload: bytes, *, timestamp: int, shard: str = SHARD) -> None:
+    body = {"payload": base64.b64encode(payload).decode(), "contentTopic": TOPIC, "timestamp": timestamp}
+    assert client.post(relay_path(shard), json=body).text == "OK"
 
 
-def _nwaku_answer(recorded: dict[str, Any]) -> dict[str, Any]:
-    """Return a recorded store answer as nwaku would have put it."""
+def _json_of(recording: recordings.Recording) -> dict[str, Any]:
+    body = json.loads(recording.body) if isinstance(recording.body, str) else recording.body
+    assert isinstance(body, dict)
+    return body
 
-    def as_hex(text: str) -> str:
-        return f"0x{base64.b64decode(text).hex()}"
 
-    def entry(it: dict[str, Any]) -> dict[str, Any]:
-        if "message" not in it:
-            return {"messageHash": as_hex(it["message_hash"])}
-        message = {**it["message"], "timestamp": int(it["message"]["timestamp"])}
-        return {"messageHash": as_hex(it["message_hash"]), "message": message, "pubsubTopic": it["pubsub_topic"]}
-
-    answer = {
-        "requestId": "",
-        "statusCode": recorded["status_code"],
-        "statusDesc": recorded["status_desc"],
-        "messages": [entry(it) for it in recorded.get("messages", [])],
-    }
-    if "pagination_cursor" in recorded:
-        answer["paginationCursor"] = as_hex(recorded["pagination_cursor"])
-    return answer
+def _number(message: dict[str, Any]) -> int:
+    """Return the number in the payload of a message: those of the late come after the young."""
+    text = base64.b64decode(message["payload"]).decode()
+    return int(text.removeprefix("young")) if text.startswith("young") else 1000

@@ -7,118 +7,214 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Protocol
+
+from wakupush.devnet.node.cache import MessageCache
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
+    from collections.abc import Set as AbstractSet
 
     from wakupush.model.waku_message import WakuMessage
 
+    #: What a service node says to a request: a status of HTTP, and a text that is OK after success.
+    Outcome = tuple[HTTPStatus, str]
 
-@dataclass(frozen=True, kw_only=True)
-class FilterSettings:
-    """The differences between the two implementations."""
-
-    #: Unread messages that are kept: of all topics together, or of each content topic of a shard.
-    capacity: int
-    each_topic: bool
-    #: Requests to the service node that it takes within so many seconds.
-    requests: int
-    seconds: float
-    #: Messages a second that the client takes, after a burst; None for any number.
-    rate: float | None = None
-    burst: int = 0
+#: Content topics of one request at most.
+MOST_TOPICS = 100
+_TAKEN = HTTPStatus.OK, "OK"
 
 
-#: nwaku's: one cache of 50, 30 requests a minute.
-NWAKU = FilterSettings(capacity=50, each_topic=False, requests=30, seconds=60.0)
-#: go-waku's: 30 of each topic, a request a second, 15 messages a second.
-GO_WAKU = FilterSettings(capacity=30, each_topic=True, requests=1, seconds=1.0, rate=15.0, burst=20)
+class Bucket:
+    """A limit of a rate.
 
+    Args:
+        burst: how many are admitted at once.
+        rate: how many a second after that.
+        clock: gives seconds.
+    """
 
-class RequestLimit:
-    """The limit of a service node: so many requests within so many seconds. Refused requests do not count."""
-
-    def __init__(self, requests: int, seconds: float) -> None:
-        self._seconds = seconds
-        self._times: deque[float] = deque(maxlen=requests)
+    def __init__(self, burst: int, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._burst = burst
+        self._rate = rate
+        self._clock = clock
+        self._tokens, self._refilled = float(burst), clock()
 
     def admits(self) -> bool:
-        """Return whether a request is taken now, and count it if it is."""
-        now = time.monotonic()
-        if len(self._times) == self._times.maxlen and now - self._times[0] < self._seconds:
-            return False
-        self._times.append(now)
-        return True
-
-
-class Filter:
-    """The subscriptions of a light client and its unread messages."""
-
-    def __init__(self, settings: FilterSettings) -> None:
-        self._settings = settings
-        self._subscribed: set[tuple[str, str]] = set()
-        self._unread: dict[tuple[str, str], deque[WakuMessage]] = {}
-        self._order: deque[tuple[str, str]] = deque()
-        #: To be asked once before each request to the service node.
-        self.limit = RequestLimit(settings.requests, settings.seconds)
-        self._tokens, self._refilled = float(settings.burst), time.monotonic()
-
-    @property
-    def is_subscribed(self) -> bool:
-        """Whether the service node has any subscription."""
-        return bool(self._subscribed)
-
-    def subscribe(self, shard: str, content_topics: Collection[str]) -> None:
-        """Begin to receive messages of content topics."""
-        for topic in content_topics:
-            self._subscribed.add((shard, topic))
-            self._unread.setdefault((shard, topic), deque())
-
-    def unsubscribe(self, shard: str, content_topics: Collection[str]) -> bool:
-        """Stop receiving them; return whether all were subscribed. Unread messages stay."""
-        places = {(shard, topic) for topic in content_topics}
-        all_did = places <= self._subscribed
-        self._subscribed -= places
-        return all_did
-
-    def unsubscribe_all(self) -> None:
-        """Stop receiving any messages."""
-        self._subscribed.clear()
-
-    def deliver(self, shard: str, message: WakuMessage) -> None:
-        """Keep a message if its topic is subscribed; drop the oldest if there are too many."""
-        place = (shard, message.content_topic)
-        if place not in self._subscribed or not self._takes():
-            return
-        self._unread[place].append(message)
-        if self._settings.each_topic:
-            if len(self._unread[place]) > self._settings.capacity:
-                self._unread[place].popleft()
-            return
-        self._order.append(place)
-        if len(self._order) > self._settings.capacity:
-            self._unread[self._order.popleft()].popleft()
-
-    def read(self, content_topic: str, shard: str | None = None) -> list[WakuMessage] | None:
-        """Take the unread messages of a content topic, of all shards or of one; None if it was never subscribed."""
-        places = [place for place in self._unread if place[1] == content_topic and shard in (None, place[0])]
-        if not places:
-            return None
-        found = [message for place in places for message in self._unread[place]]
-        for place in places:
-            self._unread[place].clear()
-        self._order = deque(place for place in self._order if place not in places)
-        return found
-
-    def _takes(self) -> bool:
-        if self._settings.rate is None:
-            return True
-        now = time.monotonic()
-        self._tokens = min(self._settings.burst, self._tokens + (now - self._refilled) * self._settings.rate)
+        """Return whether one is taken now, and count it if it is."""
+        now = self._clock()
+        self._tokens = min(self._burst, self._tokens + (now - self._refilled) * self._rate)
         self._refilled = now
         if self._tokens < 1:
             return False
         self._tokens -= 1
         return True
+
+
+class Filter(Protocol):
+    """The subscriptions of a light client and its unread messages."""
+
+    def subscribe(self, shard: str, content_topics: Collection[str]) -> Outcome:
+        """Begin to receive messages of content topics."""
+
+    def unsubscribe(self, shard: str, content_topics: Collection[str]) -> Outcome:
+        """Stop receiving them."""
+
+    def unsubscribe_all(self) -> Outcome:
+        """Stop receiving any messages."""
+
+    def ping(self) -> Outcome:
+        """Ask whether the service node has any subscription, which keeps them alive."""
+
+    def deliver(self, shard: str, digest: bytes, message: WakuMessage) -> None:
+        """Keep a message if its topic is subscribed."""
+
+    def read(self, content_topic: str, shard: str = "") -> list[WakuMessage] | None:
+        """Take the unread messages of a content topic; None if it is not subscribed."""
+
+
+class NwakuFilter:
+    """A nwaku's: one cache of 50 for all shards; 30 requests at once, and one every two seconds after that.
+
+    The light node keeps the topics of a request whatever the service node answers: they are readable then, and empty.
+    The service node forgets the client 300 s after its last request.
+
+    Args:
+        clock: gives seconds.
+    """
+
+    CAPACITY = 50
+    SECONDS = 300.0
+    _RATE_LIMITED = HTTPStatus.TOO_MANY_REQUESTS, "filter request rejected due rate limit exceeded"
+    _NOT_FOUND = HTTPStatus.NOT_FOUND, "NOT_FOUND: peer has no subscriptions"
+    _TOO_MANY_TOPICS = HTTPStatus.BAD_REQUEST, f"BAD_REQUEST: exceeds maximum content topics: {MOST_TOPICS}"
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._limit = Bucket(30, 30 / 60, clock)
+        self._cache = MessageCache(self.CAPACITY)
+        self._subscriptions: set[tuple[str, str]] = set()
+        self._end = 0.0
+
+    def subscribe(self, shard: str, content_topics: Collection[str]) -> Outcome:
+        """Begin to receive messages of content topics; a shard that the node does not serve is taken too."""
+        for topic in content_topics:
+            self._cache.subscribe(topic)
+        if not self._limit.admits():
+            return self._RATE_LIMITED
+        if not shard:
+            return HTTPStatus.OK, "UNKNOWN"
+        if len(content_topics) > MOST_TOPICS:
+            return self._TOO_MANY_TOPICS
+        self._alive().update((shard, topic) for topic in content_topics)
+        self._end = self._clock() + self.SECONDS
+        return _TAKEN
+
+    def unsubscribe(self, shard: str, content_topics: Collection[str]) -> Outcome:
+        """Stop receiving them, and forget what is unread."""
+        for topic in content_topics:
+            self._cache.unsubscribe(topic)
+        if not self._limit.admits():
+            return self._RATE_LIMITED
+        places = {(shard, topic) for topic in content_topics}
+        if not places <= self._alive():
+            return self._NOT_FOUND
+        self._subscriptions -= places
+        return _TAKEN
+
+    def unsubscribe_all(self) -> Outcome:
+        """Stop receiving any messages, and forget what is unread."""
+        self._cache = MessageCache(self.CAPACITY)
+        if not self._limit.admits():
+            return self._RATE_LIMITED
+        if not self._alive():
+            return self._NOT_FOUND
+        self._subscriptions.clear()
+        return _TAKEN
+
+    def ping(self) -> Outcome:
+        """Ask whether the service node has any subscription, which keeps them alive."""
+        if not self._limit.admits():
+            return self._RATE_LIMITED
+        if not self._alive():
+            return self._NOT_FOUND
+        self._end = self._clock() + self.SECONDS
+        return _TAKEN
+
+    def deliver(self, shard: str, digest: bytes, message: WakuMessage) -> None:
+        """Keep a message if its topic is subscribed."""
+        if (shard, message.content_topic) in self._alive():
+            self._cache.add(message.content_topic, digest, message)
+
+    def read(self, content_topic: str, shard: str = "") -> list[WakuMessage] | None:  # noqa: ARG002 - shards are mixed
+        """Take the unread messages of a content topic, of all shards; None if the light node does not know it."""
+        return self._cache.read(content_topic)
+
+    def _alive(self) -> set[tuple[str, str]]:
+        if self._clock() >= self._end:
+            self._subscriptions.clear()
+        return self._subscriptions
+
+
+class GoWakuFilter:
+    """A go-waku's: 30 messages of each topic, a request a second, 15 messages a second after a burst of 20.
+
+    Args:
+        shards: those that the node serves.
+        clock: gives seconds.
+    """
+
+    CAPACITY = 30
+    _REFUSED = HTTPStatus.BAD_REQUEST, "subscription failed"
+
+    def __init__(self, shards: AbstractSet[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._shards = shards
+        self._limit = Bucket(1, 1.0, clock)
+        self._messages = Bucket(20, 15.0, clock)
+        self._subscriptions: set[tuple[str, str]] = set()
+        self._unread: dict[tuple[str, str], deque[WakuMessage]] = {}
+
+    def subscribe(self, shard: str, content_topics: Collection[str]) -> Outcome:
+        """Begin to receive messages of content topics."""
+        if not content_topics:
+            return _TAKEN
+        if len(content_topics) > MOST_TOPICS or not self._limit.admits() or shard not in self._shards:
+            return self._REFUSED
+        for topic in content_topics:
+            self._subscriptions.add((shard, topic))
+            self._unread.setdefault((shard, topic), deque(maxlen=self.CAPACITY))
+        return _TAKEN
+
+    def unsubscribe(self, shard: str, content_topics: Collection[str]) -> Outcome:
+        """Stop receiving them. Unread messages stay."""
+        places = {(shard, topic) for topic in content_topics}
+        all_did = places <= self._subscriptions
+        self._subscriptions -= places
+        return _TAKEN if all_did else (HTTPStatus.OK, "can't unsubscribe from devnet")
+
+    def unsubscribe_all(self) -> Outcome:
+        """Stop receiving any messages. Unread messages stay."""
+        self._subscriptions.clear()
+        return _TAKEN
+
+    def ping(self) -> Outcome:
+        """Ask whether the service node has any subscription."""
+        if not self._limit.admits():
+            return HTTPStatus.INTERNAL_SERVER_ERROR, "ping request failed"
+        return _TAKEN if self._subscriptions else (HTTPStatus.NOT_FOUND, "peer has no subscription")
+
+    def deliver(self, shard: str, digest: bytes, message: WakuMessage) -> None:  # noqa: ARG002 - nwaku's needs it
+        """Keep a message if its topic is subscribed; drop the oldest of the topic if there are too many."""
+        place = (shard, message.content_topic)
+        if place in self._subscriptions and self._messages.admits():
+            self._unread[place].append(message)
+
+    def read(self, content_topic: str, shard: str = "") -> list[WakuMessage] | None:
+        """Take the unread messages of a content topic of a shard; None if it was never subscribed."""
+        unread = self._unread.get((shard, content_topic))
+        if unread is None:
+            return None
+        messages = list(unread)
+        unread.clear()
+        return messages

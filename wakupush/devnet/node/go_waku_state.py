@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, ClassVar
 
-from wakupush.devnet.node.filter_state import GO_WAKU, FilterSettings
+from wakupush.devnet.node.filter_state import Filter, GoWakuFilter
 from wakupush.devnet.node.state import ArchivedMessage, DevelopmentNode, NodeSettings, QueryRefusedError, Relay
 from wakupush.model.waku_message import INT64_MAX, INT64_MIN, WakuMessage
 
@@ -120,13 +120,15 @@ class GoWakuNode(DevelopmentNode):
     """The state of a development node with go-waku's behaviour."""
 
     DEFAULTS: ClassVar[NodeSettings] = NodeSettings(cache_capacity=1000, archive_window=None)
-    FILTER: ClassVar[FilterSettings] = GO_WAKU
     _queues: RelayQueues
 
     @property
     def is_blocked(self) -> bool:
         """Whether a full queue that is not read holds up the node."""
         return self._queues.is_blocked
+
+    def _new_filter(self) -> Filter:
+        return GoWakuFilter(self.topics)
 
     def _new_relay(self) -> Relay:
         self._queues = RelayQueues(self.settings.cache_capacity, self._archive)

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import json
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, unquote_plus
 
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from wakupush.devnet.node.filter_state import RequestLimit
-from wakupush.devnet.node.state import PublishRefusedError
+from wakupush.devnet.node.filter_state import Bucket
+from wakupush.devnet.node.nwaku_values import (
+    BodyRefusedError,
+    NoContentTypeError,
+    UndecodableError,
+    json_body,
+    message_from,
+    message_json,
+    refused,
+    text,
+)
+from wakupush.devnet.node.state import MOST_META, PublishRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from starlette.requests import Request
 
+    from wakupush.devnet.node.filter_state import Outcome
     from wakupush.devnet.node.state import DevelopmentNode
     from wakupush.model.waku_message import WakuMessage
 
@@ -26,12 +38,134 @@ if TYPE_CHECKING:
 _SUBSCRIPTIONS = "/filter/v2/subscriptions"
 _MESSAGES = "/filter/v2/messages/"
 _PUSH = "/lightpush/v1/message"
-_MOST_TOPICS = 100
 _JSON = "application/json; charset=UTF-8"
+#: What a nwaku says of a message that it knows already, of another shard, and without peers.
+_NOT_PUBLISHED = "not_published_to_any_peer"
 
 
 class NwakuLight:
     """nwaku's REST interface.
+
+    Args:
+        node: whose filter is read.
+    """
+
+    def __init__(self, node: DevelopmentNode) -> None:
+        self._node = node
+
+    def routes(self) -> list[Route]:
+        """Return all routes of the contract."""
+        return [
+            Route(_SUBSCRIPTIONS, self._subscribe, methods=["POST", "PUT"]),
+            Route(_SUBSCRIPTIONS, self._unsubscribe, methods=["DELETE"]),
+            Route(f"{_SUBSCRIPTIONS}/all", self._unsubscribe_all, methods=["DELETE"]),
+            Route(f"{_SUBSCRIPTIONS}/{{id}}", self._ping, methods=["GET"]),
+            Route(f"{_MESSAGES}{{path:path}}", self._read, methods=["GET"]),
+            Route(_PUSH, self._push, methods=["POST"]),
+        ]
+
+    async def _subscribe(self, request: Request) -> Response:
+        return await self._change(request, self._node.filter.subscribe)
+
+    async def _unsubscribe(self, request: Request) -> Response:
+        return await self._change(request, self._node.filter.unsubscribe)
+
+    async def _change(self, request: Request, change: Callable[[str, list[str]], Outcome]) -> Response:
+        try:
+            request_id, shard, topics = _filter_request(await _filter_body(request))
+        except BodyRefusedError as error:
+            return _filter_refused(error)
+        return _status(request_id, change(shard, topics))
+
+    async def _unsubscribe_all(self, request: Request) -> Response:
+        try:
+            body = await _filter_body(request)
+            if not isinstance(body, dict) or not isinstance(body.get("requestId"), str) or len(body) > 1:
+                raise UndecodableError
+        except BodyRefusedError as error:
+            return _filter_refused(error)
+        return _status(body["requestId"], self._node.filter.unsubscribe_all())
+
+    async def _ping(self, request: Request) -> Response:
+        return _status(request.path_params["id"], self._node.filter.ping())
+
+    async def _read(self, request: Request) -> Response:
+        topic = segment_of(request, _MESSAGES)
+        if topic is None:
+            return text("", 404)
+        messages = self._node.filter.read(topic)
+        if messages is None:
+            return text(f"Not subscribed to topic: {topic}", 400)
+        return JSONResponse([message_json(message) for message in messages])
+
+    async def _push(self, request: Request) -> Response:
+        try:
+            shard, body = _push_request(await json_body(request, empty="Missing content body"))
+        except BodyRefusedError as error:
+            return refused(error)
+        try:
+            message = message_from(body)
+        except UndecodableError as error:
+            return refused(error)
+        except BodyRefusedError as error:
+            return text(f"Invalid message: {error}", 400)
+        refusal = self._hand_over(shard, message)
+        return text("OK") if refusal is None else text(f"Failed to request a message push: {refusal}", 503)
+
+    def _hand_over(self, shard: str, message: WakuMessage) -> str | None:
+        """Give a message to the service node; return its error text if it does not take it, else None."""
+        if not shard:
+            return "Pubsub topic must be specified when static sharding is enabled"
+        if len(message.meta) > MOST_META:
+            return 'decode_rpc_failure: (kind: InvalidLengthField, field: "meta")'
+        if shard not in self._node.topics:
+            return _NOT_PUBLISHED
+        try:
+            is_new = self._node.publish(shard, message)
+        except PublishRefusedError as error:
+            return str(error)
+        return None if is_new else _NOT_PUBLISHED
+
+
+async def _filter_body(request: Request) -> Any:
+    content_type = request.headers.get("content-type")
+    if content_type not in {None, "application/json"}:
+        raise BodyRefusedError("Wrong Content-Type, expected application/json")
+    return await json_body(request)
+
+
+def _filter_request(body: Any) -> tuple[str, str, list[str]]:
+    """Return request id, shard, empty if there is none, and content topics of a subscription, or of its end."""
+    match body:
+        case {"requestId": str(request_id), "contentFilters": [_, *_] as topics, **rest}:
+            shard = rest.pop("pubsubTopic", "")
+            if not rest and isinstance(shard, str) and all(isinstance(topic, str) for topic in topics):
+                return request_id, shard, topics
+    raise UndecodableError
+
+
+def _push_request(body: Any) -> tuple[str, Any]:
+    """Return shard, empty if there is none, and message of a light push."""
+    match body:
+        case {"message": message, **rest}:
+            shard = rest.pop("pubsubTopic", "")
+            if not rest and isinstance(shard, str):
+                return shard, message
+    raise UndecodableError
+
+
+def _filter_refused(error: BodyRefusedError) -> Response:
+    if isinstance(error, NoContentTypeError):
+        return refused(error)
+    # The one text has a colon elsewhere, and a full stop here.
+    reason = str(error).replace("decode: ", "decode. ")
+    kind = f'(status: 400 Bad Request, message: "{reason}", contentType: "text/plain")'
+    failure = f"(status: 400 Bad Request, headers: , kind: Error, errobj: {kind})"
+    return _status("unknown", (HTTPStatus.BAD_REQUEST, f"BAD_REQUEST: Failed to decode request: {failure}"))
+
+
+class GoWakuLight:
+    """go-waku's REST interface.
 
     Args:
         node: whose filter is read.
@@ -43,75 +177,7 @@ class NwakuLight:
         self._node = node
         self._decode = decode
         self._encode = encode
-
-    def routes(self) -> list[Route]:
-        """Return all routes of the contract."""
-        return [
-            Route(_SUBSCRIPTIONS, self._subscribe, methods=["POST", "PUT", "DELETE"]),
-            Route(f"{_SUBSCRIPTIONS}/all", self._unsubscribe_all, methods=["DELETE"]),
-            Route(f"{_SUBSCRIPTIONS}/{{id}}", self._ping, methods=["GET"]),
-            Route(f"{_MESSAGES}{{path:path}}", self._read, methods=["GET"]),
-            Route(_PUSH, self._push, methods=["POST"]),
-        ]
-
-    async def _subscribe(self, request: Request) -> Response:
-        try:
-            body = json.loads(await request.body())
-            request_id, topics = body["requestId"], body["contentFilters"]
-        except (ValueError, KeyError, TypeError):
-            return PlainTextResponse("Failed to decode request", status_code=400)
-        shard = body.get("pubsubTopic", "")
-        if not self._node.filter.limit.admits():
-            return _status(request_id, "TOO_MANY_REQUESTS", 429)
-        if request.method == "DELETE":
-            all_did = self._node.filter.unsubscribe(shard, topics)
-            return _status(request_id, "OK" if all_did else "NOT_FOUND", 200 if all_did else 404)
-        if not topics or shard not in self._node.topics:
-            return _status(request_id, "BAD_REQUEST", 400)
-        self._node.filter.subscribe(shard, topics)
-        return _status(request_id, "OK")
-
-    async def _unsubscribe_all(self, request: Request) -> Response:
-        self._node.filter.unsubscribe_all()
-        return _status(json.loads(await request.body())["requestId"], "OK")
-
-    async def _ping(self, request: Request) -> Response:
-        request_id = request.path_params["id"]
-        if not self._node.filter.limit.admits():
-            return _status(request_id, "TOO_MANY_REQUESTS", 429)
-        if not self._node.filter.is_subscribed:
-            return _status(request_id, "NOT_FOUND: peer has no subscriptions", 404)
-        return _status(request_id, "OK")
-
-    async def _read(self, request: Request) -> Response:
-        topic = request.scope["raw_path"].decode("ascii").removeprefix(_MESSAGES)
-        if "/" in topic:
-            return PlainTextResponse("Bad request initiated. Invalid path or method used.", status_code=400)
-        messages = self._node.filter.read(unquote(topic))
-        if messages is None:
-            return PlainTextResponse("Not subscribed to topic", status_code=400)
-        return JSONResponse([self._encode(message) for message in messages])
-
-    async def _push(self, request: Request) -> Response:
-        try:
-            body = json.loads(await request.body())
-            message = self._decode(body.get("message"))
-            self._node.publish(body.get("pubsubTopic") or "", message)
-        except PublishRefusedError as error:
-            return PlainTextResponse(str(error), status_code=503)
-        except (ValueError, AttributeError) as error:
-            return PlainTextResponse(f"Failed to decode request: {error}", status_code=400)
-        return PlainTextResponse("OK")
-
-
-class GoWakuLight:
-    """go-waku's REST interface; see `NwakuLight`."""
-
-    def __init__(self, node: DevelopmentNode, decode: Decode, encode: Encode) -> None:
-        self._node = node
-        self._decode = decode
-        self._encode = encode
-        self._pushes = RequestLimit(requests=1, seconds=1.0)
+        self._pushes = Bucket(1, 1.0)
 
     def routes(self) -> list[Route]:
         """Return all routes of the contract."""
@@ -130,32 +196,23 @@ class GoWakuLight:
             body = json.loads(await request.body())
         except ValueError:
             return Response(status_code=400)
-        shard, topics = body.get("pubsubTopic", ""), body.get("contentFilters") or []
-        request_id = body.get("requestId", "")
-        if topics:
-            if len(topics) > _MOST_TOPICS or not self._node.filter.limit.admits() or shard not in self._node.topics:
-                return _go_status(request_id, "subscription failed", 400)
-            self._node.filter.subscribe(shard, topics)
-        return _go_status(request_id, "OK")
+        outcome = self._node.filter.subscribe(body.get("pubsubTopic", ""), body.get("contentFilters") or [])
+        return _status(body.get("requestId", ""), outcome, _JSON)
 
     async def _unsubscribe(self, request: Request) -> Response:
         body = json.loads(await request.body())
-        all_did = self._node.filter.unsubscribe(body["pubsubTopic"], body["contentFilters"])
-        return _go_status(body["requestId"], "OK" if all_did else "can't unsubscribe from devnet")
+        outcome = self._node.filter.unsubscribe(body["pubsubTopic"], body["contentFilters"])
+        return _status(body["requestId"], outcome, _JSON)
 
     async def _unsubscribe_all(self, request: Request) -> Response:
-        self._node.filter.unsubscribe_all()
-        return _go_status(json.loads(await request.body())["requestId"], "OK")
+        request_id = json.loads(await request.body())["requestId"]
+        return _status(request_id, self._node.filter.unsubscribe_all(), _JSON)
 
     async def _ping(self, request: Request) -> Response:
         request_id = request.path_params.get("id", "")
         if not request_id:
-            return _go_status("", "bad request id", 400)
-        if not self._node.filter.limit.admits():
-            return _go_status(request_id, "ping request failed", 500)
-        if not self._node.filter.is_subscribed:
-            return _go_status(request_id, "peer has no subscription", 404)
-        return _go_status(request_id, "OK")
+            return _status("", (HTTPStatus.BAD_REQUEST, "bad request id"), _JSON)
+        return _status(request_id, self._node.filter.ping(), _JSON)
 
     async def _read(self, request: Request) -> Response:
         segments = request.scope["raw_path"].decode("ascii").removeprefix(_MESSAGES).split("/")
@@ -166,8 +223,8 @@ class GoWakuLight:
         shard, topic = parts if len(parts) == 2 else ("/waku/2/rs/1/4", parts[0])  # noqa: PLR2004 - likewise
         messages = self._node.filter.read(topic, shard)
         if messages is None:
-            text = f"not subscribed to pubsubTopic:{shard} contentTopic: {topic}"
-            return PlainTextResponse(text, status_code=404)
+            reason = f"not subscribed to pubsubTopic:{shard} contentTopic: {topic}"
+            return PlainTextResponse(reason, status_code=404)
         return JSONResponse([self._encode(message) for message in messages], media_type=_JSON)
 
     async def _push(self, request: Request) -> Response:
@@ -200,9 +257,12 @@ class GoWakuLight:
         return None
 
 
-def _status(request_id: str, text: str, status: int = 200) -> Response:
-    return JSONResponse({"requestId": request_id, "statusDesc": text}, status_code=status)
+def segment_of(request: Request, path: str) -> str | None:
+    """Return what follows a path, decoded; None unless it is one percent-encoded segment."""
+    segment = request.scope["raw_path"].decode("ascii").removeprefix(path)
+    return unquote(segment) if segment and "/" not in segment else None
 
 
-def _go_status(request_id: str, text: str, status: int = 200) -> Response:
-    return JSONResponse({"requestId": request_id, "statusDesc": text}, status_code=status, media_type=_JSON)
+def _status(request_id: str, outcome: Outcome, media_type: str = "application/json") -> Response:
+    status, description = outcome
+    return JSONResponse({"requestId": request_id, "statusDesc": description}, status, media_type=media_type)

@@ -1,9 +1,10 @@
 """A development Waku node with nwaku's REST interface, as one Starlette app.
 
-Implements relay, store v3, filter, light push, health, info, version and the list of peers, as nwaku of December 2025
-has them. Every store query is answered from the node's own archive, whatever ``peerAddr`` says, and the node is its own
-service node of filter and light push. The REST contract is the app's only public part for processes; tests and the
-demo may also use those of `controls` (``/dev/log``, ``/dev/counters``, ``/dev/faults``), of `peers`, and these:
+Implements relay, store v3, filter, light push, health, info, version and the list of peers, as a nwaku 0.38.1 was
+recorded (docs/reference/contracts/waku-rest.md, section 6). Every store query is answered from the node's own archive,
+whatever ``peerAddr`` says, and the node is its own service node of filter and light push. The REST contract is the
+app's only public part for processes; tests and the demo may also use those of `controls` (``/dev/log``,
+``/dev/counters``, ``/dev/faults``), of `peers`, and these:
 
 ======================  =====================================================================================
 ``POST /dev/restart``   what a restart does: REST subscriptions and unread messages are gone, the archive stays
@@ -18,14 +19,9 @@ go-waku's in `go_waku`.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import re
-import time
-import uuid
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -33,7 +29,16 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from wakupush.devnet.controls import Fault, FaultInjection, control_routes
-from wakupush.devnet.node.light import NwakuLight
+from wakupush.devnet.node.light import NwakuLight, segment_of
+from wakupush.devnet.node.nwaku_values import (
+    BodyRefusedError,
+    UndecodableError,
+    json_body,
+    message_from,
+    message_json,
+    refused,
+    text,
+)
 from wakupush.devnet.node.peers import Peers
 from wakupush.devnet.node.state import (
     ArchivedMessage,
@@ -42,13 +47,14 @@ from wakupush.devnet.node.state import (
     QueryRefusedError,
     StoreQuery,
 )
-from wakupush.model.waku_message import INT64_MAX, INT64_MIN, WakuMessage
+from wakupush.model.waku_message import INT64_MAX, INT64_MIN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
+    from starlette.datastructures import QueryParams
     from starlette.requests import Request
-    from starlette.types import ExceptionHandler
+    from starlette.types import ASGIApp, ExceptionHandler, Message, Receive, Scope, Send
 
 VERSION = "wakupush-devnet"
 INFO = {
@@ -61,28 +67,22 @@ _PEER = {
     "protocols": ["/vac/waku/relay/2.0.0", "/vac/waku/store-query/3.0.0"],
     "connected": "Connected",
     "agent": VERSION,
-    "origin": "Static",
-    "score": None,
+    "origin": "UnknownOrigin",
+}
+#: There is always a peer, which peers are added or not.
+_HEALTH = {
+    "nodeHealth": "READY",
+    "connectionStatus": "PartiallyConnected",
+    "protocolsHealth": [{"Relay": "READY"}, {"Store": "READY"}],
 }
 
 MESSAGES_PATH = "/relay/v1/messages/"
-_CONTENT_TYPES = ("application/json", "text/plain")
 _SHARD = re.compile(r"/waku/2/rs/(\d{1,5})/(\d{1,5})", re.ASCII)
 _MAX_UINT16 = 2**16 - 1
-_MAX_UINT32 = 2**32 - 1
-_MAX_META = 64
-
-_MESSAGE_FIELDS = {
-    "payload": str,
-    "contentTopic": str,
-    "version": int,
-    "timestamp": int,
-    "meta": str,
-    "ephemeral": bool,
-}
-
 _HASH_SIZE = 32
 _DEFAULT_PAGE_SIZE, _MAX_PAGE_SIZE = 20, 100
+_INTEGER = re.compile(r"[+-]?\d{1,30}", re.ASCII)
+_NO_HEX = re.compile("[^0-9A-Fa-f]")
 _BOOLEANS = {
     **dict.fromkeys(("true", "yes", "y", "1", "on"), True),
     **dict.fromkeys(("", "false", "no", "n", "0", "off"), False),
@@ -92,12 +92,18 @@ _BOOLEANS = {
 def create_app(node: DevelopmentNode | None = None) -> Starlette:
     """Return the app of a node; without one it gets a new node with default settings."""
     node = node or DevelopmentNode()
-    routes = [*NwakuRest(node).routes(), *NwakuLight(node, _message_from, _relay_json).routes()]
-    return node_app(node, routes, no_route=_no_route, no_method=_no_route)
+    routes = [*NwakuRest(node).routes(), *NwakuLight(node).routes()]
+    middleware = [Middleware(ClosedConnections)]
+    return node_app(node, routes, no_route=_no_route, no_method=_no_route, middleware=middleware)
 
 
 def node_app(
-    node: DevelopmentNode, routes: list[Route], *, no_route: ExceptionHandler, no_method: ExceptionHandler
+    node: DevelopmentNode,
+    routes: list[Route],
+    *,
+    no_route: ExceptionHandler,
+    no_method: ExceptionHandler,
+    middleware: Sequence[Middleware] = (),
 ) -> Starlette:
     """Return the app of a node: its REST interface, and the controls.
 
@@ -106,6 +112,7 @@ def node_app(
         routes: of the REST interface.
         no_route: answers a request to an unknown path.
         no_method: answers a request with a method that its path does not have.
+        middleware: what else changes its answers.
     """
     faults: list[Fault] = []
     peers = Peers(node)
@@ -117,11 +124,11 @@ def node_app(
     async def relay(request: Request) -> Response:
         try:
             body = json.loads(await request.body())
-            messages = [_message_from(message) for message in body["messages"]]
+            messages = [message_from(message) for message in body["messages"]]
             for message in messages if peers.hears else ():
                 node.publish(body["pubsubTopic"], message)
         except (ValueError, LookupError, TypeError, PublishRefusedError) as error:
-            return _refused(error)
+            return text(error, 400)
         return PlainTextResponse("OK")
 
     app = Starlette(
@@ -132,7 +139,7 @@ def node_app(
             Route("/dev/restart", restart, methods=["POST"]),
             Route("/dev/messages", relay, methods=["POST"]),
         ],
-        middleware=[Middleware(FaultInjection, faults=faults)],
+        middleware=[*middleware, Middleware(FaultInjection, faults=faults)],
         exception_handlers={404: no_route, 405: no_method},
     )
     app.router.redirect_slashes = False
@@ -161,51 +168,53 @@ class NwakuRest:
 
     async def _subscriptions(self, request: Request) -> Response:
         try:
-            topics = await _json_body(request)
-        except ValueError as error:
-            return _refused(error)
-        if not isinstance(topics, list) or not all(isinstance(topic, str) for topic in topics):
-            return _refused("the body must be a list of pubsub topics")
+            topics = await json_body(request)
+            if not isinstance(topics, list) or not all(isinstance(topic, str) for topic in topics):
+                raise UndecodableError
+        except BodyRefusedError as error:
+            return refused(error)
         if wrong := [topic for topic in topics if not _is_shard(topic)]:
-            return _refused(f"Invalid pubsub topic(s): @{json.dumps(wrong)}")
+            return text(f"Invalid pubsub topic(s): @{json.dumps(wrong)}", 400)
         if request.method == "POST":
             self._node.subscribe(topics)
         else:
             self._node.unsubscribe(topics)
-        return PlainTextResponse("OK")
+        return text("OK")
 
     async def _read(self, request: Request) -> Response:
-        topic = _topic_of(request)
-        if topic is None:
-            return await _no_route(request)
-        messages = self._node.read(topic)
+        topic = segment_of(request, MESSAGES_PATH)
+        messages = None if topic is None else self._node.read(topic)
         if messages is None:
-            return Response(status_code=404)
-        return JSONResponse([_relay_json(message) for message in messages])
+            return text("", 404)
+        return JSONResponse([{**message_json(message), "proof": ""} for message in messages])
 
     async def _publish(self, request: Request) -> Response:
-        topic = _topic_of(request)
+        topic = segment_of(request, MESSAGES_PATH)
         if topic is None:
-            return await _no_route(request)
+            return text("", 404)
         try:
-            self._node.publish(topic, _message_from(await _json_body(request)))
+            message = message_from(await json_body(request))
+        except BodyRefusedError as error:
+            return refused(error)
+        try:
+            is_new = self._node.publish(topic, message)
         except PublishRefusedError as error:
-            return _refused(f"Failed to publish: {error}")
-        except ValueError as error:
-            return _refused(error)
-        return PlainTextResponse("OK")
+            return text(f"Failed to publish: {error}", 400)
+        if not is_new:
+            self._node.hear_again(topic, message)
+        return text("OK")
 
     async def _store(self, request: Request) -> Response:
         try:
             query = _query_from(request.query_params)
         except ValueError as error:
-            return _refused(error)
+            return text(error, 400)
         try:
             page = self._node.archive.query(query)
         except QueryRefusedError as error:
-            return PlainTextResponse(f"BAD_RESPONSE: {error}", status_code=500)
+            return text(f"error in handleSelfStoreRequest: BAD_RESPONSE: archive error: {error}", 500)
         answer: dict[str, Any] = {
-            "requestId": uuid.uuid4().hex,
+            "requestId": "",
             "statusCode": 200,
             "statusDesc": "OK",
             "messages": [_store_json(entry, with_data=query.include_data) for entry in page.messages],
@@ -215,7 +224,7 @@ class NwakuRest:
         return JSONResponse(answer)
 
     async def _health(self, _: Request) -> Response:
-        return JSONResponse({"nodeHealth": "READY", "protocolsHealth": [{"Relay": "READY"}, {"Store": "READY"}]})
+        return JSONResponse(_HEALTH)
 
     async def _peers(self, _: Request) -> Response:
         shards = sorted(int(topic.rpartition("/")[2]) for topic in self._node.topics)
@@ -225,21 +234,28 @@ class NwakuRest:
         return JSONResponse(INFO)
 
     async def _version(self, _: Request) -> Response:
-        return PlainTextResponse(VERSION)
+        return text(VERSION)
 
 
-async def _no_route(_request: Request, _: Exception | None = None) -> Response:
-    return _refused("Bad request initiated. Invalid path or method used.")
+class ClosedConnections:
+    """Ends the connection with each answer, as nwaku does."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+
+        async def send_last(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+            await send(message)
+
+        await self._app(scope, receive, send_last)
 
 
-def _refused(reason: object) -> Response:
-    return PlainTextResponse(str(reason), status_code=400)
-
-
-def _topic_of(request: Request) -> str | None:
-    """Return the pubsub topic of a relay path, None unless it is one percent-encoded segment."""
-    segment = request.scope["raw_path"].decode("ascii").removeprefix(MESSAGES_PATH)
-    return unquote(segment) if segment and "/" not in segment else None
+async def _no_route(_request: Request, _: Exception) -> Response:
+    return text("", 404)
 
 
 def _is_shard(topic: str) -> bool:
@@ -247,97 +263,56 @@ def _is_shard(topic: str) -> bool:
     return match is not None and all(int(number) <= _MAX_UINT16 for number in match.groups())
 
 
-async def _json_body(request: Request) -> Any:
-    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type not in _CONTENT_TYPES:
-        raise ValueError(f"Content-Type must be one of {', '.join(_CONTENT_TYPES)}")
-    return json.loads(await request.body())
-
-
-def _message_from(body: Any) -> WakuMessage:
-    """Return the message of a publish request; ValueError says what is wrong with it."""
-    if not isinstance(body, dict):
-        raise ValueError("the body must be an object")  # noqa: TRY004 - the caller maps ValueError to 400
-    fields = {name: body[name] for name in _MESSAGE_FIELDS if name in body}
-    for name, value in fields.items():
-        if type(value) is not _MESSAGE_FIELDS[name]:
-            raise ValueError(f"{name} must be a {_MESSAGE_FIELDS[name].__name__}")
-    for name in ("payload", "contentTopic"):
-        if not fields.get(name, "").strip():
-            raise ValueError(f"Field `{name}` is missing or empty")
-    message = WakuMessage(
-        payload=_base64(fields["payload"]),
-        content_topic=fields["contentTopic"],
-        version=fields.get("version", 0),
-        timestamp=fields.get("timestamp", 0) or time.time_ns(),
-        meta=_base64(fields.get("meta", "")),
-        ephemeral=fields.get("ephemeral", False),
-    )
-    if not 0 <= message.version <= _MAX_UINT32 or not INT64_MIN <= message.timestamp <= INT64_MAX:
-        raise ValueError("version or timestamp is out of range")
-    if len(message.meta) > _MAX_META:
-        raise ValueError(f"meta is longer than {_MAX_META} bytes")
-    return message
-
-
-def _base64(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise ValueError(f"not standard padded base64: {error}") from error
-
-
-def _query_from(parameters: Mapping[str, str]) -> StoreQuery:
+def _query_from(parameters: QueryParams) -> StoreQuery:
     """Return the query of a store request; ValueError says which parameter is wrong."""
-    given = {name: value for name, value in parameters.items() if value}
-    hashes = [_hash(text) for text in given.get("hashes", "").split(",") if text]
-    page_size = int(given.get("pageSize", "0"))
+    together = {name: ",".join(parameters.getlist(name)) for name in parameters}
+    given = {name: value for name, value in together.items() if value}
+    hashes = [_hash(each) for each in given.get("hashes", "").split(",") if each]
+    page_size = _integer(given.get("pageSize", "0"), "page size")
     include_data = _BOOLEANS.get(given.get("includeData", "").lower())
     if include_data is None:
-        raise ValueError("includeData must be true or false")
+        raise ValueError(f"include data parsing error: cannot interpret as a bool: {given['includeData']}")
     return StoreQuery(
         pubsub_topic=given.get("pubsubTopic"),
         content_topics=frozenset(given["contentTopics"].split(",")) if "contentTopics" in given else None,
-        start_time=_time(given.get("startTime")),
-        end_time=_time(given.get("endTime")),
+        start_time=_time(given.get("startTime", "0")),
+        end_time=_time(given.get("endTime", "0")),
         hashes=frozenset(hashes) if hashes else None,
         include_data=include_data,
         ascending=given.get("ascending", "true") == "true",
-        page_size=min(page_size, _MAX_PAGE_SIZE) if page_size > 0 else _DEFAULT_PAGE_SIZE,
+        page_size=min(page_size % 2**64, _MAX_PAGE_SIZE) if page_size else _DEFAULT_PAGE_SIZE,
         cursor=_hash(given["cursor"]) if "cursor" in given else None,
     )
 
 
-def _time(text: str | None) -> int | None:
+def _time(value: str) -> int | None:
     """Return nanoseconds; a number that is not positive counts as not given."""
-    time_ns = int(text or "0")
+    time_ns = _integer(value, "time")
     return time_ns if time_ns > 0 else None
 
 
-def _hash(text: str) -> bytes:
-    digest = bytes.fromhex(text.removeprefix("0x"))
+def _integer(value: str, name: str) -> int:
+    if not _INTEGER.fullmatch(value):
+        raise ValueError(f"{name} parsing error: invalid integer: {value}")
+    if not INT64_MIN <= int(value) <= INT64_MAX:
+        raise ValueError(f"{name} parsing error: Parsed integer outside of valid range")
+    return int(value)
+
+
+def _hash(value: str) -> bytes:
+    digits = value.removeprefix("0x")
+    if wrong := _NO_HEX.search(digits):
+        raise ValueError(f"Exception converting hex string to bytes: {wrong[0]} is not a hexadecimal character")
+    if len(digits) % 2:
+        raise ValueError("Exception converting hex string to bytes: hex string must have even length")
+    digest = bytes.fromhex(digits)
     if len(digest) != _HASH_SIZE:
-        raise ValueError(f"a message hash has {_HASH_SIZE} bytes")
+        raise ValueError(f"waku message hash parsing error: invalid hash length: {len(digest)}")
     return digest
-
-
-def _relay_json(message: WakuMessage) -> dict[str, Any]:
-    return {**_store_message_json(message), "proof": ""}
 
 
 def _store_json(entry: ArchivedMessage, *, with_data: bool) -> dict[str, Any]:
     answer: dict[str, Any] = {"messageHash": f"0x{entry.hash.hex()}"}
     if with_data:
-        answer |= {"message": _store_message_json(entry.message), "pubsubTopic": entry.pubsub_topic}
+        answer |= {"message": message_json(entry.message), "pubsubTopic": entry.pubsub_topic}
     return answer
-
-
-def _store_message_json(message: WakuMessage) -> dict[str, Any]:
-    return {
-        "payload": base64.b64encode(message.payload).decode(),
-        "contentTopic": message.content_topic,
-        "version": message.version,
-        "timestamp": message.timestamp,
-        **({"meta": base64.b64encode(message.meta).decode()} if message.meta else {}),
-        "ephemeral": message.ephemeral,
-    }

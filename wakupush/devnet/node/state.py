@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from wakupush.devnet.controls import EventLog
-from wakupush.devnet.node.filter_state import NWAKU, Filter, FilterSettings
+from wakupush.devnet.node.cache import MessageCache
+from wakupush.devnet.node.filter_state import Filter, NwakuFilter
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SEEN_CAPACITY = 100_000
-_MAX_CONTENT_TOPICS = 10
+#: Bytes of a message's ``meta`` that a node decodes.
+MOST_META = 64
 _NANOSECONDS = 1_000_000_000
 
 _COUNTERS = ("published", "duplicates", "refused", "read", "dropped_from_cache", "archived", "restarts")
@@ -119,48 +121,6 @@ class Relay(Protocol):
 
     def __len__(self) -> int:
         """Return how many messages are unread."""
-
-
-class RelayCache:
-    """The unread messages of all subscribed topics; when full, the one with the oldest sender timestamp goes."""
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._unread: dict[str, dict[bytes, WakuMessage]] = {}
-        self._by_age: list[tuple[int, bytes, str]] = []
-
-    def subscribe(self, topic: str) -> None:
-        """Begin to keep messages of a topic."""
-        self._unread.setdefault(topic, {})
-
-    def unsubscribe(self, topic: str) -> None:
-        """Forget a topic with its unread messages."""
-        self.read(topic)
-        self._unread.pop(topic, None)
-
-    def add(self, topic: str, digest: bytes, message: WakuMessage) -> int:
-        """Keep a message of a subscribed topic and return how many were dropped for it: 0 or 1."""
-        dropped = 0
-        if len(self._by_age) >= self._capacity:
-            _, oldest, its_topic = self._by_age.pop(0)
-            del self._unread[its_topic][oldest]
-            dropped = 1
-        self._unread[topic][digest] = message
-        bisect.insort(self._by_age, (message.timestamp, digest, topic))
-        return dropped
-
-    def read(self, topic: str) -> list[WakuMessage] | None:
-        """Take all unread messages of a topic, in order of arrival; None if it is not subscribed."""
-        unread = self._unread.get(topic)
-        if not unread:
-            return None if unread is None else []
-        self._unread[topic] = {}
-        self._by_age = [entry for entry in self._by_age if entry[2] != topic]
-        return list(unread.values())
-
-    def __len__(self) -> int:
-        """Return how many messages are unread."""
-        return sum(map(len, self._unread.values()))
 
 
 class ArchiveFile:
@@ -262,10 +222,8 @@ class NodeArchive:
         """Return one page.
 
         Raises:
-            QueryRefusedError: the cursor is not in the archive, or there are too many content topics.
+            QueryRefusedError: the cursor is not in the archive.
         """
-        if query.content_topics and len(query.content_topics) > _MAX_CONTENT_TOPICS:
-            raise QueryRefusedError("too many content topics")
         found: list[ArchivedMessage] = []
         for entry in self._walk(query):
             if not query.matches(entry):
@@ -283,7 +241,10 @@ class NodeArchive:
             high = bisect.bisect_left(self._order, (query.end_time + 1, b""))
         if query.cursor is not None:
             if query.cursor not in self._entries:
-                raise QueryRefusedError("cursor not found")
+                is_zero = not any(query.cursor)
+                raise QueryRefusedError(
+                    "INVALID_QUERY: all zeroes cursor hash" if is_zero else "DRIVER_ERROR: cursor not found"
+                )
             last = bisect.bisect_left(self._order, (self._entries[query.cursor].message.timestamp, query.cursor))
             low, high = (max(low, last + 1), high) if query.ascending else (low, min(high, last))
         positions = range(low, high) if query.ascending else range(high - 1, low - 1, -1)
@@ -294,7 +255,6 @@ class DevelopmentNode:
     """The state of a development node with nwaku's behaviour; times are this machine's clock."""
 
     DEFAULTS: ClassVar[NodeSettings] = NodeSettings()
-    FILTER: ClassVar[FilterSettings] = NWAKU
 
     def __init__(self, settings: NodeSettings | None = None) -> None:
         self.settings = settings or self.DEFAULTS
@@ -309,10 +269,13 @@ class DevelopmentNode:
         self.topics: set[str] = set(self.settings.shards)
         self._seen: OrderedDict[tuple[bytes, int, bool], None] = OrderedDict()
         self._relay = self._new_relay()
-        self.filter = Filter(self.FILTER)
+        self.filter = self._new_filter()
+
+    def _new_filter(self) -> Filter:
+        return NwakuFilter()
 
     def _new_relay(self) -> Relay:
-        cache = RelayCache(self.settings.cache_capacity)
+        cache = MessageCache(self.settings.cache_capacity)
         for shard in self.settings.shards:
             cache.subscribe(shard)
         return cache
@@ -344,8 +307,11 @@ class DevelopmentNode:
         self.counters["read"] += len(messages or ())
         return messages
 
-    def publish(self, topic: str, message: WakuMessage) -> None:
+    def publish(self, topic: str, message: WakuMessage) -> bool:
         """Relay a message; one that was seen before goes no further.
+
+        Returns:
+            Whether it is new.
 
         Raises:
             PublishRefusedError: the shard is not subscribed or the message is too big.
@@ -353,13 +319,15 @@ class DevelopmentNode:
         if topic not in self.topics:
             self._refuse(f"Node not subscribed to topic: {topic}")
         if encoded_size(message) > self.settings.max_message_bytes:
-            self._refuse(f"message is larger than {self.settings.max_message_bytes} bytes")
+            self._refuse(f"Message size exceeded maximum of {self.settings.max_message_bytes} bytes")
+        if len(message.meta) > MOST_META:
+            return True  # nwaku relays it, and no node can decode it, not even itself
         digest = message_hash(topic, message)
         # Gossip knows a message by all of its bytes: a copy with another version is another one, with the same hash.
         seen = (digest, message.version, message.ephemeral)
         if seen in self._seen:
             self.counters["duplicates"] += 1
-            return
+            return False
         self._seen[seen] = None
         if len(self._seen) > _SEEN_CAPACITY:
             self._seen.popitem(last=False)
@@ -373,8 +341,13 @@ class DevelopmentNode:
             }
         )
         self.forward(topic, message)
-        self.filter.deliver(topic, message)
+        self.filter.deliver(topic, digest, message)
         self._deliver(topic, digest, message)
+        return True
+
+    def hear_again(self, topic: str, message: WakuMessage) -> None:
+        """Keep a message that was published here although it had been seen: nwaku hands it to itself once more."""
+        self.counters["dropped_from_cache"] += self._relay.add(topic, message_hash(topic, message), message)
 
     def _deliver(self, topic: str, digest: bytes, message: WakuMessage) -> None:
         """Hand a new message to those who read the relay, and to the archive."""
