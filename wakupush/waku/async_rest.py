@@ -12,7 +12,7 @@ import aiohttp
 from yarl import URL
 
 from wakupush.waku.client import ANSWER_LIMIT
-from wakupush.waku.errors import NodeUnreachable, NodeUnreadable
+from wakupush.waku.errors import AnswerLost, NodeUnreachable, NodeUnreadable
 
 
 class AsyncRest:
@@ -41,7 +41,7 @@ class AsyncRest:
             value: of the body, as JSON; None sends none.
 
         Raises:
-            NodeUnreachable: no answer.
+            NodeUnreachable: no connection; `AnswerLost`: no answer.
             NodeUnreadable: an answer that does not end.
         """
         content = None if value is None else json.dumps(value)
@@ -62,7 +62,7 @@ class AsyncRest:
         except aiohttp.ClientConnectorError as error:
             raise NodeUnreachable("it cannot be reached") from error
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise NodeUnreachable(f"{method} {path}: {type(error).__name__}") from error
+            raise AnswerLost(f"{method} {path}: {type(error).__name__}") from error
 
     async def close(self) -> None:
         """Close all connections."""

@@ -15,6 +15,17 @@ class NodeUnreachable(NodeError):
     """
 
 
+class AnswerLost(NodeUnreachable):
+    """The request may have reached the node, but no answer came."""
+
+
+class PushedToNobody(NodeUnreachable):
+    """A nwaku handed a light push to nobody: it has no peers, or serves another shard, or knows the message already.
+
+    After `AnswerLost` the last is likely, and the message is out.
+    """
+
+
 class NodeBusy(NodeUnreachable):
     """The node limits the rate of requests: ask again, more slowly."""
 

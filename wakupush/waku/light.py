@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from wakupush.waku.codec import decode_messages, encode_message, parse
-from wakupush.waku.errors import NodeUnreachable, NodeUnreadable, NotSubscribed
+from wakupush.waku.errors import NodeUnreachable, NodeUnreadable, NotSubscribed, PushedToNobody
 from wakupush.waku.rest import check, printable
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ MOST_TOPICS = 100
 
 _SUBSCRIPTIONS = "/filter/v2/subscriptions"
 _OK = "OK"
+_TO_NOBODY = b"not_published_to_any_peer"
 #: A go-waku before 0.10.3 may leave these requests without an answer for good, while it answers all others.
 _HANGS = "if that goes on, restart the light node; a go-waku has to be 0.10.3 or newer"
 
@@ -96,11 +97,15 @@ class LightNode:
         """Have a message pushed into the network. A go-waku takes about one a second.
 
         Raises:
-            NodeUnreachable: try again. go-waku says so too of a message that is too large.
+            NodeUnreachable: try again. Both nodes say so too of a message that is too large.
+            PushedToNobody: likewise; after an answer that was lost, it is out.
             NodeRefused: this message will never be taken.
         """
         value = {"pubsubTopic": pubsub_topic, "message": encode_message(message)}
-        check(*await self._rest.send("POST", "/lightpush/v1/message", value))
+        status, body = await self._rest.send("POST", "/lightpush/v1/message", value)
+        if _TO_NOBODY in body:
+            raise PushedToNobody(f"{status}: {printable(body.decode('utf-8', 'replace'))}")
+        check(status, body)
 
     async def _read(self, path: str) -> tuple[int, bytes]:
         return await self._rest.send("GET", f"/filter/v2/messages/{path}")

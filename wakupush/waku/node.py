@@ -56,7 +56,8 @@ class NodeHealth:
     """Whether a node is fit for use."""
 
     ready: bool
-    #: What nwaku reports (READY, NOT_READY, SYNCHRONIZING, ...); ALIVE for a node that reports nothing.
+    #: What nwaku reports (READY, NOT_READY, SYNCHRONIZING, ...), Disconnected if it is READY without any peer; ALIVE
+    #: for a node that reports nothing.
     state: str
 
 
@@ -157,9 +158,9 @@ class WakuNode(NodeClient):
         raise NodeUnreadable("the answer is not a node's info")
 
     def health(self) -> NodeHealth:
-        """Return whether the node says that it is ready.
+        """Return whether the node says that it is ready, and has peers.
 
-        nwaku reports its health; a go-waku that answers at all counts as ready.
+        nwaku reports its health, which is READY without any peer too; a go-waku that answers at all counts as ready.
 
         Raises:
             NodeError: see there.
@@ -170,6 +171,8 @@ class WakuNode(NodeClient):
             return NodeHealth(ready=True, state="ALIVE")
         check(status, body)
         match parse(body):
+            case {"nodeHealth": "READY", "connectionStatus": "Disconnected" as state}:
+                return NodeHealth(ready=False, state=state)
             case {"nodeHealth": str(state)}:
                 return NodeHealth(ready=state == "READY", state=printable(state))
         raise NodeUnreadable("the answer is not a node's health")

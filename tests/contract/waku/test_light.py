@@ -10,10 +10,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from support import recordings
+from wakupush.client.drivers import light
+from wakupush.client.drivers.light import again
+from wakupush.devnet.node import nwaku
+from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
 from wakupush.model.waku_message import WakuMessage
 from wakupush.waku.async_relay import AsyncRelay
 from wakupush.waku.async_rest import AsyncRest
-from wakupush.waku.errors import NodeRefused, NodeUnreachable, NotSubscribed
+from wakupush.waku.errors import NodeRefused, NodeUnreachable, NotSubscribed, PushedToNobody
 from wakupush.waku.light import LightNode
 
 GO_WAKU, NWAKU = "waku-rest", "nwaku-rest"
@@ -179,6 +183,38 @@ def test_light_push(recording, asking):
         return
     with pytest.raises(NodeRefused if recording.status == 400 else NodeUnreachable):
         asking(answer_of(recording), work)
+
+
+@pytest.mark.parametrize("answers", ["lost", "not lost"])
+def test_a_known_message_is_out_if_an_answer_was_lost(serve, answers):
+    """A nwaku takes a push, and refuses the same again: it was not published to any peer."""
+    message = WakuMessage(payload=b"lp", content_topic=TOPIC, timestamp=1)
+    client = serve(nwaku.create_app(DevelopmentNode(NodeSettings(shards=(SHARD,)))))
+    if answers == "lost":
+        fault = {"kind": "close", "path": "/lightpush", "times": 1}
+        client.post("/dev/faults", json=fault).raise_for_status()
+
+    async def run():
+        async with AsyncRest(str(client.base_url)) as rest:
+            await again(LightNode(rest).publish, SHARD, message)
+            with pytest.raises(PushedToNobody):
+                await LightNode(rest).publish(SHARD, message)
+
+    asyncio.run(run())
+    counters = client.get("/dev/counters").json()
+    assert (counters["published"], counters["duplicates"]) == (1, 2 if answers == "lost" else 1)
+
+
+def test_a_push_that_reaches_nobody_fails(asking, monkeypatch):
+    monkeypatch.setattr(light, "FIRST_WAIT", 0.001)
+    refusal = answer_of(recordings.load(NWAKU, "lightpush-v1-service-without-peers"))
+
+    async def work(node):
+        with pytest.raises(PushedToNobody):
+            await again(node.publish, SHARD, MESSAGE)
+
+    _, requests = asking(refusal, work)
+    assert len(requests) == light.ATTEMPTS
 
 
 @recorded("relay-get")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from wakupush.waku.errors import NodeError, NodeUnreachable, NotSubscribed
+from wakupush.waku.errors import AnswerLost, NodeError, NodeUnreachable, NotSubscribed, PushedToNobody
 from wakupush.waku.light import MOST_TOPICS, LightNode
 
 if TYPE_CHECKING:
@@ -266,11 +266,27 @@ class Pacer:
 
 
 async def again(publish: Callable[..., Coroutine[Any, Any, None]], *arguments: object) -> None:
-    """Publish, and again a few times while the node cannot be reached."""
+    """Publish, and again a few times while the node cannot be reached.
+
+    A nwaku refuses a light push of a message that it knows. After an answer that was lost this counts as success.
+    """
+    is_perhaps_out = False
+
+    async def attempt() -> None:
+        nonlocal is_perhaps_out
+        try:
+            await publish(*arguments)
+        except AnswerLost:
+            is_perhaps_out = True
+            raise
+        except PushedToNobody:
+            if not is_perhaps_out:
+                raise
+
     retrying = AsyncRetrying(
         retry=retry_if_exception_type(NodeUnreachable),
         wait=wait_random_exponential(multiplier=FIRST_WAIT, max=2),
         stop=stop_after_attempt(ATTEMPTS),
         reraise=True,
     )
-    await retrying(publish, *arguments)
+    await retrying(attempt)

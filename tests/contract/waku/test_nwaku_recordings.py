@@ -1,0 +1,128 @@
+"""Every recorded answer of a nwaku 0.38.1 through our clients of relay, health and Store; light clients: test_light."""
+
+import json
+from contextlib import contextmanager
+
+import httpx2
+import pytest
+
+from support import recordings
+from support.nwaku import AREA, SHARD
+from wakupush.model.waku_message import WakuMessage
+from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreachable, NotSubscribed
+from wakupush.waku.node import NodeHealth, NodeInfo, WakuNode
+from wakupush.waku.store import Store
+from wakupush.waku.store_codec import Query
+
+MESSAGE = WakuMessage(payload=b"x", content_topic="/waku/1/0x1a2b3c4d/rfc26")
+QUERY = Query(pubsub_topic=SHARD, content_topics=(), start=1, end=2)
+EMPTY_PAGE = {"requestId": "", "statusCode": 200, "statusDesc": "OK", "messages": []}
+
+
+def recorded(*beginnings):
+    names = sorted(name for name in recordings.names(AREA) if name.startswith(beginnings))
+    return pytest.mark.parametrize("name", names)
+
+
+def response(recording):
+    is_text = recording.answer == "" or recording.content_type.startswith("text/")
+    content = recording.answer if is_text else json.dumps(recording.answer)
+    return httpx2.Response(recording.status, content=content.encode())
+
+
+@contextmanager
+def answered(kind, *answers):
+    """A client whose requests get some answers in turn."""
+    rest = iter(answers)
+    with kind("http://node") as client:
+        client._http._transport = httpx2.MockTransport(lambda _: next(rest))
+        yield client
+
+
+def error_of(recording):
+    """Return the error that an answer means for a message, None if it was taken."""
+    if recording.status == 200:
+        return None
+    is_judged = recording.status == 400 and "not subscribed" not in recording.answer
+    return NodeRefused if is_judged else NodeUnreachable
+
+
+@recorded("relay-get", "light-relay-get")
+def test_reads(name):
+    recording = recordings.load(AREA, name)
+    with answered(WakuNode, response(recording)) as node:
+        if recording.status == 404:
+            with pytest.raises(NotSubscribed):
+                node.read(SHARD)
+            return
+        read = node.read(SHARD)
+    assert (len(read.messages), read.malformed) == (len(recording.answer), 0)
+
+
+@recorded("relay-publish", "light-relay-publish")
+def test_publications(name):
+    recording = recordings.load(AREA, name)
+    with answered(WakuNode, response(recording)) as node:
+        if error := error_of(recording):
+            with pytest.raises(error):
+                node.publish(SHARD, MESSAGE)
+        else:
+            node.publish(SHARD, MESSAGE)
+
+
+@recorded("relay-subscribe", "light-relay-subscribe")
+def test_subscriptions(name):
+    recording = recordings.load(AREA, name)
+    with answered(WakuNode, response(recording)) as node:
+        if error := error_of(recording):
+            with pytest.raises(error):
+                node.subscribe([SHARD])
+        else:
+            node.subscribe([SHARD])
+
+
+@recorded("health", "light-health")
+def test_health(name):
+    """READY is not enough: so says a node without any peer, or a light node without a service node."""
+    recording = recordings.load(AREA, name)
+    info = response(recordings.load(AREA, "debug-info"))
+    states = {"health": "READY", "light-health-connected": "READY", "health-head": "ALIVE"}
+    state = states.get(name, "Disconnected")
+    with answered(WakuNode, response(recording), info) as node:
+        assert node.health() == NodeHealth(ready=state != "Disconnected", state=state)
+
+
+def test_info():
+    recording = recordings.load(AREA, "debug-info")
+    with answered(WakuNode, response(recording)) as node:
+        assert node.info() == NodeInfo(recording.answer["enrUri"], tuple(recording.answer["listenAddresses"]))
+
+
+@recorded("store-v3")
+def test_store_pages(name):
+    """A page of a walk; the status in the body counts, whatever HTTP says."""
+    recording = recordings.load(AREA, name)
+    first, page = httpx2.Response(200, json=EMPTY_PAGE), response(recording)
+    with answered(Store, first, page, httpx2.Response(200, json=EMPTY_PAGE)) as store:
+        walk = store.walk(QUERY, with_messages=False)
+        if recording.status != 200 or recording.answer["statusCode"] != 200:
+            with pytest.raises(NodeError):
+                next(walk)
+            return
+        found = next(walk)
+    rows = recording.answer["messages"]
+    # Of other shards and times are those that were not asked for, and whose hash is another on our shard.
+    assert len(found.found) + found.malformed == len(rows)
+    without_data = [bytes.fromhex(row["messageHash"][2:]) for row in rows if "message" not in row]
+    assert [stored.hash for stored in found.found if stored.message is None] == without_data
+
+
+@recorded("store-v3-data", "store-v3-desc", "store-v3-time-range")
+def test_store_messages_have_our_hash(name):
+    rows = recordings.load(AREA, name).answer["messages"]
+    query = Query(pubsub_topic=SHARD, content_topics=(), start=1, end=2**62)
+    page = httpx2.Response(200, json={**EMPTY_PAGE, "messages": rows})
+    with answered(Store, page) as store:
+        fetched = store.fetch(query, [bytes(32)])
+    assert [f"0x{stored.hash.hex()}" for stored in fetched.found] == [row["messageHash"] for row in rows]
+    assert [stored.message.timestamp for stored in fetched.found] == [row["message"]["timestamp"] for row in rows]
