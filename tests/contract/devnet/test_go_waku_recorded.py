@@ -62,8 +62,8 @@ COMPARED_BELOW = {
 NOT_APPLICABLE = {
     r"relay-publish-no-peers": NO_PEERS,
     r"auto-.*": "auto sharding is not built",
-    r"filter-.*": "compared in test_devnet_light",
-    r"lightpush-.*": "compared in test_devnet_light",
+    r"filter-.*": "compared in test_light",
+    r"lightpush-.*": "compared in test_light",
     r"store-v3-(by-hash|cursor-unknown|data-page.|desc|hashes-only|last-page|multi-ct|no-match|time-range)": (
         "answered by a Store v3 peer, which this node has not"
     ),
