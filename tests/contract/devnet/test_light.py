@@ -144,7 +144,7 @@ def test_the_oldest_of_a_topic_goes():
     numbers = [int(base64.b64decode(message["payload"])[:8]) for message in recorded]
     assert numbers == list(range(numbers[0], numbers[0] + GoWakuFilter.CAPACITY))
     for number in range(numbers[-1] + 1):
-        unhurried.deliver(SHARD, b"", WakuMessage(payload=b"%d" % number, content_topic=TOPIC))
+        unhurried.deliver(SHARD, WakuMessage(payload=b"%d" % number, content_topic=TOPIC))
     assert [int(message.payload) for message in unhurried.read(TOPIC, SHARD)] == numbers
 
 

@@ -12,6 +12,7 @@ import pytest
 from starlette.applications import Starlette
 
 from support.nwaku import (
+    OTHER_SHARD,
     SHARD,
     TOPIC,
     Serve,
@@ -23,7 +24,7 @@ from support.nwaku import (
 )
 from wakupush.devnet.node import go_waku
 from wakupush.devnet.node.nwaku import create_app
-from wakupush.devnet.node.state import encoded_size
+from wakupush.devnet.node.state import DevelopmentNode, NodeSettings, encoded_size
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
 
@@ -72,6 +73,14 @@ def test_encoded_size() -> None:
     message = WakuMessage(payload=b"ab", content_topic="abc", timestamp=150, meta=b"m", ephemeral=True)
     assert encoded_size(message) == 4 + 5 + 2 + 3 + 3 + 3
     assert encoded_size(WakuMessage(payload=b"", content_topic="", version=0, timestamp=-(2**63))) == 11
+
+
+def test_cache_has_a_message_under_one_shard_only(serve: Serve) -> None:
+    """As nwaku's source has it: its cache compares messages, whose shard is no part of them."""
+    client = serve(create_app(DevelopmentNode(NodeSettings(shards=(SHARD, OTHER_SHARD)))))
+    for shard in (OTHER_SHARD, SHARD):
+        publish(client, b"one", shard=shard, timestamp=1)
+    assert (payloads(client), payloads(client, OTHER_SHARD)) == ([], [b"one"])
 
 
 def test_log_follows_traffic_without_consuming_it(serve: Serve) -> None:

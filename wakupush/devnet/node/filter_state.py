@@ -67,7 +67,7 @@ class Filter(Protocol):
     def ping(self) -> Outcome:
         """Ask whether the service node has any subscription, which keeps them alive."""
 
-    def deliver(self, shard: str, digest: bytes, message: WakuMessage) -> None:
+    def deliver(self, shard: str, message: WakuMessage) -> None:
         """Keep a message if its topic is subscribed."""
 
     def read(self, content_topic: str, shard: str = "") -> list[WakuMessage] | None:
@@ -117,10 +117,10 @@ class NwakuFilter:
             self._cache.unsubscribe(topic)
         if not self._limit.admits():
             return self._RATE_LIMITED
-        places = {(shard, topic) for topic in content_topics}
-        if not places <= self._alive():
-            return self._NOT_FOUND
-        self._subscriptions -= places
+        for topic in set(content_topics):
+            if (shard, topic) not in self._alive():
+                return self._NOT_FOUND
+            self._subscriptions.remove((shard, topic))
         return _TAKEN
 
     def unsubscribe_all(self) -> Outcome:
@@ -142,10 +142,10 @@ class NwakuFilter:
         self._end = self._clock() + self.SECONDS
         return _TAKEN
 
-    def deliver(self, shard: str, digest: bytes, message: WakuMessage) -> None:
+    def deliver(self, shard: str, message: WakuMessage) -> None:
         """Keep a message if its topic is subscribed."""
         if (shard, message.content_topic) in self._alive():
-            self._cache.add(message.content_topic, digest, message)
+            self._cache.add(message.content_topic, message)
 
     def read(self, content_topic: str, shard: str = "") -> list[WakuMessage] | None:  # noqa: ARG002 - shards are mixed
         """Take the unread messages of a content topic, of all shards; None if the light node does not know it."""
@@ -204,7 +204,7 @@ class GoWakuFilter:
             return HTTPStatus.INTERNAL_SERVER_ERROR, "ping request failed"
         return _TAKEN if self._subscriptions else (HTTPStatus.NOT_FOUND, "peer has no subscription")
 
-    def deliver(self, shard: str, digest: bytes, message: WakuMessage) -> None:  # noqa: ARG002 - nwaku's needs it
+    def deliver(self, shard: str, message: WakuMessage) -> None:
         """Keep a message if its topic is subscribed; drop the oldest of the topic if there are too many."""
         place = (shard, message.content_topic)
         if place in self._subscriptions and self._messages.admits():

@@ -113,9 +113,6 @@ class Relay(Protocol):
     def unsubscribe(self, topic: str) -> None:
         """Forget a topic with its unread messages."""
 
-    def add(self, topic: str, digest: bytes, message: WakuMessage) -> int:
-        """Keep a message of a topic that the node has joined; return how many were dropped for it: 0 or 1."""
-
     def read(self, topic: str) -> list[WakuMessage] | None:
         """Take unread messages of a topic; None if it is not subscribed."""
 
@@ -275,10 +272,10 @@ class DevelopmentNode:
         return NwakuFilter()
 
     def _new_relay(self) -> Relay:
-        cache = MessageCache(self.settings.cache_capacity)
+        self._cache = MessageCache(self.settings.cache_capacity)
         for shard in self.settings.shards:
-            cache.subscribe(shard)
-        return cache
+            self._cache.subscribe(shard)
+        return self._cache
 
     def numbers(self) -> dict[str, int]:
         """Return the counters, and how many messages are unread."""
@@ -341,17 +338,17 @@ class DevelopmentNode:
             }
         )
         self.forward(topic, message)
-        self.filter.deliver(topic, digest, message)
+        self.filter.deliver(topic, message)
         self._deliver(topic, digest, message)
         return True
 
     def hear_again(self, topic: str, message: WakuMessage) -> None:
         """Keep a message that was published here although it had been seen: nwaku hands it to itself once more."""
-        self.counters["dropped_from_cache"] += self._relay.add(topic, message_hash(topic, message), message)
+        self.counters["dropped_from_cache"] += self._cache.add(topic, message)
 
     def _deliver(self, topic: str, digest: bytes, message: WakuMessage) -> None:
         """Hand a new message to those who read the relay, and to the archive."""
-        self.counters["dropped_from_cache"] += self._relay.add(topic, digest, message)
+        self.counters["dropped_from_cache"] += self._cache.add(topic, message)
         self._archive(topic, digest, message)
 
     def _archive(self, topic: str, digest: bytes, message: WakuMessage) -> None:
