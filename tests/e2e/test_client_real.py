@@ -1,4 +1,4 @@
-"""The client SDK over real go-waku nodes: through a relay peer of the server's node, and as its light client."""
+"""The client SDK over real nodes of either kind: through a relay peer of the server's node, and as its light client."""
 
 import asyncio
 import time
@@ -6,8 +6,11 @@ import time
 import httpx2
 import pytest
 
+from e2e import real_nodes
 from e2e.clients import notify
-from e2e.real_nodes import WAKU, go_waku, light_flags, relay_flags, server_flags
+from e2e.real_nodes import WAKU, go_waku
+from support import real_nwaku
+from support.real_nwaku import NWAKU
 from wakupush.client.client import Client
 from wakupush.client.drivers.storage import SqliteFile
 from wakupush.client.drivers.transport import LightTransport, RelayTransport
@@ -18,45 +21,38 @@ from wakupush.devnet.parts.processes import answers_http, wait_until
 from wakupush.model.platforms import TokenType
 from wakupush.protocol.keys import PrivateKey
 
-if not WAKU:
-    pytest.skip("set WAKUPUSH_TEST_WAKU to a binary", allow_module_level=True)
 pytestmark = pytest.mark.real
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("nodes")
+@pytest.fixture(scope="module", params=["go-waku", "nwaku"])
+def nodes(request, tmp_path_factory):
+    """The server's node, a relay node that is its peer, and a light node of it."""
+    folder = tmp_path_factory.mktemp("nodes")
+    is_go_waku = request.param == "go-waku"
+    if not (WAKU if is_go_waku else NWAKU):
+        pytest.skip(f"{'WAKUPUSH_TEST_WAKU' if is_go_waku else 'WAKUPUSH_TEST_NWAKU'} names no binary")
+    run, flags = (go_waku, real_nodes) if is_go_waku else (real_nwaku.real_nwaku, real_nwaku)
+    with (
+        run("service", folder, *flags.server_flags()) as service,
+        run("relay", folder, *flags.relay_flags(service)) as relay,
+        run("light", folder, *flags.light_flags(service)) as light,
+    ):
+        yield service, relay, light
 
 
 @pytest.fixture(scope="module")
-def service_node(folder):
-    with go_waku("service", folder, *server_flags()) as node:
-        yield node
-
-
-@pytest.fixture(scope="module")
-def relay_node(folder, service_node):
-    with go_waku("relay", folder, *relay_flags(service_node)) as node:
-        yield node
-
-
-@pytest.fixture(scope="module")
-def light_node(folder, service_node):
-    with go_waku("light", folder, *light_flags(service_node)) as node:
-        yield node
-
-
-@pytest.fixture(scope="module")
-def stack(start_stack, service_node, relay_node, light_node):  # noqa: ARG001 - see below
+def stack(start_stack, nodes):
     # All nodes run before the server subscribes: later peers would disturb a go-waku.
-    started = start_stack(external=External(waku_url=service_node.url))
+    started = start_stack(external=External(waku_url=nodes[0].url))
     wait_until(lambda: answers_http(f"{started.ingest_url}/readyz"), timeout=120, what="ingest is ready")
     time.sleep(2)  # until the nodes have made their mesh
     return started
 
 
 @pytest.mark.parametrize("mode", ["relay", "light"])
-def test_register_discover_query_and_notify(stack, relay_node, light_node, mode):
+def test_register_discover_query_and_notify(stack, nodes, mode):
+    _, relay_node, light_node = nodes
+
     async def run():
         made = {"relay": lambda: RelayTransport(relay_node.url), "light": lambda: LightTransport(light_node.url)}
         async with made[mode]() as transport:

@@ -1,0 +1,112 @@
+"""Our clients against real nwakus on loopback, and what was recorded of one against them."""
+
+import asyncio
+import re
+import time
+
+import httpx2
+import pytest
+
+from support import recordings
+from support.nwaku import AREA, OTHER_TOPIC, SHARD, TOPIC, send
+from support.real_nwaku import NWAKU, light_flags, real_nwaku, relay_flags, server_flags
+from wakupush.devnet.parts.processes import wait_until
+from wakupush.model.waku_message import WakuMessage
+from wakupush.protocol.hashing import message_hash
+from wakupush.waku.async_rest import AsyncRest
+from wakupush.waku.errors import NotSubscribed, PushedToNobody
+from wakupush.waku.light import LightNode
+from wakupush.waku.node import NodeHealth, WakuNode
+from wakupush.waku.store import Store
+from wakupush.waku.store_codec import Query
+
+if not NWAKU:
+    pytest.skip("WAKUPUSH_TEST_NWAKU does not name a nwaku binary", allow_module_level=True)
+pytestmark = pytest.mark.real
+
+#: Recordings of relay and Store that depend on what was done before, or on other nodes.
+DEPENDS = re.compile("after|size|dup|unsubscribe|no-peers|get-one-of|remote|not-mounted|no-store")
+NAMES = [
+    name
+    for name in sorted(recordings.names(AREA))
+    if name.startswith(("relay-", "store-", "not-found", "health-head"))
+    and not DEPENDS.search(name)
+    and isinstance(recordings.load(AREA, name).answer, str)
+]
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory):
+    """A service node, its peer, and a light node of it."""
+    folder = tmp_path_factory.mktemp("nwaku")
+    with (
+        real_nwaku("service", folder, *server_flags()) as service,
+        real_nwaku("peer", folder, *relay_flags(service)) as peer,
+        real_nwaku("light", folder, *light_flags(service)) as light,
+    ):
+        with WakuNode(service.url) as client:
+            wait_until(lambda: client.health().ready, timeout=120, what="the nodes are connected")
+        yield service, peer, light
+
+
+def message(payload, **fields):
+    return WakuMessage(payload=payload, content_topic=TOPIC, timestamp=time.time_ns(), **fields)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_answers_as_recorded(name, nodes):
+    recording = recordings.load(AREA, name)
+    with httpx2.Client(base_url=nodes[0].url) as client:
+        answer = send(client, recording)
+    assert (answer.status_code, answer.text) == (recording.status, recording.answer)
+    assert answer.headers["content-type"] == recording.content_type
+    assert answer.headers["connection"] == "close"
+
+
+def test_light_client(nodes):
+    """It subscribes, pushes, reads what it pushed and what a relay node published, and learns of what is known."""
+    mine, other = message(b"pushed", meta=b"meta"), message(b"published")
+
+    async def run():
+        async with AsyncRest(nodes[2].url) as rest:
+            light = LightNode(rest)
+            with pytest.raises(NotSubscribed):
+                await light.read(SHARD, TOPIC)
+            await light.subscribe(SHARD, [TOPIC, OTHER_TOPIC])
+            await light.ping()
+            await light.publish(SHARD, mine)
+            with pytest.raises(PushedToNobody):
+                await light.publish(SHARD, mine)
+            with WakuNode(nodes[1].url) as peer:
+                peer.publish(SHARD, other)
+            read = []
+            async with asyncio.timeout(60):
+                while len(read) < 2:
+                    read += await light.read(SHARD, TOPIC)
+                    await asyncio.sleep(0.05)
+            assert read == [mine, other]
+            await light.unsubscribe(SHARD, [TOPIC])
+            with pytest.raises(NotSubscribed):
+                await light.read(SHARD, TOPIC)
+
+    asyncio.run(run())
+
+
+def test_relay_and_store(nodes):
+    sent = [message(b"%d" % number, meta=b"m" * number) for number in range(3)]
+    query = Query(pubsub_topic=SHARD, content_topics=(TOPIC,), start=sent[0].timestamp, end=sent[-1].timestamp)
+    read = []
+    with WakuNode(nodes[0].url) as service, WakuNode(nodes[1].url) as peer, Store(nodes[1].url) as store:
+        peer.read(SHARD)
+        for each in sent:
+            service.publish(SHARD, each)
+        wait_until(lambda: read.extend(peer.read(SHARD).messages) or len(read) >= 3, timeout=60, what="all arrive")
+        [page] = store.walk(query, with_messages=True)
+    assert read == sent
+    assert [(stored.hash, stored.message) for stored in page.found] == [(message_hash(SHARD, it), it) for it in sent]
+
+
+def test_health_without_peers(tmp_path):
+    with real_nwaku("alone", tmp_path, *server_flags()) as node, WakuNode(node.url) as client:
+        assert client.health() == NodeHealth(ready=False, state="Disconnected")
+        client.publish(SHARD, message(b"to nobody"))
