@@ -17,6 +17,7 @@ from wakupush.waku.async_rest import AsyncRest
 from wakupush.waku.errors import NotSubscribed, PushedToNobody
 from wakupush.waku.light import LightNode
 from wakupush.waku.node import NodeHealth, WakuNode
+from wakupush.waku.rest import messages_path
 from wakupush.waku.store import Store
 from wakupush.waku.store_codec import Query
 
@@ -109,6 +110,26 @@ def test_relay_and_store(nodes):
         [page] = store.walk(query, with_messages=True)
     assert read[-3:] == sent
     assert [(stored.hash, stored.message) for stored in page.found] == [(message_hash(SHARD, it), it) for it in sent]
+
+
+def test_content_topic_that_is_not_utf_8(nodes):
+    """It goes over the network and comes back as it was, amid JSON: its neighbours are readable."""
+    neighbour = message(b"neighbour")
+    body = b'{"payload": "AAAA", "contentTopic": "/\xff/"}'
+    with WakuNode(nodes[0].url) as service, WakuNode(nodes[1].url) as peer:
+        path, headers = f"{nodes[0].url}{messages_path(SHARD)}", {"Content-Type": "application/json"}
+        assert httpx2.post(path, content=body, headers=headers).text == "OK"
+        service.publish(SHARD, neighbour)
+        for node in (service, peer):
+            read = []
+            wait_until(
+                lambda node=node, read=read: (
+                    read.append(node.read(SHARD)) or any(neighbour in it.messages for it in read)
+                ),
+                timeout=60,
+                what="both have come",
+            )
+            assert sum(each.malformed for each in read) == 1
 
 
 def test_health_without_peers(tmp_path):
