@@ -29,7 +29,6 @@ COSTLY: tuple[type[Exception], ...] = (
     SoftTimeLimitExceeded,
     errors.QueryCanceled,
     errors.OutOfMemory,
-    errors.DiskFull,
     errors.ConfigurationLimitExceeded,
 )
 #: Two transactions met; the batch is handled again at once.

@@ -5,11 +5,7 @@ WHERE least(
     (SELECT min(lease_until) FROM deliveries WHERE state = 'posting' AND deliveries.platform = platforms.platform),
     (
         SELECT min(next_attempt_at) FROM deliveries
-        WHERE state = 'pending' AND attempt = 0 AND deliveries.platform = platforms.platform
-    ),
-    (
-        SELECT min(next_attempt_at) FROM deliveries
-        WHERE state = 'pending' AND attempt > 0 AND deliveries.platform = platforms.platform
+        WHERE state = 'pending' AND deliveries.platform = platforms.platform
     )
 ) <= now()
 

@@ -105,6 +105,27 @@ def test_what_a_slow_disk_stops_is_not_counted(impatient, client):
     assert impatient.rows(QUARANTINE) == []
 
 
+def test_a_full_disk_counts_no_attempt(server, client):
+    """The ledger cannot grow, while a row of `message_attempts` still finds room on its page."""
+    message = messages.register(client, server.key, messages.registration(client, server.key))
+    execute(
+        server,
+        "CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE 'could not extend file' USING ERRCODE = 'disk_full'; END $$",
+        "CREATE TRIGGER no_room BEFORE INSERT ON ledger FOR EACH ROW EXECUTE FUNCTION no_room()",
+    )
+    with pytest.raises(errors.DiskFull):
+        server.handle(REGISTRATION, message)
+    for _ in range(4):
+        with pytest.raises(errors.DiskFull):
+            server.handle(REGISTRATION, message, alone=True)
+        assert server.rows(ATTEMPTS) == [(0,)]
+    execute(server, "DROP FUNCTION no_room CASCADE")
+    server.handle(REGISTRATION, message, alone=True)
+    assert server.outcomes(client) == ["success"]
+    assert server.rows(QUARANTINE) == []
+
+
 @pytest.mark.parametrize("table", ["registrations", "ledger", "delivery_events"])
 def test_what_waits_for_somebody_elses_lock_is_not_counted(impatient, client, dsn, table):
     message = messages.register(client, impatient.key, messages.registration(client, impatient.key))

@@ -70,15 +70,19 @@ def plan(connection, platform=None):
     return nodes
 
 
+def assert_reads_one_row_of_each_index(nodes):
+    """Of a look for platforms with due deliveries: it must not depend on how many there are, nor on their attempts."""
+    read = {node["Index Name"]: node["Actual Rows"] for node in nodes if "Index Name" in node}
+    assert set(read) == {"deliveries_due", "deliveries_lapsed"}
+    assert max(read.values()) == 1
+    assert sum(node.get("Rows Removed by Filter", 0) for node in nodes if "Index Name" in node) == 0
+
+
 @pytest.mark.parametrize("backlog", [400_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 def test_a_backlog_is_read_by_index_and_does_not_come_before_new_requests(resources, dsn, redis, backlog):
     fill(dsn, backlog)
     with psycopg.connect(dsn, autocommit=True) as connection:
-        nodes = plan(connection)
-        read = {node["Index Name"]: node["Actual Rows"] for node in nodes if "Index Name" in node}
-        assert not [node for node in nodes if node["Node Type"] in {"Seq Scan", "Sort"}]
-        assert set(read) == {"deliveries_due", "deliveries_first", "deliveries_lapsed"}
-        assert max(read.values()) == 1
+        assert_reads_one_row_of_each_index(plan(connection))
         for platform in Platform:
             nodes = plan(connection, platform)
             scans = {node["Index Name"] for node in nodes if node["Node Type"] == "Index Scan"}
@@ -92,6 +96,7 @@ def test_a_backlog_is_read_by_index_and_does_not_come_before_new_requests(resour
             # The same holds where an outage left as many that were never attempted.
             with connection.transaction(force_rollback=True):
                 connection.execute("UPDATE deliveries SET attempt = 0 WHERE platform = %s", [platform])
+                assert_reads_one_row_of_each_index(plan(connection))
                 nodes = plan(connection, platform)
             assert not [node for node in nodes if node["Node Type"] in {"Seq Scan", "Sort"}]
             assert sum(node.get("Rows Removed by Filter", 0) for node in nodes) == 0
