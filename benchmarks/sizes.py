@@ -53,10 +53,9 @@ PARTS = {
     "feedback": "workers",
     "beat": "workers",
 }
-#: Days for which a row of a table stays, of those that grow with messages.
-KEPT = {"ledger": "ledger", "delivery_events": "events", "admitted_requests": "admitted_requests"}
-#: Bytes of a request's id in its month, and for how many days: `packed_requests`.
-PACKED_BYTES = 8.0
+#: Settings that say for how long rows stay, by tables that grow with messages. Nothing deletes `admitted_requests`:
+#: they are counted for a year.
+KEPT = {"ledger": "ledger", "delivery_events": "events"}
 #: Bytes of a user's topics in Redis (docs/operating/scale.md), and of the claim of a message, which lasts two minutes.
 WATCHED_BYTES = {10**6: 8.4, 10**7: 4.5, 10**8: 4.0}
 CLAIM_SECONDS = 120
@@ -144,12 +143,12 @@ def rows(costs: dict[str, Cost], users: int) -> dict[str, str]:
     }
     processes = math.ceil(cores["workers"])
     kept = {table: getattr(settings.retention, name) for table, name in KEPT.items()}
+    kept["admitted_requests"] = 365.0 * DAY
     state = sum(costs["registration"].stored.get(table, 0.0) for table in ("registrations", "query_topics")) * users
     disk = {
         table: a_second(users, lambda kind, table=table: max(0.0, costs[kind].stored.get(table, 0.0))) * seconds
         for table, seconds in kept.items()
     }
-    ids = TRAFFIC["push request"] * users / DAY * settings.retention.packed_requests * PACKED_BYTES
     claims = busiest * a_second(users, lambda kind: costs[kind].redis) * CLAIM_SECONDS
     return {
         "messages a second, on average": f"{a_second(users):,.0f}",
@@ -159,7 +158,6 @@ def rows(costs: dict[str, Cost], users: int) -> dict[str, str]:
         "write-ahead log a day, GB": f"{a_second(users, lambda kind: costs[kind].wal) * DAY / GB:,.0f}",
         "registrations and topics, GB": f"{state / GB:,.1f}",
         **{f"{table}, {kept[table] / DAY:.0f} days, GB": f"{each / GB:,.0f}" for table, each in disk.items()},
-        "ids of old requests, 400 days, GB": f"{ids / GB:,.0f}",
         "Redis, GB": f"{(WATCHED_BYTES[users] * users + claims) / GB:,.2f}",
     }
 

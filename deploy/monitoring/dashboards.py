@@ -588,12 +588,6 @@ NODE = Dashboard(
                     "Which another server is to give.",
                 ),
                 Panel(
-                    "Ids of old push requests packed",
-                    "reqps",
-                    (("sum(rate(wakupush_requests_packed_total{$n}[1h]))", "packed"),),
-                    "About as many as there were push requests 30 days ago.",
-                ),
-                Panel(
                     "Rows sealed",
                     "reqps",
                     (("sum(rate(wakupush_rows_sealed_total{$n}[5m]))", "sealed"),),

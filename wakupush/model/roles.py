@@ -156,10 +156,6 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
             delete=True,
         ),
         **_MIGRATIONS,
-        # What packs ids of old requests.
-        "admitted_requests": Rights(select=("message_id", "admitted_at"), delete=True),
-        "packed_requests": Rights(select=ALL, insert=ALL, update=("digests",)),
-        "packed_months": Rights(select=ALL, insert=ALL),
     },
     Role.QUERY: {
         **_MIGRATIONS,
@@ -228,7 +224,7 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         "ledger_default": Rights(select=("ctid", "received_at"), delete=True),
         "delivery_events_default": Rights(select=("ctid", "time"), delete=True),
         "message_attempts": Rights(select=("ctid", "updated_at"), delete=True),
-        "admitted_requests": Rights(select=("admitted_at",), insert=("message_id", "succeeded", "expired")),
+        "admitted_requests": Rights(insert=("message_id", "succeeded", "expired")),
         "packed_requests": Rights(select=("month",), delete=True),
         "packed_months": Rights(select=("month",), delete=True),
         "quarantine": Rights(

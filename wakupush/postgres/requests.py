@@ -33,8 +33,8 @@ def look_up(
         connection: to the database.
         requests: what their notifications name, by their application message ids, 32 bytes each; None names no device.
         at_rest: opens what is sealed of a device.
-        keep: seconds for which ids of requests have rows of their own. Older, packed ids are searched only if a device
-            has had its access token for longer: a repeat has the access token of its time.
+        keep: seconds for which ids of requests had rows of their own, when older ones were packed. Packed ids are
+            searched only if a device has had its access token for longer: a repeat has the access token of its time.
 
     Returns:
         For each id that was admitted which of its items succeeded; the ids that are over, for which nothing is pushed

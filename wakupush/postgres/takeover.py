@@ -46,7 +46,7 @@ def count(connection: Connection) -> tuple[int, int]:
 def requests(connection: Connection) -> Iterator[list[bytes]]:
     """Yield the ids of admitted requests (the first 16 bytes), in constant memory; needs a transaction.
 
-    Those that are packed by now are not among them: of these a keyed digest is left.
+    Those that an earlier release packed are not among them: of these a keyed digest is left.
     """
     with connection.cursor(name="every_request") as cursor:
         cursor.execute(_SQL["requests"])

@@ -182,7 +182,6 @@ QUARANTINED: Final = Counter("wakupush_messages_quarantined", "Messages put into
 QUARANTINE_DROPPED: Final = Counter(
     "wakupush_quarantine_dropped", "Messages that the schedule deleted because the quarantine was full."
 )
-REQUESTS_PACKED: Final = Counter("wakupush_requests_packed", "Ids of old push requests that were packed.")
 SHADOW_ANSWER_BYTES: Final = Histogram(
     "wakupush_shadow_answer_bytes",
     "Bytes of the payloads of answers that were decided in shadow, which another server is to give.",

@@ -415,9 +415,10 @@ class RetentionSettings(Group):
     segments: Seconds = 86_400.0
     """The same for segments of messages that are not complete; one that reconcile brings later completes none."""
     admitted_requests: Annotated[float, Field(ge=86_400)] = 30 * 86_400.0
-    """The same for ids of admitted push requests, as rows of their own; after that they are packed."""
+    """Seconds after which an earlier release packed the ids of admitted push requests. Packed ones are looked up for a
+    device whose access token is older than this. Ids that are not packed are not deleted."""
     packed_requests: Annotated[float, Field(ge=86_400)] = 400 * 86_400.0
-    """The same for packed ids, in whole months. A recorded request pushes nothing for as long."""
+    """Seconds for which packed ids are kept, in whole months."""
     deliveries: Seconds = 86_400.0
     """The same for deliveries that are done."""
     dead_letters: Seconds = 7 * 86_400.0

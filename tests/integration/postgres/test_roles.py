@@ -45,7 +45,6 @@ USES = {
             "seal_deliveries",
         },
         "query_topics": {"lock_shared", "add"},
-        "packed_requests": {"lock", "until", "ids", "remove", "months", "begin_month", "read", "write"},
         "old_code": EVERY,
     },
     Role.QUERY: {
@@ -79,7 +78,7 @@ USES = {
         "dead_letters": {"counts"},
         "unsealed": {"any"},
         "registrations": {"unregister_dead"},
-        "packed_requests": {"due", "forget_months", "forget_digests"},
+        "packed_requests": {"forget_months", "forget_digests"},
         "old_code": EVERY,
     },
     Role.RECONCILE: {"reconciliation": EVERY, "old_code": {"newest_post"}},

@@ -8,7 +8,6 @@ from wakupush.server.schedule.claim_due import claim_due
 from wakupush.server.schedule.count_dead_letters import count_dead_letters
 from wakupush.server.schedule.derive_keys import derive_keys
 from wakupush.server.schedule.enqueue_feedback import enqueue_feedback
-from wakupush.server.schedule.enqueue_packing import enqueue_packing
 from wakupush.server.schedule.enqueue_sealing import enqueue_sealing
 from wakupush.server.schedule.enqueue_shadowed import enqueue_shadowed
 from wakupush.server.schedule.enqueue_waiting import enqueue_waiting
@@ -36,7 +35,6 @@ JOBS: Final[dict[Callable[[ScheduleResources], object], float]] = {
     fill_watched_topics: 1.0,
     enqueue_feedback: 1.0,
     enqueue_sealing: 5.0,
-    enqueue_packing: 60.0,
     trim_waiting: 1.0,
     expire_segments: 5.0,
     trim_quarantine: 5.0,

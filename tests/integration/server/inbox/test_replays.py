@@ -1,10 +1,8 @@
 """A recorded push request stays dead for as long as an access token lives, and an honest one lives."""
 
-import math
 import random
 from datetime import UTC, date, datetime, timedelta
 
-import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,37 +12,32 @@ from wakupush.devnet.demo import messages
 from wakupush.model.entries import Entry
 from wakupush.model.queues import DISPATCH, REGISTRATION
 from wakupush.model.waku_message import WakuMessage
-from wakupush.postgres import packed_requests, requests
+from wakupush.postgres import packed_requests
 from wakupush.protocol.grants import grant
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
+from wakupush.server.schedule.jobs import JOBS
 from wakupush.server.schedule.prune import prune
-from wakupush.server.upkeep import pack_requests
+from wakupush.server.schedule.resources import ScheduleResources
 
 AT_REST = Identity.of(PrivateKey(b"\1" * 32)).at_rest
 PHONE = "3f4a7c02-11a9-496c-a63a-54582dca8cef"
 OTHER_TOKEN = "00000000-0000-4000-8000-000000000001"
-MONTH = 30 * 86_400
 
 
-def admit(connection, ids, *, age):
-    """Remember requests as they were admitted some seconds ago."""
-    connection.execute(
-        "INSERT INTO admitted_requests (message_id, succeeded, admitted_at)"
-        " SELECT substr(id, 1, 16), '1', now() - %s * interval '1 second' FROM unnest(%s::bytea[]) AS id",
-        [age, ids],
-    )
-
-
-def pack(connection, *, most=10_000):
-    total = 0
-    while True:
-        with connection.transaction():
-            packed = packed_requests.pack(connection, AT_REST, keep=MONTH, most=most)
-        if not packed:
-            return total
-        total += packed
+def pack(connection, ids, month, *, bits=4, at_rest=AT_REST):
+    """Store ids as an earlier release did: by the first bits of their digests, the next 48 of each, ascending."""
+    rows = {}
+    for digest in sorted(at_rest.request(message_id) for message_id in ids):
+        next_48_bits = (digest >> (16 - bits)) & (2**48 - 1)
+        rows.setdefault(digest >> (64 - bits), []).append(next_48_bits.to_bytes(6, "big"))
+    connection.execute("INSERT INTO packed_months (month, prefix_bits) VALUES (%s, %s)", [month, bits])
+    for prefix, digests in rows.items():
+        connection.execute(
+            "INSERT INTO packed_requests (month, prefix, digests) VALUES (%s, %s, %s)",
+            [month, prefix, b"".join(digests)],
+        )
 
 
 def make_old(server, *, days):
@@ -61,19 +54,33 @@ def send_again(server, sent):
     server.handle(DISPATCH, copy)
 
 
-@pytest.mark.parametrize("days", [1, 29, 31, 62, 200, 399])
+@pytest.mark.parametrize("days", [1, 29, 31, 62, 200, 399, 800])
 def test_a_replay_pushes_nothing_while_a_token_lives(server, client, days):
     content = server.register(client, installation_id=PHONE)
     server.handle(DISPATCH, sent := request(client, server, content))
     assert len(server.pushes()) == 1
     make_old(server, days=days)
     server.rows("DELETE FROM deliveries RETURNING 1")  # they go after a day
-    assert pack_requests(server.context) == (1 if days > 30 else 0)
     prune(server.context)
     send_again(server, sent)
     assert server.pushes() == []
     assert server.rows("SELECT count(*) FROM deliveries") == [(0,)]
-    assert server.events("refused") == ([("request_over", None)] if days > 30 else [])
+    assert server.rows("SELECT count(*) FROM admitted_requests") == [(1,)]
+
+
+def test_a_replay_of_a_packed_request_is_silent(server, client):
+    content = server.register(client, installation_id=PHONE)
+    server.handle(DISPATCH, sent := request(client, server, content))
+    assert len(server.pushes()) == 1
+    make_old(server, days=62)
+    server.rows("DELETE FROM deliveries RETURNING 1")
+    ids = [message_id for (message_id,) in server.rows("DELETE FROM admitted_requests RETURNING message_id")]
+    month = (datetime.now(UTC).date() - timedelta(days=62)).replace(day=1)
+    with server.context.pool.connection() as connection:
+        pack(connection, ids, month, at_rest=server.context.identity.at_rest)
+    send_again(server, sent)
+    assert server.pushes() == []
+    assert server.events("refused") == [("request_over", None)]
 
 
 def test_a_replay_meets_the_wrong_token_once_the_device_has_another(server, client):
@@ -163,72 +170,43 @@ def test_of_what_could_not_be_pushed_nothing_is_remembered(server, client):
     assert server.rows("SELECT count(*) FROM admitted_requests") == [(0,)]
 
 
-# Packing
+def test_no_job_packs_old_ids(server):
+    server.rows(
+        "INSERT INTO admitted_requests (message_id, succeeded, admitted_at)"
+        " VALUES ('\\x01', '1', now() - interval '500 days') RETURNING 1"
+    )
+    schedule = ScheduleResources.open(server.context.settings)
+    try:
+        for job in JOBS:
+            job(schedule)
+    finally:
+        schedule.close()
+    assert server.context.redis.llen(REGISTRATION.name) == 0
+    assert server.rows("SELECT count(*) FROM admitted_requests") == [(1,)]
+
+
+# What an earlier release packed
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_every_id_is_found_after_it_was_packed_and_no_other(connection, data):
-    connection.execute("TRUNCATE packed_requests, packed_months, admitted_requests")
+def test_finds_packed_ids_and_no_others(connection, data):
+    connection.execute("TRUNCATE packed_requests, packed_months")
     chance = random.Random(data.draw(st.integers(0, 2**32)))
-    known, others = set(), [chance.randbytes(32) for _ in range(200)]
-    for _ in range(data.draw(st.integers(1, 4))):
+    packed, others = set(), [chance.randbytes(32) for _ in range(200)]
+    for month in range(data.draw(st.integers(1, 4))):
         ids = [chance.randbytes(32) for _ in range(data.draw(st.sampled_from([1, 2, 100, 3000])))]
-        admit(connection, ids, age=data.draw(st.integers(MONTH + 60, 400 * 86_400)))
-        assert pack(connection, most=data.draw(st.sampled_from([50, 1000, 10_000]))) == len(ids)
-        known.update(ids)
-    assert packed_requests.find(connection, [*known, *others], AT_REST) == known
-    assert connection.execute("SELECT count(*) FROM admitted_requests").fetchone() == (0,)
-
-
-def test_young_ids_stay_rows(connection):
-    young, old = random.randbytes(32), random.randbytes(32)
-    admit(connection, [young], age=MONTH - 3600)
-    admit(connection, [old], age=MONTH + 3600)
-    assert packed_requests.are_due(connection, MONTH)
-    assert pack(connection) == 1
-    assert not packed_requests.are_due(connection, MONTH)
-    assert requests.admitted(connection, [young, old])[0].keys() == {young}
-    assert packed_requests.find(connection, [young, old], AT_REST) == {old}
-
-
-def test_ids_take_few_bytes_and_rows_are_of_one_size(connection):
-    ids = [random.randbytes(32) for _ in range(40_000)]
-    admit(connection, ids, age=MONTH + 86_400)
-    connection.execute("VACUUM admitted_requests")
-    before = connection.execute("SELECT pg_total_relation_size('admitted_requests')").fetchone()[0]
-    assert pack(connection) == len(ids)
-    [(rows, largest, size)] = connection.execute(
-        "SELECT count(*), max(octet_length(digests)), sum(pg_column_size(packed_requests.*)) FROM packed_requests"
-    ).fetchall()
-    assert rows == 2 ** math.floor(math.log2(10_000 / packed_requests.ROW_DIGESTS)) == 64
-    assert largest < 2 * 6 * len(ids) / rows
-    assert size / len(ids) < 8
-    assert before / len(ids) > 90
-
-
-def test_two_who_pack_do_not_lose_any(dsn, connection):
-    ids = [random.randbytes(32) for _ in range(50)]
-    admit(connection, ids, age=MONTH + 60)
-    with psycopg.connect(dsn) as first, psycopg.connect(dsn) as second:
-        assert packed_requests.pack(first, AT_REST, keep=MONTH, most=100) == 50
-        assert packed_requests.pack(second, AT_REST, keep=MONTH, most=100) == 0  # it is left to the first
-        first.rollback()
-        second.rollback()
-        assert packed_requests.pack(second, AT_REST, keep=MONTH, most=100) == 50
-        second.commit()
-    assert packed_requests.find(connection, ids, AT_REST) == set(ids)
+        pack(connection, ids, date(2026, 1 + month, 1), bits=data.draw(st.sampled_from([0, 1, 6, 16])))
+        packed.update(ids)
+    assert packed_requests.find(connection, [*packed, *others], AT_REST) == packed
 
 
 def test_months_are_forgotten_after_400_days(server):
+    today = datetime.now(UTC).date()
+    first = {(today - timedelta(days=days)).replace(day=1) for days in (500, 431, 380)}
     with server.context.pool.connection() as connection:
-        for days in (500, 431, 380):
-            admit(connection, [random.randbytes(32)], age=days * 86_400)
-        while packed_requests.pack(connection, AT_REST, keep=MONTH, most=10):
-            pass
-        assert len(packed_requests.months_of(connection)) == 3
+        for month in first:
+            pack(connection, [random.randbytes(32)], month)
     prune(server.context)
-    oldest = (datetime.now(UTC).date() - timedelta(days=400)).replace(day=1)
-    with server.context.pool.connection() as connection:
-        assert all(isinstance(month, date) and month >= oldest for month in packed_requests.months_of(connection))
-        assert len(packed_requests.months_of(connection)) == 1
+    for table in ("packed_months", "packed_requests"):
+        assert server.rows(f"SELECT month FROM {table}") == [(max(first),)]
