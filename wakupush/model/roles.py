@@ -249,7 +249,7 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
     },
     Role.OPERATOR: {
         "quarantine": Rights(select=ALL, update=("retried_at",), delete=True),
-        "ledger": Rights(select=("message_hash", "message_timestamp"), delete=True),
+        "ledger": Rights(select=("message_hash",), delete=True),
         "message_attempts": Rights(select=("message_hash",), delete=True),
         "registrations": Rights(
             select=("key_hash", "installation_hash", "registered", "version", "token_died_at", "suspected_at")

@@ -21,7 +21,8 @@ _SQL = load("ledger")
 def add(connection: Connection, entries: Collection[Entry]) -> set[bytes]:
     """Enter messages as processed, and return the hashes of those that were not yet.
 
-    Waits for other transactions that are entering the same messages.
+    Waits for other transactions that are entering the same messages. One that is stamped before yesterday is entered
+    twice, because the partition of its day may be dropped before its time is over.
     """
     ordered = sorted({(entry.hash, entry.message.timestamp) for entry in entries})
     rows = connection.execute(

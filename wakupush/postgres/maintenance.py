@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import psycopg
@@ -10,6 +10,8 @@ import psycopg
 from wakupush.postgres.named_sql import load
 
 if TYPE_CHECKING:
+    from datetime import date
+
     from psycopg import Connection
 
     from wakupush.model.retention import RetentionRule
@@ -86,22 +88,26 @@ def _exists(connection: Connection, name: str) -> bool:
     return bool(row and row[0])
 
 
-def drop_partitions(connection: Connection, table: str, keep: float, today: date) -> int:
-    """Drop the partitions of days that are over for `keep` seconds, once all their rows came in before that.
+def drop_partitions(connection: Connection, table: str, keep: float) -> int:
+    """Drop the partitions of days that are over for a day and `keep` seconds, unread; return how many.
+
+    Args:
+        connection: in autocommit mode; each drop is a transaction of its own.
+        table: one of `PARTITIONED`.
+        keep: seconds for which rows are kept. Of what came in later than a day after the day of its timestamp, the
+            ledger has another row in the default partition.
 
     Raises:
         LockNotAvailable: another transaction uses the tables for longer than `LOCK_SECONDS`.
     """
-    _wait_shortly_for_locks(connection)
     dropped = 0
     for (name,) in connection.execute(_SQL["partitions"], {"table": table}).fetchall():
-        suffix = name.removeprefix(f"{table}_")
-        if not suffix.isdigit():
+        day = name.removeprefix(f"{table}_")
+        if not day.isdigit():
             continue
-        day = datetime.strptime(suffix, "%Y%m%d").replace(tzinfo=UTC).date()
-        if (today - day).days * 86_400 <= keep + 86_400:
-            continue
-        row = connection.execute(_SQL["drop_partition"], {"table": table, "day": day, "keep": keep}).fetchone()
+        with connection.transaction():
+            _wait_shortly_for_locks(connection)
+            row = connection.execute(_SQL["drop_partition"], {"table": table, "day": day, "keep": keep}).fetchone()
         dropped += row is not None and row[0]
     return dropped
 

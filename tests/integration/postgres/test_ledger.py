@@ -1,20 +1,26 @@
 """What Postgres guarantees of the ledger: each message is one process's, whatever its timestamp."""
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import psycopg
 import pytest
 
 from support.rows import ALICE, NOW, entry
+from wakupush.devnet.parts.processes import wait_until
+from wakupush.model.quarantine import QuarantineSelection
 from wakupush.model.queues import REGISTRATION
 from wakupush.model.waku_message import INT64_MAX, INT64_MIN
 from wakupush.postgres import (
     ledger,
+    quarantine,
 )
 
 
-def test_two_who_enter_the_same_messages_share_them_out(dsn):
-    entries = [entry(number) for number in range(200)]
+@pytest.mark.parametrize("days", [0, 1, 2, 3, 30])
+def test_two_who_enter_the_same_messages_share_them_out(dsn, days):
+    stamp = int((NOW - timedelta(days=days)).timestamp() * 1e9)
+    entries = [entry(number, stamp if number % 3 else 0) for number in range(200)]
 
     def enter(part):
         with psycopg.connect(dsn) as connection:
@@ -23,6 +29,22 @@ def test_two_who_enter_the_same_messages_share_them_out(dsn):
     with ThreadPoolExecutor(8) as threads:
         new = list(threads.map(enter, [entries, entries[::-1]] * 4))
     assert sorted(hash_ for part in new for hash_ in part) == [each.hash for each in entries]
+
+
+def test_a_message_of_yesterday_is_known_the_day_after(dsn, connection):
+    """It had one row when it was young; it comes again at the moment from which on it has two."""
+    message = entry(1, int((NOW - timedelta(days=2)).timestamp() * 1e9))
+    with psycopg.connect(dsn) as young, psycopg.connect(dsn) as old, ThreadPoolExecutor(1) as threads:
+        row = [message.hash, message.message.timestamp]
+        young.execute("INSERT INTO ledger (message_hash, message_timestamp) VALUES (%s, %s)", row)
+        again = threads.submit(ledger.add, old, [message])
+        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        wait_until(lambda: connection.execute(waiting).fetchone()[0], timeout=60, what="the other one waits")
+        young.commit()
+        assert again.result(timeout=60) == set()
+        old.commit()
+    assert not ledger.add(connection, [message])
+    assert ledger.known(connection, [message]) == {message.hash}
 
 
 @pytest.mark.parametrize(
@@ -44,3 +66,13 @@ def test_quarantined_messages_count_as_processed(connection):
     assert ledger.attempts(connection, [entry(1)]) == {}
     assert not ledger.add(connection, [entry(1)])
     assert connection.execute("SELECT payload FROM quarantine").fetchone() == (b"\x00payload",)
+
+
+@pytest.mark.parametrize("timestamp", [0, 1, int(NOW.timestamp() * 1e9)], ids=["zero", "past", "now"])
+def test_a_retried_message_is_not_in_the_ledger(connection, timestamp):
+    message = entry(1, timestamp)
+    ledger.quarantine(connection, REGISTRATION, message, reason="ValueError", attempts=3, owner=None)
+    [(_, queue, retried)] = quarantine.retry(connection, QuarantineSelection(keys=[message.hash]), None)
+    assert (queue, retried.hash) == (REGISTRATION, message.hash)
+    assert not ledger.known(connection, [message])
+    assert ledger.add(connection, [message])

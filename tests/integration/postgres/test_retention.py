@@ -1,7 +1,7 @@
 """Retention: partitions that are made and dropped, and a rule for whatever grows."""
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 import psycopg
 import pytest
@@ -34,26 +34,85 @@ def test_todays_rows_have_partitions(connection):
         assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (1,)
 
 
-def test_partitions_go_once_all_their_rows_are_old(connection):
-    old = NOW.date() - timedelta(days=10)
-    maintenance.create_partitions(connection, old)
-    ledger.add(connection, [entry(1, int((NOW - timedelta(days=10)).timestamp() * 1e9))])
-    assert maintenance.drop_partitions(connection, maintenance.LEDGER, 2 * 86400, NOW.date()) == 4
-    connection.execute("UPDATE ledger SET received_at = now() - interval '3 days'")
-    assert maintenance.drop_partitions(connection, maintenance.LEDGER, 2 * 86400, NOW.date()) == 1
-    assert connection.execute("SELECT count(*) FROM ledger").fetchone() == (0,)
+def stamped(number, days_ago):
+    """A message of that day, as its sender says."""
+    return entry(number, int((NOW - timedelta(days=days_ago)).timestamp() * 1e9))
 
 
-def drop_all_partitions(connection):
+def ledger_days(connection):
+    """Return how many days ago the days were of which the ledger has partitions."""
+    names = connection.execute("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'ledger'::regclass")
+    today = datetime.now(UTC).date()
+    days = (name.removeprefix("ledger_") for (name,) in names)
+    return {(today - date.fromisoformat(day)).days for day in days if day.isdigit()}
+
+
+@pytest.fixture
+def old_partitions(connection):
+    """Partitions from ten days ago on."""
+    for days in range(10, 0, -1):
+        maintenance.create_partitions(connection, NOW.date() - timedelta(days=days))
+
+
+@pytest.mark.usefixtures("old_partitions")
+def test_messages_stamped_in_the_past_keep_no_partition(connection):
+    """A stranger stamps a message into each day; it is remembered all the same."""
+    old = [stamped(days, days) for days in range(2, 11)]
+    assert len(ledger.add(connection, old)) == len(old)
+    maintenance.drop_partitions(connection, maintenance.LEDGER, 2 * 86400)
+    assert ledger_days(connection) == set(range(-3, 4))
+    assert ledger.known(connection, old) == {each.hash for each in old}
+    assert not ledger.add(connection, old)
+
+
+@pytest.mark.usefixtures("old_partitions")
+@pytest.mark.parametrize("days", [-1, 0, 1, 2, 3, 4, 9, 30, 20_000])
+def test_each_message_is_remembered_for_its_time(connection, days):
+    """The partitions are dropped that go within the time for which the ledger keeps what it gets now."""
+    message = stamped(1, days)
+    assert ledger.add(connection, [message])
+    maintenance.drop_partitions(connection, maintenance.LEDGER, 0.0)
+    assert max(ledger_days(connection)) == 1
+    assert not ledger.add(connection, [message])
+    assert ledger.known(connection, [message])
+    ledger.remove(connection, [message])
+    assert ledger.add(connection, [message])
+
+
+@pytest.mark.parametrize("seconds", [-60, 60])
+def test_drops_a_partition_keep_seconds_after_the_next_day(connection, seconds):
+    maintenance.create_partitions(connection, NOW.date() - timedelta(days=9))
+    end_of_next_day = datetime.combine(NOW.date() - timedelta(days=7), time(), UTC)
+    keep = (datetime.now(UTC) - end_of_next_day).total_seconds() - seconds
+    connection.execute("SELECT drop_partition('ledger', %s, %s)", [NOW.date() - timedelta(days=9), keep])
+    assert (9 in ledger_days(connection)) == (seconds < 0)
+
+
+@pytest.mark.usefixtures("old_partitions")
+@pytest.mark.parametrize("table", maintenance.PARTITIONED)
+def test_reads_no_row_of_a_partition_it_drops(connection, table):
+    day = NOW.date() - timedelta(days=8)
+    old = NOW - timedelta(days=8)
+    ledger.add(connection, [entry(number, int(old.timestamp() * 1e9)) for number in range(100)])
+    connection.execute("UPDATE ledger SET received_at = %s", [old])
+    events.add(connection, [Event(kind=EventKind.RECEIVED, time=old.timestamp(), worker="w", trace_id="t")] * 100)
+    [(oid, rows)] = connection.execute(
+        f"SELECT %s::regclass::oid, (SELECT count(*) FROM {table}_{day:%Y%m%d})", [f"{table}_{day:%Y%m%d}"]
+    ).fetchall()
+    assert rows == 100
+    read = "SELECT pg_stat_get_xact_tuples_returned(%s), pg_stat_get_xact_tuples_fetched(%s)"
     with connection.transaction():
-        maintenance.drop_partitions(connection, maintenance.LEDGER, 0.0, NOW.date())
+        before = connection.execute(read, [oid, oid]).fetchone()
+        assert connection.execute("SELECT drop_partition(%s, %s, 86400)", [table, day]).fetchone() == (True,)
+        assert connection.execute(read, [oid, oid]).fetchone() == before
+    assert connection.execute("SELECT to_regclass(%s)", [f"{table}_{day:%Y%m%d}"]).fetchone() == (None,)
 
 
 @pytest.mark.parametrize(
     "change",
     [
         lambda connection: maintenance.create_partitions(connection, NOW.date() + timedelta(days=5)),
-        drop_all_partitions,
+        lambda connection: maintenance.drop_partitions(connection, maintenance.LEDGER, 0.0),
     ],
     ids=["create", "drop"],
 )
@@ -92,3 +151,41 @@ def test_every_rule_deletes(connection, rule):
     events.add(connection, [Event(kind=EventKind.RECEIVED, time=0.0, worker="w", trace_id="t")])
     assert maintenance.delete(connection, RetentionRule(rule.name, 3600)) == (rule.name == "delivery_events_default")
     assert maintenance.delete(connection, RetentionRule(rule.name, 0)) == (rule.name != "delivery_events_default")
+
+
+#: Many rows that stay longer than those of a rule, and five of the rule, which a scan would come to last.
+FILL = {
+    "deliveries": """
+        INSERT INTO deliveries (
+            delivery_key, key_hash, installation_hash, platform, notification_type, state, attempt, finished_at,
+            seen_at, expires_at, task_id, trace_id
+        )
+        SELECT int8send(n), '', '', 1, 1, CASE WHEN n > 100000 THEN 'delivered' ELSE 'expired' END, 1,
+            now() - interval '3 days' + n * interval '1 s', now(), now(), '', ''
+        FROM generate_series(1, 100005) AS n""",
+    "ledger_default": """
+        INSERT INTO ledger (message_hash, message_timestamp, received_at)
+        SELECT int8send(n), 0, now() - CASE WHEN n > 100000 THEN interval '3 days' ELSE interval '1 hour' END
+        FROM generate_series(1, 100005) AS n""",
+    "delivery_events_default": """
+        INSERT INTO delivery_events (time, schema_version, kind, worker, trace_id)
+        SELECT now() - CASE WHEN n > 100000 THEN interval '33 days' ELSE interval '20 days' END, 1, 'received', '', ''
+        FROM generate_series(1, 100005) AS n""",
+}
+
+
+@pytest.mark.parametrize("name", FILL)
+def test_a_rule_reads_only_what_it_deletes(connection, name):
+    connection.execute(FILL[name])
+    connection.execute("ANALYZE deliveries, ledger_default, delivery_events_default")
+    [rule] = [rule for rule in rules(RetentionSettings()) if rule.name == name]
+    [[[result]]] = connection.execute(
+        "EXPLAIN (ANALYZE, FORMAT JSON) " + maintenance._SQL[name], {"keep": rule.keep, "most": maintenance.CHUNK_ROWS}
+    ).fetchall()
+    nodes = [result["Plan"]]
+    for node in nodes:
+        nodes += node.get("Plans", [])
+    assert not [node for node in nodes if node["Node Type"] == "Seq Scan"]
+    assert sum(node.get("Rows Removed by Filter", 0) for node in nodes) == 0
+    assert sum(node["Actual Rows"] for node in nodes if node["Node Type"] == "ModifyTable") == 0
+    assert max(node["Actual Rows"] for node in nodes) == 5

@@ -310,8 +310,9 @@ def test_the_schedule_makes_and_drops_partitions_of_two_tables_and_of_days_that_
                 connection.execute("SELECT create_partition(%s, '2020-01-02', 'attach')", [table])
             with pytest.raises(psycopg.errors.CaseNotFound):
                 connection.execute("SELECT drop_partition(%s, '2020-01-01', 0)", [table])
-        dropped = "SELECT drop_partition('ledger', {}, 0)"
-        assert connection.execute(dropped.format("(now() AT TIME ZONE 'UTC')::date")).fetchone() == (False,)
+        dropped = "SELECT drop_partition('ledger', {}, -1e9)"
+        for day in ("(now() AT TIME ZONE 'UTC')::date", "(now() AT TIME ZONE 'UTC')::date - 1"):
+            assert connection.execute(dropped.format(day)).fetchone() == (False,)
         assert connection.execute(dropped.format("'2020-01-01'")).fetchone() == (True,)
 
 

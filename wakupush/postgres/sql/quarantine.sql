@@ -19,7 +19,7 @@ WHERE (%(keys)b::bytea[] IS NULL OR message_hash = ANY (%(keys)b))
 
 -- name: retry
 WITH chosen AS MATERIALIZED (
-    SELECT message_hash, message_timestamp, quarantined_at FROM quarantine
+    SELECT message_hash, quarantined_at FROM quarantine
     WHERE (%(keys)b::bytea[] IS NULL OR message_hash = ANY (%(keys)b))
         AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(reason)s::text IS NULL OR reason = %(reason)s)
         AND (%(since)s::timestamptz IS NULL OR quarantined_at >= %(since)s)
@@ -27,8 +27,7 @@ WITH chosen AS MATERIALIZED (
         AND (%(end_key)s::bytea IS NULL OR (quarantined_at, message_hash) > (%(end_time)s, %(end_key)s))
     ORDER BY quarantined_at, message_hash LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ), unprocessed AS (
-    DELETE FROM ledger USING chosen
-    WHERE ledger.message_hash = chosen.message_hash AND ledger.message_timestamp = chosen.message_timestamp
+    DELETE FROM ledger WHERE message_hash = ANY (ARRAY(SELECT message_hash FROM chosen))
 ), refunded AS (
     DELETE FROM message_attempts USING chosen WHERE message_attempts.message_hash = chosen.message_hash
 )

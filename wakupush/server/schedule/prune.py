@@ -7,14 +7,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
+from psycopg_pool import PoolTimeout
 
 from wakupush.model.retention import RetentionRule
 from wakupush.postgres import maintenance, packed_requests, query_topics, registrations, token_trials
 from wakupush.redis import watched
 from wakupush.runtime.connections.postgres import autocommit
+from wakupush.server.faults import is_outage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import date
 
     from psycopg import Connection
 
@@ -28,35 +31,56 @@ MOST_CHUNKS: Final = 1000
 
 
 def prune(resources: Resources) -> None:
-    """Make partitions ahead of time, delete what is past its retention, and stop watching unused topics."""
+    """Make partitions ahead of time, delete what is past its retention, and stop watching unused topics.
+
+    Each rule runs on its own; when all have run, the job fails if one did.
+
+    Raises:
+        PoolTimeout: Postgres cannot be reached; the rules that are left do not run.
+        Exception: of the first rule that failed, if possible one that is no outage.
+    """
+    done: dict[str, int | None] = {}
+    failures: list[Exception] = []
+    for name, work in _work(resources).items():
+        try:
+            done[name] = work()
+        except PoolTimeout:
+            raise
+        except Exception as error:
+            log.warning("prune_rule_failed", rule=name, exc_info=error)
+            failures.append(error)
+    log.info("pruned", **{name: count for name, count in done.items() if count is not None})
+    if failures:
+        raise next((error for error in failures if not is_outage(error)), failures[0])
+
+
+def _work(resources: Resources) -> dict[str, Callable[[], int | None]]:
+    """Return what is to be done, by the names of the rules: first what loses rows, or grows most, if it is not done."""
     keep = resources.settings.retention
     today = datetime.fromtimestamp(resources.now(), UTC).date()
-    with resources.pool.connection() as connection, autocommit(connection):
-        maintenance.create_partitions(connection, today)
-    deleted = {rule.name: _in_chunks(resources, partial(maintenance.delete, rule=rule)) for rule in rules(keep)}
+    oldest = (today - timedelta(seconds=keep.packed_requests)).replace(day=1)
+    work: dict[str, Callable[[], int | None]] = {
+        "partitions": partial(_create_partitions, resources, today),
+        maintenance.LEDGER: partial(_drop_partitions, resources, maintenance.LEDGER, keep.ledger),
+        maintenance.EVENTS: partial(_drop_partitions, resources, maintenance.EVENTS, keep.events),
+        **{rule.name: partial(_in_chunks, resources, partial(maintenance.delete, rule=rule)) for rule in rules(keep)},
+    }
     if keep.registrations is not None:
         unregister = partial(registrations.unregister_dead, seconds=keep.registrations, most=maintenance.CHUNK_ROWS)
-        deleted["registrations"] = _in_chunks(resources, unregister)
-    for table, seconds in ((maintenance.LEDGER, keep.ledger), (maintenance.EVENTS, keep.events)):
-        with resources.pool.connection() as connection:
-            deleted[table] = maintenance.drop_partitions(connection, table, seconds, today)
-    with resources.pool.connection() as connection:
-        oldest = (today - timedelta(seconds=keep.packed_requests)).replace(day=1)
-        deleted["packed_months"] = packed_requests.forget(connection, oldest)
-    with resources.pool.connection() as connection:
-        unused = query_topics.remove_unused(connection)
-        watched.remove(resources.redis, unused)
-    log.info("pruned", topics=len(unused), **deleted)
+        work["registrations"] = partial(_in_chunks, resources, unregister)
+    work["packed_months"] = partial(_forget_months, resources, oldest)
+    work["topics"] = partial(_unwatch, resources)
+    return work
 
 
 def rules(keep: RetentionSettings) -> tuple[RetentionRule, ...]:
     """Return what is deleted row by row."""
     return (
+        RetentionRule("deliveries", keep.deliveries),
+        RetentionRule("dead_letters", keep.dead_letters),
         RetentionRule("ledger_default", keep.ledger),
         RetentionRule("delivery_events_default", keep.events),
         RetentionRule("message_attempts", keep.ledger),
-        RetentionRule("deliveries", keep.deliveries),
-        RetentionRule("dead_letters", keep.dead_letters),
         RetentionRule("quarantine", keep.dead_letters),
         RetentionRule("token_trials", token_trials.WINDOW_SECONDS),
         # A message that reconcile brings as late as this is still remembered by the ledger.
@@ -73,3 +97,25 @@ def _in_chunks(resources: Resources, delete: Callable[[Connection], int]) -> int
         if chunk < maintenance.CHUNK_ROWS:
             break
     return deleted
+
+
+def _create_partitions(resources: Resources, today: date) -> None:
+    with resources.pool.connection() as connection, autocommit(connection):
+        maintenance.create_partitions(connection, today)
+
+
+def _drop_partitions(resources: Resources, table: str, keep: float) -> int:
+    with resources.pool.connection() as connection, autocommit(connection):
+        return maintenance.drop_partitions(connection, table, keep)
+
+
+def _forget_months(resources: Resources, oldest: date) -> int:
+    with resources.pool.connection() as connection:
+        return packed_requests.forget(connection, oldest)
+
+
+def _unwatch(resources: Resources) -> int:
+    with resources.pool.connection() as connection:
+        unused = query_topics.remove_unused(connection)
+        watched.remove(resources.redis, unused)
+    return len(unused)

@@ -55,5 +55,5 @@ def test_garbage_on_our_topics_is_silence(server, client):
     server.handle(REGISTRATION, *(replace(own, payload=each) for each in payloads))
     server.handle(DISPATCH, *(replace(own, payload=each, timestamp=1) for each in payloads))
     assert server.answers(client) == []
-    assert server.rows("SELECT count(*) FROM ledger WHERE message_timestamp <> 1") == [(len(payloads),)]
+    assert server.rows("SELECT count(*) FROM ledger WHERE message_timestamp > 1") == [(len(payloads),)]
     assert server.context.redis.llen(REGISTRATION.name) == 1  # the one that says it is a registration

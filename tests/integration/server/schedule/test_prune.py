@@ -1,6 +1,9 @@
 """Pruning forgets registrations that nobody can use any more, on a real Postgres."""
 
+import psycopg
 import pytest
+from psycopg_pool import PoolTimeout
+from structlog.testing import capture_logs
 
 from support.served import count_watched, rewrapped
 from wakupush.devnet.demo import messages
@@ -33,3 +36,72 @@ def test_pruning_takes_dead_registrations_only_where_that_is_asked_for(open_serv
     assert count_watched(server.context.redis) == (2 if days is None else 0)
     server.handle(REGISTRATION, rewrapped(sent, server))
     assert server.outcomes(client) == ["success", "VERSION_MISMATCH"]
+
+
+#: A row in each table that is past its time.
+OLD = {
+    "ledger_default": "INSERT INTO ledger VALUES ('a', 1, now() - interval '3 days')",
+    "message_attempts": "INSERT INTO message_attempts VALUES ('a', 1, now() - interval '3 days')",
+    "quarantine": """
+        INSERT INTO quarantine (
+            message_hash, queue, pubsub_topic, content_topic, payload, message_timestamp, meta, seen_at, reason,
+            attempts, quarantined_at
+        ) VALUES ('a', '', '', '', '', 1, '', now(), '', 3, now() - interval '9 days')""",
+    "token_trials": "INSERT INTO token_trials VALUES (1, now() - interval '9 days', 0, 1, 1)",
+    "packed_months": "INSERT INTO packed_months VALUES (now() - interval '500 days', 4)",
+    "query_topics": "INSERT INTO query_topics (key_hash, prefixed, topic) VALUES ('a', false, 'abcd')",
+}
+
+
+@pytest.fixture
+def old_rows(server):
+    with server.context.pool.connection() as connection:
+        connection.execute("CREATE TABLE ledger_20200101 PARTITION OF ledger FOR VALUES FROM (2) TO (3)")
+        for insert in OLD.values():
+            connection.execute(insert)
+
+
+def left(server):
+    """Return the tables that still have a row that is past its time."""
+    return {table for table in OLD if server.rows(f"SELECT 1 FROM {table}")}
+
+
+def break_deletes(server, table):
+    with server.context.pool.connection() as connection:
+        connection.execute(
+            "CREATE OR REPLACE FUNCTION broken() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$"
+        )
+        connection.execute(f"CREATE TRIGGER broken BEFORE DELETE ON {table} EXECUTE FUNCTION broken()")
+
+
+def failed_rules(logs):
+    return [log["rule"] for log in logs if log["event"] == "prune_rule_failed"]
+
+
+@pytest.mark.usefixtures("old_rows")
+@pytest.mark.parametrize("table", OLD)
+def test_a_rule_that_fails_stops_no_other(server, table):
+    break_deletes(server, table)
+    with capture_logs() as logs, pytest.raises(psycopg.errors.RaiseException):
+        prune(server.context)
+    assert left(server) == {table}
+    assert failed_rules(logs) == [table.replace("query_topics", "topics")]
+    assert server.rows("SELECT to_regclass('ledger_20200101')") == [(None,)]
+
+
+@pytest.mark.usefixtures("old_rows")
+def test_a_fault_is_raised_before_an_outage(server, dsn):
+    break_deletes(server, "quarantine")
+    with psycopg.connect(dsn) as reader, capture_logs() as logs:
+        reader.execute("LOCK TABLE ledger_20200101 IN ACCESS SHARE MODE")  # as pg_dump does
+        with pytest.raises(psycopg.errors.RaiseException):
+            prune(server.context)
+    assert failed_rules(logs) == ["ledger", "quarantine"]
+    assert left(server) == {"quarantine"}
+
+
+def test_without_a_connection_the_run_ends(open_server, dsn):
+    server = open_server(postgres={"dsn": dsn, "pool_size": 1, "timeout": 1.0})
+    with server.context.pool.connection(), capture_logs() as logs, pytest.raises(PoolTimeout):
+        prune(server.context)
+    assert failed_rules(logs) == []
