@@ -1,20 +1,20 @@
 -- name: add
 -- The partition of a day is dropped unread, so a message that is stamped before yesterday has a second row, in the default
 -- partition, which is kept by its age. A message is new if none of its rows was there.
-WITH entered AS MATERIALIZED (
+WITH ledger_rows AS MATERIALIZED (
     SELECT hash, timestamp FROM unnest(%(hashes)b::bytea[], %(timestamps)s::bigint[]) AS message (hash, timestamp)
     UNION ALL
     SELECT hash, 0 FROM unnest(%(hashes)b::bytea[], %(timestamps)s::bigint[]) AS message (hash, timestamp)
     WHERE timestamp <> 0 AND timestamp < (
         SELECT extract(epoch FROM date_trunc('day', now(), 'UTC') - interval '1 day')::bigint * 1000000000
     )
-), added AS (
-    INSERT INTO ledger (message_hash, message_timestamp) TABLE entered
+), new_rows AS (
+    INSERT INTO ledger (message_hash, message_timestamp) TABLE ledger_rows
     ON CONFLICT DO NOTHING
     RETURNING message_hash
 )
-TABLE added
-EXCEPT (SELECT hash FROM entered EXCEPT ALL TABLE added)
+TABLE new_rows
+EXCEPT (SELECT hash FROM ledger_rows EXCEPT ALL TABLE new_rows)
 
 -- name: remove
 DELETE FROM ledger WHERE message_hash = ANY (%(hashes)b)

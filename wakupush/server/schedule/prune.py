@@ -39,17 +39,17 @@ def prune(resources: Resources) -> None:
         PoolTimeout: Postgres cannot be reached; the rules that are left do not run.
         Exception: of the first rule that failed, if possible one that is no outage.
     """
-    done: dict[str, int | None] = {}
+    counts: dict[str, int | None] = {}
     failures: list[Exception] = []
     for name, work in _work(resources).items():
         try:
-            done[name] = work()
+            counts[name] = work()
         except PoolTimeout:
             raise
         except Exception as error:
             log.warning("prune_rule_failed", rule=name, exc_info=error)
             failures.append(error)
-    log.info("pruned", **{name: count for name, count in done.items() if count is not None})
+    log.info("pruned", **{name: count for name, count in counts.items() if count is not None})
     if failures:
         raise next((error for error in failures if not is_outage(error)), failures[0])
 

@@ -193,12 +193,12 @@ def test_no_job_packs_old_ids(server):
 def test_finds_packed_ids_and_no_others(connection, data):
     connection.execute("TRUNCATE packed_requests, packed_months")
     chance = random.Random(data.draw(st.integers(0, 2**32)))
-    packed, others = set(), [chance.randbytes(32) for _ in range(200)]
+    packed_ids, others = set(), [chance.randbytes(32) for _ in range(200)]
     for month in range(data.draw(st.integers(1, 4))):
         ids = [chance.randbytes(32) for _ in range(data.draw(st.sampled_from([1, 2, 100, 3000])))]
         pack(connection, ids, date(2026, 1 + month, 1), bits=data.draw(st.sampled_from([0, 1, 6, 16])))
-        packed.update(ids)
-    assert packed_requests.find(connection, [*packed, *others], AT_REST) == packed
+        packed_ids.update(ids)
+    assert packed_requests.find(connection, [*packed_ids, *others], AT_REST) == packed_ids
 
 
 def test_months_are_forgotten_after_400_days(server):
