@@ -15,9 +15,11 @@ from support.devnet import serving
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
-from wakupush.protocol import topics
+from wakupush.protocol import envelopes, topics
+from wakupush.protocol.application import Type
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.registration import seal_registration
 from wakupush.redis import watched
 from wakupush.waku.node import WakuNode
 
@@ -102,6 +104,31 @@ def test_ingest_is_killed_and_misses_everything(stack, client):
     settled(client)
     assert client.kinds()["received"] == 3
     assert client.pushes() == 1
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_a_registration_with_full_lists_in_one_message(stack, client, is_live):
+    """Of 787 kB, as Status clients send it: in one message, not in segments."""
+    contacts = [bytes([number % 256]) * 64 for number in range(5000)]
+    lists = {"blocked_chat_list": contacts, "muted_chat_list": contacts, "allowed_mentions_chat_list": contacts[:1700]}
+    client.registered = messages.registration(client.key, client.server, **lists)
+    sealed = seal_registration(client.registered, client.key, client.server)
+    [sent] = envelopes.to_key(
+        *(client.key, client.server, Type.PUSH_NOTIFICATION_REGISTRATION, sealed),
+        timestamp=time.time_ns(),
+        most_bytes=2**20,
+    )
+    assert 750_000 < len(sent.payload) < 800_000
+    if not is_live:
+        stack.ingest.kill()
+    try:
+        client.send(sent)
+        client.wait()
+    finally:
+        if not is_live:
+            stack.ingest.start()
+    assert client.kinds()["registered"] == 1
+    assert client.kinds()["answered"] == 1
 
 
 def test_ingest_is_killed_between_reading_and_enqueueing(stack, client):

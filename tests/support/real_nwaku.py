@@ -52,7 +52,8 @@ def real_nwaku(name: str, folder: Path, *flags: str) -> Iterator[Nwaku]:
 def server_flags() -> list[str]:
     """Flags of a server's node, with a Store, which serves filter and light push to others, too."""
     store = ("--store=true", "--store-message-db-url=sqlite://store.sqlite3")
-    return ["--relay=true", "--shard=32", "--shard=64", *store, "--filter=true", "--lightpush=true"]
+    shards = ("--shard=32", "--shard=64")
+    return ["--relay=true", *shards, "--max-msg-size=1024KiB", *store, "--filter=true", "--lightpush=true"]
 
 
 def relay_flags(peer: Nwaku) -> list[str]:

@@ -12,13 +12,15 @@ from starlette.routing import Route
 from support import recordings
 from wakupush.client.drivers import light
 from wakupush.client.drivers.light import again
-from wakupush.devnet.node import nwaku
+from wakupush.devnet.node import go_waku, nwaku
 from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
 from wakupush.model.waku_message import WakuMessage
 from wakupush.waku.async_relay import AsyncRelay
 from wakupush.waku.async_rest import AsyncRest
+from wakupush.waku.codec import encode_message
 from wakupush.waku.errors import NodeRefused, NodeUnreachable, NotSubscribed, PushedToNobody
 from wakupush.waku.light import LightNode
+from wakupush.waku.rest import messages_path
 
 GO_WAKU, NWAKU = "waku-rest", "nwaku-rest"
 SHARD, TOPIC = "/waku/2/rs/16/32", "/waku/1/0x1a2b3c4d/rfc26"
@@ -203,6 +205,21 @@ def test_a_known_message_is_out_if_an_answer_was_lost(serve, answers):
     asyncio.run(run())
     counters = client.get("/dev/counters").json()
     assert (counters["published"], counters["duplicates"]) == (1, 2 if answers == "lost" else 1)
+
+
+@pytest.mark.parametrize("app", [nwaku.create_app, go_waku.create_app], ids=["nwaku", "go-waku"])
+def test_a_light_client_reads_large_messages(serve, app):
+    sent = WakuMessage(payload=bytes(787_100), content_topic=TOPIC, timestamp=1)
+    client = serve(app())
+    client.post("/relay/v1/subscriptions", json=[SHARD]).raise_for_status()
+
+    async def run():
+        async with AsyncRest(str(client.base_url)) as rest:
+            await LightNode(rest).subscribe(SHARD, [TOPIC])
+            client.post(messages_path(SHARD), json=encode_message(sent)).raise_for_status()
+            return await LightNode(rest).read(SHARD, TOPIC)
+
+    assert asyncio.run(run()) == (sent,)
 
 
 def test_a_push_that_reaches_nobody_fails(asking, monkeypatch):

@@ -112,6 +112,18 @@ def test_relay_and_store(nodes):
     assert [(stored.hash, stored.message) for stored in page.found] == [(message_hash(SHARD, it), it) for it in sent]
 
 
+def test_large_messages(nodes):
+    """`--max-msg-size=1024KiB` lets messages of the network's size through to a peer, its Store and a light node."""
+    sent = message(bytes(787_100))
+    read = []
+    with WakuNode(nodes[0].url) as service, WakuNode(nodes[1].url) as peer, Store(nodes[1].url) as store:
+        service.publish(SHARD, sent)
+        wait_until(lambda: read.extend(peer.read(SHARD).messages) or sent in read, timeout=60, what="it arrives")
+        query = Query(pubsub_topic=SHARD, content_topics=(TOPIC,), start=sent.timestamp, end=sent.timestamp)
+        [page] = store.walk(query, with_messages=True)
+    assert [stored.message for stored in page.found] == [sent]
+
+
 def test_content_topic_that_is_not_utf_8(nodes):
     """It goes over the network and comes back as it was, amid JSON: its neighbours are readable."""
     neighbour = message(b"neighbour")

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
@@ -18,7 +18,7 @@ from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
 from wakupush.devnet.parts.processes import answers_http, free_port, wait_until
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
-from wakupush.waku.errors import NodeError, NodeUnreachable
+from wakupush.waku.errors import NodeError, NodeUnreachable, NotSubscribed
 from wakupush.waku.node import WakuNode as NodeClient
 from wakupush.waku.store import Store
 from wakupush.waku.store_codec import Query, decode_v1
@@ -26,7 +26,7 @@ from wakupush.waku.store_codec import Query, decode_v1
 BINARY = os.environ.get("WAKUPUSH_TEST_WAKU")
 SHARD, OTHER = "/waku/2/rs/16/32", "/waku/2/rs/16/64"
 TOPIC, SECOND, FOREIGN = "/waku/1/0x1a2b3c4d/rfc26", "/waku/1/0x00000001/rfc26", "/waku/1/0xffffffff/rfc26"
-SETTINGS = NodeSettings(shards=(SHARD, OTHER), archive_window=None, max_message_bytes=150_000)
+SETTINGS = NodeSettings(shards=(SHARD, OTHER), archive_window=None)
 APPS = {
     "nwaku": lambda: nwaku.create_app(DevelopmentNode(SETTINGS)),
     "go-waku": lambda: go_waku.create_app(GoWakuNode(SETTINGS)),
@@ -39,7 +39,7 @@ def real_go_waku(directory):
     command = [
         *(BINARY, "--address=127.0.0.1", "--ext-ip=127.0.0.1", f"--tcp-port={free_port()}", "--cluster-id=16"),
         *("--nat=none", "--relay", f"--pubsub-topic={SHARD}", f"--pubsub-topic={OTHER}"),
-        *("--ip-colocation-limit=0", "--min-relay-peers-to-publish=0", "--log-level=ERROR"),
+        *("--ip-colocation-limit=0", "--min-relay-peers-to-publish=0", "--log-level=ERROR", "--max-msg-size=1024KiB"),
         *("--store", "--store-message-db-url=sqlite3://store.db"),
         *("--rest", "--rest-address=127.0.0.1", f"--rest-port={port}"),
     ]
@@ -123,6 +123,19 @@ def test_a_walk_finds_what_is_asked_for(store, node, manners):
         assert {stored.message for stored in page.found} == set(mine)
     else:
         assert [stored.message for stored in found] == mine  # a go-waku has no other way
+
+
+def test_large_messages_are_read_live_and_from_the_store(store, node):
+    """Clients of the network send segments only above 786,432 bytes."""
+    now = time.time_ns()
+    sent = [WakuMessage(payload=os.urandom(787_100), content_topic=TOPIC, timestamp=now + n) for n in range(20)]
+    with suppress(NotSubscribed):
+        node.read(SHARD)
+    node.subscribe([SHARD])
+    publish(store, node, sent)
+    assert {message.timestamp for message in node.read(SHARD).messages} == {each.timestamp for each in sent}
+    asked = query(now, now + 20, TOPIC)
+    assert [stored.message for stored in walked(store, asked, with_messages=True)] == sent
 
 
 def test_more_messages_of_one_time_than_a_page(store, node):
