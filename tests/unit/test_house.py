@@ -8,8 +8,6 @@ from collections import defaultdict
 from itertools import chain
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 WAKUPUSH = ROOT / "wakupush"
 TESTS = ROOT / "tests"
@@ -38,17 +36,6 @@ def classes(folder):
 
 def test_the_root_holds_packages_alone():
     assert {path.name for path in WAKUPUSH.iterdir() if path.is_file()} == {"__init__.py", "__main__.py", "py.typed"}
-
-
-@pytest.mark.parametrize("path", modules(SERVER), ids=lambda path: str(path.relative_to(SERVER)))
-def test_a_module_of_the_server_is_short(path):
-    assert len(path.read_text().splitlines()) <= 250
-
-
-def test_no_file_of_the_tests_is_long():
-    lengths = {str(path.relative_to(TESTS)): len(path.read_text().splitlines()) for path in modules(TESTS)}
-    assert len(lengths) > 200
-    assert {path: length for path, length in lengths.items() if length > 400} == {}
 
 
 def test_no_class_name_is_there_twice():
