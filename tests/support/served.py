@@ -15,7 +15,7 @@ from support import stored
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
 from wakupush.model.entries import Entry
-from wakupush.model.queues import REGISTRATION
+from wakupush.model.queues import DISPATCH, REGISTRATION
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationRegistrationResponse,
@@ -151,6 +151,14 @@ def work_off(server, queue):
 def request(client, server, registered, **fields):
     item = messages.notification(client.public_key.key_hash, registered, **fields)
     return messages.request(client, server.key, [item])
+
+
+def prove(client, server, registered):
+    """Let a push reach a device: from then on its failures say something about the route."""
+    server.handle(DISPATCH, request(client, server, registered))
+    assert [push.outcome for push in server.pushes()] == ["delivered"]
+    assert server.outcomes(client) == [["success"]]
+    server.rows("DELETE FROM deliveries RETURNING 1")
 
 
 def rewrapped(message, server):

@@ -40,13 +40,14 @@ def devices(connection, identity):
     return {where: device for where, (_, device, *_) in contents(connection, identity).items() if device is not None}
 
 
-def reroute(connection, identity, device_token, *, platform=None, where=lambda _: True):
+def reroute(connection, identity, device_token, *, apn_topic=None, platform=None, where=lambda _: True):
     """Give devices another device token, as if they had registered with it.
 
     Args:
         connection: to the database.
         identity: the server's.
         device_token: the new one.
+        apn_topic: the new topic, if that changes, too.
         platform: of these devices alone.
         where: says by its device token whether a device is one of them.
     """
@@ -61,7 +62,7 @@ def reroute(connection, identity, device_token, *, platform=None, where=lambda _
             access_token=device.access_token,
             grant=device.grant,
             enabled=True,
-            apn_topic=device.apn_topic,
+            apn_topic=device.apn_topic if apn_topic is None else apn_topic,
             allow_from_contacts_only=False,
             block_mentions=False,
             allowed_key_list=(),

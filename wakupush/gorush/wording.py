@@ -73,6 +73,8 @@ GO_ERRORS: tuple[tuple[str, Failure], ...] = (
     # A device token that cannot be part of a URL, a topic that cannot be part of a header.
     ('parse "https://', Failure.TOKEN_REJECTED),
     ("invalid header field value", Failure.TOKEN_REJECTED),
+    # Device token and topic together are more than Apple takes.
+    ("http2: request header list larger", Failure.TOKEN_REJECTED),
     ("cannot fetch token: 4", Failure.CREDENTIALS_REJECTED),
     ("cannot fetch token: 5", Failure.PLATFORM_UNAVAILABLE),
     ("cannot fetch token", Failure.PLATFORM_UNREACHABLE),

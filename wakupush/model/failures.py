@@ -61,7 +61,7 @@ class Route(Enum):
     UNTOLD = "untold"
     #: The platform looked at the notification and turned it down: the route works.
     WORKS = "works"
-    #: The route is broken. Several of these in a row open the platform's circuit breaker.
+    #: The route is broken, if `route_told` believes it. Several in a row open the platform's circuit breaker.
     BROKEN = "broken"
 
 
@@ -77,6 +77,8 @@ class Treatment:
     route: Route = Route.UNTOLD
     #: True if the push may have reached the device all the same.
     unknown: bool = False
+    #: True if gorush itself failed, which no device can bring about.
+    of_gorush: bool = False
 
 
 class Failure(Enum):
@@ -144,17 +146,25 @@ class Failure(Enum):
     PLATFORM_UNCLEAR = Treatment("platform_unclear", Answer.INTERNAL_ERROR, Retry.BACKOFF)
 
     # Deliveries: gorush itself.
-    GORUSH_UNREACHABLE = Treatment("gorush_unreachable", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN)
-    GORUSH_TIMED_OUT = Treatment(
-        "gorush_timed_out", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN, unknown=True
+    GORUSH_UNREACHABLE = Treatment(
+        "gorush_unreachable", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN, of_gorush=True
     )
-    GORUSH_FAILED = Treatment("gorush_failed", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN, unknown=True)
-    GORUSH_THROTTLED = Treatment("gorush_throttled", Answer.INTERNAL_ERROR, Retry.SLOWLY, route=Route.BROKEN)
+    GORUSH_TIMED_OUT = Treatment(
+        "gorush_timed_out", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN, unknown=True, of_gorush=True
+    )
+    GORUSH_FAILED = Treatment(
+        "gorush_failed", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN, unknown=True, of_gorush=True
+    )
+    GORUSH_THROTTLED = Treatment(
+        "gorush_throttled", Answer.INTERNAL_ERROR, Retry.SLOWLY, route=Route.BROKEN, of_gorush=True
+    )
     GORUSH_REFUSED = Treatment("gorush_refused", Answer.INTERNAL_ERROR)
     GORUSH_UNREADABLE = Treatment(
-        "gorush_unreadable", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN, unknown=True
+        "gorush_unreadable", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN, unknown=True, of_gorush=True
     )
-    GORUSH_DROPPED = Treatment("gorush_dropped", Answer.INTERNAL_ERROR, Retry.SLOWLY, route=Route.BROKEN)
+    GORUSH_DROPPED = Treatment(
+        "gorush_dropped", Answer.INTERNAL_ERROR, Retry.SLOWLY, route=Route.BROKEN, of_gorush=True
+    )
     LEASE_LOST = Treatment("lease_lost", Answer.INTERNAL_ERROR, Retry.BACKOFF, unknown=True)
 
     # Deliveries: ours.
@@ -193,6 +203,26 @@ class Failure(Enum):
     def unknown(self) -> bool:
         """Whether the push may have reached the device all the same."""
         return self.value.unknown
+
+    @property
+    def of_gorush(self) -> bool:
+        """Whether gorush itself failed, which no device can bring about."""
+        return self.value.of_gorush
+
+
+def route_told(failure: Failure | None, *, proven: bool) -> Route:
+    """Return what the outcome of an attempt says about the route.
+
+    Strangers make up devices. So a failure of a device that no push ever reached says nothing, unless gorush itself
+    failed; a success always does.
+
+    Args:
+        failure: None for success.
+        proven: whether a push once reached the device.
+    """
+    if failure is None:
+        return Route.WORKS
+    return failure.route if proven or failure.of_gorush else Route.UNTOLD
 
 
 _ALL = tuple(Failure)

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 #: Bytes of a grant, which is a signature.
 GRANT_BYTES: Final = 65
+#: Bytes of a device token of APNs at most: 100 bytes in hex, the most that Apple's documentation allows. Today's have
+#: 64. It and the topic become headers of HTTP/2, of which APNs takes 8,000 bytes in all.
+APN_TOKEN_BYTES: Final = 200
+#: Bytes of a topic of APNs at most: a bundle id has 155, and a suffix may follow.
+APN_TOPIC_BYTES: Final = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,8 +236,13 @@ def _is_too_large(message: PushNotificationRegistration, limits: Limits) -> bool
         message.muted_chat_list,
         message.allowed_mentions_chat_list,
     )
-    texts = (message.device_token, message.access_token, message.apn_topic)
-    return any(len(text.encode()) > limits.text_bytes for text in texts) or any(
+    is_apn = int(message.token_type) == TokenType.APN
+    texts = (
+        (message.access_token, limits.text_bytes),
+        (message.device_token, min(limits.text_bytes, APN_TOKEN_BYTES) if is_apn else limits.text_bytes),
+        (message.apn_topic, min(limits.text_bytes, APN_TOPIC_BYTES) if is_apn else limits.text_bytes),
+    )
+    return any(len(text.encode()) > most for text, most in texts) or any(
         len(items) > limits.list_items or any(len(item) > limits.list_item_bytes for item in items)
         for items in map(list, lists)
     )

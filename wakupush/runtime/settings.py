@@ -368,7 +368,7 @@ class LimitSettings(Group):
     registration_bytes: Count = 1_000_000
     """Bytes of a registration, as protobuf: 15,000 contacts and chats in all."""
     text_bytes: Count = 4096
-    """Bytes of a device token, an APN topic or an access token."""
+    """Bytes of a device token, an APN topic or an access token; of APNs a token has at most 200, a topic 255."""
     segments: Count = 100
     """Segments of one message."""
     segments_per_signer: Count = 200

@@ -14,7 +14,7 @@ from ingest.enqueue import Enqueuer
 from ingest.routing import Routes
 from wakupush.devnet.parts.redis import RedisServer
 from wakupush.model.entries import Entry
-from wakupush.model.failures import Failure
+from wakupush.model.failures import Route
 from wakupush.model.limits import MINUTE, Limit
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH
@@ -120,7 +120,7 @@ def test_a_breaker_opens_on_the_new_primary(pair):
         assert breaker.is_closed(Platform.IOS)
         pair.fail_over()
         for _ in range(pair.settings.breaker.faults):
-            breaker.note(Platform.IOS, [Failure.PLATFORM_UNREACHABLE], probe=False)
+            breaker.note(Platform.IOS, [Route.BROKEN], probe=False)
         assert not breaker.is_closed(Platform.IOS)
 
 

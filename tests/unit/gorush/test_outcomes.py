@@ -212,6 +212,11 @@ FIREBASE = 'unknown error while making an http call: Post "https://fcm.googleapi
             'Post "https://a/3/device/x": net/http: invalid header field value for "Apns-Topic"',
             Failure.TOKEN_REJECTED,
         ),
+        (
+            IOS,
+            'Post "https://a/3/device/x": http2: request header list larger than peer\'s advertised limit',
+            Failure.TOKEN_REJECTED,
+        ),
         (ANDROID, "", Failure.PLATFORM_UNCLEAR),
         (ANDROID, "Unregistered", Failure.PLATFORM_UNCLEAR),
         (ANDROID, "Requested entity was not found.", Failure.TOKEN_UNREGISTERED),

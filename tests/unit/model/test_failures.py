@@ -2,7 +2,7 @@
 
 import pytest
 
-from wakupush.model.failures import BY_LABEL, OF_DELIVERIES, Answer, Failure, Retry, Route, Token
+from wakupush.model.failures import BY_LABEL, OF_DELIVERIES, Answer, Failure, Retry, Route, Token, route_told
 
 each_failure = pytest.mark.parametrize("failure", Failure, ids=lambda failure: failure.label)
 
@@ -49,6 +49,18 @@ def test_route(failure):
         assert not failure.unknown
     if failure.token is not Token.UNTOUCHED:
         assert failure.route is Route.WORKS, "only the platform can judge a token"
+
+
+@each_failure
+def test_route_told(failure):
+    assert route_told(failure, proven=True) is failure.route
+    believed = failure.route if failure.of_gorush else Route.UNTOLD
+    assert route_told(failure, proven=False) is believed, "a stranger may have made up the device"
+    assert failure.of_gorush == (failure.route is Route.BROKEN and failure.label.startswith("gorush_"))
+
+
+def test_a_success_shows_that_the_route_works():
+    assert route_told(None, proven=False) is route_told(None, proven=True) is Route.WORKS
 
 
 @each_failure

@@ -4,6 +4,7 @@ import inspect
 import re
 import sys
 import unicodedata
+from dataclasses import replace
 
 import pytest
 
@@ -42,7 +43,7 @@ def message(**changes):
     return PushNotificationRegistration(**fields)
 
 
-def check(*, stored_version=5, **changes):
+def check(*, stored_version=5, limits=LIMITS, **changes):
     """Return what the checks make of a registration: a row or a failure."""
     try:
         return registration.check(
@@ -50,7 +51,7 @@ def check(*, stored_version=5, **changes):
             client=CLIENT.public_key,
             server=SERVER.public_key,
             stored_version=stored_version,
-            limits=LIMITS,
+            limits=limits,
         )
     except Refused as refused:
         return refused.failure
@@ -189,6 +190,17 @@ def test_limits_of_lists(name, items, fits):
 def test_limits_of_texts(name):
     assert isinstance(check(**{name: "x" * 100}), Registration)
     assert check(**{name: "x" * 101}) is Failure.REGISTRATION_TOO_LARGE
+
+
+@pytest.mark.parametrize(
+    ("name", "most"), [("device_token", registration.APN_TOKEN_BYTES), ("apn_topic", registration.APN_TOPIC_BYTES)]
+)
+def test_what_becomes_a_header_is_bounded(name, most):
+    roomy = replace(LIMITS, text_bytes=4096, registration_bytes=10_000)
+    assert isinstance(check(limits=roomy, **{name: "x" * most}), Registration)
+    assert check(limits=roomy, **{name: "x" * (most + 1)}) is Failure.REGISTRATION_TOO_LARGE
+    of_firebase = check(limits=roomy, token_type=TokenType.FIREBASE, **{name: "x" * 4096})
+    assert isinstance(of_firebase, Registration), "it becomes none"
 
 
 def test_limit_of_a_registration_as_a_whole():

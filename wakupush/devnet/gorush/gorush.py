@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 
 _TOO_LARGE = ScriptedFailure("PayloadTooLarge", retried=False)
+_HEADERS_TOO_LARGE = ScriptedFailure(
+    'Post "https://api.push.apple.com/3/device/": http2: request header list larger than peer\'s advertised limit',
+    retried=False,
+)
 _APNS_MAX_PAYLOAD = 4096
+_APNS_MAX_HEADERS = 8000
 _FCM_MAX_TOKENS = 500
 _MASKED_TOKEN_END = 10
 
@@ -206,6 +211,8 @@ class ScriptedGorush:
     def _failure(self, notification: dict[str, Any], platform: str, script: str) -> ScriptedFailure | None:
         if platform == "ios" and _apns_payload_size(notification) > _APNS_MAX_PAYLOAD:
             return _TOO_LARGE
+        if platform == "ios" and len(script) + len(notification.get("topic") or "") > _APNS_MAX_HEADERS:
+            return _HEADERS_TOO_LARGE
         if _APNS_TOKEN.fullmatch(script):
             return None
         script = script.removeprefix(_TOTAL)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from wakupush.model.deliveries import DeliveryState
-from wakupush.model.failures import Failure, Route
+from wakupush.model.failures import Failure, Route, route_told
 from wakupush.model.notifications import Notification, notif_id
 from wakupush.model.platforms import Platform
 from wakupush.postgres import deliveries
@@ -100,8 +100,14 @@ def attempt(resources: DeliveryResources, post: list[Posting], probe: bool = Fal
         log.warning("post_refused", platform=platform.label, deliveries=len(post))
         return Attempted(refused=post)
     settled = settle(resources, post, answer.outcomes, retry_after=answer.retry_after, probe=probe)
-    outcomes = [settlement.failure for settlement in settled] or answer.outcomes
-    return Attempted(_telling(post, answer.outcomes), outcomes, _failed(settled))
+    stored = [(settlement.failure, settlement.proven) for settlement in settled]
+    tried = stored or [(outcome, posting.proven) for posting, outcome in zip(post, answer.outcomes, strict=True)]
+    return Attempted(
+        telling=_telling(post, answer.outcomes),
+        outcomes=[outcome for outcome, _ in tried],
+        routes=[route_told(outcome, proven=proven) for outcome, proven in tried],
+        failed=_failed(settled),
+    )
 
 
 def _put_back(resources: DeliveryResources, waiting: list[Posting]) -> None:
@@ -118,8 +124,7 @@ def _telling(post: list[Posting], outcomes: list[Outcome]) -> list[Failure]:
     return [
         outcome
         for posting, outcome in zip(post, outcomes, strict=True)
-        if outcome is not None
-        and (outcome.route is Route.BROKEN or (posting.target is not None and posting.target.proven))
+        if outcome is not None and (posting.proven or route_told(outcome, proven=False) is Route.BROKEN)
     ]
 
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from redis import Redis
 
-    from wakupush.model.failures import Failure
     from wakupush.model.platforms import Platform
     from wakupush.runtime.settings import BreakerSettings
 
@@ -102,12 +101,12 @@ class Breaker:
         given = self._store.probe(platform, wanted, most=self._settings.probes, seconds=self._probe_seconds)
         return None if given is None or given < 0 else given
 
-    def note(self, platform: Platform, outcomes: Iterable[Failure | None], *, probe: bool) -> None:
-        """Take note of the outcomes of one post.
+    def note(self, platform: Platform, routes: Iterable[Route], *, probe: bool) -> None:
+        """Take note of what the outcomes of one post say about the route.
 
         One outcome that shows that the route works outweighs all others. Without news, as usual, Redis is not asked.
         """
-        told = {Route.WORKS if outcome is None else outcome.route for outcome in outcomes}
+        told = set(routes)
         if Route.WORKS in told:
             view = self._view(platform)
             if view.state is not BreakerState.CLOSED or view.faults:

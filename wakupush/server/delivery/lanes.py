@@ -190,7 +190,7 @@ class Lanes:
     def _start_platform(
         self, platform: Platform, posts: list[list[Posting]], work: Work, *, scheduled: bool
     ) -> list[Future[Failed]]:
-        """Start the posts of a platform: all in the slots that are free, or as many probes as its breaker gives."""
+        """Start the posts of a platform: in all free slots, or as many probes as its breaker gives, proven first."""
         lanes = self.slots.reserve(platform, len(posts), scheduled=scheduled)
         if not lanes:
             if self.slots.hang(platform, HANG_SECONDS, scheduled=scheduled):
@@ -201,7 +201,7 @@ class Lanes:
         probes = self.breaker.take_probes(platform, lanes)
         if probes is not None:
             self.slots.release(platform, lanes - probes, scheduled=scheduled)
-            singles = [[posting] for posting in _flat(posts)]
+            singles = [[posting] for posting in sorted(_flat(posts), key=lambda posting: not posting.proven)]
             lanes, posts, waiting = probes, singles[:probes], singles[probes:]
         one = partial(self._work_through, platform, work=work, probe=probes is not None)
         futures = [
@@ -236,7 +236,7 @@ class Lanes:
                 self.caution.note_refused(post[0], time.monotonic())
             was_refused = was_refused or bool(brought.refused)
             waiting.extendleft([posting] for posting in reversed(brought.refused))
-            self.breaker.note(platform, brought.outcomes, probe=probe)
+            self.breaker.note(platform, brought.routes, probe=probe)
             failed |= brought.failed
         if waiting:
             if was_refused:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from wakupush.model.deliveries import Delivery, Settlement
-    from wakupush.model.failures import Failure
+    from wakupush.model.failures import Failure, Route
     from wakupush.model.registrations import Target
 
 #: Failures by delivery key, as far as they are final.
@@ -50,6 +50,11 @@ class Posting:
     #: Given if the task that makes this attempt has the delivery's id.
     lead: Lead | None = None
 
+    @property
+    def proven(self) -> bool:
+        """Whether a push once reached the device."""
+        return self.target is not None and self.target.proven
+
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
@@ -57,8 +62,9 @@ class Attempted:
 
     #: Failures that say something about their platform, as gorush answered them.
     telling: list[Failure] = field(default_factory=list)
-    #: Of each posting, as they were stored: reports of gorush's webhook count, too.
+    #: Of each posting, as they were stored: reports of gorush's webhook count, too. Then what they say of the route.
     outcomes: list[Failure | None] = field(default_factory=list)
+    routes: list[Route] = field(default_factory=list)
     failed: Failed = field(default_factory=dict)
     #: Postings that gorush refused together: none was taken or stored, and each is to be posted alone.
     refused: list[Posting] = field(default_factory=list)

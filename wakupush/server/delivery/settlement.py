@@ -10,7 +10,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_af
 
 from wakupush.model.deliveries import DeliveryState, Settlement
 from wakupush.model.events import Event, EventKind
-from wakupush.model.failures import Route
+from wakupush.model.failures import Route, route_told
 from wakupush.model.queues import DISPATCH
 from wakupush.postgres import deliveries, events
 from wakupush.runtime import metrics
@@ -48,7 +48,8 @@ def settle(
         outcomes: of each, as gorush answered.
         retry_after: seconds for which gorush asks to be left alone.
         probe: whether the route was known to be broken. Then an attempt that fails because of the route does not count,
-            unless the push may have arrived: an outage is to use up no attempts.
+            unless the push may have arrived: an outage is to use up no attempts. Where no push ever reached the device
+            it does count: its failure may be the device's own.
 
     Returns:
         Nothing if Postgres does not take them in time: the leases end, and the deliveries come back as unknown.
@@ -111,7 +112,7 @@ def _settlement(
         tried = replace(tried, version=target.version, suspected=target.suspected, proven=target.proven)
     if failure is None:
         return tried
-    counted = not (probe and failure.route is Route.BROKEN and not failure.unknown)
+    counted = not (probe and route_told(failure, proven=tried.proven) is Route.BROKEN and not failure.unknown)
     settings = resources.settings.delivery
     state, wait = state_after(delivery, failure, settings, counted=counted, retry_after=retry_after)
     return replace(tried, state=state, failure=failure, wait=wait, counted=counted)

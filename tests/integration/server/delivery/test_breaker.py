@@ -7,16 +7,14 @@ from prometheus_client import REGISTRY
 from redis import Redis
 
 from wakupush.devnet.parts.processes import free_port, wait_until
-from wakupush.model.failures import Failure
+from wakupush.model.failures import Route
 from wakupush.model.platforms import Platform
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import BreakerSettings, RedisSettings
 from wakupush.server.delivery.breaker import Breaker
 
 APN, FIREBASE = Platform.IOS, Platform.ANDROID
-FAULT = [Failure.PLATFORM_UNREACHABLE]
-DEAD_TOKEN = [Failure.TOKEN_UNREGISTERED]
-BAD_PAYLOAD = [Failure.GORUSH_REFUSED]
+FAULT, WORKS, UNTOLD = [Route.BROKEN], [Route.WORKS], [Route.UNTOLD]
 
 
 class Commands:
@@ -83,23 +81,23 @@ def test_faults_in_a_row_open_it_for_everybody_and_for_one_platform(make):
     assert one.claimable(FIREBASE, 500) == 500
 
 
-@pytest.mark.parametrize("outcomes", [[None], DEAD_TOKEN, [*FAULT, None], [Failure.PAYLOAD_TOO_LARGE, *FAULT]])
-def test_a_post_that_shows_that_the_route_works_ends_the_row(make, outcomes):
+@pytest.mark.parametrize("routes", [WORKS, [*FAULT, *WORKS], [*WORKS, *UNTOLD, *FAULT]])
+def test_a_post_that_shows_that_the_route_works_ends_the_row(make, routes):
     breaker = make()
     fail(breaker, 2)
-    breaker.note(APN, outcomes, probe=False)
+    breaker.note(APN, routes, probe=False)
     fail(breaker, 2)
     assert breaker.is_closed(APN)
 
 
-@pytest.mark.parametrize("outcomes", [BAD_PAYLOAD, [Failure.RATE_LIMITED], [Failure.PLATFORM_UNCLEAR]])
-def test_what_says_nothing_about_the_route_counts_neither_way(make, outcomes):
+@pytest.mark.parametrize("routes", [UNTOLD, [*UNTOLD, *UNTOLD], []])
+def test_what_says_nothing_about_the_route_counts_neither_way(make, routes):
     breaker = make()
     for _ in range(10):
-        breaker.note(APN, outcomes, probe=False)
+        breaker.note(APN, routes, probe=False)
     assert breaker.is_closed(APN)
     fail(breaker, 2)
-    breaker.note(APN, outcomes, probe=False)
+    breaker.note(APN, routes, probe=False)
     fail(breaker, 1)
     assert not breaker.is_closed(APN)
 
@@ -112,7 +110,7 @@ def test_of_many_processes_few_get_probes_and_a_success_closes_it(make, redis):
         given = list(threads.map(lambda breaker: breaker.take_probes(APN, 8), breakers))
     assert sum(given) == 2
     assert breakers[3].claimable(APN, 500) == 0
-    breakers[given.index(max(given))].note(APN, [None], probe=True)
+    breakers[given.index(max(given))].note(APN, WORKS, probe=True)
     assert all(breaker.is_closed(APN) for breaker in breakers)
     assert breakers[5].take_probes(APN, 8) is None
 
@@ -149,7 +147,7 @@ def test_a_probe_that_tells_nothing_makes_room_for_another(make, redis):
     fail(breaker)
     end_pause(redis)
     assert breaker.take_probes(APN, 9) == 2
-    breaker.note(APN, [Failure.RATE_LIMITED], probe=True)
+    breaker.note(APN, UNTOLD, probe=True)
     assert breaker.take_probes(APN, 9) == 1
 
 
@@ -170,7 +168,7 @@ def test_the_schedule_alone_shows_the_state(make, redis):
     assert beat.claimable(APN, 9) == 0
     assert shown() == 2
     end_pause(redis)
-    worker.note(APN, [None], probe=True)
+    worker.note(APN, WORKS, probe=True)
     assert beat.claimable(APN, 9) == 9
     assert shown() == 0
     worker.open(APN)
@@ -187,7 +185,7 @@ def test_while_all_is_well_redis_is_asked_once_a_second(make, redis):
         clock.now = post / 100
         assert breaker.take_probes(APN, 8) is None
         assert breaker.is_closed(APN)
-        breaker.note(APN, [None], probe=False)
+        breaker.note(APN, WORKS, probe=False)
     assert commands.count - before <= 10 + 1  # asking for the count is one
 
 
@@ -206,7 +204,7 @@ def test_without_redis_everything_is_let_through_and_counted():
         breaker = Breaker(redis, BreakerSettings(), 60.0, uncached())
         before = REGISTRY.get_sample_value("wakupush_breaker_failed_total")
         fail(breaker, 9)
-        breaker.note(APN, [None], probe=False)
+        breaker.note(APN, WORKS, probe=False)
         breaker.open(APN)
         assert breaker.is_closed(APN)
         assert breaker.take_probes(APN, 5) is None

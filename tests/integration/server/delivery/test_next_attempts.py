@@ -6,7 +6,7 @@ from threading import Thread
 
 import pytest
 
-from support.served import fault, is_due, request
+from support.served import fault, is_due, prove, request
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH
@@ -43,7 +43,9 @@ def test_a_gorush_that_is_down_uses_up_no_attempts_and_its_senders_are_told_of_s
 
 def test_probes_bring_the_deliveries_back_and_those_that_fail_count_no_attempt(open_server, client, gorush):
     server = open_server(breaker={"faults": 1, "probes": 2}, gorush={"url": gorush, "concurrency": 8})
-    content = server.register(client, device_token="unavailable")
+    content = server.register(client)
+    prove(client, server, content)
+    server.reroute("unavailable")
     server.handle(DISPATCH, request(client, server, content))
     assert not server.context.breaker.is_closed(Platform.IOS)
     for _ in range(3):
@@ -72,6 +74,7 @@ def test_a_dead_firebase_does_not_stop_ios(open_server, gorush):
     server = open_server(gorush={"url": gorush, "timeout": 3, "concurrency": 2}, breaker={"faults": 1})
     apple, google = PrivateKey.generate(), PrivateKey.generate()
     of_apple, of_google = server.register(apple), android(google, server)
+    prove(google, server, of_google)
     server.reroute("unreachable", platform=Platform.ANDROID)
     for _ in range(3):
         server.handle(DISPATCH, request(google, server, of_google), request(apple, server, of_apple))

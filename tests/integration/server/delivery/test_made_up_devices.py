@@ -1,0 +1,104 @@
+"""Devices that strangers make up: their failures stop nobody's pushes, on a real Postgres, Redis and gorush."""
+
+import pytest
+
+from support.served import is_due, prove, request
+from wakupush.devnet.demo import messages
+from wakupush.devnet.parts.processes import wait_until
+from wakupush.model.platforms import Platform
+from wakupush.model.queues import DISPATCH, REGISTRATION
+from wakupush.protocol.keys import PrivateKey
+from wakupush.server.delivery import next_attempts
+
+#: Tokens whose failures say that the route is broken.
+BROKEN = ("unavailable", "unreachable", "credentials")
+LONG = "x" * 4096
+
+
+def is_closed(server):
+    return server.context.breaker.is_closed(Platform.IOS)
+
+
+def end_pause(server):
+    assert server.context.redis.delete("wakupush:breaker:ios:open")
+    wait_until(
+        lambda: server.context.breaker.claimable(Platform.IOS, 9) > 0, timeout=60, what="what was read is too old"
+    )
+
+
+@pytest.mark.parametrize("device_token", BROKEN)
+def test_a_made_up_device_opens_no_breaker(open_server, client, device_token):
+    server = open_server(breaker={"faults": 2})
+    content = server.register(client, device_token=device_token)
+    for _ in range(4):
+        server.handle(DISPATCH, request(client, server, content))
+    assert [push.outcome == "delivered" for push in server.pushes()] == [False] * 4
+    assert is_closed(server)
+
+
+@pytest.mark.parametrize("device_token", BROKEN)
+def test_a_device_that_a_push_reached_opens_it(open_server, client, device_token):
+    server = open_server(breaker={"faults": 2})
+    content = server.register(client)
+    prove(client, server, content)
+    server.reroute(device_token)
+    for _ in range(2):
+        assert is_closed(server)
+        server.handle(DISPATCH, request(client, server, content))
+    assert not is_closed(server)
+
+
+def test_a_made_up_device_makes_no_posts_single(server, client):
+    stranger, other = PrivateKey.generate(), PrivateKey.generate()
+    invented = server.register(stranger, device_token="unavailable")
+    contents = {client: server.register(client), other: server.register(other)}
+    server.handle(DISPATCH, request(stranger, server, invented))
+    server.handle(DISPATCH, *(request(each, server, content) for each, content in contents.items()))
+    assert server.rows("SELECT DISTINCT batch_size FROM delivery_history WHERE kind = 'delivered'") == [(2,)]
+
+
+def test_headers_that_are_too_long_fail_their_device_alone(open_server, client):
+    """As they are stored of a time when a registration could have them."""
+    server = open_server(breaker={"faults": 1})
+    content = server.register(client, device_token="old")
+    server.reroute(LONG, apn_topic=LONG)
+    server.handle(DISPATCH, request(client, server, content))
+    assert server.outcomes(client) == [["INTERNAL_ERROR"]]
+    assert server.rows("SELECT state, failure, attempt FROM deliveries") == [("failed", "token_rejected", 1)]
+    assert is_closed(server)
+
+
+@pytest.mark.parametrize("long", [{"device_token": LONG}, {"apn_topic": LONG}], ids=["device_token", "apn_topic"])
+def test_headers_that_are_too_long_are_not_registered(server, client, long):
+    content = messages.registration(client, server.key, **long)
+    server.handle(REGISTRATION, messages.register(client, server.key, content))
+    assert server.outcomes(client) == ["MALFORMED_MESSAGE"]
+    assert server.rows("SELECT count(*) FROM registrations") == [(0,)]
+
+
+@pytest.mark.parametrize("device_token", ["unavailable", "bad"])
+def test_a_made_up_device_is_no_evidence_as_a_probe(open_server, client, device_token):
+    server = open_server(breaker={"probes": 2})
+    invented = server.register(client, device_token=device_token)
+    server.context.breaker.open(Platform.IOS)
+    server.handle(DISPATCH, request(client, server, invented))
+    end_pause(server)
+    next_attempts.make(server.context, is_due(server), "")
+    assert len(server.pushes()) == 1
+    assert server.rows("SELECT attempt FROM deliveries") == [(1,)], "it counts: nobody probes for ever"
+    assert server.context.breaker.claimable(Platform.IOS, 9) == 2, "neither closed nor open, and its place is free"
+
+
+def test_devices_that_a_push_reached_are_the_first_probes(open_server, client):
+    server = open_server(breaker={"probes": 1})
+    stranger = PrivateKey.generate()
+    content, invented = server.register(client), server.register(stranger, device_token="unavailable")
+    prove(client, server, content)
+    server.context.breaker.open(Platform.IOS)
+    for _ in range(3):
+        server.handle(DISPATCH, request(stranger, server, invented))
+    server.handle(DISPATCH, request(client, server, content))
+    end_pause(server)
+    next_attempts.make(server.context, is_due(server), "")
+    assert [push.outcome for push in server.pushes()] == ["delivered"]
+    assert is_closed(server)
