@@ -61,10 +61,8 @@ V2, GONE = registering(2), unregistering(2)
 def firsts(message, in_all=100_000, of_key=20):
     """Return what a first registration of Alice is counted for."""
     alice = IDENTITY.pseudonym(ALICE.public_key.key_hash).hex()
-    return (
-        Limit(FIRST_REGISTRATIONS, in_all, HOUR, message.hash),
-        Limit(INSTALLATIONS, of_key, HOUR, message.hash, key=alice),
-    )
+    first = Limit(FIRST_REGISTRATIONS, in_all, HOUR, message.hash)
+    return first, Limit(INSTALLATIONS, of_key, HOUR, message.hash, key=alice, after=first)
 
 
 def repeats(asked, message, most=3):

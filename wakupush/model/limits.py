@@ -38,10 +38,13 @@ class Limit:
     #: a transaction is repeated.
     message: bytes
     position: int = 0
-    #: Distinguishes things that are limited separately. No secret, and nothing that a stranger chooses.
+    #: Distinguishes things that are limited separately. No secret, and nothing that a stranger chooses; who does choose
+    #: it, as keys of users are, is let through by `after` first, which bounds how many counters there are.
     key: str = ""
     #: At least 1.
     cost: int = 1
+    #: A limit of the same message: only what it lets through is counted for this one.
+    after: Limit | None = None
 
 
 @dataclass(frozen=True, slots=True)

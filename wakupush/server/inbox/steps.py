@@ -102,14 +102,15 @@ def _decide(
 ) -> list[Outcome]:
     """Return what is decided on messages, in their order.
 
-    Limits are asked all at once, after a first decision says which are needed. They are counted once, however often the
-    transaction is repeated, because `verdicts` outlives it. A limit that is needed only because another one was reached
-    is not asked: it refuses.
+    Limits are asked all at once, after a first decision says which are needed; then those that come after others which
+    let through. They are counted once, however often the transaction is repeated, because `verdicts` outlives it. A
+    limit that is needed only because another one was reached is not asked: it refuses.
     """
     outcomes = _decided(messages, facts, Verdicts(verdicts))
     needed = [limit for outcome in outcomes for limit in outcome.limits]
-    _ask(resources, verdicts, needed)
-    if not all(verdicts[limit] for limit in needed):
+    _ask(resources, verdicts, [limit for limit in needed if limit.after is None])
+    _ask(resources, verdicts, [limit for limit in needed if limit.after is not None and verdicts[limit.after]])
+    if not all(verdicts.get(limit, False) for limit in needed):
         outcomes = _decided(messages, facts, Verdicts(verdicts, otherwise=False))
     return outcomes
 

@@ -98,6 +98,18 @@ def test_installations_of_a_key_an_hour_are_limited_each_by_itself(open_server, 
     server.register(other)
 
 
+def test_keys_that_strangers_make_up_leave_no_counters(open_server):
+    server = open_server(limits={"first_registrations_per_hour": 2})
+    strangers = [PrivateKey.generate() for _ in range(6)]
+    for stranger in strangers[:3]:
+        content = messages.registration(stranger, server.key)
+        server.handle(REGISTRATION, messages.register(stranger, server.key, content))
+    gone = PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
+    server.handle(REGISTRATION, *(messages.register(stranger, server.key, gone) for stranger in strangers[3:]))
+    assert sorted(server.outcomes(*strangers)) == ["INTERNAL_ERROR"] * 4 + ["success"] * 2
+    assert len(server.context.redis.keys("wakupush:limit:installations:*")) == 2, "of those that were let through"
+
+
 def waiting_queries(server):
     """Return which queries wait, by their content topics, and whether that is for a key."""
     return server.rows("SELECT content_topic, due_at IS NULL FROM waiting_queries ORDER BY content_topic")

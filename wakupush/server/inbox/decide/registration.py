@@ -143,10 +143,10 @@ def _limits(
         key = asked.request_digest.hex()
         return (Limit(REPEATS, limits.repeats_per_minute, MINUTE, hash_, key=key),), Failure.REPEATED_TOO_OFTEN
     user = facts.identity.pseudonym(asked.installation.key_hash).hex()
-    return (
-        Limit(FIRST_REGISTRATIONS, limits.first_registrations_per_hour, HOUR, hash_),
-        Limit(INSTALLATIONS, limits.installations_per_key_per_hour, HOUR, hash_, key=user),
-    ), Failure.REGISTRATION_RATE_LIMIT
+    first = Limit(FIRST_REGISTRATIONS, limits.first_registrations_per_hour, HOUR, hash_)
+    # A stranger makes up keys: counters of those that are refused anyway would fill Redis.
+    of_user = Limit(INSTALLATIONS, limits.installations_per_key_per_hour, HOUR, hash_, key=user, after=first)
+    return (first, of_user), Failure.REGISTRATION_RATE_LIMIT
 
 
 def _refused(
