@@ -37,8 +37,8 @@ def keys(*items, number=1):
     return [delivery_key(b"id %d" % number, each) for each in items]
 
 
-def charge(number, position=0, device=PHONE, most=60):
+def charge(number, position=0, device=PHONE, most=60, after=None):
     """Return what a notification of an envelope for one of Alice's devices is charged to."""
     platform = {PHONE: Platform.IOS, TABLET: Platform.ANDROID}[device]
     digest = IDENTITY.device_digest(target(platform))
-    return Limit(DEVICE_PUSHES, most, MINUTE, entry(number).hash, position, digest.hex())
+    return Limit(DEVICE_PUSHES, most, MINUTE, entry(number).hash, position, digest.hex(), after=after)

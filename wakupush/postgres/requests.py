@@ -63,6 +63,12 @@ def admitted(connection: Connection, message_ids: Collection[bytes]) -> tuple[di
     return {ids[short]: [flag == "1" for flag in flags] for short, flags, is_expired in rows if not is_expired}, expired
 
 
+def failed(connection: Connection, delivery_keys: Collection[bytes]) -> set[bytes]:
+    """Return those of these deliveries that failed for good, expired or are dead letters, while their rows are kept."""
+    rows = connection.execute(_SQL["failed"], {"delivery_keys": list(delivery_keys)})
+    return {delivery_key for (delivery_key,) in rows}
+
+
 def receivers(
     connection: Connection, addresses: Collection[Address], at_rest: AtRest, *, keep: float
 ) -> dict[Address, Receiver]:

@@ -420,7 +420,7 @@ class RetentionSettings(Group):
     packed_requests: Annotated[float, Field(ge=86_400)] = 400 * 86_400.0
     """Seconds for which packed ids are kept, in whole months."""
     deliveries: Seconds = 86_400.0
-    """The same for deliveries that are done."""
+    """The same for deliveries that are done. A request that comes again is told of those that failed."""
     dead_letters: Seconds = 7 * 86_400.0
     """The same for dead letters, deliveries that expired, and quarantined messages."""
     events: Seconds = 30 * 86_400.0

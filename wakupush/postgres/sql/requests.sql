@@ -1,6 +1,10 @@
 -- name: admitted
 SELECT message_id, succeeded, expired FROM admitted_requests WHERE message_id = ANY (%(ids)b)
 
+-- name: failed
+SELECT delivery_key FROM deliveries
+WHERE delivery_key = ANY (%(delivery_keys)b) AND state IN ('failed', 'expired', 'dead_letter')
+
 -- name: receivers
 -- The lists are read only for a request that has the access token.
 SELECT wanted.position, sealed_version IS NOT DISTINCT FROM version, token_died_at IS NOT NULL,
@@ -47,6 +51,7 @@ FROM unnest(
 )
 ORDER BY delivery_key
 ON CONFLICT (delivery_key) DO UPDATE SET
+    platform = excluded.platform,
     sealed_content = excluded.sealed_content,
     chat_digest = excluded.chat_digest,
     author_digest = excluded.author_digest,

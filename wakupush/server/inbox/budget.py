@@ -1,4 +1,4 @@
-"""What answers cost, and what is sent instead of notifications above their device's limit."""
+"""What answers and repeats are charged to, and what is sent instead of notifications above their device's limit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from wakupush.model.limits import ANSWERS, MINUTE, USER_ANSWERS, Limit
+from wakupush.model.limits import ANSWERS, MINUTE, REPEATS, USER_ANSWERS, Limit
 from wakupush.model.notifications import NotificationType
 
 if TYPE_CHECKING:
@@ -32,6 +32,11 @@ def shrunk(delivery: Delivery, charged: Limit, now: float) -> Delivery:
         chat_id=b"",
         message=b"",
     )
+
+
+def of_repeat(entry: Entry, message_id: bytes, limits: LimitSettings) -> Limit:
+    """Return the limit of a push request that came before; `message_id` is that of the application message."""
+    return Limit(REPEATS, limits.repeats_per_minute, MINUTE, entry.hash, key=message_id.hex())
 
 
 def of_query(

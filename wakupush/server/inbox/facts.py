@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.postgres import registrations, requests
+from wakupush.protocol.request import delivery_key
 from wakupush.server.inbox import budget, segments
 from wakupush.server.inbox.content import (
     Elsewhere,
@@ -55,8 +56,8 @@ class Facts:
     counts: Mapping[bytes, int] = field(default_factory=dict)
     #: Of queries: by key hash.
     devices: Mapping[bytes, Sequence[QueriedDevice]] = field(default_factory=dict)
-    #: Of push requests, by application message id (32 bytes): which items of those admitted before succeeded, and which
-    #: requests are over because they came long ago or too late. Then the devices to be notified.
+    #: Of push requests, by application message id (32 bytes): which items of those admitted before succeeded, and did
+    #: not fail since; which requests are over because they came long ago or too late. Then the devices to be notified.
     admitted: Mapping[bytes, Sequence[bool]] = field(default_factory=dict)
     over: AbstractSet[bytes] = frozenset()
     receivers: Mapping[Address, Receiver] = field(default_factory=dict)
@@ -138,7 +139,29 @@ def _of_requests(connection: Connection, messages: Sequence[Message], facts: Fac
         return facts
     keep = facts.settings.retention.admitted_requests
     admitted, over, receivers = requests.look_up(connection, named, facts.identity.at_rest, keep=keep)
+    if admitted:
+        admitted = _still_admitted(connection, messages, admitted)
     return replace(facts, admitted=admitted, over=over, receivers=receivers)
+
+
+def _still_admitted(
+    connection: Connection, messages: Sequence[Message], admitted: Mapping[bytes, Sequence[bool]]
+) -> dict[bytes, list[bool]]:
+    """Return which items of repeats succeeded, without those whose deliveries failed for good since."""
+    keys = {
+        message.content.message_id: [
+            delivery_key(message.content.request.message_id, item) for item in message.content.request.items
+        ]
+        for message in messages
+        if isinstance(message.content, OpenedRequest) and message.content.message_id in admitted
+    }
+    failed = requests.failed(connection, {key for each in keys.values() for key in each})
+    return {
+        message_id: [
+            succeeded and key not in failed for succeeded, key in zip(admitted[message_id], each, strict=False)
+        ]
+        for message_id, each in keys.items()
+    }
 
 
 def _of_queries(

@@ -11,7 +11,7 @@ from uuid import UUID
 from wakupush.model.deliveries import Delivery
 from wakupush.model.events import EventKind, message_event
 from wakupush.model.failures import Failure
-from wakupush.model.limits import DEVICE_PUSHES, MINUTE, REPEATS, Limit, Verdicts
+from wakupush.model.limits import DEVICE_PUSHES, MINUTE, Limit, Verdicts
 from wakupush.model.notifications import NotificationType
 from wakupush.protocol import request as rules
 from wakupush.protocol.application import Type
@@ -86,8 +86,7 @@ def _decide(
     limits: tuple[Limit, ...] = ()
     twin = decided.get(content.message_id)
     if twin is not None or content.message_id in facts.admitted:
-        most, key = facts.settings.limits.repeats_per_minute, content.message_id.hex()
-        limits = (Limit(REPEATS, most, MINUTE, message.entry.hash, key=key),)
+        limits = (budget.of_repeat(message.entry, content.message_id, facts.settings.limits),)
         if not verdicts.allow(limits[0]):
             return _silent(message, facts, EventKind.REFUSED, Failure.REPEATED_TOO_OFTEN, limits)
     if twin is not None:
@@ -169,7 +168,9 @@ def _decide_item(message: Message, asked: OpenedRequest, position: int, facts: F
     # Whatever user's key registered it: anyone may register another's device token under a thousand keys.
     device = facts.identity.device_digest(target)
     most = facts.settings.limits.pushes_per_device_per_minute
-    limit = Limit(DEVICE_PUSHES, most, MINUTE, message.entry.hash, position, device.hex())
+    # A repeat is charged only if it is let through: anybody can send it.
+    after = None if before is None else budget.of_repeat(message.entry, asked.message_id, facts.settings.limits)
+    limit = Limit(DEVICE_PUSHES, most, MINUTE, message.entry.hash, position, device.hex(), after=after)
     if isinstance(decision, Filtered):
         return _Item(None, decision, limit, platform=target.platform)
     address = replace(address, access_token=b"") if receiver.contacts_only else address
@@ -235,9 +236,8 @@ def _answered(
 def _silent(
     message: Message, facts: Facts, kind: EventKind, failure: Failure, limits: tuple[Limit, ...] = ()
 ) -> Outcome:
-    task, entry, now = facts.task, message.entry, facts.now
-    event = message_event(task, entry, kind, now, failure=failure, taken=True)
-    return Outcome(entry=entry, events=(event,), limits=limits, forget=message.last_part)
+    event = message_event(facts.task, message.entry, kind, facts.now, failure=failure, taken=True)
+    return Outcome(entry=message.entry, events=(event,), limits=limits, forget=message.last_part)
 
 
 def _reply(request: DecidedRequest) -> Reply:

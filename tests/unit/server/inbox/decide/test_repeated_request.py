@@ -89,7 +89,7 @@ def test_a_repeat_too_many_is_met_by_silence_and_its_twin_has_a_limit_of_its_own
     outcomes = decide(asked, facts, ALLOW)
     limits = [repeats(asking(), number, 7) for number in (1, 2)]
     assert [outcome.limits for outcome in outcomes] == [
-        (limits[0], charge(1)),
+        (limits[0], charge(1, after=limits[0])),
         (limits[1],),
         (charge(3),),
     ]
