@@ -19,7 +19,8 @@ TOGETHER: Final = 64
 def enqueue_shadowed(resources: Resources) -> int:
     """Enqueue messages that were seen since the other server was stopped, as if they had just arrived; return how many.
 
-    A worker that is faster than this commit waits for it, as it claims what is taken out of the ledger here.
+    A worker that is faster than this commit waits for it, as it claims what is taken out of the ledger here. If the
+    message looks stale, it does not wait, and drops it as a copy.
     """
     with resources.pool.connection() as connection:
         if math.isinf(resources.shadow.answers_since(connection)):

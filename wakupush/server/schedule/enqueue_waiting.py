@@ -18,7 +18,8 @@ TOGETHER: Final = 64
 def enqueue_waiting(resources: Resources) -> int:
     """Enqueue queries whose time has come, as if they had just arrived; return how many.
 
-    A worker that is faster than this commit waits for it, as it claims what is taken out of the ledger here.
+    A worker that is faster than this commit waits for it, as it claims what is taken out of the ledger here. If the
+    query looks stale, it does not wait, and drops it as a copy.
     """
     with resources.pool.connection() as connection:
         due = waiting_queries.take(connection, TOGETHER)
