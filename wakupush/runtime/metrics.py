@@ -11,7 +11,9 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client 
 # Ingest.
 MESSAGES_READ: Final = Counter("wakupush_messages_read", "Messages read from a Waku node.", ["node", "pubsub_topic"])
 MESSAGES_MALFORMED: Final = Counter(
-    "wakupush_messages_malformed", "Messages from a Waku node that are not WakuMessages.", ["node", "pubsub_topic"]
+    "wakupush_messages_malformed",
+    "Messages from a Waku node that are not WakuMessages, or are larger than WAKUPUSH_WAKU__MAX_READ_BYTES.",
+    ["node", "pubsub_topic"],
 )
 MESSAGES_ENQUEUED: Final = Counter("wakupush_messages_enqueued", "Messages put into a queue.", ["queue"])
 MESSAGES_REPEATED: Final = Counter("wakupush_messages_repeated", "Messages that had been claimed before.", ["queue"])
