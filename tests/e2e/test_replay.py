@@ -140,7 +140,7 @@ def test_what_the_node_refuses_or_fails(tmp_path, node_url, read):
     file = written(
         tmp_path,
         line(b"1"),
-        line(bytes(154_000)),
+        line(bytes(2**20 - 10)),
         line(b"2", pubsubTopic="/waku/2/rs/16/99"),
         line(b"3", contentTopic=" "),
         line(b"4"),

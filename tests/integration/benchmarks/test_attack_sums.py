@@ -8,7 +8,7 @@ import psutil
 import pytest
 from redis import Redis
 
-from benchmarks.attack.machine import Busy, Others, Peaks
+from benchmarks.attack.machine import Busy, Others, Peaks, chart_limits
 from benchmarks.attack.stored import Stored
 from benchmarks.running import cpu_of
 from wakupush.devnet.parts.processes import Process, wait_until
@@ -90,11 +90,17 @@ time.sleep(600)
 @pytest.mark.skipif(sys.platform != "linux", reason="the mark of the highest is Linux' own")
 def test_memory_that_was_needed_for_a_moment_counts(tmp_path):
     with Process("needs", [sys.executable, "-c", NEEDS, str(tmp_path)], log=tmp_path / "log") as process:
-        peaks = Peaks([process])
-        assert peaks.growth() < 50 * MIB
+        peaks = Peaks({"ingest": process})
+        assert peaks.growth(["ingest"]) < 50 * MIB
         (tmp_path / "begin").touch()
         wait_until((tmp_path / "end").exists, timeout=60, what="memory was needed")
-        assert 90 * MIB < peaks.growth() < 150 * MIB
+        assert 90 * MIB < peaks.growth(["ingest"]) < 150 * MIB
+        assert 0.9 < peaks.shares({"ingest": 100 * MIB})["ingest"] < 1.5
+
+
+def test_the_limits_are_those_of_the_chart():
+    assert chart_limits()["ingest"] == chart_limits()["reconcile"] == 512 * MIB
+    assert chart_limits()["query"] == 1024 * MIB
 
 
 BURNS = """
