@@ -573,21 +573,6 @@ NODE = Dashboard(
                     ),
                 ),
                 Panel(
-                    "Kept in shadow",
-                    "short",
-                    (
-                        ("max(wakupush_shadowed_messages{$n})", "messages"),
-                        ("sum(increase(wakupush_shadowed_messages_dropped_total{$n}[10m]))", "dropped"),
-                    ),
-                    "While another server answers and pushes.",
-                ),
-                Panel(
-                    "Answers decided in shadow",
-                    "reqps",
-                    (('sum by (queue) (rate(wakupush_shadow_answer_bytes_bucket{le="+Inf",$n}[5m]))', "{{queue}}"),),
-                    "Which another server is to give.",
-                ),
-                Panel(
                     "Rows sealed",
                     "reqps",
                     (("sum(rate(wakupush_rows_sealed_total{$n}[5m]))", "sealed"),),

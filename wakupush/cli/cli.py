@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from wakupush.cli import client, dead_letters, devnet, ingest, pipeline, quarantine, reference, setup, shadow, workers
+from wakupush.cli import client, dead_letters, devnet, ingest, pipeline, quarantine, reference, setup, workers
 
 # Commands import what they need when they run: `wakupush keygen` starts without Celery, and the counters of a worker's
 # processes need their directory before prometheus_client is imported.
@@ -28,7 +28,6 @@ app.add_typer(reference.export_app, name="export")
 app.add_typer(reference.import_app, name="import")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(quarantine.app, name="quarantine")
-app.add_typer(shadow.app, name="shadow")
 for _command in (
     *(setup.keygen, setup.migrate),
     *(workers.worker, workers.beat, workers.exporter, workers.feedback),

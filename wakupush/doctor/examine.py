@@ -16,7 +16,7 @@ from redis import AuthenticationError, ConnectionError, RedisError, ResponseErro
 from wakupush.doctor.finding import Finding, Level
 from wakupush.model.nodes import NodeFault
 from wakupush.model.roles import Role
-from wakupush.postgres import roles, shadow
+from wakupush.postgres import roles
 from wakupush.postgres.migrations import runner
 from wakupush.redis import left_out
 from wakupush.runtime.connections.postgres import check_dsn, reason
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from wakupush.model.roles import Login
-    from wakupush.model.shadow import ShadowState
     from wakupush.runtime.settings import Settings
 
 #: Seconds to wait for each part.
@@ -261,7 +260,6 @@ def _postgres(settings: Settings) -> Iterator[Finding]:
         with psycopg.connect(dsn, connect_timeout=int(PATIENCE), autocommit=True) as connection:
             pending, missing = runner.pending(connection), runner.due(connection)
             user, logins = connection.info.user, [] if missing else roles.logins(connection)
-            state = None if missing else shadow.state(connection)
             row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
     except SettingsError as error:
         yield Finding(Level.FAULT, part, str(error))
@@ -282,21 +280,8 @@ def _postgres(settings: Settings) -> Iterator[Finding]:
         left = f", but for {len(pending)} migrations that the next upgrade makes" if pending else ""
         yield Finding(Level.OK, part, f"it answers, and its schema is up to date{left}")
         yield from _roles(part, user, logins)
-        yield from _shadow(state, is_set=settings.shadow)
     if row is not None:
         yield _clock(part, row[0])
-
-
-def _shadow(state: ShadowState | None, *, is_set: bool) -> Iterator[Finding]:
-    part = "shadow"
-    if state is not None and state.ended is None:
-        yield Finding(
-            Level.WARNING,
-            part,
-            "another server answers and pushes; `wakupush shadow end` ends it: docs/operating/takeover.md",
-        )
-    elif state is not None and is_set:
-        yield Finding(Level.FAULT, part, "it has ended: take WAKUPUSH_SHADOW away, or no worker starts")
 
 
 def _roles(part: str, user: str, logins: list[Login]) -> Iterator[Finding]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -35,7 +35,7 @@ class Role(StrEnum):
     #: For the pipeline's jobs over the lake, which use its catalog and nothing else.
     LAKE = "wakupush_lake"
     #: For operators who move registrations from or to another place: the pipeline's `rebuild` and `warm-topics`,
-    #: `wakupush import`, `wakupush export` and `wakupush shadow`.
+    #: `wakupush import` and `wakupush export`.
     REBUILD = "wakupush_rebuild"
 
 
@@ -60,7 +60,6 @@ ROLE_OF: Final[Mapping[tuple[str, ...], Role]] = {
     ("pipeline", "warm-topics"): Role.REBUILD,
     ("import", "reference"): Role.REBUILD,
     ("export", "reference"): Role.REBUILD,
-    ("shadow",): Role.REBUILD,
 }
 
 
@@ -120,9 +119,6 @@ _SECRETS: Final[Columns] = (
 #: Says which code may run on the schema: every process that keeps a connection asks.
 _MIGRATIONS: Final[Mapping[str, Rights]] = {"schema_migrations": Rights(select=("name",))}
 
-#: A process that is started in shadow begins it.
-_SHADOW: Final = Rights(select=("begun_at", "ended_at", "answers_since"), insert=ALL)
-
 #: What is updated of a message that is put into quarantine again.
 _QUARANTINED: Final[Columns] = ("reason", "attempts", "retried_at")
 #: What every pool of workers needs for messages of any kind.
@@ -139,8 +135,6 @@ _POOL: Final[Mapping[str, Rights]] = {
     "message_segments": Rights(select=ALL, insert=ALL, update=("received_at",), delete=True),
     "answers": Rights(select=("id",), insert=ALL, update=("publish_at",), delete=True),
     "delivery_events": Rights(insert=ALL),
-    "shadow": _SHADOW,
-    "shadowed_messages": Rights(insert=ALL),
 }
 
 RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
@@ -204,8 +198,6 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         "query_topics": Rights(select=ALL, update=("symmetric_key",), delete=True),
         # What waited is taken out of the ledger again when it is enqueued.
         "waiting_queries": Rights(select=ALL, update=("due_at",), delete=True),
-        "shadow": replace(_SHADOW, delete=True),
-        "shadowed_messages": Rights(select=ALL, delete=True),
         "ledger": Rights(select=("message_hash",), delete=True),
         "deliveries": Rights(
             select=(
@@ -224,7 +216,6 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         "ledger_default": Rights(select=("ctid", "received_at"), delete=True),
         "delivery_events_default": Rights(select=("ctid", "time"), delete=True),
         "message_attempts": Rights(select=("ctid", "updated_at"), delete=True),
-        "admitted_requests": Rights(insert=("message_id", "succeeded", "expired")),
         "packed_requests": Rights(select=("month",), delete=True),
         "packed_months": Rights(select=("month",), delete=True),
         "quarantine": Rights(
@@ -272,7 +263,6 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
             delete=True,
         ),
         "delivery_history": Rights(select=ALL),
-        "shadow": Rights(select=_SHADOW.select),
         # Forgetting a fault of the platforms: docs/operating/dead-letters.md.
         "token_trials": Rights(select=("platform",), delete=True),
         "schema_migrations": Rights(select=("name", "checksum")),
@@ -287,10 +277,6 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         "deliveries": Rights(select=("key_hash", "installation_hash"), delete=True),
         "quarantine": Rights(select=("key_hash", "installation_hash"), delete=True),
         "admitted_requests": Rights(select=("message_id",), insert=("message_id", "succeeded", "expired")),
-        "shadow": Rights(select=_SHADOW.select, update=("ended_at", "answers_since")),
-        "shadowed_messages": Rights(
-            select=("request_id", "seen_at", "queue", "pubsub_topic", "answer_topic", "answer_bytes"), delete=True
-        ),
         **_MIGRATIONS,
     },
 }

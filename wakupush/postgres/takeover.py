@@ -55,7 +55,7 @@ def requests(connection: Connection) -> Iterator[list[bytes]]:
 
 
 def known_requests(connection: Connection, message_ids: Collection[bytes]) -> int:
-    """Return how many of these application message ids are remembered, or kept in shadow; see `remember`."""
+    """Return how many of these application message ids are remembered; see `remember`."""
     row = connection.execute(_SQL["known_requests"], _short(message_ids)).fetchone()
     return int(row[0]) if row else 0
 

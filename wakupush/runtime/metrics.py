@@ -184,13 +184,6 @@ QUARANTINED: Final = Counter("wakupush_messages_quarantined", "Messages put into
 QUARANTINE_DROPPED: Final = Counter(
     "wakupush_quarantine_dropped", "Messages that the schedule deleted because the quarantine was full."
 )
-SHADOW_ANSWER_BYTES: Final = Histogram(
-    "wakupush_shadow_answer_bytes",
-    "Bytes of the payloads of answers that were decided in shadow, which another server is to give.",
-    ["queue"],
-    # Payloads are padded to multiples of 256, and sealing adds 113.
-    buckets=(369, 625, 881, 1137, 2161, 4209, 16_497, 65_649),
-)
 ROWS_SEALED: Final = Counter("wakupush_rows_sealed", "Rows of older code with secrets in the clear that were sealed.")
 LIMITED: Final = Counter(
     "wakupush_limited",
@@ -216,15 +209,6 @@ QUERIES_DROPPED: Final = Counter(
     "wakupush_queries_dropped",
     "Queries that waited and were not answered: too long (expired), or too many (full).",
     ["reason"],
-)
-SHADOWED_MESSAGES: Final = Gauge(
-    "wakupush_shadowed_messages",
-    "Messages that were decided in shadow and are kept for the switch.",
-    multiprocess_mode="max",
-)
-SHADOWED_DROPPED: Final = Counter(
-    "wakupush_shadowed_messages_dropped",
-    "Messages decided in shadow that were dropped as too many: they are not answered after the switch.",
 )
 JOBS_FAILED: Final = Counter("wakupush_jobs_failed", "Runs of a job of the schedule that failed.", ["work"])
 

@@ -401,10 +401,6 @@ class LimitSettings(Group):
     """Bytes of these queries; most have 400."""
     quarantine_bytes: Count = 256_000_000
     """Bytes of messages in quarantine; beyond that chance decides which to drop."""
-    shadowed_messages: Count = 200_000
-    """Messages that are kept in shadow: ten minutes of 300 a second. Beyond that chance decides which to drop."""
-    shadowed_bytes: Count = 256_000_000
-    """Bytes of these messages."""
 
 
 class RetentionSettings(Group):
@@ -427,8 +423,6 @@ class RetentionSettings(Group):
     """The same for delivery events in Postgres."""
     queries: Seconds = 3600.0
     """The same for queries that wait; clients use what comes within an hour."""
-    shadowed_messages: Seconds = 600.0
-    """The same for messages that were decided in shadow, to be answered if the other server did not."""
     answers: Seconds = 600.0
     """The same for answers that could not be published."""
     lake: Seconds = 400 * 86_400.0
@@ -506,8 +500,6 @@ class Settings(BaseSettings):
     """The server's public key, 0x04…, which names its topics. ingest needs it; workers refuse a wrong one."""
     identity_key_file: Path | None = None
     """File with the server's private key, 64 hex digits (`wakupush keygen` writes one). For workers and `rebuild`."""
-    shadow: bool = False
-    """Read, decide and store beside another server with the same key, which answers, until `wakupush shadow end`."""
     identity_key: SecretStr | None = None
     """The private key itself, instead of a file. For workers; `rebuild` needs the file."""
     log_format: Literal["json", "console"] = "json"

@@ -32,10 +32,5 @@ def end_if_outdated(connection: Connection) -> None:
         refuse_outdated(connection)
     except OutdatedCodeError as error:
         log.critical("outdated_code", reason=str(error))
-        end_process()
+        os.kill(_MAIN, signal.SIGTERM)
         raise
-
-
-def end_process() -> None:
-    """Ask the main process to end, as SIGTERM does."""
-    os.kill(_MAIN, signal.SIGTERM)

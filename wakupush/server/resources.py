@@ -12,7 +12,7 @@ from wakupush.redis.celery_app import celery_app
 from wakupush.runtime.connections.postgres import open_pool
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.server.nodes import LeftOut
-from wakupush.server.shadow import Shadow, look_with
+from wakupush.server.outdated import end_if_outdated
 from wakupush.waku.publisher import Publisher
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ class Resources:
     publisher: Publisher
     #: For sending tasks.
     app: Celery
-    #: Whether another server answers and pushes.
-    shadow: Shadow = field(default_factory=Shadow)
     #: The name of this process in events.
     worker: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
     #: Seconds since the epoch.
@@ -66,7 +64,7 @@ def connected(settings: Settings) -> dict[str, Any]:
     redis = open_redis(settings.redis)
     return {
         "settings": settings,
-        "pool": open_pool(settings.postgres, look_with(settings)),
+        "pool": open_pool(settings.postgres, end_if_outdated),
         "redis": redis,
         "publisher": Publisher(
             settings.waku.nodes,

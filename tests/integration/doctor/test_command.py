@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from support.cluster import ABLE, READY, autoscaler
 from wakupush.cli import app
-from wakupush.postgres import shadow
 from wakupush.protocol.keys import PrivateKey
 
 
@@ -103,17 +102,6 @@ def test_what_is_wrong_with_postgres_is_said(environment, dsn):
         code, findings = examine(environment, WAKUPUSH_POSTGRES__DSN=make_conninfo(dsn, password="planted", **changes))
         assert (code, text in texts(findings, "fault")) == (1, True)
         assert "planted" not in str(findings)
-
-
-def test_a_server_in_shadow_is_told_how_to_end_it_and_a_setting_too_many_is_a_fault(environment, connection):
-    shadow.begin(connection)
-    code, findings = examine(environment, WAKUPUSH_SHADOW="true")
-    assert (code, "`wakupush shadow end` ends it" in texts(findings, "warning")) == (0, True)
-    shadow.end(connection, 0.0)
-    code, findings = examine(environment, WAKUPUSH_SHADOW="true")
-    assert (code, "take WAKUPUSH_SHADOW away" in texts(findings, "fault")) == (1, True)
-    code, findings = examine(environment)
-    assert (code, "shadow" in texts(findings, "warning")) == (0, False)
 
 
 def test_a_public_key_may_be_compressed(environment):

@@ -19,7 +19,6 @@ from wakupush.postgres import (
     ledger,
     maintenance,
     requests,
-    shadow,
     token_trials,
 )
 from wakupush.runtime.settings import RetentionSettings
@@ -145,8 +144,6 @@ def test_every_rule_deletes(connection, rule):
     ledger.count_attempt(connection, entry(5))
     ledger.quarantine(connection, REGISTRATION, entry(1), reason="x", attempts=3, owner=None)
     requests.admit(connection, {b"m" * 32: [True]})
-    shadow.begin(connection)
-    shadow.end(connection, 0.0)
     token_trials.count(connection, [(Platform.IOS, True, False)])
     events.add(connection, [Event(kind=EventKind.RECEIVED, time=0.0, worker="w", trace_id="t")])
     assert maintenance.delete(connection, RetentionRule(rule.name, 3600)) == (rule.name == "delivery_events_default")

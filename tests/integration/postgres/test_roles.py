@@ -30,7 +30,6 @@ POOL = {
     },
     "message_segments": {"lock", "kept", "parts", "forget", "keep", "trim"},
     "answers": {"add", "remove", "postpone"},
-    "shadow": {"begin", "state", "keep"},
     "old_code": {"newest_post"},
 }
 USES = {
@@ -72,7 +71,6 @@ USES = {
         "quarantine": {"trim"},
         "query_topics": {"lock", "all", "since", "remove_unused", "candidates", "set_key", "underived"},
         "waiting_queries": {"topics", "wake", "take", "expire", "trim", "count"},
-        "shadow": {"begin", "state", "take", "forget", "trim", "count"},
         "ledger": {"remove"},
         "token_trials": {"shares"},
         "dead_letters": {"counts"},
@@ -84,13 +82,12 @@ USES = {
     Role.RECONCILE: {"reconciliation": EVERY, "old_code": {"newest_post"}},
     Role.EXPORTER: {"backlog": EVERY, "old_code": {"newest_post"}},
     Role.FEEDBACK: {"deliveries": {"note_feedback", "exists", "takes_feedback"}, "old_code": {"newest_post"}},
-    Role.OPERATOR: {"dead_letters": EVERY, "quarantine": EVERY, "roles": EVERY, "shadow": {"state"}},
+    Role.OPERATOR: {"dead_letters": EVERY, "quarantine": EVERY, "roles": EVERY},
     Role.PIPELINE: {"exporting": EVERY},
     Role.LAKE: {"exporting": {"lock"}},
     Role.REBUILD: {
         "rebuilding": EVERY,
         "takeover": EVERY,
-        "shadow": {"state", "end", "forget", "count_since", "sample"},
         "registrations": {"stored"},
         "old_code": EVERY,
         "query_topics": {"lock_shared", "add", "count_without_key", "without_key", "set_keys", "all", "since"},
@@ -201,7 +198,8 @@ def test_every_table_and_function_has_rights_declared(connection):
         for (name,) in connection.execute(f"{named} AND (NOT relispartition OR relname = ANY (%s))", [[*partitions]])
     }
     of_roles = {table for tables in RIGHTS.values() for table in tables}
-    assert tables - of_roles == set(), "say in wakupush/model/roles.py which process may do what with them"
+    unused = {"shadow", "shadowed_messages"}  # until the migrations are one
+    assert tables - of_roles - unused == set(), "say in wakupush/model/roles.py which process may do what with them"
     assert of_roles - tables == set()
     definers = connection.execute("SELECT proname FROM pg_proc WHERE prosecdef").fetchall()
     assert {name for (name,) in definers} == {

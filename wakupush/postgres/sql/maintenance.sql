@@ -54,6 +54,3 @@ DELETE FROM quarantine WHERE ctid = ANY (ARRAY(
 DELETE FROM token_trials WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM token_trials WHERE period < now() - %(keep)s * interval '1 second' LIMIT %(most)s
 ))
-
--- name: shadow
-DELETE FROM shadow WHERE ended_at < now() - %(keep)s * interval '1 second'

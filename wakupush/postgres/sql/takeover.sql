@@ -22,10 +22,7 @@ SELECT (SELECT count(*) FROM registrations), (SELECT count(*) FROM admitted_requ
 SELECT message_id FROM admitted_requests
 
 -- name: known_requests
-SELECT count(*) FROM (
-    SELECT message_id FROM admitted_requests WHERE message_id = ANY (%(message_ids)b)
-    UNION SELECT request_id FROM shadowed_messages WHERE request_id = ANY (%(message_ids)b)
-) AS known
+SELECT count(*) FROM admitted_requests WHERE message_id = ANY (%(message_ids)b)
 
 -- name: remember
 -- The outcome of their items is not known: they are over, like requests that expired.

@@ -42,8 +42,6 @@ def make(resources: DeliveryResources, claimed: Mapping[bytes, int], task_id: st
     settings = resources.settings.delivery
     lead = Lead()
     with resources.pool.connection() as connection:
-        if resources.shadow.is_on(connection):
-            return None  # what was enqueued before comes again afterwards
         taken = deliveries.take(connection, claimed, seconds=settings.lease, at_rest=resources.identity.at_rest)
         over = [end for each in taken if (end := _end(*each, settings.max_attempts)) is not None]
         settled = deliveries.settle(connection, over) if over else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +13,7 @@ from wakupush.model.failures import Failure
 from wakupush.model.limits import Verdicts
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.server.faults import COLLISIONS
-from wakupush.server.inbox import shadowed, topic_keys, unopened
+from wakupush.server.inbox import topic_keys, unopened
 from wakupush.server.inbox.claim import claim, release
 from wakupush.server.inbox.content import Elsewhere, Part, Postponed
 from wakupush.server.inbox.copies import without_known
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from wakupush.model.entries import Entry
     from wakupush.model.limits import Limit
     from wakupush.model.queues import Queue
-    from wakupush.model.shadow import Shadowed
     from wakupush.server.inbox.content import Message
     from wakupush.server.inbox.facts import Facts
     from wakupush.server.inbox.outcome import Outcome
@@ -86,11 +84,7 @@ def run(resources: InboxResources, queue: Queue, entries: Sequence[Entry], *, al
                 _tell(task, gathered.passed_on)
             outcomes = _decide(resources, gathered.messages, gathered.facts, verdicts)
             sealed = seal(outcomes, key, most_bytes=settings.waku.max_message_bytes)
-            kept: list[Shadowed] = []
-            if (answers_since := resources.shadow.answers_since(connection)) > -math.inf:
-                outcomes, sealed, kept = shadowed.split(outcomes, sealed, task, answers_since, resources.now())
-            written = write(connection, resources, outcomes, sealed, kept, alone=entries[0] if alone else None)
-    shadowed.count(kept)
+            written = write(connection, resources, outcomes, sealed, alone=entries[0] if alone else None)
     try:
         pass_on(resources.app, elsewhere + gathered.passed_on)
     finally:

@@ -18,7 +18,6 @@ from wakupush.postgres import (
     query_topics,
     registrations,
     requests,
-    shadow,
     waiting_queries,
 )
 from wakupush.redis import watched
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from wakupush.model.answers import SealedAnswer
     from wakupush.model.entries import Entry
     from wakupush.model.events import Event
-    from wakupush.model.shadow import Shadowed
     from wakupush.server.inbox.content import Part
     from wakupush.server.inbox.outcome import Outcome
     from wakupush.server.inbox.resources import InboxResources
@@ -61,7 +59,6 @@ def write(
     resources: InboxResources,
     outcomes: Sequence[Outcome],
     sealed: Sequence[list[SealedAnswer]],
-    shadowed: Sequence[Shadowed],
     *,
     alone: Entry | None,
 ) -> Written:
@@ -72,7 +69,6 @@ def write(
         resources: of this process.
         outcomes: what was decided, in the order of the messages.
         sealed: the answer of each outcome.
-        shadowed: messages that another server answers.
         alone: the only message, if its attempts were counted: they are forgotten.
 
     Raises:
@@ -103,8 +99,6 @@ def write(
     new = [admission for admission in admissions if admission.delivery.delivery_key in added]
     if expired := [outcome.expired for outcome in outcomes if outcome.expired]:
         requests.remember_expired(connection, {each.message_id: len(each.addresses) for each in expired})
-    if shadowed:
-        _put_aside(connection, shadowed)
     outbox = _add_answers(connection, sealed)
     told = (event for outcome in outcomes for event in outcome.events)
     news = together(chain(told, (admission.event for admission in new)))
@@ -168,15 +162,6 @@ def _waiting(outcomes: Iterable[Outcome]) -> Iterator[tuple[Entry, float | None]
     for outcome in outcomes:
         if outcome.postponed:
             yield outcome.entry, None if outcome.postponed.for_key else random.uniform(0.0, TURN_SECONDS)
-
-
-def _put_aside(connection: Connection, shadowed: Sequence[Shadowed]) -> None:
-    """Keep messages that may be answered after all; the requests of the others are over."""
-    if kept := [each for each in shadowed if not each.is_over]:
-        shadow.keep(connection, kept)
-    ids = {each.request_id: each.items for each in shadowed if each.is_over and each.request_id is not None}
-    if ids:
-        requests.remember_expired(connection, ids)
 
 
 def _write_parts(connection: Connection, resources: InboxResources, outcomes: Iterable[Outcome]) -> None:

@@ -18,12 +18,9 @@ if TYPE_CHECKING:
 def claim_due(resources: ScheduleResources) -> int:
     """Enqueue the next attempts of deliveries whose time has come; return how many.
 
-    Chance decides which platform comes first: the backlog of one is not to keep out the others. In shadow nothing is
-    enqueued.
+    Chance decides which platform comes first: the backlog of one is not to keep out the others.
     """
     with resources.pool.connection() as connection:
-        if resources.shadow.is_on(connection):
-            return 0
         platforms = due.platforms(connection)
     return sum(claim_due_on(platform, resources) for platform in random.sample(platforms, len(platforms)))
 

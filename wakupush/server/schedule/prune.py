@@ -83,8 +83,6 @@ def rules(keep: RetentionSettings) -> tuple[RetentionRule, ...]:
         RetentionRule("message_attempts", keep.ledger),
         RetentionRule("quarantine", keep.dead_letters),
         RetentionRule("token_trials", token_trials.WINDOW_SECONDS),
-        # A message that reconcile brings as late as this is still remembered by the ledger.
-        RetentionRule("shadow", keep.ledger),
     )
 
 

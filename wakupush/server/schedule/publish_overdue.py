@@ -22,13 +22,8 @@ SWEEP_HOLD: Final = 60.0
 
 
 def publish_overdue(resources: Resources) -> int:
-    """Publish answers that their worker did not, and drop those that no client waits for any more; return how many.
-
-    In shadow none is published.
-    """
+    """Publish answers that their worker did not, and drop those that no client waits for any more; return how many."""
     with resources.pool.connection() as connection:
-        if resources.shadow.is_on(connection):
-            return 0
         expired = answers.expire(connection, resources.settings.retention.answers)
         overdue = answers.claim(connection, SWEEP_LIMIT, SWEEP_HOLD)
     if expired:
