@@ -23,13 +23,16 @@ from wakupush.model import events, queues, roles
 from wakupush.model.deliveries import INITIAL, TRANSITIONS, DeliveryState
 from wakupush.model.failures import Failure
 from wakupush.runtime import metrics, settings
-from wakupush.server.inbox import steps
 from wakupush.server.schedule.jobs import JOBS
 
 ROOT = Path(__file__).parents[3]
-OPERATING, REFERENCE, INTERNALS = (ROOT / "docs" / room for room in ("operating", "reference", "internals"))
-ARCHITECTURE, MODULES = INTERNALS / "architecture.md", REFERENCE / "modules.md"
+REFERENCE = ROOT / "docs" / "reference"
+MODULES = REFERENCE / "modules.md"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")])
+#: Pages that tell of the code as it is now: a decision record tells of it as of its time.
+PRESENT = [each for each in DOCUMENTS if each.name != "CHANGELOG.md" and each.parent.name != "adr"]
+#: Folders of code that pages name by the path from the root.
+CODE = {"wakupush", "ingest", "workers", "pipeline", "tests", "benchmarks", "deploy", "docker", "proto", "examples"}
 TRACKED = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
     "\0"
 )
@@ -226,21 +229,6 @@ def test_every_target_is_told():
     assert sorted(told) == sorted(set(targets) - {"help"})
 
 
-def test_every_command_that_exits_with_1_is_told():
-    [told] = re.findall(r"^\| 1 \| (.*) \|$", (REFERENCE / "commands.md").read_text(), re.MULTILINE)
-    says_so = {name for name, command in _commands(get_command(app)) if "xits with 1" in (command.help or "")}
-    assert len(says_so) > 2
-    assert says_so <= set(re.findall(r"`wakupush ([a-z -]+?)(?: --once)?`", told))
-
-
-def test_steps_of_the_inbox_are_told_in_the_order_in_which_they_are_done():
-    told = [Path(name).stem for name in re.findall(r"^\| `(\w+(?:\.py|/))` \|", ARCHITECTURE.read_text(), re.MULTILINE)]
-    called = [node for node in ast.walk(ast.parse(inspect.getsource(steps.run))) if isinstance(node, ast.Call)]
-    called.sort(key=lambda node: (node.lineno, node.col_offset))
-    done = [_module_of(ast.unparse(node.func)) for node in called]
-    assert [name for name in dict.fromkeys(done) if name] == told
-
-
 @pytest.mark.parametrize("document", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(document):
     text = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
@@ -282,6 +270,14 @@ def test_no_registry_and_no_path_of_a_machine_is_named():
     assert not [name for name, text in texts.items() if re.search("|".join(FORBIDDEN), text, re.IGNORECASE)]
 
 
+@pytest.mark.parametrize("document", PRESENT, ids=lambda path: str(path.relative_to(ROOT)))
+def test_named_code_exists(document):
+    for path, name in set(re.findall(r"`((?:\w+/)+[\w.-]+\.(?:py|sql|js))(?:::(\w+))?", document.read_text())):
+        if path.partition("/")[0] in CODE and "NNNN" not in path:
+            assert (ROOT / path).exists(), path
+            assert not name or re.search(rf"\b(def|class) {name}\b", (ROOT / path).read_text()), f"{path}::{name}"
+
+
 @pytest.mark.parametrize(
     "document",
     [each for each in DOCUMENTS if each.name != "CHANGELOG.md"],
@@ -306,19 +302,6 @@ def _texts() -> dict[str, str]:
         with suppress(UnicodeDecodeError, FileNotFoundError, IsADirectoryError):
             texts[name] = (ROOT / name).read_text()
     return texts
-
-
-def _module_of(name: str) -> str | None:
-    """Return in which module of the inbox a function of `steps` is done, None if in none."""
-    if name == "_decide":
-        return "decide"  # by whom of these, a table says
-    function: Any = steps
-    for part in name.split("."):
-        function = getattr(function, part, None)
-    if not inspect.isfunction(function) or function.__module__ == steps.__name__:
-        return None
-    package, _, module = function.__module__.rpartition(".")
-    return module if package == steps.__package__ else None
 
 
 def _commands(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -378,16 +361,6 @@ def write_tables() -> None:
             sys.exit(f"{document.relative_to(ROOT)} has no table that begins with\n{begins}")
         document.write_text(before + table + re.sub(r"\A(\|.*\n)*", "", after))
     MODULES.write_text(modules_page())
-
-
-def test_what_happens_when_a_part_dies_is_shown_by_tests():
-    text = (INTERNALS / "reliability.md").read_text()
-    section = text.split("## What happens when a part dies\n")[1].split("\n## ")[0]
-    rows = [row.split(" | ") for row in section.splitlines() if row.startswith("| ") and not row.startswith("| ---")]
-    assert {len(row) for row in rows} == {5}
-    for row in rows[1:]:
-        path, _, name = row[4].strip("`| ").partition("::")
-        assert f"def {name or 'test_'}" in (ROOT / path).read_text(), row[0]
 
 
 if __name__ == "__main__":
