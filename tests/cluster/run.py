@@ -41,7 +41,7 @@ def main() -> int:  # noqa: PLR0911 - each is an exit code
     try:
         binaries = find(ROOT / ".tools" / "helm")
     except MissingError as error:
-        out.print(f"{error}; docs/internals/rehearsal.md says what it needs")
+        out.print(f"{error}; CONTRIBUTING.md says what it needs")
         return 2
     if os.geteuid():
         out.print("the pods need mount namespaces of their own: run this as root")

@@ -1,12 +1,10 @@
 """The documents say what the code says: every table of theirs is made from the code and compared."""
 
-import ast
 import inspect
 import json
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
@@ -27,7 +25,6 @@ from wakupush.server.schedule.jobs import JOBS
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "docs" / "reference"
-MODULES = REFERENCE / "modules.md"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")])
 #: Pages that tell of the code as it is now: a decision record tells of it as of its time.
 PRESENT = [each for each in DOCUMENTS if each.name != "CHANGELOG.md" and each.parent.name != "adr"]
@@ -139,39 +136,6 @@ TABLES = {
     settings_table: REFERENCE / "settings.md",
 }
 
-MODULES_BEGIN = """\
-# Modules
-
-What each package and each module is: the first line of its docstring. `make tables` writes this page; do not edit it.
-The [architecture](../internals/architecture.md) explains how they work together.
-
-## Which may import which
-
-A line may import what stands on the lines below it, and nothing above or beside. import-linter checks this and other
-contracts of `pyproject.toml` in `make check`. `wakupush.runtime` stands aside and imports nothing else of ours."""
-
-
-def modules_page() -> str:
-    """Return docs/reference/modules.md: what each package and module is, and which of them may import which."""
-    blocks = [MODULES_BEGIN]
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    for each in contracts:
-        if each["type"] == "layers":
-            layers = "\n".join(each["layers"])
-            blocks += [f"{each['name'].capitalize()}:", f"```text\n{layers}\n```"]
-    roots = ("wakupush", "ingest", "workers", "pipeline")
-    for package in sorted(path.parent for root in roots for path in (ROOT / root).rglob("__init__.py")):
-        blocks += [f"## `{package.relative_to(ROOT)}/`", _first_line(package / "__init__.py")]
-        modules = sorted(path for path in package.glob("[!_]*.py") if "_pb2" not in path.name)
-        if modules:
-            rows = [("module", "what it is"), *((_code(path.name), _first_line(path)) for path in modules)]
-            blocks.append(markdown(iter(rows)).rstrip("\n"))
-    return "\n\n".join(blocks) + "\n"
-
-
-def _first_line(module: Path) -> str:
-    return (ast.get_docstring(ast.parse(module.read_text())) or "").partition("\n")[0]
-
 
 def markdown(rows: Iterator[Row]) -> str:
     head, *body = rows
@@ -188,15 +152,6 @@ def test_table_is_that_of_the_code(rows, document):
             f"{document.relative_to(ROOT)} must have exactly this table (`make tables` writes it):\n\n{table}",
             pytrace=False,
         )
-
-
-def test_modules_page_is_that_of_the_code():
-    assert MODULES.read_text() == modules_page(), "run: make tables"
-
-
-def test_every_package_has_a_docstring():
-    assert not re.findall(r"^## (`[^`]+`)\n\n(?=\n|\||#)", modules_page(), re.MULTILINE)
-    assert not re.findall(r"^\| (`[^`]+`) \|  \|$", modules_page(), re.MULTILINE)
 
 
 def test_state_diagram_is_that_of_the_code():
@@ -221,12 +176,6 @@ def test_every_state_can_be_reached_and_left_as_it_says():
         if state.is_final
     )
     assert all(TRANSITIONS[state] for state in DeliveryState if not state.is_final)
-
-
-def test_every_target_is_told():
-    targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    told = re.findall(r"^\| `make ([a-z-]+)` \|", (REFERENCE / "targets.md").read_text(), re.MULTILINE)
-    assert sorted(told) == sorted(set(targets) - {"help"})
 
 
 @pytest.mark.parametrize("document", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -360,7 +309,6 @@ def write_tables() -> None:
         if not found:
             sys.exit(f"{document.relative_to(ROOT)} has no table that begins with\n{begins}")
         document.write_text(before + table + re.sub(r"\A(\|.*\n)*", "", after))
-    MODULES.write_text(modules_page())
 
 
 if __name__ == "__main__":
