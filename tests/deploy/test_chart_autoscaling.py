@@ -2,9 +2,11 @@
 
 import re
 
+import yaml
 from prometheus_client import Counter, Gauge, Histogram
 
 from support.deploy.chart import (
+    CHART,
     SENTINELS,
     VALUES,
     need,
@@ -113,6 +115,21 @@ def test_keda_may_take_over_from_the_autoscalers_of_kubernetes():
     """Helm creates the ScaledObjects before it deletes these, and KEDA's admission webhook looks at them."""
     found = [each["metadata"] for each in objects(VALUES["hpa"]) if each["kind"] == "HorizontalPodAutoscaler"]
     assert [each["annotations"] for each in found] == [{"validations.keda.sh/hpa-ownership": "false"}] * 3
+
+
+def test_autoscalers_of_kubernetes_have_the_bounds_of_values():
+    pools = yaml.safe_load((CHART / "values.yaml").read_text())["components"]
+    for each in objects(VALUES["hpa"]):
+        if each["kind"] == "HorizontalPodAutoscaler":
+            spec = each["spec"]
+            bounds = pools[each["metadata"]["name"].removeprefix("wakupush-")]["autoscaling"]
+            [metric] = spec["metrics"]
+            assert metric["resource"] == {
+                "name": "cpu",
+                "target": {"type": "Utilization", "averageUtilization": bounds["cpu"]},
+            }
+            assert (spec["minReplicas"], spec["maxReplicas"]) == (bounds["minReplicas"], bounds["maxReplicas"])
+            assert spec["scaleTargetRef"]["name"] == each["metadata"]["name"]
 
 
 def test_dispatch_is_capped_by_gorush():

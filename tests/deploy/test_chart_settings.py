@@ -229,3 +229,39 @@ def test_gorush_is_configured_alike():
     assert chart == compose
     assert (chart["core"]["sync"], chart["queue"]["engine"]) == (True, "local")
     assert (chart["ios"]["max_retry"], chart["android"]["max_retry"]) == (0, 0)
+
+
+def bundled(part):
+    """Return the container of a part that the chart brings along, and the stateful set that it is of."""
+    [found] = [
+        each
+        for each in objects(VALUES["trial"])
+        if (each["kind"], each["metadata"]["name"]) == ("StatefulSet", f"wakupush-{part}")
+    ]
+    [container] = found["spec"]["template"]["spec"]["containers"]
+    return container, found["spec"]
+
+
+def test_bundled_node_and_redis_have_the_options_of_compose():
+    services = compose_services()
+    node, redis = bundled("node")[0], bundled("redis")[0]
+    assert set(node["args"]) - set(services["nwaku"]["command"]) == {
+        "--dns-discovery-url=enrtree://example@nodes.example.org"  # compose says it in the environment
+    }
+    assert set(services["nwaku"]["command"]) <= set(node["args"])
+    *shell, options = services["redis"]["command"]
+    assert redis["command"] == shell
+    assert options_of(redis["args"][0]) == options_of(options.replace("$$", "$"))
+
+
+def options_of(command):
+    return sorted(re.findall(r"--[a-z-]+ \S+", command))
+
+
+@pytest.mark.parametrize("part", ["node", "redis", "postgres"])
+def test_bundled_parts_keep_their_data(part):
+    container, spec = bundled(part)
+    [claim] = spec["volumeClaimTemplates"]
+    assert {"name": claim["metadata"]["name"], "mountPath": "/data"} in container["volumeMounts"]
+    written = str([container.get("args"), container["env"] if part == "postgres" else ""])
+    assert "/data" in written

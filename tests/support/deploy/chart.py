@@ -18,8 +18,8 @@ from wakupush.runtime.settings import Settings
 TESTS = Path(__file__).parents[2]
 ROOT = TESTS.parent
 CHART = ROOT / "deploy" / "helm" / "wakupush"
-GOLDEN = TESTS / "deploy" / "golden"
-#: Values of which every object is compared with a golden file.
+GOLDEN = TESTS / "deploy" / "golden.yaml"
+#: Values that the chart is tested with.
 VALUES = {path.name.removesuffix("-values.yaml"): path for path in sorted((CHART / "ci").glob("*-values.yaml"))}
 #: A version of Kubernetes that the schemas of objects are taken from.
 KUBERNETES = "1.33"
@@ -69,6 +69,11 @@ def render(values: Path | None = None, *options: str) -> str:
     if result.returncode:
         raise NotRendered(result.stderr)
     return result.stdout
+
+
+def golden() -> str:
+    """What the golden file holds: the values with most parts, without the dashboards, which are files of the chart."""
+    return render(VALUES["keda"], "--set", "monitoring.dashboards=false")
 
 
 @cache

@@ -1,12 +1,12 @@
 """`make golden`: write anew what is made of the chart and of the program.
 
-These are the golden files, the part of values.schema.json that is the program's settings, and the table in README.md.
+These are the golden file, the part of values.schema.json that is the program's settings, and the table in README.md.
 Look at the differences before you commit them.
 """
 
 import re
 
-from support.deploy.chart import CHART, GOLDEN, VALUES, render, values_schema, values_table
+from support.deploy.chart import CHART, GOLDEN, golden, values_schema, values_table
 
 TABLE = re.compile(r"\| value \| default \| meaning \|\n(\|.*\n)+")
 
@@ -15,9 +15,7 @@ def main() -> None:
     (CHART / "values.schema.json").write_text(values_schema())
     readme = CHART / "README.md"
     readme.write_text(TABLE.sub(lambda _: values_table(), readme.read_text()))
-    GOLDEN.mkdir(exist_ok=True)
-    for name, values in VALUES.items():
-        (GOLDEN / f"{name}.yaml").write_text(render(values))
+    GOLDEN.write_text(golden())
 
 
 if __name__ == "__main__":
