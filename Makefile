@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/python -m
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: cluster help setup setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo test test-long chaos check unit fuzz bench bench-against bench-pipeline release-check attack autoscaling lock audit sbom images setup-images proto clean
+.PHONY: cluster help setup setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo test test-long chaos check unit fuzz bench bench-against bench-pipeline release-check attack lock audit sbom images setup-images proto clean
 
 help: ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -128,9 +128,6 @@ bench-pipeline: setup setup-java ## Measure the pipeline: 1 M and 10 M events, a
 attack: setup ## Flood the server with all that strangers can send, beside honest traffic, and judge it (KIND=, MESSAGES=, SECONDS=, RUNS=, JSON=)
 	$(RUN) benchmarks.attack $(if $(KIND),--kind "$(KIND)") $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(SECONDS),--seconds $(SECONDS)) \
 		$(if $(RUNS),--runs $(RUNS)) $(if $(JSON),--json $(JSON))
-
-autoscaling: setup ## Let real workers be scaled by the formulas of KEDA and the HPA, and plot it (5 minutes)
-	$(RUN) benchmarks.autoscaling
 
 lock: ## Resolve the dependencies anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \

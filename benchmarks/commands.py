@@ -7,8 +7,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
@@ -17,53 +16,52 @@ import psutil
 
 @dataclass(frozen=True)
 class Taken:
-    """What a command took: its own processes and those that worked for it."""
+    """What a command took, with all processes that it started."""
 
-    printed: str
     seconds: float
     cpu_seconds: float
     #: The most that all of them had at the same time, resident.
     bytes: int
 
 
-def measured(name: str, *words: str, environment: dict[str, str], others: Callable[[], list[int]] = list) -> Taken:
+def measured(name: str, *words: str, environment: dict[str, str]) -> Taken:
     """Run a module of Python to its end, and print and return what it took.
 
     Args:
         name: for the reader.
         words: the module, and its arguments.
         environment: of the process.
-        others: returns the pids of processes that work for it.
     """
-    known = others()
     begin = time.perf_counter()
     with (
         tempfile.TemporaryFile() as errors,
-        subprocess.Popen([sys.executable, "-m", *words], env=environment, stdout=subprocess.PIPE, stderr=errors) as run,
+        subprocess.Popen(
+            [sys.executable, "-m", *words], env=environment, stdout=subprocess.DEVNULL, stderr=errors
+        ) as run,
     ):
-        with Peak([run.pid, *known]) as peak:
-            printed, _ = run.communicate()
+        with Peak(run.pid) as peak:
+            run.wait()
         seconds = time.perf_counter() - begin
         if run.returncode:
             errors.seek(0)
             sys.exit(errors.read().decode())
-    taken = Taken(printed.decode(), seconds, peak.cpu_seconds, peak.bytes)
+    taken = Taken(seconds, peak.cpu_seconds, peak.bytes)
     print(f"  {name:<18}{seconds:8.1f} s{taken.cpu_seconds:8.1f} s of CPU{taken.bytes / 1e6:8.0f} MB", flush=True)
     return taken
 
 
 class Peak:
-    """Watches the resident memory and CPU time of processes and of all that they start."""
+    """Watches the resident memory and CPU time of a process and of all that it starts."""
 
-    def __init__(self, pids: list[int]) -> None:
+    def __init__(self, pid: int) -> None:
         self.bytes = 0
-        self._cpu: dict[int, list[float]] = {}
-        self._pids, self._over = pids, threading.Event()
+        self._cpu: dict[int, float] = {}
+        self._pid, self._over = pid, threading.Event()
         self._thread = threading.Thread(target=self._watch)
 
     @property
     def cpu_seconds(self) -> float:
-        return sum(last - first for first, last in self._cpu.values())
+        return sum(self._cpu.values())
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -74,28 +72,14 @@ class Peak:
         self._thread.join()
 
     def _watch(self) -> None:
-        old = set(self._pids[1:])  # what they did before does not count
+        root = psutil.Process(self._pid)
         while not self._over.wait(0.2):
-            memory = 0
-            for process in _family(self._pids):
+            memory, family = 0, [root]
+            with suppress(psutil.NoSuchProcess):
+                family += root.children(recursive=True)
+            for process in family:
                 with suppress(psutil.NoSuchProcess):
                     memory += process.memory_info().rss
                     times = process.cpu_times()
-                    used = times.user + times.system
-                    self._cpu.setdefault(process.pid, [used if process.pid in old else 0.0, used])[1] = used
+                    self._cpu[process.pid] = times.user + times.system
             self.bytes = max(self.bytes, memory)
-
-
-def _family(pids: list[int]) -> Iterator[psutil.Process]:
-    for pid in pids:
-        with suppress(psutil.NoSuchProcess):
-            root = psutil.Process(pid)
-            yield root
-            yield from root.children(recursive=True)
-
-
-@contextmanager
-def watched() -> Iterator[Callable[[], list[int]]]:
-    """Yield a function that returns the processes that were started in the block: the cluster's."""
-    before = {child.pid for child in psutil.Process().children()}
-    yield lambda: [child.pid for child in psutil.Process().children() if child.pid not in before]

@@ -5,31 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from functools import partial
 
 from benchmarks import made
 from benchmarks.running import Bench, delivery_key_of, log_after, position, relay_at
-from wakupush.devnet.parts.processes import WaitTimeoutError
-
-SECONDS = 15
-#: Seconds after which a push counts as lost.
-TIMEOUT = 600
-#: Push requests a second that are far below what one process can do.
-QUIET_RATE = 100.0
-#: Messages of garbage for each push request.
-FLOODS = {"alone": 0, "with as much garbage": 1, "with five times as much garbage": 5}
-
-
-def latencies(bench: Bench, rate: float, garbage: float, seconds: float = SECONDS) -> list[float]:
-    """Return the seconds from node to gorush of each push, at a rate of requests and of garbage a second, sorted."""
-    count = int(rate * seconds)
-    users = [bench.users[number % len(bench.users)] for number in range(count)]
-    sent = bench.make(partial(made.request, bench.server), users)
-    noise = bench.make(partial(made.garbage, bench.server), list(range(int(garbage * seconds))))
-    found = waits(bench, sent, rate, noise, garbage, patience=TIMEOUT)
-    if math.inf in found:
-        raise WaitTimeoutError(f"{count} pushes did not come in {TIMEOUT} s")
-    return sorted(found)
 
 
 def waits(
@@ -80,8 +58,3 @@ def waits(
 
 def _effect(message: made.Made) -> str:
     return message.delivery_key or message.answered_on
-
-
-def percentiles(found: list[float]) -> str:
-    middle, late = found[len(found) // 2], found[int(len(found) * 0.99)]
-    return f"p50 {1000 * middle:.0f} ms, p99 {1000 * late:.0f} ms"

@@ -8,9 +8,7 @@ export      `wakupush pipeline export` into a new lake, all cores
 report      `wakupush pipeline report`, all cores, into Postgres too
 capacity    `wakupush pipeline capacity`
 tidy        `wakupush pipeline tidy`, after which a day and kind is one file; and bytes a row, against plain Parquet
-engines     the tables of the report by DuckDB and by Spark, from the same files; the rows must be the same
-standalone  export and report by a master and two workers on loopback; the report must be that of `report`
-store       the same in one process, with the lake in a server of S3's API
+store       export and report with the lake in a server of S3's API; the report must be that of `report`
 
 Each command runs as an operator runs it, the start of Java included. Memory is the most that all its processes had at
 the same time; Postgres is not among them. With a FOLDER, which is kept, steps can run one by one, and figures are added
@@ -32,13 +30,12 @@ from shutil import rmtree
 import duckdb
 import psycopg
 from psycopg.rows import dict_row
+from pyiceberg.catalog import load_catalog
 
-from benchmarks import engines
-from benchmarks.commands import measured, watched
+from benchmarks.commands import measured
 from pipeline.events.report import SCHEMA
 from pipeline.events.synthesize import WORKER
 from pipeline.events.tables import TABLES
-from tests.support.pipeline.standalone import cluster
 from tests.support.pipeline.stores import store
 from wakupush.devnet.parts.postgres import PostgresServer
 from wakupush.postgres.migrations import runner
@@ -78,13 +75,13 @@ class Size:
     def dsn(self) -> str:
         return self.postgres.dsn.rsplit("/", 1)[0] + f"/{self.database}"
 
-    def environment(self, master: str = "local[*]") -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         return (
             os.environ
             | {
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 "WAKUPUSH_POSTGRES__DSN": self.dsn,
-                "WAKUPUSH_PIPELINE__MASTER": master,
+                "WAKUPUSH_PIPELINE__MASTER": "local[*]",
                 "WAKUPUSH_PIPELINE__WAREHOUSE": str(self.folder / "lake"),
                 "WAKUPUSH_PIPELINE__KEYS": str(self.folder / "keys"),
                 "WAKUPUSH_PIPELINE__REPORTS": str(self.folder / "reports"),
@@ -152,18 +149,18 @@ FROM generate_series(%(start)s::int, %(start)s::int + %(rows)s::int - 1) AS numb
 """
 
 
-def export(size: Size, master: str = "local[*]", others: Callable[[], list[int]] = list) -> None:
+def export(size: Size) -> None:
     size.forget()
-    pipeline(size, "export", master=master, others=others)
+    pipeline(size, "export")
 
 
-def report(size: Size, master: str = "local[*]", others: Callable[[], list[int]] = list) -> None:
-    pipeline(size, "report", *REPORTED, master=master, others=others)
+def report(size: Size) -> None:
+    pipeline(size, "report", *REPORTED)
     with psycopg.connect(size.dsn, row_factory=dict_row) as connection:
         rows = {table.name: connection.execute(f"SELECT * FROM {SCHEMA}.{table.name}").fetchall() for table in TABLES}
     for row in rows["unusual_daily"]:
         del row["pseudonym"]  # another one in each lake
-    text = json.dumps({name: engines.in_order(of_table) for name, of_table in rows.items()})
+    text = json.dumps({name: in_order(of_table) for name, of_table in rows.items()})
     (size.folder / "report.json").write_text(text)
 
 
@@ -173,7 +170,7 @@ def capacity(size: Size) -> None:
 
 def tidy(size: Size) -> None:
     pipeline(size, "tidy")
-    paths = engines.files(size.dsn)
+    paths = files(size.dsn)
     stored = sum(Path(path).stat().st_size for path in paths)
     plain = size.folder / "plain.parquet"
     with duckdb.connect() as database:
@@ -184,18 +181,6 @@ def tidy(size: Size) -> None:
     )
     print(f"  {rows:,} events, {told}", flush=True)
     plain.unlink()
-
-
-def standalone(size: Size) -> None:
-    with (
-        size.on("standalone", {}) as own,
-        tempfile.TemporaryDirectory(prefix="wakupush-cluster-") as directory,
-        watched() as started,
-        cluster(Path(directory)) as master,
-    ):
-        export(own, master, others=started)
-        report(own, master, others=started)
-        same_rows(size.folder / "report.json", own.folder / "report.json")
 
 
 def in_store(size: Size) -> None:
@@ -217,14 +202,19 @@ def same_rows(one: Path, other: Path) -> None:
     print(f"  the same {sum(map(len, rows.values())):,} rows", flush=True)
 
 
-def compare(size: Size) -> None:
-    paths = {engine: size.folder / f"{engine}.json" for engine in engines.ENGINES}
-    for engine, path in paths.items():
-        words = ("benchmarks.engines", engine, str(path))
-        told = command(size, engine, *words, environment=size.environment())
-        ready, tables = map(float, told.split())
-        print(f"    of which {ready:.1f} s to start, {tables:.1f} s for the tables", flush=True)
-    same_rows(*paths.values())
+def files(dsn: str) -> list[str]:
+    """Return the files of events, as a reader of Iceberg finds them."""
+    uri = f"{dsn.replace('postgresql:', 'postgresql+psycopg:')}?options=-csearch_path%3Dwakupush_lake"
+    with load_catalog("lake", type="sql", uri=uri) as catalog:
+        return [task.file.file_path for task in catalog.load_table("wakupush.events").scan().plan_files()]
+
+
+def in_order(rows: list[dict]) -> list[str]:
+    """Return rows as texts that can be compared: integers in full, means to nine digits."""
+    return sorted(
+        repr(sorted((name, f"{value:.9g}" if name == "mean" else str(value)) for name, value in row.items()))
+        for row in rows
+    )
 
 
 STEPS: dict[str, Callable[[Size], None]] = {
@@ -233,27 +223,17 @@ STEPS: dict[str, Callable[[Size], None]] = {
     "report": report,
     "capacity": capacity,
     "tidy": tidy,
-    "engines": compare,
-    "standalone": standalone,
     "store": in_store,
 }
 
 
-def pipeline(size: Size, *words: str, master: str = "local[*]", others: Callable[[], list[int]] = list) -> None:
-    name = words[0] if master.startswith("local") else f"{words[0]}, cluster"
-    command(size, name, "wakupush", "pipeline", *words, environment=size.environment(master), others=others)
-
-
-def command(
-    size: Size, name: str, *words: str, environment: dict[str, str], others: Callable[[], list[int]] = list
-) -> str:
-    """Run a module of Python, print its time and memory, keep them, and return its output."""
-    taken = measured(name, *words, environment=environment, others=others)
-    found = {"events": size.events, "name": name, "seconds": round(taken.seconds, 1)}
+def pipeline(size: Size, *words: str) -> None:
+    """Run a command of the pipeline, and print and keep its time and memory."""
+    taken = measured(words[0], "wakupush", "pipeline", *words, environment=size.environment())
+    found = {"events": size.events, "name": words[0], "seconds": round(taken.seconds, 1)}
     found |= {"cpu_seconds": round(taken.cpu_seconds, 1), "megabytes": round(taken.bytes / 1e6)}
     with (size.folder / "results.json").open("a") as stream:
         stream.write(json.dumps(found) + "\n")
-    return taken.printed
 
 
 def main() -> None:

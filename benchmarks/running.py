@@ -10,16 +10,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx2
 import psutil
+from redis import Redis
 
 from benchmarks.made import SHARD, Made, User
 from wakupush.devnet.demo.stack import Stack
-from wakupush.devnet.parts.processes import Process, wait_until
+from wakupush.devnet.parts.processes import Process
 
 #: Messages in one request to the node.
 RELAYED_AT_ONCE = 100
@@ -29,66 +29,33 @@ OUTSIDE = frozenset({"waku", "gorush"})
 IDLE = 3.0
 
 
-@dataclass
-class Run:
-    """One measurement."""
-
-    count: int
-    seconds: float
-    #: CPU seconds by process.
-    cpu: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def per_second(self) -> float:
-        return self.count / self.seconds
-
-
 class Bench:
-    """A running server and who is registered there."""
+    """A running server with who is registered there, and with our own connections to its Postgres and Redis.
+
+    Args:
+        stack: a `Stack`, or what stands for it.
+        pool: of processes that make messages.
+    """
 
     def __init__(self, stack: Stack, pool: ProcessPoolExecutor) -> None:
         self.stack = stack
         self.pool = pool
         self.server = stack.key.public_key.compressed
+        self.connection = stack.connect()
+        self.redis = Redis.from_url(stack.redis_url)
         self.users: list[User] = []
+
+    def close(self) -> None:
+        self.redis.close()
+        self.connection.close()
+
+    def part(self, name: str) -> Process:
+        """Return the process of this name."""
+        return next(process for process in self.stack.processes if process.name == name)
 
     def make(self, work: Callable, arguments: list) -> list:
         """Do work for each argument in all processes of the pool."""
         return list(self.pool.map(work, arguments, chunksize=50))
-
-    def load(self, sent: list[Made], *, answers: int, pushes: int = 0) -> Run:
-        """Let the server work off messages that wait in the node, and measure it."""
-        stack = self.stack
-        stack.ingest.stop()
-        stack.reconcile.stop()  # it would enqueue what waits
-        node_log, gorush_log = position(stack.node_url), position(stack.gorush_url)
-        relay(stack.node_url, sent)
-        published = position(stack.node_url)
-        with stack.connect() as connection:
-            connection.execute("CHECKPOINT")
-            since = time.time()
-            before = cpu(stack)
-            stack.ingest.start()
-            wait_until(
-                lambda: (
-                    position(stack.node_url) - published >= answers
-                    and position(stack.gorush_url) - gorush_log >= pushes
-                    and _handled(connection, since) >= len(sent)
-                ),
-                timeout=300,
-                what=f"{answers} answers and {pushes} pushes",
-                interval=0.2,
-            )
-            [(first, last_event)] = connection.execute(
-                "SELECT extract(epoch FROM min(time))::float8, extract(epoch FROM max(time))::float8"
-                " FROM delivery_history WHERE time >= to_timestamp(%s)",
-                [since],
-            ).fetchall()
-        after = cpu(stack)
-        last_answer = _last(stack.node_url, node_log, "arrivedAt") if answers else 0
-        last_push = _last(stack.gorush_url, gorush_log, "at") if pushes else 0
-        used = {name: after[name] - before.get(name, 0) for name in after}
-        return Run(len(sent), max(last_event, last_answer, last_push) - first, used)
 
 
 #: Limits are off: a benchmark sends to a few users what is normally for many, and none of it must be held back.
@@ -110,8 +77,12 @@ def running(concurrency: int, **settings: str) -> Iterator[Bench]:
     directory.chmod(0o755)
     try:
         # The stack ends first, and what the makers send it fails.
-        with makers() as pool, Stack(directory, concurrency=concurrency, defaults=settings or UNLIMITED) as stack:
-            yield Bench(stack, pool)
+        with (
+            makers() as pool,
+            Stack(directory, concurrency=concurrency, defaults=settings or UNLIMITED) as stack,
+            closing(Bench(stack, pool)) as bench,
+        ):
+            yield bench
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -169,17 +140,6 @@ def log_after(url: str, after: int) -> tuple[list[dict], int]:
 def delivery_key_of(push: dict) -> str:
     """Return the delivery key, hex, of an entry of gorush's log: its notif_id without the attempt."""
     return push["notification"]["notif_id"].partition("-")[0]
-
-
-def _last(url: str, after: int, name: str) -> float:
-    return max(each[name] for each in log_after(url, after)[0])
-
-
-def _handled(connection, since: float) -> int:
-    return connection.execute(
-        "SELECT coalesce(sum(count), 0) FROM delivery_history WHERE kind = 'received' AND time >= to_timestamp(%s)",
-        [since],
-    ).fetchone()[0]
 
 
 @contextmanager

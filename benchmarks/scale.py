@@ -1,12 +1,13 @@
-"""How costs and memory depend on the number of registered keys and of pending deliveries."""
+"""How costs and memory depend on the number of registered keys, of pending deliveries and of messages."""
 
 from __future__ import annotations
 
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 
 import httpx2
@@ -16,8 +17,11 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks import made
-from benchmarks.latency import latencies, percentiles
-from benchmarks.running import OUTSIDE, Bench, Run, memory, running
+from benchmarks.attack.aims import percentile
+from benchmarks.latency import waits
+from benchmarks.loads import ASKED, Load, measure, registrations, requests
+from benchmarks.running import Bench, family, memory, relay, running
+from benchmarks.server_state import rest, set_topic_keys
 from wakupush.devnet.parts.processes import Process, wait_until
 from wakupush.model.platforms import TokenType
 from wakupush.model.registrations import Change, Registration
@@ -33,6 +37,10 @@ SAMPLE = 2000
 CHUNK = 10_000
 #: For how many seconds first attempts are measured beside the pending deliveries.
 SECONDS = 30
+#: Seconds until a push counts as lost.
+TIMEOUT = 600
+#: Messages between two looks at the memory of a worker.
+STEP = 5000
 MIB = 2**20
 
 #: Due at once, each of a registered device.
@@ -77,13 +85,14 @@ def row(identity: Identity, user: made.User, device_token: str) -> list:
 def rows_of(secret: bytes, users: list[made.User], script: str = "") -> tuple[list[list], list[tuple]]:
     """Return the rows of registrations and of query topics; `script` is what the development gorush does."""
     identity = Identity.of(made.PrivateKey(secret))
-    registrations = [row(identity, user, script + random.randbytes(32).hex()) for user in users]
+    stored = [row(identity, user, script + random.randbytes(32).hex()) for user in users]
     names = [
         (user.key_hash, prefixed, topics.query_topics(user.key_hash)[prefixed])
         for user in users
         for prefixed in (False, True)
     ]
-    return registrations, [(key_hash, prefixed, topics.topic(name)) for key_hash, prefixed, name in names]
+    # Each topic has some key, so that none is derived: nobody queries these users.
+    return stored, [(hashed, prefixed, topics.topic(name), random.randbytes(32)) for hashed, prefixed, name in names]
 
 
 def fill_chunk(secret: bytes, script: str, count: int) -> tuple[list[list], list[tuple], list[made.User]]:
@@ -97,12 +106,12 @@ def register_strangers(bench: Bench, count: int, script: str = "") -> None:
     sizes = [CHUNK] * (count // CHUNK) + [count % CHUNK] * bool(count % CHUNK)
     share = SAMPLE / count
     with bench.stack.connect() as connection, connection.cursor() as cursor:
-        for registrations, query_topics, users in _bounded_map(bench, work, sizes):
+        for stored, query_topics, users in _bounded_map(bench, work, sizes):
             names = ", ".join(f'"{name}"' for name in rebuilding.COLUMNS)
             with cursor.copy(f"COPY registrations ({names}) FROM STDIN") as copy:
-                for each in registrations:
+                for each in stored:
                     copy.write_row(each)
-            with cursor.copy("COPY query_topics (key_hash, prefixed, topic) FROM STDIN") as copy:
+            with cursor.copy("COPY query_topics (key_hash, prefixed, topic, symmetric_key) FROM STDIN") as copy:
                 for each in query_topics:
                     copy.write_row(each)
             bench.users += [user for user in users if random.random() < share]
@@ -122,31 +131,27 @@ def _bounded_map(bench: Bench, work: Callable, sizes: list[int]) -> Iterator:
         ahead[position] = None
 
 
-def show_keys(console: Console, measures: dict[str, Callable[[Bench, int], Run]], keys: int, runs: int) -> None:
+def show_keys(console: Console, loads: Sequence[Load], keys: int, runs: int) -> None:
     """Compare the cost of a message between a server with few keys and one with many, alternately in one sitting."""
     with ExitStack() as stacks:
         benches = {count: stacks.enter_context(running(1)) for count in (FEW_KEYS, keys)}
         samples = {}
         for count, bench in benches.items():
             register_strangers(bench, count)
+            set_topic_keys(bench, bench.users[:ASKED])
             samples[count] = bench.users
         table = Table("", *(f"{count:,} keys" for count in benches), "ratio of the cost", box=None)
-        for name, measure in measures.items():
+        for load in loads:
             costs: dict[int, list[float]] = {count: [] for count in benches}
             for _ in range(runs + 1):
                 for count, bench in benches.items():
                     bench.users = list(samples[count])
-                    costs[count].append(_cost(measure(bench, SAMPLE)))
+                    costs[count].append(measure(bench, replace(load, count=SAMPLE)).total)
             few, many = (statistics.median(each[1:]) for each in costs.values())  # the first run warms up
-            table.add_row(f"CPU µs of a message: {name}", f"{few:.0f}", f"{many:.0f}", f"{many / few:.2f}")
+            table.add_row(f"CPU µs of a message: {load.name}", f"{few:.0f}", f"{many:.0f}", f"{many / few:.2f}")
         few, many = (memory(bench.stack.ingest) / MIB for bench in benches.values())
         table.add_row("memory of ingest, MiB", f"{few:.0f}", f"{many:.0f}", f"{many / few:.2f}")
         console.print(table)
-
-
-def _cost(run: Run) -> float:
-    """Return the CPU µs of a message but for the node, gorush, and ingest, which was started for the run."""
-    return 1e6 * sum(used for part, used in run.cpu.items() if part not in OUTSIDE | {"ingest live"}) / run.count
 
 
 def show_pending(console: Console, count: int, milliseconds: int, throttled: int, rate: int) -> None:
@@ -166,7 +171,7 @@ def show_pending(console: Console, count: int, milliseconds: int, throttled: int
         stack = bench.stack
         at_rest = Identity.of(stack.key).at_rest
         watched_processes = {"dispatch worker": stack.workers["dispatch"], "beat": stack.beat}
-        console.print(f"first attempts at {rate}/s, nothing pending: {percentiles(latencies(bench, rate, 0, SECONDS))}")
+        console.print(f"first attempts at {rate}/s, nothing pending: {_latencies(bench, rate)}")
         _show_memory(console, "before", watched_processes)
         faults = f"{stack.gorush_url}/dev/faults"
         httpx2.post(faults, json={"kind": "status", "status": 503, "path": "/api/push"}).raise_for_status()
@@ -182,7 +187,7 @@ def show_pending(console: Console, count: int, milliseconds: int, throttled: int
             httpx2.delete(faults).raise_for_status()
             wait_until(lambda: _pending(connection) < count, timeout=120, what="gorush is used again", interval=0.2)
             left, begun = _pending(connection), time.monotonic()
-            found = percentiles(latencies(bench, rate, 0, SECONDS))
+            found = _latencies(bench, rate)
             console.print(f"first attempts at {rate}/s while the backlog drains: {found}")
             drained = (left - _pending(connection)) / (time.monotonic() - begun)
             console.print(f"drains by {drained:.0f}/s beside them")
@@ -195,6 +200,13 @@ def show_pending(console: Console, count: int, milliseconds: int, throttled: int
             _show_memory(console, "after it", watched_processes)
 
 
+def _latencies(bench: Bench, rate: int) -> str:
+    """Return how long pushes of first attempts take from node to gorush, at an even rate."""
+    found = sorted(waits(bench, requests(bench, rate * SECONDS), rate, patience=TIMEOUT))
+    middle, late = percentile(found, 0.5), percentile(found, 0.99)
+    return f"p50 {1000 * middle:.0f} ms, p99 {1000 * late:.0f} ms"
+
+
 def _pending(connection) -> int:
     return connection.execute("SELECT count(*) FROM deliveries WHERE state IN ('pending', 'posting')").fetchone()[0]
 
@@ -202,3 +214,26 @@ def _pending(connection) -> int:
 def _show_memory(console: Console, when: str, processes: dict[str, Process]) -> None:
     sizes = ", ".join(f"{name} {memory(process) / MIB:.0f} MiB" for name, process in processes.items())
     console.print(f"memory, {when}: {sizes}")
+
+
+def show_growth(console: Console, messages: int) -> None:
+    """Print the memory of a dispatch worker's parent and of its one process, and how much each grew in the later half.
+
+    Args:
+        console: where the figures go.
+        messages: in all.
+    """
+    with running(1) as bench:
+        relay(bench.stack.node_url, registrations(bench, 500))
+        rest(bench)
+        found = {}
+        for done in track(range(STEP, messages + 1, STEP), description="messages", console=console):
+            relay(bench.stack.node_url, requests(bench, STEP))
+            rest(bench)
+            parent, child = (each.memory_full_info().uss / MIB for each in family(bench.stack.workers["dispatch"]))
+            found[done] = parent, child
+    for done, (parent, child) in found.items():
+        console.print(f"after {done:,} messages: parent {parent:.1f} MiB, process {child:.1f} MiB")
+    last, half = max(found), min(done for done in found if done >= messages / 2)
+    grown = [now - before for before, now in zip(found[half], found[last], strict=True)]
+    console.print(f"growth from {half:,} to {last:,} messages: parent {grown[0]:.2f} MiB, process {grown[1]:.2f} MiB")

@@ -12,19 +12,15 @@ import argparse
 import json
 import math
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from psycopg import Connection
-from redis import Redis
-
-from benchmarks import made, topic_keys
+from benchmarks import made
 from benchmarks.attack.stored import Stored
 from benchmarks.made import Made
-from benchmarks.rest import handled, rest
 from benchmarks.running import Bench, cpu, idle_cpu, relay, running, suspended
+from benchmarks.server_state import handled, now, rest, set_other_topic_keys, set_topic_keys
 from pipeline.events.synthesize import HOURS, WEEKDAYS
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.runtime.settings import Settings
@@ -77,16 +73,12 @@ class Cost:
 
 def measure() -> dict[str, Cost]:
     """Return what messages of each kind cost a server that is started for it."""
-    with (
-        running(1) as bench,
-        bench.stack.connect() as connection,
-        closing(Redis.from_url(bench.stack.redis_url)) as redis,
-    ):
-        look = partial(_cost, bench, connection, redis)
+    with running(1) as bench:
+        look = partial(_cost, bench)
         pairs = bench.make(partial(made.registration, bench.server), list(range(COUNT + 500)))
         users = [user for _, user in pairs]
         look([message for message, _ in pairs[:500]])  # all that is done once
-        topic_keys.set_for(users[:20], bench, connection)
+        set_topic_keys(bench, users[:20])
         found = {"registration": look([message for message, _ in pairs[500:]])}
         asked = [users[number % 20] for number in range(COUNT)]
         found["query"] = look(bench.make(made.query, asked))
@@ -95,22 +87,26 @@ def measure() -> dict[str, Cost]:
         return found
 
 
-def _cost(bench: Bench, connection: Connection, redis: Redis, messages: list[Made]) -> Cost:
-    stack, done = bench.stack, partial(rest, bench.stack.node_url, redis, connection)
-    done()
-    topic_keys.set_others(connection)
-    before = Stored.now(connection, redis)
+def _cost(bench: Bench, messages: list[Made]) -> Cost:
+    stack, connection = bench.stack, bench.connection
+    rest(bench)
+    set_other_topic_keys(bench)
+    before, begun_at = Stored.now(connection, bench.redis), now(bench)
     idle = idle_cpu(stack)
     with suspended(stack.reconcile):
         with suspended(stack.ingest):
             relay(stack.node_url, messages)
             used, [(begun,)] = cpu(stack), connection.execute("SELECT pg_current_wal_lsn()").fetchall()
-        wanted = before.rows.get("ledger", 0) + len(messages)
-        wait_until(lambda: handled(connection) >= wanted, timeout=PATIENCE, what="all are handled", interval=0.2)
-        done()
+        wait_until(
+            lambda: handled(bench, begun_at)[0] >= len(messages),
+            timeout=PATIENCE,
+            what="all are handled",
+            interval=0.2,
+        )
+        rest(bench)
         after = cpu(stack)
         [(wal,)] = connection.execute("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), %s)::float8", [begun]).fetchall()
-    grown = Stored.now(connection, redis).since(before)
+    grown = Stored.now(connection, bench.redis).since(before)
     by_part: dict[str, float] = {}
     for name in idle:
         if name in PARTS:

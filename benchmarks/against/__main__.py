@@ -21,10 +21,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.against.loads import AT_ONCE, IN_50_MS, LOADS, Load, Measured, measure, warm_up
 from benchmarks.against.pairs import NOISY, Ratios, spread
 from benchmarks.against.revisions import serving
-from benchmarks.choice import named
+from benchmarks.loads import AT_ONCE, IN_50_MS, LOADS, Load, Measured, measure, warm_up
 from benchmarks.running import end_on_signals
 from deploy.release.past import ROOT, checkout, commit_of
 
@@ -44,9 +43,9 @@ Pairs = list[tuple[Measured, Measured]]
 
 def measured(root: Path, loads: Sequence[Load], concurrency: int) -> dict[str, Measured]:
     """Start a server, and measure all loads."""
-    with serving(root, concurrency) as subject:
-        warm_up(subject)
-        return {load.name: measure(subject, load) for load in loads}
+    with serving(root, concurrency) as bench:
+        warm_up(bench)
+        return {load.name: measure(bench, load) for load in loads}
 
 
 def ratios_of_cpu(pairs: Pairs) -> Ratios:
@@ -127,7 +126,9 @@ def main() -> int:
     parser.add_argument("--concurrency", type=int, default=1, help="worker processes of each pool")
     parser.add_argument("--json", type=Path, help="write the figures there too")
     options = parser.parse_args()
-    loads = named(options.load, LOADS, "load", parser)
+    loads = [load for load in LOADS if options.load in load.name]
+    if not loads:
+        parser.error(f"no load has this name; there are: {'; '.join(load.name for load in LOADS)}")
     try:
         other = checkout(options.rev)
     except subprocess.CalledProcessError as error:

@@ -6,15 +6,12 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
-from redis import Redis
 
-from benchmarks.rest import rest
 from benchmarks.running import Bench, makers
 from wakupush.devnet.demo.stack import Stack
 from wakupush.protocol.keys import PrivateKey
@@ -39,30 +36,13 @@ class Served:
     redis_url: str
     processes: list[Part]
 
-    def part(self, name: str) -> Part:
-        """Return the process of this name."""
-        return next(part for part in self.processes if part.name == name)
-
     def connect(self) -> psycopg.Connection:
         """Return a connection to Postgres, in autocommit mode."""
         return psycopg.connect(self.postgres_dsn, autocommit=True)
 
 
-class Subject(Bench):
-    """A server of some revision that is measured, with our own connections to its Postgres and Redis."""
-
-    def __init__(self, served: Served, pool: ProcessPoolExecutor, connection: psycopg.Connection, redis: Redis) -> None:
-        super().__init__(served, pool)
-        self.connection = connection
-        self.redis = redis
-
-    def rest(self) -> None:
-        """Wait until there is nothing to do."""
-        rest(self.stack.node_url, self.redis, self.connection)
-
-
 @contextmanager
-def serving(root: Path, concurrency: int) -> Iterator[Subject]:
+def serving(root: Path, concurrency: int) -> Iterator[Bench]:
     """Run the server of a checkout beside a node and a gorush of this one, with its defaults.
 
     Args:
@@ -75,10 +55,9 @@ def serving(root: Path, concurrency: int) -> Iterator[Subject]:
             parts.node,
             parts.gorush,
             _child(root, parts, concurrency) as served,
-            served.connect() as connection,
-            closing(Redis.from_url(served.redis_url)) as redis,
+            closing(Bench(served, pool)) as bench,
         ):
-            yield Subject(served, pool, connection, redis)
+            yield bench
 
 
 @contextmanager

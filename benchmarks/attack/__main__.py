@@ -16,7 +16,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -29,7 +29,6 @@ from benchmarks.attack.measure import SETTINGS, Cost, capacity, cost, felt, warm
 from benchmarks.attack.report import Result, as_json, honest_table, line, not_kept, table, verdicts
 from benchmarks.attack.traffic import Flood
 from benchmarks.attack.world import World
-from benchmarks.choice import named
 from benchmarks.running import end_on_signals, running
 from wakupush.devnet.parts.processes import WaitTimeoutError
 
@@ -47,7 +46,8 @@ SHARE = 0.25
 def world(population: int) -> Iterator[World]:
     given = {name: value for name, value in os.environ.items() if name.startswith("WAKUPUSH_")}
     given.pop("WAKUPUSH_IDENTITY_KEY", None)  # the key that counts is in a file of the stack
-    with running(CONCURRENCY, **(given | SETTINGS)) as bench, closing(World(bench, population)) as opened:
+    with running(CONCURRENCY, **(given | SETTINGS)) as bench:
+        opened = World(bench, population)
         opened.queried  # noqa: B018 - registers honest users
         yield opened
 
@@ -88,7 +88,9 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=3, help="of everything; what they do not agree on is too noisy")
     parser.add_argument("--json", type=Path, help="write the figures there too")
     options = parser.parse_args()
-    floods = named(options.kind, FLOODS, "flood", parser)
+    floods = [flood for flood in FLOODS if options.kind in flood.name]
+    if not floods:
+        parser.error(f"no flood has this name; there are: {'; '.join(flood.name for flood in FLOODS)}")
     console = Console(highlight=False, soft_wrap=True)
     results: list[Result] = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:

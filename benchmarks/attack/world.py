@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 
 import httpx2
-from redis import Redis
 
-from benchmarks import made, topic_keys
+from benchmarks import made
 from benchmarks.attack import victims
 from benchmarks.attack.traffic import Message, flat
 from benchmarks.made import User
-from benchmarks.rest import rest
 from benchmarks.running import Bench, relay
+from benchmarks.server_state import rest, set_other_topic_keys, set_topic_keys
 from wakupush.devnet.parts.processes import WaitTimeoutError, wait_until
 from wakupush.redis import claims
 
@@ -39,15 +38,10 @@ class World:
         self.population = population
         self.stack = bench.stack
         self.server = bench.server
-        self.connection = bench.stack.connect()
+        self.connection, self.redis = bench.connection, bench.redis
         for statement in QUIET:
             self.connection.execute(statement)
-        self.redis = Redis.from_url(bench.stack.redis_url)
         self._numbers = itertools.count()
-
-    def close(self) -> None:
-        self.redis.close()
-        self.connection.close()
 
     def make(self, work: Callable[[int], Message], count: int) -> list[Message]:
         """Make messages with numbers that no others have, rising."""
@@ -68,11 +62,11 @@ class World:
 
     def rest(self) -> None:
         """Wait until there is nothing to do."""
-        rest(self.stack.node_url, self.redis, self.connection)
+        rest(self.bench)
 
     def derive_nothing(self) -> None:
         """Let no key of a query topic be left to derive."""
-        topic_keys.set_others(self.connection)
+        set_other_topic_keys(self.bench)
 
     def register(self, count: int, work: Callable | None = None) -> list[User]:
         """Register users by a function of the server's key and a number; ordinary ones by default."""
@@ -111,7 +105,7 @@ class World:
     def queried(self) -> list[User]:
         """Those of the users for whom others ask."""
         some = self.users[::QUERIED]
-        topic_keys.set_for(some, self.bench, self.connection)
+        set_topic_keys(self.bench, some)
         self.send([(each,) for each in self.bench.make(made.query, some)])
         return some
 

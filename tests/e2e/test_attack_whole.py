@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -85,7 +85,8 @@ def test_a_kind_that_there_is_not_is_said():
 
 @pytest.mark.long
 def test_every_flood_is_made_and_handled():
-    with running(1) as bench, closing(World(bench, FEW)) as world:
+    with running(1) as bench:
+        world = World(bench, FEW)
         sizes = {}
         for flood in FLOODS:
             messages = flood.make(world, 2)

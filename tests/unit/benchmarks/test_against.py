@@ -5,8 +5,8 @@ import math
 import pytest
 
 from benchmarks.against.__main__ import is_noisy, missed, ratios_of_cpu
-from benchmarks.against.loads import AT_ONCE, IN_50_MS, LOADS, Measured
 from benchmarks.against.pairs import Ratios, spread
+from benchmarks.loads import AT_ONCE, IN_50_MS, LOADS, Measured
 
 [SOON] = [load for load in LOADS if load.name == AT_ONCE]
 [SLOW] = [load for load in LOADS if load.name == IN_50_MS]

@@ -1,20 +1,21 @@
-"""The loads of both servers, and measuring what they cost."""
+"""Messages of each kind that load a server, and measuring what they cost it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks import made, topic_keys
-from benchmarks.against.revisions import Subject
+import httpx2
+
+from benchmarks import made
 from benchmarks.attack.aims import percentile
-from benchmarks.bench import gorush_fault
 from benchmarks.latency import waits
 from benchmarks.made import Made
-from benchmarks.running import cpu, idle_cpu, log_after, position, relay, suspended
+from benchmarks.running import Bench, cpu, idle_cpu, log_after, position, relay, suspended
+from benchmarks.server_state import handled, now, rest, set_other_topic_keys, set_topic_keys
 from wakupush.devnet.parts.processes import wait_until
 
 #: Users whom others query: the keys of their topics are derived before anything is measured.
@@ -45,36 +46,47 @@ class Load:
     """Messages of a kind."""
 
     name: str
-    make: Callable[[Subject, int], list[Made]]
+    make: Callable[[Bench, int], list[Made]]
     count: int
     #: At an even rate a second; None lets them wait in the node.
     rate: float | None = None
     #: Messages of garbage for each.
     garbage: float = 0.0
     #: What gorush does meanwhile.
-    fault: Callable[[Subject], AbstractContextManager[None]] = lambda _: nullcontext()
+    fault: Callable[[Bench], AbstractContextManager[None]] = lambda _: nullcontext()
     #: At most, against c607958: CPU time of a message. At least: messages a second.
     most_cpu: float | None = None
     least_rate: float | None = None
 
 
-def registrations(subject: Subject, count: int) -> list[Made]:
-    pairs = subject.make(partial(made.registration, subject.server), list(range(count)))
-    subject.users += [user for _, user in pairs]
+def registrations(bench: Bench, count: int) -> list[Made]:
+    pairs = bench.make(partial(made.registration, bench.server), list(range(count)))
+    bench.users += [user for _, user in pairs]
     return [message for message, _ in pairs]
 
 
-def queries(subject: Subject, count: int) -> list[Made]:
-    return subject.make(made.query, [subject.users[number % ASKED] for number in range(count)])
+def queries(bench: Bench, count: int) -> list[Made]:
+    return bench.make(made.query, [bench.users[number % ASKED] for number in range(count)])
 
 
-def requests(subject: Subject, count: int) -> list[Made]:
-    users = [subject.users[number % len(subject.users)] for number in range(count)]
-    return subject.make(partial(made.request, subject.server), users)
+def requests(bench: Bench, count: int) -> list[Made]:
+    users = [bench.users[number % len(bench.users)] for number in range(count)]
+    return bench.make(partial(made.request, bench.server), users)
 
 
-def garbage(subject: Subject, count: int) -> list[Made]:
-    return subject.make(partial(made.garbage, subject.server), list(range(count)))
+def garbage(bench: Bench, count: int) -> list[Made]:
+    return bench.make(partial(made.garbage, bench.server), list(range(count)))
+
+
+@contextmanager
+def slow_gorush(bench: Bench) -> Iterator[None]:
+    """Let gorush answer after 50 ms."""
+    url = f"{bench.stack.gorush_url}/dev/faults"
+    httpx2.post(url, json={"path": "/api/push", "kind": "delay", "seconds": 0.05}).raise_for_status()
+    try:
+        yield
+    finally:
+        httpx2.delete(url).raise_for_status()
 
 
 AT_ONCE, IN_50_MS = "push requests, gorush at once", "push requests, gorush in 50 ms"
@@ -86,7 +98,7 @@ LOADS = (
         name=IN_50_MS,
         make=requests,
         count=2000,
-        fault=lambda subject: gorush_fault(subject, kind="delay", seconds=0.05),
+        fault=slow_gorush,
         most_cpu=0.60,
     ),
     Load(name="foreign messages", make=garbage, count=8000, most_cpu=0.70, least_rate=1.4),
@@ -96,35 +108,35 @@ LOADS = (
 )
 
 
-def warm_up(subject: Subject) -> None:
+def warm_up(bench: Bench) -> None:
     """Make users, and let everything happen that a server does only once."""
-    relay(subject.stack.node_url, registrations(subject, 500))
-    subject.rest()
-    topic_keys.set_for(subject.users[:ASKED], subject, subject.connection)
+    relay(bench.stack.node_url, registrations(bench, 500))
+    rest(bench)
+    set_topic_keys(bench, bench.users[:ASKED])
     for make in (queries, requests, garbage):
-        relay(subject.stack.node_url, make(subject, 200))
-        subject.rest()
+        relay(bench.stack.node_url, make(bench, 200))
+        rest(bench)
 
 
-def measure(subject: Subject, load: Load) -> Measured:
+def measure(bench: Bench, load: Load) -> Measured:
     """Load a server, and return the cost until everything was done and on the disk."""
-    stack, messages = subject.stack, load.make(subject, load.count)
-    noise = garbage(subject, int(load.garbage * load.count))
-    subject.rest()
-    topic_keys.set_others(subject.connection)
-    subject.connection.execute("CHECKPOINT")
+    stack, messages = bench.stack, load.make(bench, load.count)
+    noise = garbage(bench, int(load.garbage * load.count))
+    rest(bench)
+    set_other_topic_keys(bench)
+    bench.connection.execute("CHECKPOINT")
     per_second = p99 = None
     # The messages that it would find are still in the node's cache.
-    with suspended(stack.part("ingest reconcile")), load.fault(subject):
+    with suspended(bench.part("ingest reconcile")), load.fault(bench):
         idle, begun = idle_cpu(stack), time.monotonic()
         if load.rate is None:
-            begun, before, per_second = _backlog(subject, messages)
+            begun, before, per_second = _backlog(bench, messages)
         else:
             before = cpu(stack)
-            found = waits(subject, messages, load.rate, noise, load.rate * load.garbage, patience=PATIENCE)
+            found = waits(bench, messages, load.rate, noise, load.rate * load.garbage, patience=PATIENCE)
             p99 = percentile(found, 0.99)
-            subject.rest()
-        subject.connection.execute("CHECKPOINT")
+            rest(bench)
+        bench.connection.execute("CHECKPOINT")
         seconds, after = time.monotonic() - begun, cpu(stack)
     used = {name: after[name] - before[name] - idle[name] * seconds for name in idle}
     return Measured(
@@ -132,22 +144,18 @@ def measure(subject: Subject, load: Load) -> Measured:
     )
 
 
-def _backlog(subject: Subject, messages: list[Made]) -> tuple[float, dict[str, float], float]:
+def _backlog(bench: Bench, messages: list[Made]) -> tuple[float, dict[str, float], float]:
     """Let messages wait in the node, then be handled; return when that began, what was used before, and the rate."""
-    stack, [(before,)] = subject.stack, subject.connection.execute("SELECT now()").fetchall()
-    with suspended(stack.part("ingest live")):
+    stack, before = bench.stack, now(bench)
+    with suspended(bench.part("ingest live")):
         relay(stack.node_url, messages)
         node_log, gorush_log = position(stack.node_url), position(stack.gorush_url)
         used, begun, begun_at = cpu(stack), time.monotonic(), time.time()
-    handled = "SELECT count(*), extract(epoch FROM max(received_at))::float8 FROM ledger WHERE received_at > %s"
     wait_until(
-        lambda: subject.connection.execute(handled, [before]).fetchone()[0] >= len(messages),
-        timeout=PATIENCE,
-        what="all are handled",
-        interval=0.2,
+        lambda: handled(bench, before)[0] >= len(messages), timeout=PATIENCE, what="all are handled", interval=0.2
     )
-    subject.rest()
-    [(_, last)] = subject.connection.execute(handled, [before]).fetchall()
+    rest(bench)
+    _, last = handled(bench, before)
     effects = [each["arrivedAt"] for each in log_after(stack.node_url, node_log)[0]]
     effects += [each["at"] for each in log_after(stack.gorush_url, gorush_log)[0]]
     return begun, used, len(messages) / (max([last, *effects]) - begun_at)
