@@ -13,7 +13,7 @@ import httpcore2
 import pytest
 import structlog
 
-from wakupush.devnet.parts.forkserver import Forkserver
+from support.forkserver import Forkserver
 
 pytest_plugins = ["support.leftovers", "support.order"]
 

@@ -27,8 +27,8 @@ from wakupush.waku.node import WakuNode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from support.forkserver import Forkserver
     from wakupush.devnet.demo.conversation import Sent
-    from wakupush.devnet.parts.forkserver import Forkserver
 
 #: Seconds within which a step is over, on a machine that has much else to do.
 PATIENCE = 120.0
@@ -243,7 +243,7 @@ def running(scenario: Scenario, forkserver: Forkserver, of: type[Running] = Runn
             settings={"WAKUPUSH_GORUSH__DIALECT": scenario.dialect},
             defaults=UNHURRIED,
             fsync=False,
-            forkserver=forkserver,
+            launcher=forkserver.fork,
         )
         with ExitStack() as exit_stack:
             exit_stack.enter_context(stack)

@@ -32,14 +32,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def start_stack(forkserver) -> Iterator[Callable[..., Stack]]:
     """Start a stack that runs until the end of the module."""
     with ExitStack() as exit_stack:
-        yield kept(lambda **options: exit_stack.enter_context(running_stack(forkserver=forkserver, **options)))
+        yield kept(lambda **options: exit_stack.enter_context(running_stack(launcher=forkserver.fork, **options)))
 
 
 @pytest.fixture
 def start_own_stack(forkserver) -> Iterator[Callable[..., Stack]]:
     """Start a stack that runs until the end of the test."""
     with ExitStack() as exit_stack:
-        yield lambda **options: exit_stack.enter_context(running_stack(forkserver=forkserver, **options))
+        yield lambda **options: exit_stack.enter_context(running_stack(launcher=forkserver.fork, **options))
 
 
 # Clients of the server that a module's own `stack` is.

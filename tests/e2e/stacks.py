@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx2
 
 from support.devnet import serving
+from support.forkserver import Forkserver
 from wakupush.devnet.demo.stack import SHARDS, Stack
-from wakupush.devnet.parts.forkserver import Forkserver
 from wakupush.devnet.parts.processes import Process
 
 #: Forty polls a second of an idle server add up where several tests run.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from wakupush.devnet.parts.forkserver import Forkserver
+from support.forkserver import Forkserver
 from wakupush.devnet.parts.processes import Process, answers_http, free_port
 
 READY = {"waku": "/debug/v1/info", "gorush": "/healthz"}
@@ -22,5 +22,6 @@ def serving(
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "wakupush.devnet.serve", name, "--port", str(port), *options]
     ready = url + READY[name]
-    with Process(name, command, log=log, ready=lambda: answers_http(ready), forkserver=forkserver) as process:
+    launcher = forkserver and forkserver.fork
+    with Process(name, command, log=log, ready=lambda: answers_http(ready), launcher=launcher) as process:
         yield url, process

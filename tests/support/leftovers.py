@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import psutil
 import pytest
 
-from wakupush.devnet.parts.forkserver import Forked
+from support.forkserver import Forked
 from wakupush.devnet.parts.processes import Process
 
 P = ParamSpec("P")

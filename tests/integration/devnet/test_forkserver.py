@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
 
-from wakupush.devnet.parts.forkserver import PRELOADED, Forkserver
+from support.forkserver import PRELOADED, Forkserver
 from wakupush.devnet.parts.processes import Process, StartFailedError, WaitTimeoutError, wait_until
 
 TELLS = """
@@ -34,6 +35,8 @@ print(json.dumps(told))
 print("to the log", file=sys.stderr)
 """
 RANDOM = "import random, uuid; print(random.random(), uuid.uuid4())"
+#: Where `support` is.
+TESTS = str(Path(__file__).parents[2])
 #: Its child would outlive it.
 PARENT = """
 import subprocess, sys, time
@@ -51,7 +54,7 @@ def module(tmp_path):
         (tmp_path / "module_of_test.py").write_text(text)
         options = {"log": tmp_path / "log", "env": {**os.environ, "PYTHONPATH": str(tmp_path)}} | options
         command = [sys.executable, "-m", "module_of_test", *arguments]
-        return Process("module", command, forkserver=forkserver, **options)
+        return Process("module", command, launcher=forkserver and forkserver.fork, **options)
 
     return module
 
@@ -113,11 +116,12 @@ def test_what_is_forked_dies_with_whoever_asked(tmp_path):
     parent = f"""
 import sys, time
 from pathlib import Path
-from wakupush.devnet.parts.forkserver import Forkserver
+sys.path.insert(0, {TESTS!r})
+from support.forkserver import Forkserver
 from wakupush.devnet.parts.processes import Process
 log = Path({str(tmp_path / "log")!r})
 process = Process("child", [sys.executable, "-m", "module_of_test"], log=log, env={{"PYTHONPATH": {str(tmp_path)!r}}},
-    ready=lambda: process.has_logged("ready"), forkserver=Forkserver())
+    ready=lambda: process.has_logged("ready"), launcher=Forkserver().fork)
 process.start()
 print(process.pid, flush=True)
 time.sleep(600)

@@ -13,7 +13,6 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from rich.console import Console
 
 from wakupush.devnet.demo.stack import External, Stack
-from wakupush.devnet.parts.forkserver import forkserver_where_safe
 from wakupush.devnet.parts.processes import StartFailedError
 from wakupush.runtime.stopping import stop_on_signals
 from wakupush.runtime.urls import without_user
@@ -47,17 +46,7 @@ def run(external: External, key: PrivateKey | None, settings: Settings) -> int:
         if name.startswith("WAKUPUSH_") and name != "WAKUPUSH_IDENTITY_KEY"
     }
     try:
-        with (
-            forkserver_where_safe() as forkserver,
-            Stack(
-                directory,
-                key=key,
-                external=external,
-                defaults=variables,
-                shards=settings.waku.shards,
-                forkserver=forkserver,
-            ) as stack,
-        ):
+        with Stack(directory, key=key, external=external, defaults=variables, shards=settings.waku.shards) as stack:
             _show(console, stack, external)
             while not stop.wait(LOOK_SECONDS):
                 for process in stack.processes:

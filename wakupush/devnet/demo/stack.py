@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from wakupush.devnet.parts.forkserver import Forkserver
+    from wakupush.devnet.parts.processes import Launcher
 
 #: Static shards of the Status network.
 SHARDS = ("/waku/2/rs/16/32", "/waku/2/rs/16/64")
@@ -77,7 +77,7 @@ class Stack:
         node_options: further ones of the embedded Waku node, see `wakupush.devnet.serve`; they win over ours.
         nodes: number of embedded Waku nodes, each a peer of every other one; `node_options` are for the first only.
         gorush_options: further options of the embedded gorush.
-        forkserver: forks all Python processes; None starts each anew.
+        launcher: starts all Python processes, see `Process`.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Stack:
         node_options: Sequence[str] = (),
         nodes: int = 1,
         gorush_options: Sequence[str] = (),
-        forkserver: Forkserver | None = None,
+        launcher: Launcher | None = None,
     ) -> None:
         self.directory = directory
         self.key = key or PrivateKey.generate()
@@ -106,7 +106,7 @@ class Stack:
         self._defaults = dict(defaults or {})
         self.shards = tuple(shards)
         self._external = external or External()
-        self._forkserver = forkserver
+        self._launcher = launcher
         self.postgres = PostgresServer(directory / "postgres", fsync=fsync)
         self.redis = RedisServer(directory / "redis")
         further = [f"waku-{number}" for number in range(2, nodes + 1)]
@@ -340,7 +340,7 @@ class Stack:
             [sys.executable, "-m", "wakupush.devnet.serve", kind, "--port", port, *options],
             log=self.directory / f"{name}.log",
             ready=lambda: answers_http(f"http://127.0.0.1:{port}{ready_path}"),
-            forkserver=self._forkserver,
+            launcher=self._launcher,
         )
 
     def _wakupush(
@@ -363,7 +363,7 @@ class Stack:
             },
             ready=ready,
             grace=100.0,
-            forkserver=self._forkserver,
+            launcher=self._launcher,
         )
 
     def worker(self, queue: str, *, concurrency: int = 1, settings: Mapping[str, str] | None = None) -> Process:

@@ -19,7 +19,6 @@ from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import Conversation, Player, Sent, load, open_reply
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.demo.stack import SHARDS, Stack
-from wakupush.devnet.parts.forkserver import forkserver_where_safe
 from wakupush.devnet.parts.processes import StartFailedError
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,
@@ -66,7 +65,6 @@ def run(recording: Path | None) -> int:
                 directory,
                 key=conversation.server if conversation else None,
                 settings={"WAKUPUSH_GORUSH__DIALECT": "status", "WAKUPUSH_DELIVERY__FIRST_WAIT": "0.5"},
-                forkserver=exit_stack.enter_context(forkserver_where_safe()),
             )
             begun = time.monotonic()
             with console.status("starting Postgres, Redis, a Waku node, gorush, the workers, beat and ingest …"):

@@ -18,13 +18,11 @@ import time
 import urllib.error
 import urllib.request
 from http import HTTPStatus
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Protocol, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
-
-    from wakupush.devnet.parts.forkserver import Forked, Forkserver
 
 _LOG_TAIL_LINES = 20
 #: Ports below those that Linux and macOS give to outgoing connections.
@@ -86,6 +84,35 @@ def answers_http(url: str) -> bool:
         return False
 
 
+class Child(Protocol):
+    """A program that was started, as `subprocess.Popen` has it."""
+
+    pid: int
+
+    @property
+    def stdin(self) -> IO[bytes] | None:
+        """The pipe whose end is the end of the program's whole group."""
+
+    def poll(self) -> int | None:
+        """Return the exit status, None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end, at most so many seconds, and return the exit status."""
+
+    def send_signal(self, sig: int, /) -> None:
+        """Send a signal, if it runs."""
+
+    def kill(self) -> None:
+        """SIGKILL it, if it runs."""
+
+
+class Launcher(Protocol):
+    """Starts a program in a session of its own that ends with ours; arguments as for `Process`."""
+
+    def __call__(self, command: list[str], *, log: Path, env: Mapping[str, str] | None, cwd: Path | None) -> Child:
+        """Start it; the caller made the log's folder."""
+
+
 class Process:
     """A child process with a log file; as a context manager it runs inside the block.
 
@@ -100,7 +127,7 @@ class Process:
         start_timeout: seconds until it must be ready.
         stop_signal: asks the program to end.
         grace: seconds between asking and SIGKILL.
-        forkserver: forks the program, which is then a module that our Python runs; None starts it anew.
+        launcher: starts the program; None starts it as `user`, through a shell that watches for our end.
     """
 
     def __init__(
@@ -116,7 +143,7 @@ class Process:
         start_timeout: float = 120.0,
         stop_signal: signal.Signals = signal.SIGTERM,
         grace: float = 10.0,
-        forkserver: Forkserver | None = None,
+        launcher: Launcher | None = None,
     ) -> None:
         self.name = name
         self.log = log
@@ -128,8 +155,8 @@ class Process:
         self._start_timeout = start_timeout
         self._stop_signal = stop_signal
         self._grace = grace
-        self._forkserver = forkserver
-        self._child: subprocess.Popen[bytes] | Forked | None = None
+        self._launcher: Launcher = launcher or self._popen
+        self._child: Child | None = None
         self._log_start = 0
 
     @property
@@ -164,12 +191,9 @@ class Process:
         if self.running:
             return
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as log:
-            self._log_start = log.tell()
-            if self._forkserver is not None:
-                self._child = self._forkserver.fork(self._command, log=self.log, env=self._env, cwd=self._cwd)
-            else:
-                self._child = self._popen(log)
+        self.log.touch()
+        self._log_start = self.log.stat().st_size
+        self._child = self._launcher(self._command, log=self.log, env=self._env, cwd=self._cwd)
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the end of a child that was started.
@@ -234,20 +258,23 @@ class Process:
     def _ready_or_dead(self) -> bool:
         return not self.running or self._ready is None or self._ready()
 
-    def _popen(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    def _popen(
+        self, command: list[str], *, log: Path, env: Mapping[str, str] | None, cwd: Path | None
+    ) -> subprocess.Popen[bytes]:
         uid, gid = self._user or (None, None)
-        return subprocess.Popen(
-            ["/bin/sh", "-c", _WITH_WATCHER, self.name, *self._command],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=self._env,
-            cwd=self._cwd,
-            start_new_session=True,
-            user=uid,
-            group=gid,
-            extra_groups=None if self._user is None else [],
-        )
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                ["/bin/sh", "-c", _WITH_WATCHER, self.name, *command],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=env,
+                cwd=cwd,
+                start_new_session=True,
+                user=uid,
+                group=gid,
+                extra_groups=None if self._user is None else [],
+            )
 
     def _release(self) -> None:
         """Let the watcher kill what is left of the group."""

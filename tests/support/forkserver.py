@@ -1,4 +1,4 @@
-"""A Python that has imported what the processes of a server import, and forks them, so that they start fast.
+"""A Python that has imported what the processes of a server import, and forks them, so that tests start them fast.
 
 A forked process is what ``python -m`` would have started, with its own environment, session, group and log. But ``ps``
 shows the command of the forkserver, and variables that Python or a library reads while it is loaded, such as
@@ -19,7 +19,7 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from multiprocessing import Pipe
@@ -38,6 +38,8 @@ PRELOADED = (
     *("opentelemetry.sdk.trace", "psycopg_pool", "redis.asyncio", "starlette.applications", "structlog", "tenacity"),
     *("typer.main", "uvicorn", "wakupush.protocol.keys", "wakupush.runtime.settings"),
 )
+#: Where Python finds this module.
+_TESTS = Path(__file__).parents[1]
 _WATCHER = "exec 3<&0 </dev/null; (read line; kill -KILL 0) <&3 &"
 
 
@@ -57,8 +59,12 @@ class Forkserver:
     def __init__(self) -> None:
         self._control, theirs = socket.socketpair()
         with theirs:
+            path = os.pathsep.join([str(_TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__], stdin=theirs.fileno(), start_new_session=True
+                [sys.executable, "-m", "support.forkserver"],
+                stdin=theirs.fileno(),
+                env={**os.environ, "PYTHONPATH": path},
+                start_new_session=True,
             )
 
     def fork(self, command: Sequence[str], *, log: Path, env: Mapping[str, str] | None, cwd: Path | None) -> Forked:
@@ -100,11 +106,6 @@ class Forkserver:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-def forkserver_where_safe() -> AbstractContextManager[Forkserver | None]:
-    """Return a new forkserver; None on macOS, whose libraries may not be used in a forked process."""
-    return nullcontext() if sys.platform == "darwin" else Forkserver()
 
 
 class Forked:
