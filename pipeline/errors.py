@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from wakupush.runtime.usage import UsageError
 
-class PipelineError(Exception):
+
+class PipelineError(UsageError):
     """A job cannot run; the text says what to do, and contains no secret."""

@@ -10,12 +10,14 @@ from typing import Annotated
 import typer
 
 from wakupush.cli import client, dead_letters, devnet, ingest, pipeline, quarantine, reference, setup, workers
+from wakupush.cli.output import Commands
 
 # Commands import what they need when they run: `wakupush keygen` starts without Celery, and the counters of a worker's
 # processes need their directory before prometheus_client is imported.
 # ruff: noqa: PLC0415
 
 app = typer.Typer(
+    cls=Commands,
     help="The push notification server for messengers on Waku.",
     no_args_is_help=True,
     add_completion=False,

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from wakupush.cli.output import USAGE, Commands, complain
 from wakupush.model.waku_message import PUBSUB_TOPIC
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime.urls import is_http, without_user
-from wakupush.runtime.usage import USAGE as _USAGE
-from wakupush.runtime.usage import fail as _fail
+from wakupush.runtime.usage import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 _NODE = "http://127.0.0.1:8645"
 
 app = typer.Typer(
-    help="Register, advertise, ask and send as a client of push notification servers.", no_args_is_help=True
+    cls=Commands,
+    help="Register, advertise, ask and send as a client of push notification servers.",
+    no_args_is_help=True,
 )
 
 
@@ -49,7 +51,7 @@ class Exit(IntEnum):
     DONE = 0
     #: A server refused, a user cannot be notified, or nothing is registered that could be advertised.
     REFUSED = 1
-    USAGE = _USAGE
+    USAGE = USAGE
     #: No server answered in time, nothing is known of a user, or the servers could not be advertised.
     NO_ANSWER = 3
     #: The Waku node cannot be reached, or did not take a message.
@@ -128,11 +130,11 @@ def common(
     """
     nodes = tuple(node or (_NODE,))
     if not all(map(is_http, nodes)):
-        _fail(f"--node is the URL of a REST API, for example {_NODE}")
+        raise UsageError(f"--node is the URL of a REST API, for example {_NODE}")
     if mode is Mode.RELAY and len(nodes) > 1:
-        _fail("--mode relay reads one --node")
+        raise UsageError("--mode relay reads one --node")
     if not PUBSUB_TOPIC.fullmatch(shard):
-        _fail("--shard is a pubsub topic, for example /waku/2/rs/16/32")
+        raise UsageError("--shard is a pubsub topic, for example /waku/2/rs/16/32")
     context.obj = _Common(
         key=key, nodes=nodes, mode=mode, shard=shard, state=state, anonymous=anonymous, as_json=as_json
     )
@@ -143,11 +145,8 @@ def keygen(context: typer.Context, file: Annotated[Path, typer.Argument(help="Wh
     """Make a chat key and print its public key."""
     from wakupush.runtime import keyfile
 
-    try:
-        key = PrivateKey.generate()
-        keyfile.write(file, key.secret)
-    except keyfile.KeyFileError as error:
-        _fail(str(error))
+    key = PrivateKey.generate()
+    keyfile.write(file, key.secret)
     if context.obj.as_json:
         _show(context.obj, [{"public_key": str(key.public_key)}])
     else:
@@ -212,7 +211,7 @@ def register(
     try:
         device = Device(token_type=token_type, device_token=device_token, apn_topic=apn_topic)
     except ValueError as error:
-        _fail(str(error))
+        raise UsageError(str(error)) from None
 
     async def work(session: _Session) -> Exit:
         session.client.enable_receiving(device, servers, options if is_given else None)
@@ -230,7 +229,7 @@ def status(context: typer.Context) -> None:
         enrolments = session.client.registration.enrolments
         _show(context.obj, [_enrolment(each) for each in enrolments])
         if not enrolments:
-            _complain("nothing is registered")
+            complain("nothing is registered")
         return Exit.DONE
 
     _run(context.obj, work, offline=True)
@@ -242,7 +241,7 @@ def unregister(context: typer.Context, wait: Seconds = 15.0) -> None:
 
     async def work(session: _Session) -> Exit:
         if not session.client.registration.enrolments:
-            _complain("nothing was registered")
+            complain("nothing was registered")
         session.client.disable_receiving()
         session.client.try_again()
         return await _settle(session, wait)
@@ -256,11 +255,11 @@ def advertise(context: typer.Context, wait: Seconds = 15.0) -> None:
 
     async def work(session: _Session) -> Exit:
         if not any(each.status == "registered" for each in session.client.registration.enrolments):
-            _complain("nothing is registered")
+            complain("nothing is registered")
             return Exit.REFUSED
         session.client.advertise()
         if not await session.client.advertised(wait):
-            _complain("it could not be advertised in time")
+            complain("it could not be advertised in time")
             return Exit.NO_ANSWER
         _show(context.obj, [{"advertised": session.infos}])
         return Exit.DONE
@@ -280,7 +279,7 @@ def discover(
         _show(context.obj, ways)
         if ways:
             return Exit.DONE
-        _complain(f"{key} has advertised no way that we may use")
+        complain(f"{key} has advertised no way that we may use")
         return Exit.NO_ANSWER
 
     _run(context.obj, work)
@@ -301,7 +300,7 @@ def query(context: typer.Context, users: Users, wait: Seconds = 4.0) -> None:
         unknown = [str(each.user) for each in known if str(each.user) not in answered]
         if not unknown:
             return Exit.DONE
-        _complain(f"no server knows a device of {', '.join(unknown)}")
+        complain(f"no server knows a device of {', '.join(unknown)}")
         return Exit.NO_ANSWER
 
     _run(context.obj, work)
@@ -334,7 +333,7 @@ def send(
     except ValueError:
         message = b""
     if len(message) != 32:  # noqa: PLR2004 - Keccak-256
-        _fail("a message id has 64 hex digits")
+        raise UsageError("a message id has 64 hex digits")
 
     async def work(session: _Session) -> Exit:
         from wakupush.client.rules.sending import Result
@@ -360,7 +359,7 @@ def send(
         if unknown:
             if session.unsent is not None:
                 return Exit.NO_ANSWER
-            _complain(f"no server knows a device of {', '.join(map(str, unknown))}")
+            complain(f"no server knows a device of {', '.join(map(str, unknown))}")
             return Exit.REFUSED
         results = {each.result for each in targets}
         if results == {Result.ACCEPTED}:
@@ -430,11 +429,11 @@ async def _settle(session: _Session, seconds: float, servers: Collection[PublicK
     _show(session.common, [_enrolment(each) for each in enrolments])
     for each in enrolments:
         if not each.wanted and each.status is not Status.UNREGISTERED:
-            _complain(f"{each.server} has not said yet that nothing is registered there; later commands ask again")
+            complain(f"{each.server} has not said yet that nothing is registered there; later commands ask again")
     if any(each.status is Status.REFUSED for each in enrolments if servers is None or each.server in servers):
         return Exit.REFUSED
     if not is_advertised:
-        _complain("it could not be advertised in time")
+        complain("it could not be advertised in time")
     return Exit.DONE if is_settled and is_advertised else Exit.NO_ANSWER
 
 
@@ -459,19 +458,18 @@ def _run(
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     if common.key is None:
-        _fail("--key FILE names the user's chat key; `wakupush client keygen FILE` makes one")
+        raise UsageError("--key FILE names the user's chat key; `wakupush client keygen FILE` makes one")
     try:
         key = keyfile.read(common.key, PrivateKey)
         code = asyncio.run(_with_client(common, key, work, offline=offline))
-    except keyfile.KeyFileError as error:
-        _fail(str(error))
     except BrokenPipeError:
         raise  # the reader of our output has gone: typer ends silently
     except OSError as error:
         # An error of standard output has no file name.
-        _fail(f"the state cannot be used: {error}" if error.filename else f"nothing can be printed: {error.strerror}")
+        text = f"the state cannot be used: {error}" if error.filename else f"nothing can be printed: {error.strerror}"
+        raise UsageError(text) from None
     except (sqlite3.Error, InUseError, UnreadableError) as error:
-        _fail(f"the state {_state_of(common)} cannot be used: {error}")
+        raise UsageError(f"the state {_state_of(common)} cannot be used: {error}") from None
     except NodeError as error:
         code = _blame_node(common, str(error))
     except KeyboardInterrupt:
@@ -501,7 +499,7 @@ async def _with_client(
                 on_event=session.happened,
             )
         except ValueError as error:
-            _fail(f"{error}; use another --state or key to start anew")
+            raise UsageError(f"{error}; use another --state or key to start anew") from None
         if not offline:
             await exits.enter_async_context(transport)
             await exits.enter_async_context(session.client)
@@ -513,7 +511,7 @@ async def _with_client(
 
 def _blame_node(common: _Common, error: str) -> Exit:
     nodes = ", ".join(map(without_user, common.nodes))
-    _complain(f"the node at {nodes} did not do its part: {error}; see --node")
+    complain(f"the node at {nodes} did not do its part: {error}; see --node")
     return Exit.NODE
 
 
@@ -602,8 +600,4 @@ def _key(text: str, option: str) -> PublicKey:
     try:
         return PublicKey.from_hex(text)
     except InvalidKeyError as error:
-        _fail(f"{option} {_text(text[:8])}…: {error}")
-
-
-def _complain(text: str) -> None:
-    typer.echo(f"wakupush: {text}", err=True)
+        raise UsageError(f"{option} {_text(text[:8])}…: {error}") from None

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from wakupush.runtime.usage import fail
+from wakupush.runtime.usage import UsageError
 
 # Commands import what they need when they run, as in `wakupush.cli.cli`.
 # ruff: noqa: PLC0415
@@ -26,7 +26,7 @@ def demo(
     from wakupush import devnet
 
     if missing := devnet.missing_parts():
-        fail(f"the demo needs {', '.join(missing)}: install wakupush[devnet]")
+        raise UsageError(f"the demo needs {', '.join(missing)}: install wakupush[devnet]")
     from wakupush.devnet.demo import timeline
 
     if recording is None and RECORDING.exists():
@@ -51,23 +51,20 @@ def dev(
     from wakupush import devnet
     from wakupush.protocol.keys import PrivateKey
     from wakupush.runtime import keyfile
-    from wakupush.runtime.settings import SettingsError, load_settings
-    from wakupush.server.identity import NoIdentityError, load_identity
+    from wakupush.runtime.settings import load_settings
+    from wakupush.server.identity import load_identity
 
     if missing := devnet.missing_parts():
-        fail(f"dev needs {', '.join(missing)}: install wakupush[devnet]")
+        raise UsageError(f"dev needs {', '.join(missing)}: install wakupush[devnet]")
     from wakupush.devnet.demo import dev as in_foreground
     from wakupush.devnet.demo.stack import External
 
-    try:
-        settings = load_settings()
-        key = None
-        if identity_key:
-            key = keyfile.read(identity_key, PrivateKey)
-        elif settings.identity_key or settings.identity_key_file:
-            key = load_identity(settings).private_key
-    except (SettingsError, keyfile.KeyFileError, NoIdentityError) as error:
-        fail(str(error))
+    settings = load_settings()
+    key = None
+    if identity_key:
+        key = keyfile.read(identity_key, PrivateKey)
+    elif settings.identity_key or settings.identity_key_file:
+        key = load_identity(settings).private_key
     external = External(waku_url=waku_url, gorush_url=gorush_url, postgres_dsn=postgres_dsn, redis_url=redis_url)
     sys.exit(in_foreground.run(external, key, settings))
 
@@ -90,8 +87,4 @@ def replay(
     """
     from wakupush.devnet.demo import replay as recorded
 
-    try:
-        code = recorded.run(file, waku_url, limit=limit, rate=rate, restamp=restamp)
-    except recorded.ReplayError as error:
-        fail(str(error))
-    sys.exit(code)
+    sys.exit(recorded.run(file, waku_url, limit=limit, rate=rate, restamp=restamp))

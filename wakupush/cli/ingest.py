@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from wakupush.cli.loading import load
-from wakupush.runtime.usage import fail
+from wakupush.runtime.usage import UsageError
 
 # Commands import what they need when they run, as in `wakupush.cli.cli`.
 # ruff: noqa: PLC0415
@@ -20,12 +20,8 @@ app = typer.Typer(help="Pull messages from Waku onto the Redis queues.", no_args
 def live() -> None:
     """Poll the relay of the Waku node and enqueue what is for this server."""
     from ingest.live.process import run
-    from wakupush.runtime.settings import SettingsError
 
-    try:
-        run(load(process="ingest live"))
-    except SettingsError as error:
-        fail(str(error))
+    run(load(process="ingest live"))
 
 
 @app.command()
@@ -47,18 +43,14 @@ def reconcile(
     from ingest.reconcile import once as reconcile_once
     from ingest.reconcile import process as reconciling
     from wakupush.runtime.durations import parse_since
-    from wakupush.runtime.settings import SettingsError
 
     if since is not None and not once:
-        fail("--since needs --once")
+        raise UsageError("--since needs --once")
     try:
         start = None if since is None else parse_since(since, time.time())
     except ValueError:
-        fail("--since is a duration like 90s, 30m, 2h or 1d, or a time like 2026-11-21T04:00")
+        raise UsageError("--since is a duration like 90s, 30m, 2h or 1d, or a time like 2026-11-21T04:00") from None
     settings = load(process="ingest reconcile")
-    try:
-        if once:
-            sys.exit(reconcile_once.run(settings, start))
-        reconciling.run(settings)
-    except SettingsError as error:
-        fail(str(error))
+    if once:
+        sys.exit(reconcile_once.run(settings, start))
+    reconciling.run(settings)

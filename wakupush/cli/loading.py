@@ -1,12 +1,17 @@
-"""Loading the settings of a command that runs as a process of the server."""
+"""What commands begin with: the settings, the logs, a connection to Postgres."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from wakupush.runtime.usage import fail
+from wakupush.runtime.usage import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from psycopg import Connection
+
     from wakupush.runtime.settings import Settings
 
 # Commands import what they need when they run, as in `wakupush.cli.cli`.
@@ -14,13 +19,39 @@ if TYPE_CHECKING:
 
 
 def load(process: str) -> Settings:
-    """Read the settings and configure the logs."""
+    """Read the settings of a process of the server, and configure its logs."""
     from wakupush.runtime.logging import configure
-    from wakupush.runtime.settings import SettingsError, load_settings
+    from wakupush.runtime.settings import load_settings
 
-    try:
-        settings = load_settings()
-    except SettingsError as error:
-        fail(str(error))
+    settings = load_settings()
     configure(settings, process=process)
     return settings
+
+
+@contextmanager
+def open_postgres() -> Iterator[tuple[Settings, Connection]]:
+    """Open a connection in autocommit mode, so that each statement is committed by itself.
+
+    Raises:
+        UsageError: the database does not answer, or not as it should.
+    """
+    import psycopg
+
+    from wakupush.runtime.connections.postgres import check_dsn, reason, timeouts
+    from wakupush.runtime.settings import load_settings
+
+    settings = load_settings()
+    postgres = settings.postgres
+    dsn = check_dsn(postgres)
+    patience = timeouts(dsn, connect=postgres.timeout, statement=postgres.statement_timeout)
+    try:
+        with psycopg.connect(dsn, autocommit=True, **patience) as connection:
+            yield settings, connection
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
+        raise UsageError("the database has no schema yet, or an old one: run `wakupush migrate`") from None
+    except psycopg.OperationalError as error:
+        raise UsageError(f"the database at WAKUPUSH_POSTGRES__DSN does not answer: {reason(error)}") from None
+    except psycopg.Error as error:
+        raise UsageError(
+            f"the database at WAKUPUSH_POSTGRES__DSN answers with {type(error).__name__}; see `wakupush doctor`"
+        ) from None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wakupush.runtime.durations import parse_since
-from wakupush.runtime.usage import fail
+from wakupush.runtime.usage import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,8 +54,8 @@ def export(warehouse: Warehouse = None) -> None:
         from pipeline.events import export as exporting
         from pipeline.session import spark_session
 
+    settings = _settings(warehouse)
     with (
-        _settings(warehouse) as settings,
         spark_session(settings.pipeline, lake=True) as spark,
         _bar("events") as progress,
     ):
@@ -82,8 +82,8 @@ def tidy(
         from pipeline.events import tidy as tidying
         from pipeline.session import spark_session, telling_tasks
 
+    settings = _settings(warehouse)
     with (
-        _settings(warehouse) as settings,
         spark_session(settings.pipeline, lake=True) as spark,
         _bar("tasks") as progress,
         telling_tasks(spark, progress),
@@ -109,8 +109,8 @@ def migrate_lake(
         from pipeline.events import old_lake
         from pipeline.session import spark_session
 
+    settings = _settings(warehouse)
     with (
-        _settings(warehouse) as settings,
         spark_session(settings.pipeline, lake=True) as spark,
         _bar("events") as progress,
     ):
@@ -130,8 +130,8 @@ def report(
         from pipeline.session import spark_session
 
     days = _days(first, last, 28)
+    settings = _settings(warehouse)
     with (
-        _settings(warehouse) as settings,
         spark_session(settings.pipeline, lake=True) as spark,
         _bar("tables") as progress,
     ):
@@ -159,9 +159,9 @@ def capacity(
         from pipeline.session import spark_session
 
     days = _days(first, last, 28)
-    costs = _costs(cost or [])
+    costs = planning.costs(cost or [])
+    settings = _settings(warehouse)
     with (
-        _settings(warehouse) as settings,
         spark_session(settings.pipeline, lake=True) as spark,
         _bar("queues") as progress,
     ):
@@ -190,7 +190,8 @@ def fetch_archive(
     """
     with _extra():
         from pipeline.archive import fetch
-    with _settings() as settings, _bar("hours of a shard") as progress:
+    settings = _settings()
+    with _bar("hours of a shard") as progress:
         done = fetch.run(settings, _since(since), progress)
     typer.echo(
         f"{done.messages} messages of {done.hours - done.failed} hours of a shard fetched;"
@@ -218,8 +219,8 @@ def rebuild(
         from pipeline.archive import rebuild as rebuilding
         from pipeline.session import spark_session, telling_tasks
 
+    settings = _settings()
     with (
-        _settings() as settings,
         spark_session(settings.pipeline) as spark,
         _bar("tasks") as progress,
         telling_tasks(spark, progress),
@@ -244,7 +245,8 @@ def warm_topics() -> None:
         from pipeline.archive import warm
         from pipeline.session import spark_session
 
-    with _settings() as settings, spark_session(settings.pipeline) as spark, _bar("keys") as progress:
+    settings = _settings()
+    with spark_session(settings.pipeline) as spark, _bar("keys") as progress:
         stored = warm.run(spark, settings, progress)
     typer.echo(f"{stored} keys derived and stored")
 
@@ -268,8 +270,8 @@ def synthesize(
     begin = _day(first) or datetime.now(UTC).date() - timedelta(days=days)
     plan = Plan(seed=seed, messages=messages, first_day=begin, days=days)
     write = made_up.into_lake if into is Destination.LAKE else made_up.into_postgres
+    settings = _settings(warehouse)
     with (
-        _settings(warehouse) as settings,
         spark_session(settings.pipeline, lake=True) as spark,
         _bar("tasks") as progress,
         telling_tasks(spark, progress),
@@ -284,21 +286,17 @@ def _extra() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        fail(f"{(error.name or '').partition('.')[0]} is not installed: install wakupush[pipeline]")
+        package = (error.name or "").partition(".")[0]
+        raise UsageError(f"{package} is not installed: install wakupush[pipeline]") from None
 
 
-@contextmanager
-def _settings(warehouse: str | None = None) -> Iterator[Settings]:
-    """Read the settings, with another warehouse if one is given; exit with an error text if a job cannot run."""
-    from pipeline.errors import PipelineError
-    from wakupush.runtime.settings import SettingsError, load_settings
+def _settings(warehouse: str | None = None) -> Settings:
+    """Read the settings, with another warehouse if one is given."""
+    from wakupush.runtime.settings import load_settings
 
     if warehouse is not None:
         os.environ["WAKUPUSH_PIPELINE__WAREHOUSE"] = warehouse
-    try:
-        yield load_settings()
-    except (SettingsError, PipelineError) as error:
-        fail(str(error))
+    return load_settings()
 
 
 @contextmanager
@@ -324,29 +322,19 @@ def _days(first: str | None, last: str | None, most: int) -> tuple[date, date]:
     end = _day(last) or datetime.now(UTC).date() - timedelta(days=1)
     begin = _day(first) or end - timedelta(days=most - 1)
     if begin > end:
-        fail("--from is after --to")
+        raise UsageError("--from is after --to")
     return begin, end
-
-
-def _costs(given: list[str]) -> dict[str, float]:
-    from pipeline.errors import PipelineError
-    from pipeline.events.capacity import costs
-
-    try:
-        return costs(given)
-    except PipelineError as error:
-        fail(str(error))
 
 
 def _since(text: str) -> float:
     try:
         return parse_since(text, time.time())
     except ValueError:
-        fail("--since is so long ago (30m, 2h, 400d), or a time, as 2026-11-01T12:00")
+        raise UsageError("--since is so long ago (30m, 2h, 400d), or a time, as 2026-11-01T12:00") from None
 
 
 def _day(text: str | None) -> date | None:
     try:
         return date.fromisoformat(text) if text else None
     except ValueError:
-        fail(f"{text} is no day; write it as 2026-11-01")
+        raise UsageError(f"{text} is no day; write it as 2026-11-01") from None

@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wakupush.cli import kept
-from wakupush.cli.kept import All, AsJson, Limit, NewerThan, OlderThan, RowNames, Yes
+from wakupush.cli.row_group import Rows, group, seconds
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
-from wakupush.runtime.usage import fail
+from wakupush.runtime.usage import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
     from celery import Celery
     from psycopg import Connection
-    from rich.table import Table
 
+    from wakupush.cli.row_group import RowTable, Step
     from wakupush.model.dead_letters import Position
     from wakupush.model.quarantine import QuarantinedMessage, QuarantineSelection
+    from wakupush.runtime.settings import Settings
 
 # Commands import what they need when they run, as in `wakupush.cli.cli`.
 # ruff: noqa: PLC0415
-
-app = typer.Typer(
-    help="Messages that failed by themselves. Needs Postgres, and Redis to retry. Exits with 1 if nothing matched.",
-    no_args_is_help=True,
-)
-
-KIND = RowNames("quarantined message", "quarantined messages", "message hash")
 
 
 class QueueName(StrEnum):
@@ -42,110 +38,35 @@ class QueueName(StrEnum):
     DISPATCH = DISPATCH.name
 
 
-Keys = Annotated[list[str] | None, typer.Argument(help="Message hashes in hex, or unique beginnings of hashes.")]
-OfQueue = Annotated[QueueName | None, typer.Option("--queue", help="Only those that came through this queue.")]
-Reason = Annotated[str | None, typer.Option(help="Only those that failed so: 'process died', or an exception's name.")]
-
-
-@app.command(name="list")
-def list_(
-    *,
-    queue: OfQueue = None,
-    reason: Reason = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    limit: Limit = 50,
-    as_json: AsJson = False,
-) -> None:
-    """List quarantined messages, the newest first; as JSON it is one object a line."""
+def _store() -> RowTable[QuarantinedMessage, QuarantineSelection]:
     from wakupush.postgres import quarantine
 
-    with kept.database() as (_, connection):
-        selection = _selection(connection, queue, reason, older_than, newer_than)
-        pages = quarantine.every(connection, selection, limit)
-        kept.print_pages(KIND, pages, limit=limit, as_json=as_json, facts=_facts, table=_table)
+    return quarantine
 
 
-@app.command()
-def show(
-    key: Annotated[str, typer.Argument(help="Message hash in hex, or a unique beginning of it.")],
-    as_json: AsJson = False,
-) -> None:
-    """Show all that is known of a quarantined message, except secrets, and its events."""
+def _select(
+    *, reason: str | None, choice: str | None, since: datetime | None, until: datetime | None
+) -> QuarantineSelection:
     from wakupush.model.quarantine import QuarantineSelection
-    from wakupush.postgres import dead_letters, quarantine
 
-    with kept.database() as (_, connection):
-        keys = _find(connection, [key])
-        pages = list(quarantine.every(connection, QuarantineSelection(keys=keys), 1)) if keys else []
-        if not pages:
-            kept.end(KIND, 0, "shown")
-        [[message]] = pages
-        events = dead_letters.past(connection, message.trace_id, message.seen_at)
-    kept.print_one(_facts(message), events, as_json=as_json)
+    return QuarantineSelection(queue=choice and str(choice), reason=reason, since=since, until=until)
 
 
-@app.command()
-def retry(
-    keys: Keys = None,
-    *,
-    queue: OfQueue = None,
-    reason: Reason = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    every: All = False,
-    yes: Yes = False,
-) -> None:
-    """Put messages into their queues again, with all attempts; each stays in quarantine until it is handled."""
+@contextmanager
+def _retry(settings: Settings, connection: Connection, selection: QuarantineSelection) -> Iterator[Step]:
     from kombu.exceptions import OperationalError as BrokerError
 
-    from wakupush.postgres import quarantine
     from wakupush.redis.celery_app import celery_app
 
-    with kept.database() as (settings, connection):
-        selection = _selection(connection, queue, reason, older_than, newer_than)
-        chosen = _chosen(connection, selection, keys, every=every)
-        broker = celery_app(settings)
-        try:
-            kept.change(
-                KIND,
-                quarantine.count(connection, chosen),
-                partial(_enqueue, broker, connection, chosen),
-                ask=every and not yes,
-                verb="retry",
-                done="will be handled again",
-            )
-        except BrokerError:
-            fail("Redis at WAKUPUSH_REDIS__URL does not answer: what is not in a queue stays in quarantine as it was")
-        finally:
-            broker.close()
-
-
-@app.command()
-def drop(
-    keys: Keys = None,
-    *,
-    queue: OfQueue = None,
-    reason: Reason = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    every: All = False,
-    yes: Yes = False,
-) -> None:
-    """Delete quarantined messages for good."""
-    from wakupush.postgres import quarantine
-
-    with kept.database() as (_, connection):
-        selection = _selection(connection, queue, reason, older_than, newer_than)
-        chosen = _chosen(connection, selection, keys, every=every)
-        kept.change(
-            KIND,
-            quarantine.count(connection, chosen),
-            partial(quarantine.drop, connection, chosen),
-            ask=every and not yes,
-            verb="delete",
-            done="deleted",
-        )
+    broker = celery_app(settings)
+    try:
+        yield partial(_enqueue, broker, connection, selection)
+    except BrokerError:
+        raise UsageError(
+            "Redis at WAKUPUSH_REDIS__URL does not answer: what is not in a queue stays in quarantine as it was"
+        ) from None
+    finally:
+        broker.close()
 
 
 def _enqueue(
@@ -165,35 +86,6 @@ def _enqueue(
     return [position for position, _, _ in again]
 
 
-def _selection(
-    connection: Connection,
-    queue: QueueName | None,
-    reason: str | None,
-    older_than: str | None,
-    newer_than: str | None,
-) -> QuarantineSelection:
-    """Return what the options select; messages that are quarantined from now on are left out."""
-    from wakupush.model.quarantine import QuarantineSelection
-    from wakupush.postgres import dead_letters
-
-    since, until = kept.between(dead_letters.now(connection), newer_than, older_than)
-    return QuarantineSelection(queue=queue and queue.value, reason=reason, since=since, until=until)
-
-
-def _chosen(
-    connection: Connection, selection: QuarantineSelection, keys: list[str] | None, *, every: bool
-) -> QuarantineSelection:
-    """Return the messages to change: those with the given hashes, or those that the options select."""
-    prefixes = kept.named(KIND, keys, every=every)
-    return replace(selection, keys=_find(connection, prefixes)) if prefixes else selection
-
-
-def _find(connection: Connection, prefixes: list[str]) -> list[bytes]:
-    from wakupush.postgres import quarantine
-
-    return kept.find(KIND, prefixes, partial(quarantine.find, connection))
-
-
 def _facts(message: QuarantinedMessage) -> dict[str, Any]:
     """Return a quarantined message for people and programs."""
     return {
@@ -203,19 +95,49 @@ def _facts(message: QuarantinedMessage) -> dict[str, Any]:
         "attempts": message.attempts,
         "bytes": message.bytes,
         "pubsub_topic": message.pubsub_topic,
-        "seen_at": kept.seconds(message.seen_at),
-        "quarantined_at": kept.seconds(message.quarantined_at),
-        "retried_at": kept.seconds(message.retried_at),
+        "seen_at": seconds(message.seen_at),
+        "quarantined_at": seconds(message.quarantined_at),
+        "retried_at": seconds(message.retried_at),
         "owner": "known" if message.is_owned else "unknown",
         "trace_id": message.trace_id,
     }
 
 
-def _table(page: list[QuarantinedMessage]) -> Table:
-    from rich.table import Table
-
-    table = Table("message hash", "since", "queue", "reason", "attempts", "bytes", "retried", "trace id", box=None)
-    for facts in map(_facts, page):
-        names = ("quarantined_at", "queue", "reason", "attempts", "bytes", "retried_at", "trace_id")
-        table.add_row(facts["message_hash"][:16], *(str(facts[name] or "") for name in names))
-    return table
+app = group(
+    Rows(
+        help="Messages that failed by themselves. Needs Postgres, and Redis to retry. Exits with 1 if nothing matched.",
+        one="quarantined message",
+        several="quarantined messages",
+        key="message hash",
+        keys="message hashes",
+        options={
+            "choice": Annotated[
+                QueueName | None, typer.Option("--queue", help="Only those that came through this queue.")
+            ],
+            "reason": Annotated[
+                str | None, typer.Option(help="Only those that failed so: 'process died', or an exception's name.")
+            ],
+        },
+        events="its events",
+        retry_help=(
+            "Put messages into their queues again, with all attempts; each stays in quarantine until it is handled."
+        ),
+        drop_help="Delete quarantined messages for good.",
+        retry_verb="retry",
+        retry_done="will be handled again",
+        columns={
+            "since": "quarantined_at",
+            "queue": "queue",
+            "reason": "reason",
+            "attempts": "attempts",
+            "bytes": "bytes",
+            "retried": "retried_at",
+            "trace id": "trace_id",
+        },
+        facts=_facts,
+        more_facts=lambda _connection, _message: {},
+        store=_store,
+        select=_select,
+        retry=_retry,
+    )
+)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wakupush.cli import kept
-from wakupush.runtime.usage import fail
+from wakupush.cli.loading import open_postgres
+from wakupush.cli.output import complain, print_tables
+from wakupush.runtime.usage import UsageError
 
 if TYPE_CHECKING:
     import sqlite3
@@ -76,32 +77,24 @@ def import_reference(
     time, and run again. With --compare it exits with 1 if something differs.
     """
     from wakupush.takeover import database, identity
-    from wakupush.takeover.errors import TakeoverError
 
     if dry_run and compare:
-        fail("--dry-run and --compare both write nothing: give one of them")
+        raise UsageError("--dry-run and --compare both write nothing: give one of them")
     is_writing = not (dry_run or compare)
-    try:
-        with (
-            database.open_database(
-                path, _password(password_file), kdf_iterations or database.KDF_ITERATIONS
-            ) as reference,
-            kept.database() as (settings, connection),
-        ):
-            theirs = identity.their_key(reference, config)
-            ours = identity.agreed(theirs, settings, identity_out)
-            if identity_out is not None and is_writing:
-                identity.write(theirs, identity_out)
-            if database.is_journal_missing(path):
-                _warn(
-                    "there is no -wal beside the database: if its server was not closed, its last changes are missing"
-                )
-            if compare:
-                differing = _compare(reference, connection, ours, settings, as_json=as_json)
-            else:
-                _take(reference, connection, ours, settings, dry=dry_run, as_json=as_json)
-    except TakeoverError as error:
-        fail(str(error))
+    with (
+        database.open_database(path, _password(password_file), kdf_iterations or database.KDF_ITERATIONS) as reference,
+        open_postgres() as (settings, connection),
+    ):
+        theirs = identity.their_key(reference, config)
+        ours = identity.agreed(theirs, settings, identity_out)
+        if identity_out is not None and is_writing:
+            identity.write(theirs, identity_out)
+        if database.is_journal_missing(path):
+            complain("there is no -wal beside the database: if its server was not closed, its last changes are missing")
+        if compare:
+            differing = _compare(reference, connection, ours, settings, as_json=as_json)
+        else:
+            _take(reference, connection, ours, settings, dry=dry_run, as_json=as_json)
     if compare:
         sys.exit(int(differing))
 
@@ -119,24 +112,20 @@ def export_reference(
     It prints what is missing in the database, because this server does not keep it.
     """
     from wakupush.postgres import takeover
-    from wakupush.server.identity import NoIdentityError, load_identity
+    from wakupush.server.identity import load_identity
     from wakupush.takeover import database, exporting
-    from wakupush.takeover.errors import TakeoverError
 
-    try:
-        with kept.database() as (settings, connection):
-            identity = load_identity(settings)
-            with _bar("rows", sum(takeover.count(connection))) as progress:
-                exported = exporting.run(
-                    path,
-                    _password(password_file),
-                    connection,
-                    identity,
-                    progress,
-                    kdf_iterations=kdf_iterations or database.KDF_ITERATIONS,
-                )
-    except (TakeoverError, NoIdentityError) as error:
-        fail(str(error))
+    with open_postgres() as (settings, connection):
+        identity = load_identity(settings)
+        with _bar("rows", sum(takeover.count(connection))) as progress:
+            exported = exporting.run(
+                path,
+                _password(password_file),
+                connection,
+                identity,
+                progress,
+                kdf_iterations=kdf_iterations or database.KDF_ITERATIONS,
+            )
     if as_json:
         typer.echo(json.dumps(asdict(exported) | {"not_kept": exporting.NOT_KEPT}))
     else:
@@ -208,16 +197,13 @@ def _watch(connection: Connection, settings: Settings) -> None:
     from redis import RedisError
 
     from wakupush.runtime.connections.redis import open_redis
-    from wakupush.runtime.settings import SettingsError
     from wakupush.server import loading
 
     try:
         with closing(open_redis(settings.redis)) as redis:
             loading.watch(connection, redis)
-    except SettingsError as error:
-        fail(str(error))
     except RedisError:
-        _warn(
+        complain(
             "Redis does not answer, so perhaps ingest does not watch the query topics of all users."
             " Run it again with WAKUPUSH_REDIS__URL, or restart Redis"
         )
@@ -229,9 +215,9 @@ def _password(file: Path | None) -> str | None:
     try:
         password = file.read_text().partition("\n")[0].removesuffix("\r")
     except (OSError, UnicodeDecodeError):
-        fail(f"{file} cannot be read")
+        raise UsageError(f"{file} cannot be read") from None
     if not password or "\0" in password:
-        fail(f"{file} holds no password")
+        raise UsageError(f"{file} holds no password")
     return password
 
 
@@ -265,11 +251,7 @@ def _print_totals(totals: Any) -> None:
     for name, value in totals.items():
         for of, count in value.items() if isinstance(value, dict) else [("", value)]:
             table.add_row(f"{name} {of}".strip().replace("_", " "), str(count))
-    kept.print_tables(table)
-
-
-def _warn(text: str) -> None:
-    typer.echo(f"wakupush: {text}", err=True)
+    print_tables(table)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from wakupush.cli.loading import load
-from wakupush.runtime.usage import fail
+from wakupush.runtime.usage import UsageError
 
 # Commands import what they need when they run, as in `wakupush.cli.cli`.
 # ruff: noqa: PLC0415
@@ -22,11 +22,8 @@ def keygen(
     from wakupush.protocol.keys import PrivateKey
     from wakupush.runtime import keyfile
 
-    try:
-        key = PrivateKey.generate()
-        keyfile.write(file, key.secret)
-    except keyfile.KeyFileError as error:
-        fail(str(error))
+    key = PrivateKey.generate()
+    keyfile.write(file, key.secret)
     typer.echo(str(key.public_key))
 
 
@@ -43,7 +40,6 @@ def migrate(
     from wakupush.postgres import maintenance, roles
     from wakupush.postgres.migrations import runner
     from wakupush.runtime.connections.postgres import check_dsn
-    from wakupush.runtime.settings import SettingsError
 
     settings = load(process="migrate")
     try:
@@ -51,8 +47,8 @@ def migrate(
             applied = runner.migrate(connection, pre_only=pre_only)
             maintenance.create_partitions(connection, datetime.now(UTC).date())
             missing = roles.missing(connection)
-    except (SettingsError, psycopg.Error, runner.ChangedMigrationError) as error:
-        fail(str(error))
+    except psycopg.Error as error:
+        raise UsageError(str(error)) from None
     for name in applied:
         typer.echo(f"applied {name}")
     if not applied:
@@ -83,12 +79,9 @@ def doctor(
     from wakupush.doctor import autoscalers as scaling
     from wakupush.doctor.examine import examine
     from wakupush.doctor.finding import Level
-    from wakupush.runtime.settings import SettingsError, load_settings
+    from wakupush.runtime.settings import load_settings
 
-    try:
-        settings = load_settings()
-    except SettingsError as error:
-        fail(str(error))
+    settings = load_settings()
     console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
     colours = {Level.OK: "green", Level.WARNING: "yellow", Level.FAULT: "red"}
     levels = set()

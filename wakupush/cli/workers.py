@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wakupush.cli.loading import load
-from wakupush.runtime.usage import fail
+from wakupush.runtime.usage import UsageError
 
 if TYPE_CHECKING:
     from wakupush.runtime.settings import Settings
@@ -33,46 +33,29 @@ def worker(
 
 def _worker(settings: Settings, pool: str, concurrency: int) -> None:
     from wakupush.model.queues import QUEUES
-    from wakupush.runtime.settings import SettingsError
-    from wakupush.server.identity import NoIdentityError
     from workers import run
 
     if pool not in QUEUES:
-        fail(f"there is no pool {pool!r}; there are {', '.join(QUEUES)}")
-    try:
-        run.worker(settings, QUEUES[pool], concurrency)
-    except (NoIdentityError, SettingsError) as error:
-        fail(str(error))
+        raise UsageError(f"there is no pool {pool!r}; there are {', '.join(QUEUES)}")
+    run.worker(settings, QUEUES[pool], concurrency)
 
 
 def beat() -> None:
     """Run the schedule: overdue answers, due deliveries, watched topics, pruning."""
-    from wakupush.runtime.settings import SettingsError
     from workers import run
 
-    try:
-        run.beat(load(process="beat"))
-    except SettingsError as error:
-        fail(str(error))
+    run.beat(load(process="beat"))
 
 
 def exporter() -> None:
     """Export metrics of what waits in the queues and in Postgres, for Prometheus and for autoscaling."""
-    from wakupush.runtime.settings import SettingsError
     from workers import exporter as process
 
-    try:
-        process.run(load(process="exporter"))
-    except SettingsError as error:
-        fail(str(error))
+    process.run(load(process="exporter"))
 
 
 def feedback() -> None:
     """Receive gorush's feedback webhook."""
-    from wakupush.runtime.settings import SettingsError
     from workers import feedback as receiver
 
-    try:
-        receiver.run(load(process="feedback"))
-    except SettingsError as error:
-        fail(str(error))
+    receiver.run(load(process="feedback"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, TypeVar
 
+from wakupush.runtime.usage import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class KeyFileError(Exception):
+class KeyFileError(UsageError):
     """There is no usable key; the text says why, and holds nothing of the file."""
 
 

@@ -24,6 +24,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from wakupush.runtime.urls import is_http, node_name
+from wakupush.runtime.usage import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -553,7 +554,7 @@ class Settings(BaseSettings):
         return self
 
 
-class SettingsError(Exception):
+class SettingsError(UsageError):
     """A setting is wrong; the text names the variable and says what is expected, never its value."""
 
 

@@ -1,17 +1,5 @@
-"""How commands end when a setting, a file or an argument has to be changed first."""
-
-from __future__ import annotations
-
-import sys
-from typing import NoReturn
-
-import typer
-
-#: The exit code for this.
-USAGE = 2
+"""The error that ends a command, or keeps a process from starting, until somebody has changed something."""
 
 
-def fail(text: str) -> NoReturn:
-    """Say what to change, and end."""
-    typer.echo(f"wakupush: {text}", err=True)
-    sys.exit(USAGE)
+class UsageError(Exception):
+    """A setting, a file or an argument has to be changed first. The text says what, and contains no secret."""

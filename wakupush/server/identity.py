@@ -8,12 +8,13 @@ from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import InvalidKeyError, PrivateKey, PublicKey
 from wakupush.runtime import keyfile
 from wakupush.runtime.settings import SettingsError
+from wakupush.runtime.usage import UsageError
 
 if TYPE_CHECKING:
     from wakupush.runtime.settings import Settings
 
 
-class NoIdentityError(Exception):
+class NoIdentityError(UsageError):
     """The server has no usable private key; the text says what to do."""
 
 

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from wakupush.runtime.urls import is_http, without_user
+from wakupush.runtime.usage import UsageError
 from wakupush.waku.codec import decode_message
 from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreadable
 from wakupush.waku.node import WakuNode, publish_with_retry
@@ -48,7 +49,7 @@ _VECTOR_FIELDS = {
 }
 
 
-class ReplayError(Exception):
+class ReplayError(UsageError):
     """The file or the node cannot be used; the text says why."""
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from wakupush.model.migrations import Migration
 from wakupush.postgres import roles
+from wakupush.runtime.usage import UsageError
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -20,7 +21,7 @@ LOCK = 0x77616B7570757368
 RELEASE_BEGINS: Final = 6
 
 
-class ChangedMigrationError(Exception):
+class ChangedMigrationError(UsageError):
     """A migration that was applied has another text now: the database and the code have drifted apart."""
 
 

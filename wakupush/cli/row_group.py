@@ -1,0 +1,341 @@
+"""A group of commands for rows that an operator lists, inspects, has handled again and drops."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager  # noqa: TC003 - a field
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NoReturn, Protocol, TypeVar
+
+import typer
+
+from wakupush.cli.loading import open_postgres
+from wakupush.cli.output import print_tables
+from wakupush.runtime.durations import MOST_DAYS, parse_duration
+from wakupush.runtime.usage import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
+
+    from psycopg import Connection
+    from rich.table import Table
+
+    from wakupush.model.dead_letters import PastEvent, Position, Selection
+    from wakupush.model.quarantine import QuarantineSelection
+    from wakupush.runtime.settings import Settings
+
+# Commands import what they need when they run, as in `wakupush.cli.cli`.
+# ruff: noqa: PLC0415
+
+#: Exit code if nothing matched.
+NOTHING = 1
+#: A change of more rows shows its progress.
+PROGRESS_ROWS = 1000
+
+OlderThan = Annotated[str | None, typer.Option(help="Only those that ended longer ago than this: 45s, 90m, 2h, 3d.")]
+NewerThan = Annotated[str | None, typer.Option(help="Only those that ended within this time: 45s, 90m, 2h, 3d.")]
+All = Annotated[bool, typer.Option("--all", help="All that the other options select.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
+Limit = Annotated[int, typer.Option(help="Rows at most.", min=1)]
+
+
+class TracedRow(Protocol):
+    """What every row has."""
+
+    @property
+    def trace_id(self) -> str:
+        """The name of its message in logs and events."""
+
+    @property
+    def seen_at(self) -> datetime:
+        """When its message was seen."""
+
+
+R = TypeVar("R", bound=TracedRow)
+S = TypeVar("S", bound="Selection | QuarantineSelection")
+S_contra = TypeVar("S_contra", bound="Selection | QuarantineSelection", contravariant=True)
+
+
+class RowTable(Protocol[R, S_contra]):
+    """A module of `wakupush.postgres` with the statements for rows."""
+
+    def every(self, connection: Connection, selection: S_contra, most: int, /) -> Iterator[list[R]]:
+        """Read the newest rows in pages, so many in all."""
+
+    def count(self, connection: Connection, selection: S_contra, /) -> int:
+        """Return how many rows there are."""
+
+    def find(self, connection: Connection, prefix: str, /) -> list[bytes]:
+        """Return the keys with this prefix (hex digits), two at most."""
+
+    def drop(self, connection: Connection, selection: S_contra, after: Position | None, /) -> list[Position]:
+        """Delete the next rows."""
+
+
+#: Changes the next rows after a position, and returns the positions of these.
+Step = Callable[["Position | None"], "Sequence[Position]"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows(Generic[R, S]):
+    """What one group of commands has of its own."""
+
+    help: str
+    #: What rows are called.
+    one: str
+    several: str
+    #: What names a row: 32 bytes, in hex. The fact of this name comes first in tables.
+    key: str
+    keys: str
+    #: The options ``reason`` and ``choice`` with their types, for Typer.
+    options: dict[str, Any]
+    events: str
+    retry_help: str
+    drop_help: str
+    #: What `retry` asks to do, and has done.
+    retry_verb: str
+    retry_done: str
+    #: Headings of a table and their facts.
+    columns: dict[str, str]
+    facts: Callable[[R], dict[str, Any]]
+    #: Facts that take another statement.
+    more_facts: Callable[[Connection, R], dict[str, Any]]
+    store: Callable[[], RowTable[R, S]]
+    #: Makes a selection of `reason`, `choice`, `since` and `until`.
+    select: Callable[..., S]
+    retry: Callable[[Settings, Connection, S], AbstractContextManager[Step]]
+
+
+def group(rows: Rows[R, S]) -> typer.Typer:
+    """Return the commands ``list``, ``show``, ``retry`` and ``drop`` for rows."""
+    app = typer.Typer(help=rows.help, no_args_is_help=True)
+    name, names = rows.key.capitalize(), rows.keys.capitalize()
+    part = rows.keys.partition(" ")[2]
+    types = rows.options | {
+        "key": Annotated[str, typer.Argument(help=f"{name} in hex, or a unique beginning of it.")],
+        "keys": Annotated[list[str] | None, typer.Argument(help=f"{names} in hex, or unique beginnings of {part}.")],
+    }
+
+    def list_(
+        *,
+        choice: str | None = None,
+        reason: str | None = None,
+        older_than: OlderThan = None,
+        newer_than: NewerThan = None,
+        limit: Limit = 50,
+        as_json: AsJson = False,
+    ) -> None:
+        with open_postgres() as (_, connection):
+            selection = _select(
+                rows, connection, choice=choice, reason=reason, newer_than=newer_than, older_than=older_than
+            )
+            _print_pages(rows, rows.store().every(connection, selection, limit), limit=limit, as_json=as_json)
+
+    def show(key: str, as_json: AsJson = False) -> None:
+        from wakupush.postgres import dead_letters
+
+        with open_postgres() as (_, connection):
+            keys = _find(rows, connection, [key])
+            selection = replace(rows.select(reason=None, choice=None, since=None, until=None), keys=keys)
+            pages = list(rows.store().every(connection, selection, 1)) if keys else []
+            if not pages:
+                _end(rows, 0, "shown")
+            [[row]] = pages
+            facts = rows.facts(row) | rows.more_facts(connection, row)
+            events = dead_letters.past(connection, row.trace_id, row.seen_at)
+        _print_one(facts, events, as_json=as_json)
+
+    def retry(
+        keys: list[str] | None = None,
+        *,
+        choice: str | None = None,
+        reason: str | None = None,
+        older_than: OlderThan = None,
+        newer_than: NewerThan = None,
+        every: All = False,
+        yes: Yes = False,
+    ) -> None:
+        with open_postgres() as (settings, connection):
+            selection = _select(
+                rows, connection, choice=choice, reason=reason, newer_than=newer_than, older_than=older_than
+            )
+            chosen = _choose(rows, connection, selection, keys, every=every)
+            total = rows.store().count(connection, chosen)
+            with rows.retry(settings, connection, chosen) as step:
+                _change(rows, total, step, ask=every and not yes, verb=rows.retry_verb, done=rows.retry_done)
+
+    def drop(
+        keys: list[str] | None = None,
+        *,
+        choice: str | None = None,
+        reason: str | None = None,
+        older_than: OlderThan = None,
+        newer_than: NewerThan = None,
+        every: All = False,
+        yes: Yes = False,
+    ) -> None:
+        with open_postgres() as (_, connection):
+            selection = _select(
+                rows, connection, choice=choice, reason=reason, newer_than=newer_than, older_than=older_than
+            )
+            chosen = _choose(rows, connection, selection, keys, every=every)
+            step = partial(rows.store().drop, connection, chosen)
+            total = rows.store().count(connection, chosen)
+            _change(rows, total, step, ask=every and not yes, verb="delete", done="deleted")
+
+    helps: dict[Callable[..., None], str] = {
+        list_: f"List {rows.several}, the newest first; as JSON it is one object a line.",
+        show: f"Show all that is known of a {rows.one}, except secrets, and {rows.events}.",
+        retry: rows.retry_help,
+        drop: rows.drop_help,
+    }
+    for command, text in helps.items():
+        command.__annotations__ |= {option: types[option] for option in types.keys() & command.__annotations__.keys()}
+        app.command(name=command.__name__.rstrip("_"), help=text)(command)
+    return app
+
+
+def _select(
+    rows: Rows[R, S],
+    connection: Connection,
+    *,
+    choice: str | None,
+    reason: str | None,
+    newer_than: str | None,
+    older_than: str | None,
+) -> S:
+    """Return what the options select; rows that end from now on are left out."""
+    from wakupush.postgres import dead_letters
+
+    now = dead_letters.now(connection)
+    since = now - _age(newer_than, "--newer-than") if newer_than else None
+    until = now - _age(older_than, "--older-than") if older_than else now
+    return rows.select(reason=reason, choice=choice, since=since, until=until)
+
+
+def _age(text: str, option: str) -> timedelta:
+    try:
+        return timedelta(seconds=parse_duration(text))
+    except ValueError:
+        raise UsageError(
+            f"{option} is a number and a unit, such as 45s, 90m, 2h or 3d, up to {MOST_DAYS} days"
+        ) from None
+
+
+def _choose(rows: Rows[R, S], connection: Connection, selection: S, keys: list[str] | None, *, every: bool) -> S:
+    """Return the rows to change: those with the given keys, or with ``--all`` those that the options select.
+
+    One of the two is required: never change everything by mistake.
+    """
+    if keys and every:
+        raise UsageError(f"name the keys of {rows.several} or --all, not both")
+    if not keys and not every:
+        raise UsageError(f"name the keys of {rows.several}, or --all for all that the other options select")
+    return replace(selection, keys=_find(rows, connection, keys)) if keys else selection
+
+
+def _find(rows: Rows[R, S], connection: Connection, prefixes: list[str]) -> list[bytes]:
+    """Return the existing keys that begin with these prefixes; refuse a prefix of several keys."""
+    found = []
+    for prefix in prefixes:
+        if not re.fullmatch(r"[0-9a-fA-F]{1,64}", prefix):
+            raise UsageError(f"a {rows.key} is 64 hex digits, or the first of them")
+        those = rows.store().find(connection, prefix.lower())
+        if len(those) > 1:
+            raise UsageError(f"several {rows.several} begin with {prefix}")
+        found += those
+    return found
+
+
+def _change(rows: Rows[R, S], total: int, step: Step, *, ask: bool, verb: str, done: str) -> NoReturn:
+    """Change the selected rows in chunks, each with its own commit; print how many there were and exit."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    if total and ask:
+        typer.confirm(f"{verb} {total} {rows.several}?", abort=True, err=True)
+    changed, last = 0, None
+    with Progress(console=Console(stderr=True), disable=total <= PROGRESS_ROWS) as progress:
+        task = progress.add_task(done, total=total)
+        while chunk := step(last):
+            changed += len(chunk)
+            last = chunk[-1]
+            progress.update(task, completed=changed)
+    _end(rows, changed, done)
+
+
+def _end(rows: Rows[R, S], count: int, done: str) -> NoReturn:
+    """Print how many rows there were, and exit."""
+    typer.echo(f"{count} {rows.several} {done}" if count else f"no {rows.one} matched", err=not count)
+    sys.exit(0 if count else NOTHING)
+
+
+def _print_pages(rows: Rows[R, S], pages: Iterator[list[R]], *, limit: int, as_json: bool) -> NoReturn:
+    """Print rows, page after page, and exit; JSON is one object a line."""
+    shown = 0
+    for page in pages:
+        shown += len(page)
+        if as_json:
+            for row in page:
+                typer.echo(json.dumps(rows.facts(row)))
+        else:
+            print_tables(_table(rows, page))
+    if not as_json and shown == limit:
+        typer.echo(f"{shown} shown; --limit shows more")
+    if not shown:
+        _end(rows, 0, "shown")
+    sys.exit(0)
+
+
+def _print_one(facts: dict[str, Any], events: list[PastEvent], *, as_json: bool) -> None:
+    """Print all that is known of a row, and the events of its message."""
+    if as_json:
+        typer.echo(json.dumps(facts | {"events": [_event_facts(event) for event in events]}))
+    else:
+        print_tables(_facts_table(facts), _events_table(events))
+
+
+def _event_facts(event: PastEvent) -> dict[str, Any]:
+    values = asdict(event) | {"time": event.time.isoformat(timespec="milliseconds")}
+    return {name: value.hex() if isinstance(value, bytes) else value for name, value in values.items()}
+
+
+def _table(rows: Rows[R, S], page: list[R]) -> Table:
+    from rich.table import Table
+
+    table = Table(rows.key, *rows.columns, box=None)
+    for facts in map(rows.facts, page):
+        key = facts[rows.key.replace(" ", "_")]
+        table.add_row(key[:16], *(str(facts[name] or "") for name in rows.columns.values()))
+    return table
+
+
+def _facts_table(facts: dict[str, Any]) -> Table:
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None)
+    for name, value in facts.items():
+        table.add_row(name.replace("_", " "), "" if value is None else str(value))
+    return table
+
+
+def _events_table(events: list[PastEvent]) -> Table:
+    from rich.table import Table
+
+    names = ("time", "kind", "platform", "failure", "attempt", "count", "installation_pseudonym", "worker")
+    table = Table(*(name.replace("_", " ") for name in names), box=None, title="events of its message")
+    for facts in map(_event_facts, events):
+        table.add_row(*(str(facts[name] or "") for name in names))
+    return table
+
+
+def seconds(time: datetime | None) -> str | None:
+    """Return a time for people and programs."""
+    return None if time is None else time.isoformat(timespec="seconds")
