@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 from pipeline.errors import PipelineError
 from pipeline.events import schema
 from pipeline.events.catalog import alone, is_folder_alone, warehouse
-from pipeline.events.lake import MARK, MIGRATED, Lake, LakeMark
+from pipeline.events.lake import MARK, Lake, LakeMark
 from pipeline.events.pseudonyms import Keys, blurred, rehash, today
 from pipeline.postgres import connected, jdbc_options, read_slices
 from pipeline.spark_errors import SPARK_ERRORS
@@ -127,8 +127,6 @@ def _check_source(connection: Connection, state: LakeState, now: exports.Mark) -
     """Refuse a database whose transactions are not those of the lake's mark: events would be left out."""
     mark = state.mark
     if mark is None:
-        if MIGRATED in state.properties:
-            raise PipelineError("an old lake is taken over in part: run `wakupush pipeline migrate-lake` again")
         return
     if (
         mark.source != now.source

@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from wakupush.runtime.settings import Settings
 
 EVENTS: Final = f"{catalog.NAMESPACE}.events"
-#: Properties of the table: how far the export got, and how far an old lake was taken over.
+#: Property of the table: how far the export got.
 MARK: Final = "wakupush.mark"
-MIGRATED: Final = "wakupush.migrated"
 #: Prefix of the names of these branches.
 BRANCH: Final = "export_"
 
@@ -68,14 +67,8 @@ class LakeState:
 
     #: None before the first commit.
     snapshot: int | None
-    #: What runs remember, by `MARK` and `MIGRATED`.
-    properties: Mapping[str, str]
-
-    @property
-    def mark(self) -> LakeMark | None:
-        """How far the export got; None before the first one."""
-        text = self.properties.get(MARK)
-        return LakeMark(**json.loads(text)) if text else None
+    #: How far the export got; None before the first one.
+    mark: LakeMark | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,11 +263,10 @@ def days_between(first: date, last: date) -> list[date]:
 
 def _state(table: Any) -> LakeState:
     current = table.currentSnapshot()
-    properties = table.properties()
-    found = {name: properties.get(name) for name in (MARK, MIGRATED)}
+    mark = table.properties().get(MARK)
     return LakeState(
         snapshot=current.snapshotId() if current is not None else None,
-        properties={name: value for name, value in found.items() if value is not None},
+        mark=LakeMark(**json.loads(mark)) if mark else None,
     )
 
 

@@ -55,7 +55,6 @@ def test_what_is_wrong_is_told(call):
     assert "--cost is NAME=MILLISECONDS" in call("capacity", "--cost", "all=1", expect=2)
     for command in ("export", "tidy", "report", "capacity"):
         assert "does not answer" in call(command, expect=2)
-    assert "no lake of the old form" in call("migrate-lake", "nowhere", expect=2)
     assert "s3://BUCKET/PATH is expected" in call("export", "--warehouse", "s3a://bucket", expect=2)
 
 
@@ -73,13 +72,13 @@ def test_without_java_and_without_pyspark(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     "command",
-    ["export", "tidy", "migrate-lake", "report", "capacity", "fetch-archive", "rebuild", "warm-topics", "synthesize"],
+    ["export", "tidy", "report", "capacity", "fetch-archive", "rebuild", "warm-topics", "synthesize"],
 )
 def test_a_command_without_the_extra_says_so(command):
     program = f"""
 import sys
 sys.modules |= dict.fromkeys(["pyspark", "pyspark.sql", "py4j", "pyarrow", "pandas"])
-sys.argv = ["wakupush", "pipeline", {command!r}, *(["old"] if {command!r} == "migrate-lake" else [])]
+sys.argv = ["wakupush", "pipeline", {command!r}]
 from wakupush.cli import main
 main()
 """

@@ -7,7 +7,6 @@ import time
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
-from pathlib import Path  # noqa: TC003 - Typer reads it
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -94,28 +93,6 @@ def tidy(
         typer.echo(f"{done.forgotten} events were older than WAKUPUSH_RETENTION__LAKE and are forgotten")
     if done.without:
         typer.echo(f"{done.without} events are out of the lake with their files")
-
-
-@app.command()
-def migrate_lake(
-    old: Annotated[Path, typer.Argument(help="Folder of a lake of the old form, with `events` and `log` in it.")],
-    warehouse: Warehouse = None,
-) -> None:
-    """Take over a lake of the old form, from before Iceberg, once; exports then go on where it ended.
-
-    It may be killed at any time: the next run goes on. The old lake stays as it is.
-    """
-    with _extra():
-        from pipeline.events import old_lake
-        from pipeline.session import spark_session
-
-    settings = _settings(warehouse)
-    with (
-        spark_session(settings.pipeline, lake=True) as spark,
-        _bar("events") as progress,
-    ):
-        count = old_lake.run(spark, settings, old, progress)
-    typer.echo(f"{count} events taken over from {old}")
 
 
 @app.command()
