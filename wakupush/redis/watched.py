@@ -8,9 +8,6 @@ random id that a wipe takes away. After either, or after a restore, the marker d
 happened while the topics were being filled in. Then they are filled in again from Postgres. Redis keeps writes in their
 order. So if the random id is still there, topics may be missing only since they were last seen complete, and only those
 are filled in. Topics that are not needed any more do no harm.
-
-Code of 0.1.0 keeps the topics in a set, the former set, and knows nothing else. Until all such code is gone both are
-asked, and new topics go to both. Then the schedule moves the rest of the set into the hash.
 """
 
 from __future__ import annotations
@@ -29,14 +26,9 @@ MARKER: Final = "wakupush:watched:complete"
 LIFE: Final = "wakupush:watched:life"
 #: When they were last seen complete, in seconds since the epoch.
 SEEN: Final = "wakupush:watched:seen"
-#: The set of code of 0.1.0, and its marker.
-FORMER: Final = "wakupush:watched"
-FORMER_MARKER: Final = "wakupush:watched:filled"
-#: Topics that are moved from the former set in one step.
-MOVED: Final = 1000
 
 _COMMON: Final = """
-local key, former = unpack(KEYS)
+local key = KEYS[1]
 local function bucket_of(topic) return redis.call('HGET', key, topic:sub(1, 2)) or '' end
 local function find(bucket, topic)
     local at = bucket:find(topic:sub(3, 4), 1, true)
@@ -44,14 +36,11 @@ local function find(bucket, topic)
     return at
 end
 """
-#: The first argument says whether the former set is to be begun if it is not there.
 _ADD: Final = (
     _COMMON
     + """
-local keep_former = ARGV[1] == '1' or redis.call('EXISTS', former) == 1
 local buckets, changed = {}, {}
-for number = 2, #ARGV do
-    local topic = ARGV[number]
+for _, topic in ipairs(ARGV) do
     local prefix = topic:sub(1, 2)
     local bucket = buckets[prefix] or bucket_of(topic)
     if not find(bucket, topic) then
@@ -59,7 +48,6 @@ for number = 2, #ARGV do
         changed[prefix] = true
     end
     buckets[prefix] = bucket
-    if keep_former then redis.call('SADD', former, topic) end
 end
 for prefix in pairs(changed) do redis.call('HSET', key, prefix, buckets[prefix]) end
 """
@@ -78,7 +66,6 @@ for _, topic in ipairs(ARGV) do
             redis.call('HSET', key, topic:sub(1, 2), left)
         end
     end
-    redis.call('SREM', former, topic)
 end
 """
 )
@@ -86,40 +73,35 @@ end
 _ASK: Final = (
     _COMMON
     + """
-local has_former = redis.call('EXISTS', former) == 1
 local flags = {}
-for number, topic in ipairs(ARGV) do
-    local is_watched = find(bucket_of(topic), topic) or (has_former and redis.call('SISMEMBER', former, topic) == 1)
-    flags[number] = is_watched and 1 or 0
-end
+for number, topic in ipairs(ARGV) do flags[number] = find(bucket_of(topic), topic) and 1 or 0 end
 return flags
 """
 )
 
 
-def add(redis: Redis, topics: Collection[bytes], *, begin_former: bool = False) -> None:
+def add(redis: Redis, topics: Collection[bytes]) -> None:
     """Watch these topics (4 bytes each) from now on.
 
     Args:
         redis: of all processes.
         topics: sorted ones, if they are many: each bucket is written once for all of its topics.
-        begin_former: whether to add them to the former set even if it does not exist yet.
     """
     if topics:
-        redis.register_script(_ADD)(keys=[KEY, FORMER], args=[int(begin_former), *topics])
+        redis.register_script(_ADD)(keys=[KEY], args=list(topics))
 
 
 def remove(redis: Redis, topics: Collection[bytes]) -> None:
     """Stop watching these topics (4 bytes each)."""
     if topics:
-        redis.register_script(_REMOVE)(keys=[KEY, FORMER], args=list(topics))
+        redis.register_script(_REMOVE)(keys=[KEY], args=list(topics))
 
 
 def among(redis: Redis, topics: Sequence[bytes]) -> set[bytes]:
     """Return those of the topics (4 bytes each) that are watched, with one round trip."""
     if not topics:
         return set()
-    flags = cast("list[int]", redis.register_script(_ASK)(keys=[KEY, FORMER], args=list(topics)))
+    flags = cast("list[int]", redis.register_script(_ASK)(keys=[KEY], args=list(topics)))
     return {topic for topic, flag in zip(topics, flags, strict=True) if flag}
 
 
@@ -135,15 +117,14 @@ def begin_filling(redis: Redis) -> bytes:
     return _mark(redis, cast("bytes | None", redis.get(LIFE)) or b"")
 
 
-def mark_complete(redis: Redis, mark: bytes, *, former: bool = False) -> None:
+def mark_complete(redis: Redis, mark: bytes) -> None:
     """Say that they are complete, unless Redis was started anew or wiped since `begin_filling` returned this mark.
 
     Args:
         redis: of all processes.
         mark: of this filling.
-        former: whether the former set is, too.
     """
-    redis.mset({MARKER: mark, FORMER_MARKER: mark} if former else {MARKER: mark})
+    redis.set(MARKER, mark)
 
 
 def note_seen(redis: Redis, at: float) -> None:
@@ -162,19 +143,6 @@ def lacks_since(redis: Redis) -> float | None:
     if marker is None or life is None or seen is None or not marker.endswith(b" " + life):
         return None
     return float(seen)
-
-
-def has_former(redis: Redis) -> bool:
-    """Say whether there is a former set."""
-    return bool(redis.exists(FORMER))
-
-
-def take_in_former(redis: Redis) -> None:
-    """Move the topics of the former set into the hash. Each leaves the set only once it is in the hash."""
-    redis.delete(FORMER_MARKER)
-    while topics := cast("list[bytes]", redis.srandmember(FORMER, MOVED)):
-        add(redis, sorted(topics))
-        redis.srem(FORMER, *topics)
 
 
 def _mark(redis: Redis, life: bytes) -> bytes:

@@ -1,17 +1,14 @@
-"""Watched topics in a real Redis: exact, small, and right beside code of 0.1.0, which keeps a set of them."""
+"""Watched topics in a real Redis: exact, small, and complete after a loss."""
 
-import threading
 from random import Random
 
-import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 from structlog.testing import capture_logs
 
-from wakupush.postgres import old_code, query_topics
-from wakupush.postgres.migrations import runner
+from wakupush.postgres import query_topics
 from wakupush.redis import watched
 from wakupush.server.schedule.fill_watched_topics import fill_watched_topics
 
@@ -24,22 +21,6 @@ def redis(redis_server):
     with Redis.from_url(redis_server.url) as redis:
         redis.flushall()
         yield redis
-
-
-@pytest.fixture
-def upgrading(open_server, empty_dsn):
-    """A server whose database has not seen the last step of an upgrade."""
-    with psycopg.connect(empty_dsn, autocommit=True) as connection:
-        runner.migrate(connection)
-        connection.execute("DELETE FROM schema_migrations WHERE name = %s", [old_code.MIGRATION])
-    return open_server(postgres={"dsn": empty_dsn})
-
-
-def finish(server):
-    """Say that no old code is left."""
-    with server.context.pool.connection() as connection:
-        connection.autocommit = True
-        runner.migrate(connection)
 
 
 def of_user(number):
@@ -57,21 +38,6 @@ def register(server, *numbers):
         topics = query_topics.add(connection, [of_user(number) for number in numbers])
         watched.add(server.context.redis, topics)
     return topics
-
-
-def register_old(server, *numbers):
-    """Do what one of 0.1.0 does."""
-    with server.context.pool.connection() as connection:
-        topics = query_topics.add(connection, [of_user(number) for number in numbers])
-        server.context.redis.sadd("wakupush:watched", *topics)
-    return topics
-
-
-def asked_by_old(redis, topics):
-    """Return which topics an ingest of 0.1.0 takes for watched."""
-    return {
-        topic for topic, flag in zip(topics, redis.smismember("wakupush:watched", list(topics)), strict=True) if flag
-    }
 
 
 @given(st.lists(st.tuples(st.booleans(), TOPICS)), TOPICS)
@@ -113,64 +79,11 @@ def test_a_whole_poll_is_asked_for_with_one_round_trip(redis, monkeypatch):
     assert sent == ["EVALSHA"]
 
 
-def test_both_codes_see_what_either_adds_while_an_upgrade_lasts(upgrading):
-    redis = upgrading.context.redis
-    old = register_old(upgrading, 1)
-    new = register(upgrading, 2)
-    for _ in range(2):
-        both = sorted(old | new)
-        assert watched.among(redis, both) == old | new
-        assert asked_by_old(redis, both) == old | new
-        fill_watched_topics(upgrading.context)
-
-
-def test_old_code_is_not_blind_if_redis_is_wiped_in_the_middle_of_an_upgrade(upgrading):
-    redis = upgrading.context.redis
-    topics = register_old(upgrading, 1) | register(upgrading, 2)
-    redis.flushall()
-    assert fill_watched_topics(upgrading.context)
-    assert asked_by_old(redis, topics) == watched.among(redis, sorted(topics)) == topics
-    # What it takes for the marker of a complete set.
-    life, info = redis.get("wakupush:watched:life"), redis.info("server")
-    assert redis.get("wakupush:watched:filled") == b"%b %b" % (info["run_id"].encode(), life)
-
-
-def test_the_former_set_goes_once_no_old_code_is_left_and_nothing_with_it(upgrading):
-    redis = upgrading.context.redis
-    topics = register_old(upgrading, *range(600))
-    fill_watched_topics(upgrading.context)
-    late = register_old(upgrading, 1000)  # by an old worker, after the packed topics were complete
-    finish(upgrading)
-    assert not fill_watched_topics(upgrading.context)
-    assert redis.exists("wakupush:watched", "wakupush:watched:filled") == 0
-    assert watched.among(redis, sorted(topics | late)) == topics | late
-
-
-def test_no_topic_is_out_of_sight_while_the_former_set_is_taken_in(redis):
-    topics = [number.to_bytes(4, "big") for number in range(0, 2**32, 2**19)]
-    redis.sadd(watched.FORMER, *topics)
-    missing, ended = [], threading.Event()
-
-    def ask():
-        while not ended.is_set():
-            missing.append(set(topics) - watched.among(redis, topics))
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    watched.take_in_former(redis)
-    ended.set()
-    asking.join()
-    assert missing
-    assert not any(missing)
-    assert not watched.has_former(redis)
-
-
-def test_a_server_of_its_own_begins_no_former_set(open_server):
+def test_a_redis_that_was_wiped_is_filled(open_server):
     server = open_server()
     topics = register(server, 1)
     server.context.redis.flushall()
-    fill_watched_topics(server.context)
-    assert not watched.has_former(server.context.redis)
+    assert fill_watched_topics(server.context)
     assert watched.among(server.context.redis, sorted(topics)) == topics
 
 

@@ -1,4 +1,4 @@
-"""Filling in the watched topics after Redis lost them, and moving the former set of older code."""
+"""Filling in the watched topics after Redis lost them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from wakupush.postgres import old_code, query_topics
+from wakupush.postgres import query_topics
 from wakupush.redis import watched
 
 if TYPE_CHECKING:
@@ -20,24 +20,18 @@ MARGIN_SECONDS: Final = 600.0
 
 
 def fill_watched_topics(resources: Resources) -> bool:
-    """Fill in the watched topics from Postgres if they are not complete; say whether they were not.
-
-    The former set is moved into the hash once no code reads it any more.
-    """
+    """Fill in the watched topics from Postgres if they are not complete; say whether they were not."""
     now = resources.now()
     is_complete = watched.is_complete(resources.redis)
     if is_complete:
         watched.note_seen(resources.redis, now)
     else:
         _fill(resources)
-    if watched.has_former(resources.redis) and not _is_former_read(resources):
-        watched.take_in_former(resources.redis)
     return not is_complete
 
 
 def _fill(resources: Resources) -> None:
-    former = _is_former_read(resources)
-    seen = None if former else watched.lacks_since(resources.redis)
+    seen = watched.lacks_since(resources.redis)
     since = None if seen is None else seen - MARGIN_SECONDS
     mark = watched.begin_filling(resources.redis)
     # Registrations that added their topics to a Redis that was wiped since are waited for, so that they are read here.
@@ -46,12 +40,7 @@ def _fill(resources: Resources) -> None:
     count = 0
     with resources.pool.connection() as connection:
         for topics in query_topics.every_topic(connection, since=since):
-            watched.add(resources.redis, topics, begin_former=former)
+            watched.add(resources.redis, topics)
             count += len(topics)
-    watched.mark_complete(resources.redis, mark, former=former)
+    watched.mark_complete(resources.redis, mark)
     log.info("watched_topics_filled", topics=count, since=since)
-
-
-def _is_former_read(resources: Resources) -> bool:
-    with resources.pool.connection() as connection:
-        return old_code.may_run(connection)
