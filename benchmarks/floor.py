@@ -130,10 +130,10 @@ ROWS = {
         " decode(repeat('5a', 16), 'hex'), decode(repeat('5a', 16), 'hex'), 1 FROM generate_series(1, %(count)s)"
     ),
     "a registration": (
-        "INSERT INTO registrations (key_hash, installation_hash, version, registered, request_digest, sealed_version,"
+        "INSERT INTO registrations (key_hash, installation_hash, version, registered, request_digest,"
         " sealed_device, access_token_digest, token_type, enabled, allow_from_contacts_only, block_mentions)"
         " SELECT decode(repeat(md5(i::text || %(seed)s), 4), 'hex'), decode(repeat('5a', 16), 'hex'), 1, true,"
-        " decode(repeat('5a', 16), 'hex'), 1, decode(repeat('5a', 250), 'hex'), decode(repeat('5a', 16), 'hex'), 1,"
+        " decode(repeat('5a', 16), 'hex'), decode(repeat('5a', 250), 'hex'), decode(repeat('5a', 16), 'hex'), 1,"
         " true, false, false FROM generate_series(1, %(count)s) AS i"
     ),
     "a query topic": (

@@ -79,7 +79,7 @@ def row(identity: Identity, user: made.User, device_token: str) -> list:
         allowed_mentions_chat_list=(),
     )
     change = Change(identity.installation(user.key_hash, user.installation_id), random.randbytes(16), registration)
-    return rebuilding.row(change, identity.at_rest, clear=False)
+    return rebuilding.row(change, identity.at_rest)
 
 
 def rows_of(secret: bytes, users: list[made.User], script: str = "") -> tuple[list[list], list[tuple]]:

@@ -15,7 +15,7 @@ from kombu.exceptions import OperationalError as BrokerError
 from prometheus_client import multiprocess
 
 from wakupush.model.deliveries import DeliveryState
-from wakupush.model.queues import DELIVER, DISPATCH, FEEDBACK, QUEUES, REGISTRATION, SEAL
+from wakupush.model.queues import DELIVER, DISPATCH, FEEDBACK, QUEUES
 from wakupush.redis.celery_app import celery_app
 from wakupush.redis.sending import decode_entry, send_entries
 from wakupush.runtime import metrics, tracing
@@ -25,7 +25,6 @@ from wakupush.server.delivery.flower import AttemptFailed
 from wakupush.server.faults import is_outage
 from wakupush.server.inbox import isolation
 from wakupush.server.inbox.resources import InboxResources
-from wakupush.server.upkeep import seal_rows
 from workers import transport
 from workers.pulse import Noting
 
@@ -66,7 +65,6 @@ def create_app(settings: Settings, **log_context: Any) -> Celery:
         _add_queue_task(app, queue)
     _add_deliver_task(app)
     _add_feedback_task(app)
-    _add_seal_task(app)
     _connect_signals(settings, log_context)
     return app
 
@@ -116,13 +114,6 @@ def _add_feedback_task(app: Celery) -> None:
     def apply_feedback(self: Task[..., None], delivery_keys: list[str]) -> None:
         with _given_back(self, DISPATCH):
             feedback.apply(_Process.resources, [bytes.fromhex(key) for key in delivery_keys])
-
-
-def _add_seal_task(app: Celery) -> None:
-    @app.task(name=SEAL, bind=True)
-    def seal(self: Task[..., None]) -> None:
-        with _given_back(self, REGISTRATION):
-            seal_rows(_Process.resources)
 
 
 def _send_back(app: Celery, queue: Queue, entries: list[Entry], alone: bool, error: Exception) -> None:

@@ -573,12 +573,6 @@ NODE = Dashboard(
                     ),
                 ),
                 Panel(
-                    "Rows sealed",
-                    "reqps",
-                    (("sum(rate(wakupush_rows_sealed_total{$n}[5m]))", "sealed"),),
-                    "Rows of older code whose secrets were in the clear; none once an upgrade is over.",
-                ),
-                Panel(
                     "Unchecked limits, lost events",
                     "reqps",
                     (

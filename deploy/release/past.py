@@ -10,15 +10,15 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 #: The folder for checkouts of other revisions, each with its `.venv`.
 CHECKOUTS: Final = ROOT / ".tools" / "against"
-#: The commit of 0.1.0, which was released before anything was tagged.
-BEFORE_TAGS: Final = "c607958"
+#: The commit from which all upgrades go on. It is the last release where there are no tags.
+BASE: Final = "c607958"
 
 
 def last_release() -> str:
-    """Return the tag of the release before this code, or the commit of 0.1.0, which has no tag."""
+    """Return the tag of the release before this code, or `BASE` if there is no tag."""
     command = ["git", "describe", "--tags", "--abbrev=0", "--match=v[0-9]*", "HEAD^"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return BEFORE_TAGS if done.returncode else done.stdout.strip()
+    return BASE if done.returncode else done.stdout.strip()
 
 
 def commit_of(revision: str) -> str:

@@ -41,9 +41,9 @@ def test_a_tag_of_this_version_is_found(monkeypatch):
 
 
 def test_a_wrong_first_migration_is_found(monkeypatch):
-    files = "wakupush/state/migrations/0001_pre_a.sql\nwakupush/state/migrations/0099_post_b.sql\nREADME.md\n"
+    files = "wakupush/state/migrations/0100_pre_a.sql\nwakupush/state/migrations/0199_post_b.sql\nREADME.md\n"
     monkeypatch.setattr(check, "_output", lambda *_: files)
-    with pytest.raises(NotReadyError, match="is 100, not"):
+    with pytest.raises(NotReadyError, match="is 200, not"):
         check.migrations_begin()
 
 
@@ -53,7 +53,7 @@ def test_what_is_not_committed_is_found(monkeypatch):
         check.nothing_uncommitted()
 
 
-@pytest.mark.parametrize(("tags", "expected"), [("v0.3.0\n", "v0.3.0"), (None, past.BEFORE_TAGS)])
+@pytest.mark.parametrize(("tags", "expected"), [("v0.3.0\n", "v0.3.0"), (None, past.BASE)])
 def test_the_last_release_is_the_newest_tag_before(monkeypatch, tags, expected):
     done = subprocess.CompletedProcess([], 0 if tags else 128, stdout=tags or "")
     monkeypatch.setattr(past.subprocess, "run", lambda *_, **__: done)

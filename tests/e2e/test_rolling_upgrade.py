@@ -3,9 +3,6 @@
 Clients send 20 messages a second on a node of their own, while the schema is migrated, every process is replaced, a
 node of the server is killed and comes back, Redis fails over, Postgres is killed and comes back, and dispatch is scaled
 up and down. What came of each message is judged by the checker of the chaos runs.
-
-Code of 0.1.0 knows one URL of Redis and one of a Waku node. It is given those of the primary and of the first node, and
-one ingest for each node, as its chart had it; so Redis fails over, and the node is restarted, once no such code runs.
 """
 
 import subprocess
@@ -30,7 +27,6 @@ from support.sentinels import Sentinels
 from wakupush.devnet.demo.stack import External, Stack
 from wakupush.devnet.parts.processes import Process, WaitTimeoutError, answers_http, free_port, wait_until
 from wakupush.model.queues import QUEUES
-from wakupush.postgres import unsealed
 from wakupush.postgres.migrations import runner
 from wakupush.runtime.urls import node_name
 
@@ -46,8 +42,6 @@ CALM = {
     "WAKUPUSH_GORUSH__TIMEOUT": "75",
     "WAKUPUSH_DELIVERY__LEASE": "120",
 }
-#: Code of 0.1.0 refuses settings that it does not know.
-NOT_FOR_OLD_CODE = {"PYTHONPATH", "WAKUPUSH_WAKU__URLS"}
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
@@ -78,36 +72,30 @@ class Forwarder(BaseHTTPRequestHandler):
 class OldCode:
     """Processes of the last release, beside the parts of a stack."""
 
-    def __init__(self, stack, folder, redis_url):
+    def __init__(self, stack, folder):
         self.stack, self.folder = stack, folder
-        known = {name: value for name, value in stack.environment.items() if name not in NOT_FOR_OLD_CODE}
-        self.environment = {name: value for name, value in known.items() if "SENTINEL" not in name} | {
-            "WAKUPUSH_REDIS__URL": redis_url,
-            "WAKUPUSH_WAKU__URL": stack.node_url,
-        }
-        ports = [free_port() for _ in range(4)]
-        self.ingests = [
-            self.process(
-                f"ingest {number}",
-                *("ingest", "live"),
-                settings={"WAKUPUSH_WAKU__URL": url, "WAKUPUSH_INGEST__HTTP_PORT": str(ports[number])},
-                ready=partial(answers_http, f"http://127.0.0.1:{ports[number]}/readyz"),
-            )
-            for number, url in enumerate(stack.node_urls)
-        ]
+        # Its own modules come first in its folder.
+        self.environment = {name: value for name, value in stack.environment.items() if name != "PYTHONPATH"}
+        ports = [free_port() for _ in range(3)]
+        self.ingest = self.process(
+            "ingest",
+            *("ingest", "live"),
+            settings={"WAKUPUSH_INGEST__HTTP_PORT": str(ports[0])},
+            ready=partial(answers_http, f"http://127.0.0.1:{ports[0]}/readyz"),
+        )
         self.reconcile = self.process(
             "reconcile",
             *("ingest", "reconcile"),
-            settings={"WAKUPUSH_RECONCILE__HTTP_PORT": str(ports[2])},
-            ready=partial(answers_http, f"http://127.0.0.1:{ports[2]}/healthz"),
+            settings={"WAKUPUSH_RECONCILE__HTTP_PORT": str(ports[1])},
+            ready=partial(answers_http, f"http://127.0.0.1:{ports[1]}/healthz"),
         )
         self.feedback = self.process(
             "feedback",
             "feedback",
-            settings={"WAKUPUSH_FEEDBACK__HTTP_PORT": str(ports[3])},
-            ready=partial(answers_http, f"http://127.0.0.1:{ports[3]}/readyz"),
+            settings={"WAKUPUSH_FEEDBACK__HTTP_PORT": str(ports[2])},
+            ready=partial(answers_http, f"http://127.0.0.1:{ports[2]}/readyz"),
         )
-        self.feedback_url = f"http://127.0.0.1:{ports[3]}/feedback"
+        self.feedback_url = f"http://127.0.0.1:{ports[2]}/feedback"
         self.workers = [self.process(f"worker {queue}", "worker", queue) for queue in QUEUES]
         for worker in self.workers:
             worker._ready = partial(worker.has_logged, " ready.")
@@ -128,7 +116,7 @@ class OldCode:
     @property
     def processes(self):
         """In the order in which they start."""
-        return [self.feedback, *self.workers, self.beat, self.reconcile, *self.ingests]
+        return [self.feedback, *self.workers, self.beat, self.reconcile, self.ingest]
 
     def migrate(self):
         migration = self.process("migrate", "migrate")
@@ -208,10 +196,6 @@ class Upgrade:
             self.traffic.wait_until_quiet(PATIENCE, "the roll call is over")
         return self.traffic.evidence(faults=tuple(self.phases), lease=float(CALM["WAKUPUSH_DELIVERY__LEASE"]))
 
-    def is_sealed(self):
-        with self.stack.connect() as connection:
-            return not unsealed.are_left(connection)
-
 
 @pytest.fixture(scope="module")
 def release():
@@ -267,7 +251,7 @@ def upgrade(redis, service):
 def test_everything_is_replaced_under_load(upgrade, release):
     revision, folder = release
     stack, traffic, phase = upgrade.stack, upgrade.traffic, upgrade.phase
-    old = OldCode(stack, folder, upgrade.redis.url_of_primary())
+    old = OldCode(stack, folder)
     assert old.is_its_own()
     old.migrate()
     upgrade.start(*old.processes)
@@ -294,7 +278,6 @@ def test_everything_is_replaced_under_load(upgrade, release):
     with phase("migrate"):
         stack.migrate()
         assert {each.name for each in runner.migrations()} <= upgrade.applied()
-        wait_until(upgrade.is_sealed, timeout=PATIENCE, what="the workers have sealed what old code wrote")
     with phase("a node is killed, comes back"):
         upgrade.restart_node()
     with phase("Redis fails over"):

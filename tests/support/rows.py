@@ -11,7 +11,6 @@ from wakupush.model.registrations import Change, Installation, Registration
 from wakupush.model.waku_message import WakuMessage
 from wakupush.postgres import (
     deliveries,
-    old_code,
     requests,
 )
 from wakupush.protocol.identity import Identity
@@ -69,7 +68,7 @@ def delivery(number: int, **fields) -> Delivery:
 
 
 def take_on(connection, added, succeeded, lease=60):
-    options = {"lease": lease, "time_to_live": TIME_TO_LIVE, "at_rest": AT_REST, "clear": old_code.may_run(connection)}
+    options = {"lease": lease, "time_to_live": TIME_TO_LIVE, "at_rest": AT_REST}
     return requests.take_on(connection, added, succeeded, **options)
 
 

@@ -125,10 +125,6 @@ class Sentinels:
             return f"rediss://{USER}:{quote(PASSWORD)}@{NAME}/0?ssl_ca_certs={self._certificate}"
         return f"redis://:{quote(PASSWORD)}@{NAME}/0"
 
-    def url_of_primary(self) -> str:
-        """Return the URL of today's primary itself, for who knows no Sentinels."""
-        return f"redis://:{quote(PASSWORD)}@127.0.0.1:{self.primary().port}/0"
-
     @property
     def settings(self) -> dict[str, str]:
         return {

@@ -11,7 +11,6 @@ CLEAR = (
     "enabled",
     "allow_from_contacts_only",
     "block_mentions",
-    "sealed_version",
     "access_token_digest",
     "blocked_chat_digests",
     "muted_chat_digests",

@@ -271,7 +271,7 @@ def _postgres(settings: Settings) -> Iterator[Finding]:
         why = reason(error) if isinstance(error, psycopg.OperationalError) else type(error).__name__
         yield Finding(Level.FAULT, part, f"no database answers at WAKUPUSH_POSTGRES__DSN: {why}")
         return
-    except runner.ChangedMigrationError as error:
+    except runner.MigrationError as error:
         yield Finding(Level.FAULT, part, str(error))
         return
     if missing:

@@ -10,7 +10,7 @@ from typing import LiteralString
 class Migration:
     """One file of SQL."""
 
-    #: For example ``0001_pre_initial``.
+    #: For example ``0100_pre_initial``.
     name: str
     sql: LiteralString
     #: SHA-256 of the text, hex.

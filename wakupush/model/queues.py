@@ -22,7 +22,5 @@ QUEUES: Final = {queue.name: queue for queue in (REGISTRATION, QUERY, DISPATCH)}
 
 #: The task of the next attempt of deliveries that failed for the time being, on the dispatch queue.
 DELIVER: Final = "wakupush.deliver"
-#: The task that seals rows with secrets in the clear, on the registration queue.
-SEAL: Final = "wakupush.seal"
 #: The task that applies failures which gorush's webhook reported after delivery, on the dispatch queue.
 FEEDBACK: Final = "wakupush.feedback"

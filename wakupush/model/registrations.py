@@ -79,8 +79,6 @@ class Held:
     #: Keyed digest of the request id, 16 bytes; empty if no registration counts as its repeat.
     request_digest: bytes
     registered: bool
-    #: Whether its sealed columns belong to this version; if not, older code wrote the row.
-    is_sealed: bool
     #: None in an unregistered row, as are all fields below.
     token_type: TokenType | None
     enabled: bool | None

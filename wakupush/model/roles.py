@@ -53,7 +53,6 @@ ROLE_OF: Final[Mapping[tuple[str, ...], Role]] = {
     ("doctor",): Role.OPERATOR,
     ("pipeline", "export"): Role.PIPELINE,
     ("pipeline", "tidy"): Role.LAKE,
-    ("pipeline", "migrate-lake"): Role.LAKE,
     ("pipeline", "report"): Role.LAKE,
     ("pipeline", "capacity"): Role.LAKE,
     ("pipeline", "rebuild"): Role.REBUILD,
@@ -102,19 +101,11 @@ class Login:
     exceeds: tuple[str, ...]
 
 
-#: What is read of a registration that older code wrote, until it is sealed.
-_UNSEALED: Final[Columns] = (
-    *("key_hash", "installation_hash", "registered", "version", "installation_id", "token_type", "device_token"),
-    *("access_token", "grant", "enabled", "apn_topic", "allow_from_contacts_only", "block_mentions"),
-    *("allowed_key_list", "blocked_chat_list", "muted_chat_list", "allowed_mentions_chat_list"),
-)
 #: What an unregistration leaves empty.
 _SECRETS: Final[Columns] = (
-    *("installation_id", "token_type", "device_token", "access_token", "grant", "enabled", "apn_topic"),
-    *("allow_from_contacts_only", "block_mentions", "allowed_key_list", "blocked_chat_list", "muted_chat_list"),
-    *("allowed_mentions_chat_list", "sealed_version", "sealed_device", "sealed_allowed_key_list"),
-    *("access_token_digest", "access_token_since", "blocked_chat_digests", "muted_chat_digests"),
-    "allowed_mentions_chat_digests",
+    *("token_type", "enabled", "allow_from_contacts_only", "block_mentions", "sealed_device"),
+    *("sealed_allowed_key_list", "access_token_digest", "access_token_since", "blocked_chat_digests"),
+    *("muted_chat_digests", "allowed_mentions_chat_digests"),
 )
 #: Says which code may run on the schema: every process that keeps a connection asks.
 _MIGRATIONS: Final[Mapping[str, Rights]] = {"schema_migrations": Rights(select=("name",))}
@@ -143,19 +134,18 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         # A row that replaces another one has to be readable, too: Postgres asks for it with ON CONFLICT.
         "registrations": Rights(select=ALL, insert=ALL, update=ALL),
         "query_topics": Rights(insert=ALL),
-        # Unregistering takes both along; what older code wrote is sealed.
-        "deliveries": Rights(
-            select=("delivery_key", "key_hash", "installation_hash", "chat_id", "message"),
-            update=("sealed_content", "chat_id", "message"),
-            delete=True,
-        ),
+        # Unregistering takes both along.
+        "deliveries": Rights(select=("key_hash", "installation_hash"), delete=True),
         **_MIGRATIONS,
     },
     Role.QUERY: {
         **_MIGRATIONS,
         **_POOL,
         "registrations": Rights(
-            select=(*_UNSEALED, "token_died_at", "sealed_version", "sealed_device", "sealed_allowed_key_list")
+            select=(
+                *("key_hash", "installation_hash", "registered", "version", "token_died_at"),
+                *("allow_from_contacts_only", "sealed_device", "sealed_allowed_key_list"),
+            )
         ),
         "query_topics": Rights(select=ALL),
         "waiting_queries": Rights(insert=ALL),
@@ -164,17 +154,10 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         **_POOL,
         "registrations": Rights(
             select=(
-                *(
-                    *_UNSEALED,
-                    "token_died_at",
-                    "suspected_at",
-                    "proven",
-                    "sealed_version",
-                    "sealed_device",
-                    "access_token_digest",
-                    "access_token_since",
-                ),
-                *("blocked_chat_digests", "muted_chat_digests", "allowed_mentions_chat_digests"),
+                *("key_hash", "installation_hash", "registered", "version", "token_type", "enabled", "block_mentions"),
+                *("allow_from_contacts_only", "token_died_at", "suspected_at", "proven", "sealed_device"),
+                *("access_token_digest", "access_token_since", "blocked_chat_digests", "muted_chat_digests"),
+                "allowed_mentions_chat_digests",
             ),
             update=("token_died_at", "suspected_at", "proven"),
         ),
@@ -186,12 +169,8 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         **_MIGRATIONS,
     },
     Role.SCHEDULE: {
-        # Whether a row is sealed shows in what is empty then.
         "registrations": Rights(
-            select=(
-                *("key_hash", "installation_hash", "registered", "version", "sealed_version", "installation_id"),
-                "token_died_at",
-            ),
+            select=("key_hash", "installation_hash", "registered", "token_died_at"),
             # What had a dead token for long goes.
             update=(*_SECRETS, "registered", "request_digest", "token_died_at", "suspected_at"),
         ),
@@ -202,7 +181,7 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         "deliveries": Rights(
             select=(
                 *("delivery_key", "platform", "state", "attempt", "failure", "feedback", "feedback_due_at"),
-                *("next_attempt_at", "lease_until", "finished_at", "task_id", "message", "key_hash"),
+                *("next_attempt_at", "lease_until", "finished_at", "task_id", "key_hash"),
                 "installation_hash",
             ),
             update=("state", "failure", "lease", "lease_until", "next_attempt_at", "feedback_due_at"),
@@ -247,17 +226,8 @@ RIGHTS: Final[Mapping[Role, Mapping[str, Rights]]] = {
         ),
         "deliveries": Rights(
             select=(
-                *("delivery_key", "key_hash", "installation_hash", "platform", "notification_type", "message", "state"),
-                *(
-                    "sealed_content",
-                    "attempt",
-                    "version",
-                    "failure",
-                    "seen_at",
-                    "expires_at",
-                    "finished_at",
-                    "trace_id",
-                ),
+                *("delivery_key", "key_hash", "installation_hash", "platform", "notification_type", "state"),
+                *("attempt", "version", "failure", "seen_at", "expires_at", "finished_at", "trace_id"),
             ),
             update=("state", "attempt", "failure", "next_attempt_at", "expires_at", "finished_at"),
             delete=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -11,7 +10,6 @@ from wakupush.model.failures import BY_LABEL, Failure
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import Platform
 from wakupush.model.registrations import Address, Installation, Preferences, Receiver
-from wakupush.postgres import unsealed
 from wakupush.postgres.named_sql import columns, load
 
 if TYPE_CHECKING:
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
 
     from psycopg import Connection
 
-    from wakupush.model.registrations import Registration
     from wakupush.protocol.at_rest import AtRest
 
 _SQL = load("deliveries")
@@ -43,14 +40,7 @@ def take(
         {"delivery_key": list(claimed), "begun": list(claimed.values()), "lease": uuid4(), "seconds": seconds},
     ).fetchall()
     taken = [(_delivery(at_rest, *row[:_DELIVERY_COLUMNS]), row[_DELIVERY_COLUMNS:]) for row in rows]
-    installations = {delivery.installation for delivery, (version, is_sealed, *_) in taken if version and not is_sealed}
-    clear = unsealed.registrations(connection, installations) if installations else {}
-    return [
-        (delivery, _clear_receiver(at_rest, delivery, clear[delivery.installation], *row))
-        if delivery.installation in clear
-        else (delivery, _receiver(at_rest, delivery.installation, *row))
-        for delivery, row in taken
-    ]
+    return [(delivery, _receiver(at_rest, delivery.installation, *device)) for delivery, device in taken]
 
 
 def lock(connection: Connection, attempted: Collection[Delivery]) -> dict[bytes, Failure]:
@@ -154,17 +144,16 @@ def apply_feedback(connection: Connection, delivery_keys: Collection[bytes]) -> 
 
 
 #: Columns of a delivery that `take` returns, before those of its device.
-_DELIVERY_COLUMNS: Final = 18
+_DELIVERY_COLUMNS: Final = 16
 
 
 def _delivery(at_rest: AtRest, *row: Any) -> Delivery:
     (
-        delivery_key, key_hash, installation_hash, platform, notification_type, sealed_content, chat_id, message,
-        chat, author, access_token, attempt, lease, task_id, trace_id, seen, failure, expired,
+        delivery_key, key_hash, installation_hash, platform, notification_type, sealed_content, chat, author,
+         access_token, attempt, lease, task_id, trace_id, seen, failure, expired,
     ) = row  # fmt: skip
     installation = Installation(key_hash, installation_hash)
-    if sealed_content is not None:
-        chat_id, message = at_rest.open_content(delivery_key, sealed_content)
+    chat_id, message = at_rest.open_content(delivery_key, sealed_content)
     return Delivery(
         delivery_key=delivery_key,
         installation=installation,
@@ -185,7 +174,7 @@ def _delivery(at_rest: AtRest, *row: Any) -> Delivery:
 
 def _receiver(at_rest: AtRest, installation: Installation, *row: Any) -> Receiver | None:
     (
-        version, _, platform, device, suspected, proven, block_mentions, contacts_only, token_changed, author_blocked,
+        version, platform, device, suspected, proven, block_mentions, contacts_only, token_changed, author_blocked,
         chat_blocked, chat_muted, mention_allowed,
     ) = row  # fmt: skip
     if version is None:
@@ -203,14 +192,3 @@ def _receiver(at_rest: AtRest, installation: Installation, *row: Any) -> Receive
     )
     target = at_rest.target(installation, int(version), device, platform, suspected=suspected, proven=proven)
     return Receiver(preferences, target, contacts_only)
-
-
-def _clear_receiver(at_rest: AtRest, delivery: Delivery, registration: Registration, *row: Any) -> Receiver:
-    preferences = unsealed.preferences(registration, delivery.address, at_rest)
-    fits = preferences.token_fits or not registration.allow_from_contacts_only
-    suspected, proven = row[4:6]
-    return Receiver(
-        replace(preferences, token_fits=fits),
-        unsealed.target(registration, suspected=suspected, proven=proven),
-        registration.allow_from_contacts_only,
-    )

@@ -7,7 +7,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, LiteralString
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
@@ -19,11 +19,6 @@ def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
         rows: at least one, all with the same names.
     """
     return {name: [row[name] for row in rows] for name in rows[0]}
-
-
-def bytea_array(items: Iterable[bytes]) -> str:
-    """Return a bytea[] as Postgres writes it: lists of several lengths do not fit into one array of arrays."""
-    return "{" + ",".join(f'"\\\\x{item.hex()}"' for item in items) + "}"
 
 
 def load(subject: str) -> dict[str, LiteralString]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from psycopg.errors import UndefinedTable
 
@@ -14,17 +14,9 @@ if TYPE_CHECKING:
 
 _SQL = load("old_code")
 
-#: The migration that is applied when no code runs any more that reads secrets in the clear.
-MIGRATION: Final = "0006_post_sealed_at_rest"
-
 
 class OutdatedCodeError(Exception):
     """A newer release removed from the schema what this code needs: it runs, or ran, on this database."""
-
-
-def may_run(connection: Connection) -> bool:
-    """Say whether code may run that reads secrets in the clear: until it is gone, secrets are written both ways."""
-    return connection.execute(_SQL["gone"], {"migration": MIGRATION}).fetchone() is None
 
 
 def refuse_outdated(connection: Connection) -> None:

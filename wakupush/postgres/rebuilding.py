@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from wakupush.model.registrations import Registration
-from wakupush.postgres import old_code, query_topics, registrations
+from wakupush.postgres import query_topics, registrations
 from wakupush.postgres.named_sql import load
 from wakupush.protocol.at_rest import KEYED_COLUMNS
 
@@ -31,9 +31,7 @@ COLUMNS: Final = (
     "enabled",
     "allow_from_contacts_only",
     "block_mentions",
-    "sealed_version",
     *KEYED_COLUMNS,
-    *registrations.SECRETS,
 )
 
 
@@ -54,14 +52,11 @@ def merge(
         at_rest: seals what is secret of them.
         known: columns of some of them by name, which replace those that are made from the change.
     """
-    clear = old_code.may_run(connection)
     connection.execute(_SQL["stage"])
     with connection.cursor() as cursor:
         with cursor.copy(_SQL["copy"]) as copy:
             for change in changes:
-                copy.write_row(
-                    row(change, at_rest, clear=clear, given=known.get(change.installation) if known else None)
-                )
+                copy.write_row(row(change, at_rest, given=known.get(change.installation) if known else None))
         merged = cursor.execute(_SQL["merge"]).fetchone()
     users = {change.installation.key_hash for change in changes if isinstance(change.registration, Registration)}
     if users:
@@ -69,11 +64,11 @@ def merge(
     return int(merged[0]) if merged else 0
 
 
-def row(change: Change, at_rest: AtRest, *, clear: bool, given: Mapping[str, Any] | None = None) -> list[Any]:
+def row(change: Change, at_rest: AtRest, *, given: Mapping[str, Any] | None = None) -> list[Any]:
     """Return what a change stores, in the order of `COLUMNS`; see `merge` and `wakupush.postgres.registrations.row`."""
     registration = change.registration
     known = registrations.key(change) | {"registered": False}
     if isinstance(registration, Registration):
-        known = registrations.row(change, registration, at_rest, clear=clear) | {"registered": True}
-    known |= {"sealed_version": registration.version, **(given or {})}
+        known = registrations.row(change, registration, at_rest) | {"registered": True}
+    known |= given or {}
     return [known.get(name) for name in COLUMNS]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from wakupush.model.registrations import (
     Change,
@@ -13,8 +13,7 @@ from wakupush.model.registrations import (
     Stored,
     Unregistration,
 )
-from wakupush.postgres import unsealed
-from wakupush.postgres.named_sql import bytea_array, columns, load
+from wakupush.postgres.named_sql import columns, load
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -24,20 +23,6 @@ if TYPE_CHECKING:
     from wakupush.protocol.at_rest import AtRest
 
 _SQL = load("registrations")
-
-
-#: Columns that are empty in a row that has its secrets in sealed form only.
-SECRETS: Final = (
-    "installation_id",
-    "device_token",
-    "access_token",
-    "grant",
-    "apn_topic",
-    "allowed_key_list",
-    "blocked_chat_list",
-    "muted_chat_list",
-    "allowed_mentions_chat_list",
-)
 
 
 class OutdatedError(Exception):
@@ -58,7 +43,7 @@ def count_installations(connection: Connection, key_hashes: Collection[bytes]) -
     return dict(connection.execute(_SQL["installations"], {"key_hashes": list(key_hashes)}).fetchall())
 
 
-def store(connection: Connection, changes: Iterable[Change], at_rest: AtRest, *, clear: bool) -> None:
+def store(connection: Connection, changes: Iterable[Change], at_rest: AtRest) -> None:
     """Store the last of the registrations and unregistrations of each installation.
 
     Unregistering deletes the installation's deliveries, dead letters and quarantined messages too, whatever comes after
@@ -68,7 +53,6 @@ def store(connection: Connection, changes: Iterable[Change], at_rest: AtRest, *,
         connection: in a transaction.
         changes: in the order in which they were decided.
         at_rest: seals what is secret of them.
-        clear: whether the secrets are also stored in the clear.
 
     Raises:
         OutdatedError: one of them is not newer than what is stored by now.
@@ -76,9 +60,7 @@ def store(connection: Connection, changes: Iterable[Change], at_rest: AtRest, *,
     changes = list(changes)
     last = {change.installation: change for change in changes}.values()
     puts = [
-        row(change, change.registration, at_rest, clear=clear)
-        for change in last
-        if isinstance(change.registration, Registration)
+        row(change, change.registration, at_rest) for change in last if isinstance(change.registration, Registration)
     ]
     unregisters = [key(change) for change in last if isinstance(change.registration, Unregistration)]
     for query, rows in ((_SQL["put"], puts), (_SQL["unregister"], unregisters)):
@@ -116,20 +98,9 @@ def devices(connection: Connection, key_hashes: Collection[bytes], at_rest: AtRe
 
     The list of a device that does not give its token to contacts only is left out.
     """
-    found: list[QueriedDevice] = []
-    clear = []
-    for row in connection.execute(_SQL["devices"], {"key_hashes": list(key_hashes)}):
-        key_hash, installation_hash, is_sealed, *rest = row
-        installation = Installation(key_hash, installation_hash)
-        if is_sealed:
-            found.append(_device(at_rest, installation, *rest))
-        else:
-            clear.append(installation)
-    if clear:
-        rows = unsealed.registrations(connection, clear)
-        found += [unsealed.device(installation.key_hash, each) for installation, each in rows.items()]
+    rows = connection.execute(_SQL["devices"], {"key_hashes": list(key_hashes)})
     by_key: dict[bytes, list[QueriedDevice]] = {}
-    for device in sorted(found, key=_by_installation):
+    for device in sorted((_device(at_rest, *row) for row in rows), key=_by_installation):
         by_key.setdefault(device.key_hash, []).append(device)
     return by_key
 
@@ -171,12 +142,13 @@ def _pairs(installations: Iterable[Installation]) -> dict[str, Any]:
     }
 
 
-def _device(at_rest: AtRest, installation: Installation, *row: Any) -> QueriedDevice:
-    numeric, contacts_only, sealed, allowed = row
+def _device(at_rest: AtRest, *row: Any) -> QueriedDevice:
+    key_hash, installation_hash, numeric, contacts_only, sealed, allowed = row
+    installation = Installation(key_hash, installation_hash)
     version = int(numeric)
     device = at_rest.open_device(installation, version, sealed)
     return QueriedDevice(
-        key_hash=installation.key_hash,
+        key_hash=key_hash,
         installation_id=device.installation_id,
         version=version,
         access_token=device.access_token,
@@ -190,14 +162,13 @@ def _by_installation(device: QueriedDevice) -> tuple[bytes, str]:
     return device.key_hash, device.installation_id
 
 
-def row(change: Change, registration: Registration, at_rest: AtRest, *, clear: bool) -> dict[str, Any]:
+def row(change: Change, registration: Registration, at_rest: AtRest) -> dict[str, Any]:
     """Return the row of a change, by the names of its columns.
 
     Args:
         change: that brings a registration.
         registration: the one that it brings.
         at_rest: seals its secrets.
-        clear: whether the secrets are also in the row in the clear.
     """
     return {
         **key(change),
@@ -206,14 +177,6 @@ def row(change: Change, registration: Registration, at_rest: AtRest, *, clear: b
         "allow_from_contacts_only": registration.allow_from_contacts_only,
         "block_mentions": registration.block_mentions,
         **at_rest.columns(change.installation, registration),
-        **(_in_the_clear(registration) if clear else dict.fromkeys(SECRETS)),
-    }
-
-
-def _in_the_clear(registration: Registration) -> dict[str, Any]:
-    return {
-        name: bytea_array(value) if isinstance(value := getattr(registration, name), tuple) else value
-        for name in SECRETS
     }
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from wakupush.model.registrations import Preferences, Receiver
-from wakupush.postgres import packed_requests, unsealed
+from wakupush.postgres import packed_requests
 from wakupush.postgres.named_sql import load
 from wakupush.protocol.at_rest import REQUEST_ID_BYTES
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from wakupush.model.deliveries import Delivery
     from wakupush.model.notifications import NotificationType
-    from wakupush.model.registrations import Address, Registration
+    from wakupush.model.registrations import Address
     from wakupush.protocol.at_rest import AtRest
 
 _SQL = load("requests")
@@ -82,22 +81,8 @@ def receivers(
         "chats": [address.chat for address in wanted],
         "authors": [address.author for address in wanted],
     }
-    found = {}
-    clear = {}
-    for position, is_sealed, *row in connection.execute(_SQL["receivers"], values):
-        address = wanted[position - 1]
-        if is_sealed:
-            found[address] = _receiver(at_rest, address, *row)
-        else:
-            clear[address] = row
-    if clear:
-        rows = unsealed.registrations(connection, {address.installation for address in clear})
-        found |= {
-            address: _clear_receiver(at_rest, address, rows[address.installation], *row)
-            for address, row in clear.items()
-            if address.installation in rows
-        }
-    return found
+    rows = connection.execute(_SQL["receivers"], values)
+    return {wanted[position - 1]: _receiver(at_rest, wanted[position - 1], *row) for position, *row in rows}
 
 
 def _receiver(at_rest: AtRest, address: Address, *row: Any) -> Receiver:
@@ -123,13 +108,6 @@ def _receiver(at_rest: AtRest, address: Address, *row: Any) -> Receiver:
     return Receiver(preferences, target, contacts_only, token_fits and is_of_old)
 
 
-def _clear_receiver(at_rest: AtRest, address: Address, registration: Registration, *row: Any) -> Receiver:
-    token_died, *_, suspected, proven = row
-    preferences = replace(unsealed.preferences(registration, address, at_rest), token_died=token_died)
-    target = unsealed.target(registration, suspected=suspected, proven=proven) if preferences.token_fits else None
-    return Receiver(preferences, target, registration.allow_from_contacts_only, preferences.token_fits)
-
-
 def take_on(
     connection: Connection,
     deliveries: Sequence[Delivery],
@@ -138,7 +116,6 @@ def take_on(
     lease: float,
     time_to_live: Mapping[NotificationType, float],
     at_rest: AtRest,
-    clear: bool,
 ) -> set[bytes]:
     """Add deliveries under a lease, and remember the requests they came with.
 
@@ -149,7 +126,6 @@ def take_on(
         lease: seconds for which the deliveries are the caller's.
         time_to_live: seconds after which they expire, by the type of notification.
         at_rest: seals what they say.
-        clear: whether that is also stored in the clear.
 
     Returns:
         The keys of the deliveries that are new, or had failed before.
@@ -173,8 +149,6 @@ def take_on(
             "chat_digest": [address and address.chat for address in addresses],
             "author_digest": [address and address.author for address in addresses],
             "access_token_digest": [(address and address.access_token) or None for address in addresses],
-            "chat_id": [delivery.chat_id if clear else None for delivery in deliveries],
-            "message": [delivery.message if clear else None for delivery in deliveries],
             "lease": [delivery.lease for delivery in deliveries],
             "seen": [delivery.seen for delivery in deliveries],
             "time_to_live": [time_to_live[delivery.notification_type] for delivery in deliveries],
@@ -192,11 +166,11 @@ def admit(connection: Connection, succeeded: Mapping[bytes, Sequence[bool]]) -> 
         connection.execute(_SQL["admit"], _succeeded(succeeded))
 
 
-def remember_expired(connection: Connection, message_ids: Mapping[bytes, int]) -> None:
-    """Remember requests that waited in our own queues until they were too old, with how many items each has."""
-    # Older code that runs beside takes them for requests whose items all succeeded: it pushes nothing either.
-    values = _succeeded({message_id: [True] * items for message_id, items in message_ids.items()})
-    connection.execute(_SQL["remember_expired"], values)
+def remember_expired(connection: Connection, message_ids: Collection[bytes]) -> None:
+    """Remember requests that waited in our own queues until they were too old."""
+    connection.execute(
+        _SQL["remember_expired"], {"message_ids": [message_id[:REQUEST_ID_BYTES] for message_id in message_ids]}
+    )
 
 
 def _succeeded(succeeded: Mapping[bytes, Sequence[bool]]) -> dict[str, list[Any]]:

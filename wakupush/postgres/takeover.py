@@ -78,14 +78,13 @@ def _short(message_ids: Collection[bytes]) -> dict[str, list[bytes]]:
 
 
 def _held(row: tuple[Any, ...]) -> Held:
-    key_hash, installation_hash, version, request_digest, registered, is_sealed, token_type, *others = row
+    key_hash, installation_hash, version, request_digest, registered, token_type, *others = row
     enabled, contacts_only, block_mentions, device, allowed, blocked, muted, mentions = others
     return Held(
         installation=Installation(key_hash, installation_hash),
         version=int(version),
         request_digest=request_digest,
         registered=registered,
-        is_sealed=is_sealed,
         token_type=None if token_type is None else TokenType(token_type),
         enabled=enabled,
         allow_from_contacts_only=contacts_only,

@@ -6,7 +6,6 @@ import base64
 from typing import TYPE_CHECKING, Any, Final
 
 from wakupush.model.entries import Entry
-from wakupush.model.queues import REGISTRATION
 from wakupush.model.waku_message import WakuMessage
 
 if TYPE_CHECKING:
@@ -33,9 +32,6 @@ def encode_entry(entry: Entry) -> dict[str, Any]:
         "timestamp": entry.message.timestamp,
         "meta": base64.b64encode(entry.message.meta).decode(),
         "live": entry.live,
-        # Workers from before migration 0007 read these two. With these values they open every copy.
-        "version": 1,
-        "ephemeral": False,
     }
 
 
@@ -51,7 +47,7 @@ def decode_entry(value: dict[str, Any]) -> Entry:
             timestamp=value["timestamp"],
             meta=base64.b64decode(value["meta"]),
         ),
-        live=value.get("live", False),  # older code does not say
+        live=value["live"],
     )
 
 
@@ -111,24 +107,4 @@ def send_entries(
         argsrepr=f"({len(entries)} messages)",
         kwargsrepr="alone" if alone else "",
         **options,
-    )
-
-
-def send_upkeep(app: Celery, task: str, *, now: float, expires: float, shown: str) -> None:
-    """Enqueue upkeep, which belongs to no message, for a registration worker, which has the server's key.
-
-    Args:
-        app: see `celery_app`.
-        task: its name, of `wakupush.model.queues`.
-        now: seconds since the epoch.
-        expires: seconds after which the task is dropped if no worker began it: another one was enqueued by then.
-        shown: what Flower shows as its argument.
-    """
-    app.send_task(
-        task,
-        queue=REGISTRATION.name,
-        headers={"messages": 1, "seen": now},
-        expires=expires,
-        argsrepr=shown,
-        kwargsrepr="",
     )

@@ -184,7 +184,6 @@ QUARANTINED: Final = Counter("wakupush_messages_quarantined", "Messages put into
 QUARANTINE_DROPPED: Final = Counter(
     "wakupush_quarantine_dropped", "Messages that the schedule deleted because the quarantine was full."
 )
-ROWS_SEALED: Final = Counter("wakupush_rows_sealed", "Rows of older code with secrets in the clear that were sealed.")
 LIMITED: Final = Counter(
     "wakupush_limited",
     "What was counted for a limit, by what chance decided: let_through or held_back.",

@@ -19,10 +19,10 @@ def device(row: Held, identity: Identity) -> PushNotificationRegistration:
     """Return what a registered row has sealed of its device; see `wakupush.protocol.at_rest.AtRest.open_device`.
 
     Raises:
-        TakeoverError: older code wrote the row, and it is in the clear; or another server's key sealed it.
+        TakeoverError: another server's key sealed it.
     """
-    if not row.is_sealed or row.sealed_device is None:
-        raise TakeoverError("an upgrade is under way, older code wrote some rows: run it again once it is over")
+    if row.sealed_device is None:
+        raise AssertionError("a registered row has its device")
     try:
         return identity.at_rest.open_device(row.installation, row.version, row.sealed_device)
     except UnsealableError:

@@ -1,5 +1,6 @@
 """A task of an older release that this one does not have, as beat of the older one enqueues it during an upgrade."""
 
+import time
 from contextlib import closing
 
 from redis import Redis
@@ -10,7 +11,6 @@ from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.queues import REGISTRATION
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis.celery_app import celery_app
-from wakupush.redis.sending import send_upkeep
 from wakupush.runtime.settings import RedisSettings, Settings
 from wakupush.waku.node import WakuNode
 
@@ -20,7 +20,8 @@ REMOVED = "wakupush.pack"
 
 def test_a_task_without_code_is_dropped(stack):
     app = celery_app(Settings(redis=RedisSettings(url=stack.redis_url)))
-    send_upkeep(app, REMOVED, now=0.0, expires=300.0, shown="(ids of old requests)")
+    headers = {"messages": 1, "seen": time.time()}
+    app.send_task(REMOVED, queue=REGISTRATION.name, headers=headers, expires=300.0)
     app.close()
     client, server, worker = PrivateKey.generate(), stack.key.public_key, stack.workers[REGISTRATION.name]
     with WakuNode(stack.node_url) as node:

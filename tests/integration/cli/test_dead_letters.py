@@ -50,10 +50,10 @@ def listed(run):
 def make(connection, count, *, state="dead_letter", platform=Platform.IOS, failure="platform_unavailable", age=0.0):
     """Put dead letters into the database, each some microseconds older than the one before."""
     connection.execute(
-        "INSERT INTO deliveries (delivery_key, key_hash, installation_hash, platform, notification_type, chat_id,"
-        " message, state, attempt, failure, seen_at, expires_at, finished_at, task_id, trace_id)"
+        "INSERT INTO deliveries (delivery_key, key_hash, installation_hash, platform, notification_type,"
+        " sealed_content, state, attempt, failure, seen_at, expires_at, finished_at, task_id, trace_id)"
         " SELECT sha256(convert_to(concat(%(state)s::text, %(failure)s::text, %(age)s::text, n), 'UTF8')), 'key',"
-        " 'phone', %(platform)s, 1, 'chat', 'content', %(state)s, 10, %(failure)s, now() - interval '1 day', now(),"
+        " 'phone', %(platform)s, 1, 'content', %(state)s, 10, %(failure)s, now() - interval '1 day', now(),"
         " now() - %(age)s * interval '1 second' - n * interval '1 microsecond', 'task', 'trace'"
         " FROM generate_series(1, %(count)s) AS n",
         {"state": state, "failure": failure, "platform": int(platform), "age": age, "count": count},
@@ -82,7 +82,7 @@ def test_what_expired_and_what_ran_out_of_attempts_keeps_its_content_and_is_list
     server.rows("UPDATE deliveries SET expires_at = now() WHERE delivery_key = %s RETURNING 1", keys[0])
     assert claim_due(server.context) == 2
     next_attempts.make(server.context, dict.fromkeys(keys, 1), "")
-    assert server.rows("SELECT count(sealed_content), count(message), count(chat_id) FROM deliveries") == [(2, 0, 0)]
+    assert server.rows("SELECT count(sealed_content) FROM deliveries") == [(2,)]
     assert {(letter["delivery_key"], letter["state"], letter["reason"]) for letter in listed()} == {
         (keys[0].hex(), "expired", "delivery_expired"),
         (keys[1].hex(), "dead_letter", "platform_unavailable"),
@@ -265,13 +265,6 @@ def test_dropping_leaves_nothing(run, rows, listed):
     assert rows("SELECT state, count(*) FROM deliveries GROUP BY state ORDER BY state") == [
         *(("dead_letter", 2), ("delivered", 5), ("failed", 5)),
     ]
-
-
-def test_what_an_older_version_forgot_cannot_be_sent_again(connection, rows, run):
-    make(connection, 1, state="expired", failure="delivery_expired")
-    rows("UPDATE deliveries SET message = NULL, chat_id = NULL RETURNING 1")
-    run("retry", "--all", "--yes", expect=NOTHING)
-    assert "1 dead letters deleted" in run("drop", "--all", "--yes").stdout
 
 
 def test_listing_reads_in_chunks_and_misses_none(connection, rows, listed):

@@ -164,12 +164,12 @@ def test_a_login_with_more_rights_than_its_process_needs_is_a_warning(environmen
     members("people", "wakupush_operator")
     members("hook", "wakupush_feedback")
     members("super", "wakupush_exporter", "SUPERUSER")
-    connection.execute("GRANT SELECT (device_token) ON registrations TO hook")
+    connection.execute("GRANT SELECT (sealed_device) ON registrations TO hook")
     code, findings = examine(environment, **as_user(dsn, "people"))
     assert code == 0
     warnings = texts(findings, "warning")
     assert (
-        "hook, of wakupush_feedback, has more rights than it needs: SELECT on registrations (device_token)" in warnings
+        "hook, of wakupush_feedback, has more rights than it needs: SELECT on registrations (sealed_device)" in warnings
     )
     assert "super, of wakupush_exporter, is a superuser or owns the tables" in warnings
 

@@ -16,7 +16,6 @@ from wakupush.pb.push_notification_pb2 import PushNotificationQueryResponse
 from wakupush.postgres import (
     deliveries,
     ledger,
-    old_code,
     query_topics,
     rebuilding,
     registrations,
@@ -41,7 +40,7 @@ def reached(connection):
 
 
 def store(connection, changes):
-    registrations.store(connection, changes, AT_REST, clear=old_code.may_run(connection))
+    registrations.store(connection, changes, AT_REST)
 
 
 def devices(connection, key_hashes):
@@ -94,7 +93,7 @@ def test_unregistering_leaves_key_hash_and_version_alone(connection):
     with connection.transaction():
         store(connection, [unregistration(2)])
     row = connection.execute("SELECT * FROM registrations").fetchone()
-    assert [value for value in row if value is not None] == [b"a" * 64, b"1" * 16, 2, b"u" * 16, False, 2]
+    assert [value for value in row if value is not None] == [b"a" * 64, b"1" * 16, 2, b"u" * 16, False]
     for table in ("deliveries", "quarantine"):
         assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
     assert devices(connection, [ALICE.key_hash]) == {}
@@ -179,7 +178,7 @@ def test_the_retention_of_registrations_takes_what_is_dead_for_long_and_leaves_h
     assert taken == [3, 1, 0]
     rows = connection.execute("SELECT * FROM registrations WHERE NOT registered").fetchall()
     assert sorted([value for value in row if value is not None] for row in rows) == sorted(
-        [each.key_hash, each.installation_hash, 7, b"", False, 7, False] for each in (ALICE, *dead)
+        [each.key_hash, each.installation_hash, 7, b"", False, False] for each in (ALICE, *dead)
     )
     assert registrations.count_installations(connection, [ALICE.key_hash]) == {ALICE.key_hash: 2}
     assert connection.execute("SELECT installation_hash FROM deliveries").fetchall() == [(alive.installation_hash,)]

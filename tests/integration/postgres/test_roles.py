@@ -30,26 +30,17 @@ POOL = {
     },
     "message_segments": {"lock", "kept", "parts", "forget", "keep", "trim"},
     "answers": {"add", "remove", "postpone"},
-    "old_code": {"newest_post"},
+    "old_code": EVERY,
 }
 USES = {
     Role.REGISTRATION: {
         **POOL,
         "registrations": {"stored", "installations", "put", "unregister", "forget_deliveries", "forget_quarantine"},
-        "unsealed": {
-            "registrations",
-            "claim_registrations",
-            "seal_registrations",
-            "claim_deliveries",
-            "seal_deliveries",
-        },
         "query_topics": {"lock_shared", "add"},
-        "old_code": EVERY,
     },
     Role.QUERY: {
         **POOL,
         "registrations": {"answer_bytes", "devices"},
-        "unsealed": {"registrations"},
         "query_topics": {"candidates"},
         "waiting_queries": {"add"},
     },
@@ -58,10 +49,8 @@ USES = {
         "requests": EVERY,
         "deliveries": {"take", "lock", "settle", "put_back", "apply_feedback"},
         "registrations": {"token_died", "suspect", "prove"},
-        "unsealed": {"registrations"},
         "packed_requests": {"months", "find"},
         "token_trials": EVERY,
-        "old_code": EVERY,
     },
     Role.SCHEDULE: {
         "maintenance": EVERY,
@@ -74,14 +63,13 @@ USES = {
         "ledger": {"remove"},
         "token_trials": {"shares"},
         "dead_letters": {"counts"},
-        "unsealed": {"any"},
         "registrations": {"unregister_dead"},
         "packed_requests": {"forget_months", "forget_digests"},
         "old_code": EVERY,
     },
-    Role.RECONCILE: {"reconciliation": EVERY, "old_code": {"newest_post"}},
-    Role.EXPORTER: {"backlog": EVERY, "old_code": {"newest_post"}},
-    Role.FEEDBACK: {"deliveries": {"note_feedback", "exists", "takes_feedback"}, "old_code": {"newest_post"}},
+    Role.RECONCILE: {"reconciliation": EVERY, "old_code": EVERY},
+    Role.EXPORTER: {"backlog": EVERY, "old_code": EVERY},
+    Role.FEEDBACK: {"deliveries": {"note_feedback", "exists", "takes_feedback"}, "old_code": EVERY},
     Role.OPERATOR: {"dead_letters": EVERY, "quarantine": EVERY, "roles": EVERY},
     Role.PIPELINE: {"exporting": EVERY},
     Role.LAKE: {"exporting": {"lock"}},
@@ -223,9 +211,8 @@ def test_who_needs_no_registration_cannot_read_one(connection, role):
 SECRETS = {
     "registrations": {
         *("sealed_device", "sealed_allowed_key_list", "access_token_digest", "blocked_chat_digests"),
-        *("device_token", "access_token", "grant", "allowed_key_list", "blocked_chat_list"),
     },
-    "deliveries": {"sealed_content", "chat_digest", "author_digest", "chat_id", "message"},
+    "deliveries": {"sealed_content", "chat_digest", "author_digest"},
     "quarantine": {"payload"},
     "answers": {"payload"},
     "message_segments": {"payload"},
@@ -247,25 +234,14 @@ def test_only_who_acts_on_it_reads_what_is_private(connection):
         for column in columns
     }
     writers = {Role.REGISTRATION, Role.REBUILD}
-    everybody_with_the_key = {Role.QUERY, Role.DISPATCH} | writers
     assert readers == {
-        "registrations.sealed_device": everybody_with_the_key,
+        "registrations.sealed_device": {Role.QUERY, Role.DISPATCH} | writers,
         "registrations.sealed_allowed_key_list": {Role.QUERY} | writers,
         "registrations.access_token_digest": {Role.DISPATCH} | writers,
         "registrations.blocked_chat_digests": {Role.DISPATCH} | writers,
-        # Of rows that are not sealed yet.
-        "registrations.device_token": everybody_with_the_key,
-        "registrations.access_token": everybody_with_the_key,
-        "registrations.grant": everybody_with_the_key,
-        "registrations.allowed_key_list": everybody_with_the_key,
-        "registrations.blocked_chat_list": everybody_with_the_key,
-        # Operators: only to see whether it is there; what has none cannot be sent again.
-        "deliveries.sealed_content": {Role.DISPATCH, Role.OPERATOR},
+        "deliveries.sealed_content": {Role.DISPATCH},
         "deliveries.chat_digest": {Role.DISPATCH},
         "deliveries.author_digest": {Role.DISPATCH},
-        "deliveries.chat_id": {Role.DISPATCH, Role.REGISTRATION},
-        # The schedule: only to see whether a row is to be sealed.
-        "deliveries.message": {Role.DISPATCH, Role.REGISTRATION, Role.OPERATOR, Role.SCHEDULE},
         "quarantine.payload": {Role.OPERATOR, Role.SCHEDULE},
         "answers.payload": {Role.SCHEDULE},
         # Sealed; the schedule adds up how long they are.
@@ -388,7 +364,7 @@ def test_a_login_that_is_a_member_of_a_role_has_its_rights(connection, dsn):
         with psycopg.connect(make_conninfo(dsn, user="pool_a"), autocommit=True) as process:
             process.execute("SELECT state FROM deliveries")
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                process.execute("SELECT message FROM deliveries")
+                process.execute("SELECT sealed_content FROM deliveries")
     finally:
         connection.execute("DROP ROLE pool_a")
 

@@ -1,29 +1,21 @@
-"""Nothing secret is in the clear in Postgres, also while older code runs beside; and what rows cost who names them."""
+"""Nothing secret is in the clear in Postgres; and what rows cost who names them."""
 
 import random
-import re
 import secrets
-from pathlib import Path
 
-import psycopg
 import pytest
 
 from support.served import request
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.messages import PushNotificationRegistration
 from wakupush.model.queues import DISPATCH, REGISTRATION
-from wakupush.postgres import unsealed
 from wakupush.postgres.named_sql import load
-from wakupush.postgres.old_code import MIGRATION
-from wakupush.postgres.unsealed import seal
 from wakupush.protocol.grants import grant
 from wakupush.protocol.hashing import shake256_64
 from wakupush.server.delivery import next_attempts
 from wakupush.server.schedule.claim_due import claim_due
-from wakupush.server.upkeep import seal_rows
 
 PHONE = "3f4a7c02-11a9-496c-a63a-54582dca8cef"
-OLD = Path(__file__).parent / "frozen" / "0005"
 CHAT, AUTHOR = shake256_64(b"chat"), shake256_64(b"author")
 TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
 
@@ -73,41 +65,6 @@ def plant(server, client):
     return planted | {"grant": content.grant} | {name: text.encode() for name, text in texts.items()}
 
 
-def old_code_runs(server):
-    server.rows("DELETE FROM schema_migrations WHERE name = %s RETURNING 1", MIGRATION)
-    server.context.old_code.gone = False
-
-
-def old_code_is_gone(server):
-    server.rows("INSERT INTO schema_migrations (name, checksum) VALUES (%s, '') RETURNING 1", MIGRATION)
-
-
-def old_query(subject, name):
-    _, *parts = re.split(r"^-- name: (\w+)\n", (OLD / f"{subject}.sql").read_text(), flags=re.MULTILINE)
-    return dict(zip(parts[::2], parts[1::2], strict=True))[name]
-
-
-def put_by_old_code(server, client, content):
-    """Store a registration as c607958 does."""
-    installation = server.context.identity.installation(client.public_key.key_hash, content.installation_id)
-    lists = ("allowed_key_list", "blocked_chat_list", "muted_chat_list", "allowed_mentions_chat_list")
-    values = {
-        "key_hash": [installation.key_hash],
-        "installation_hash": [installation.installation_hash],
-        "version": [content.version],
-        "request_digest": [bytes(16)],
-        "token_type": [content.token_type],
-        **{name: ["{" + ",".join(f'"\\\\x{item.hex()}"' for item in getattr(content, name)) + "}"] for name in lists},
-    }
-    for name in ("installation_id", "device_token", "access_token", "grant", "enabled", "apn_topic"):
-        values[name] = [getattr(content, name)]
-    for name in ("allow_from_contacts_only", "block_mentions"):
-        values[name] = [getattr(content, name)]
-    with server.context.pool.connection() as connection:
-        name = "unregister" if content.unregister else "put"
-        connection.execute(old_query("registrations", name), values)
-
-
 def again(client, server, content, version, **fields):
     """Return another version of a registration."""
     newer = PushNotificationRegistration()
@@ -151,71 +108,6 @@ def test_a_dump_gives_up_no_secret(server, client):
     assert server.rows("SELECT sealed_content, chat_digest, author_digest, access_token_digest FROM deliveries") == [
         (None, None, None, None)
     ]
-
-
-def test_while_older_code_may_run_it_reads_what_we_write(server, client):
-    old_code_runs(server)
-    planted = plant(server, client)
-    with server.context.pool.connection() as connection:
-        assert traces(connection, planted) == planted.keys()
-        where = server.context.identity.installation(client.public_key.key_hash, PHONE)
-        values = {"key_hashes": [where.key_hash], "installation_hashes": [where.installation_hash]}
-        [row] = connection.execute(old_query("registrations", "targets"), values).fetchall()
-        assert row[3] == PHONE
-        assert planted["device token"].decode() in row[5]
-        # Once it is gone, what it left is sealed, and nothing is written any more that it could read.
-        old_code_is_gone(server)
-        connection.commit()
-    assert seal_rows(server.context) == 2
-    assert not server.context.old_code.gone
-    server.outcomes(client)
-    server.register(client, installation_id=PHONE, version=2, device_token="other-in-the-clear")
-    with server.context.pool.connection() as connection:
-        assert traces(connection, planted | {"newer": b"other-in-the-clear"}) == set()
-
-
-def test_what_older_code_wrote_is_read_as_it_is_and_what_was_sealed_before_does_not_count(server, client):
-    content = server.register(client, installation_id=PHONE, device_token="first", muted_chat_list=[CHAT])
-    newer = again(client, server, content, 2, device_token="second", muted_chat_list=[], blocked_chat_list=[AUTHOR])
-    put_by_old_code(server, client, newer)
-    for author, chat in ((bytes(64), CHAT), (AUTHOR, bytes(64))):
-        server.handle(DISPATCH, request(client, server, newer, chat_id=chat, author=author))
-    assert server.outcomes(client) == [["success"], ["success"]]
-    assert [push.notification["tokens"] for push in server.pushes()] == [["second"]]
-    assert server.events("filtered") == [(None, "blocked_author")]
-    [before] = server.rows("SELECT version, sealed_version FROM registrations")
-    assert before == (2, 1)
-    assert seal_rows(server.context) == 1
-    assert server.rows("SELECT sealed_version, device_token FROM registrations") == [(2, None)]
-    server.handle(DISPATCH, request(client, server, newer, chat_id=CHAT, author=AUTHOR))
-    server.handle(DISPATCH, request(client, server, newer, chat_id=CHAT, author=bytes(64)))
-    assert server.events("filtered") == [(None, "blocked_author")] * 2
-    assert [push.notification["tokens"] for push in server.pushes()] == [["second"]]
-    assert seal_rows(server.context) == 0
-
-
-def test_of_who_unregistered_with_older_code_nothing_sealed_stays(server, client):
-    content = server.register(client, installation_id=PHONE, muted_chat_list=[CHAT])
-    gone = PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
-    put_by_old_code(server, client, gone)
-    assert seal_rows(server.context) == 1
-    [left] = server.rows("SELECT to_jsonb(registrations) FROM registrations")
-    assert {name for name, value in left[0].items() if value is not None} == {
-        *("key_hash", "installation_hash", "version", "sealed_version", "request_digest", "registered", "proven"),
-    }
-
-
-def test_rows_are_sealed_by_several_workers_each_once(server, client, dsn):
-    content = messages.registration(client, server.key)
-    for number in range(20):
-        put_by_old_code(server, client, again(client, server, content, 1, installation_id=PHONE[:-2] + f"{number:02d}"))
-    at_rest = server.context.identity.at_rest
-    with psycopg.connect(dsn) as first, psycopg.connect(dsn) as second:
-        assert seal(first, at_rest, 15) == 15
-        assert seal(second, at_rest, 15) == 5  # those that are locked are left alone
-    with psycopg.connect(dsn) as connection:
-        assert not unsealed.are_left(connection)
-    assert {device.device_token for device in server.devices()} == {content.device_token}
 
 
 # What a name costs
@@ -279,7 +171,7 @@ def test_of_a_long_list_only_a_part_is_read_and_nothing_without_the_access_token
         connection.execute("SET LOCAL enable_seqscan = off")
         whole = buffers(connection, "SELECT md5(blocked_chat_digests) FROM registrations", {})
         [row] = connection.execute(query, named(server, client, content, author=items[77]))
-        assert row[6]
+        assert row[5]
     assert without <= 6
     assert without < with_token <= 40
     assert whole > 2 * with_token
@@ -306,18 +198,14 @@ def test_of_a_long_list_only_a_part_is_read_and_nothing_without_the_access_token
         ),
     ],
 )
-@pytest.mark.parametrize("by_old_code", [False, True], ids=["sealed", "in the clear"])
-def test_a_retry_asks_again_what_its_device_wants(server, client, fields, outcome, by_old_code):
+def test_a_retry_asks_again_what_its_device_wants(server, client, fields, outcome):
     content = server.register(client, installation_id=PHONE, device_token="unavailable")
     server.handle(DISPATCH, request(client, server, content, chat_id=CHAT, author=AUTHOR))
     assert server.rows("SELECT state FROM deliveries") == [("pending",)]
     server.pushes()
     newer = again(client, server, content, 2, device_token="good", **fields)
-    if by_old_code:
-        put_by_old_code(server, client, newer)
-    else:
-        server.outcomes(client)
-        send(server, client, newer)
+    server.outcomes(client)
+    send(server, client, newer)
     assert retry(server) == [outcome]
     assert len(server.pushes()) == (outcome[0] == "delivered")
     assert (outcome[1] is None) or server.events("failed")[-1] == (outcome[1], None)

@@ -1,7 +1,7 @@
 """Old code on the new schema, and new code before the last step: what an upgrade without downtime relies on.
 
-`frozen/` has the named SQL of earlier code, in a folder with the number of the last migration it knew. It is never
-edited: when a release is made, the files of `wakupush/postgres/sql/` are copied into a new one.
+`frozen/` has the named SQL of the server's processes of earlier code, in a folder with the number of the last migration
+it knew. It is never edited: when a release is made, the files of `wakupush/postgres/sql/` are copied into a new one.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from support.statements import SQL, statements
-from wakupush.postgres import roles
+from wakupush.model.migrations import Migration
 from wakupush.postgres.migrations import runner
 from wakupush.postgres.old_code import OutdatedCodeError, refuse_outdated
 
@@ -59,7 +59,6 @@ def first_step(connection):
     before = [migration for migration in runner.migrations() if migration.number < runner.RELEASE_BEGINS]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "migrations", lambda: before)
-        patch.setattr(roles, "apply", lambda *_, **__: None)  # there were none
         assert runner.migrate(connection) == [migration.name for migration in before]
     runner.migrate(connection, pre_only=True)
 
@@ -94,36 +93,54 @@ def test_new_code_works_before_and_after_the_last_step(empty_dsn, pre_only):
     assert refused(migrated(empty_dsn, pre_only=pre_only), SQL) == {}
 
 
+#: What a release after this one brings: something new, and the end of something that this one needs.
+NEXT = [
+    Migration(f"{runner.newest() + 1:04}_pre_mine", "ALTER TABLE watermarks ADD COLUMN mine text", ""),
+    Migration(f"{runner.newest() + 1:04}_post_mine", "DROP INDEX answers_due", ""),
+]
+
+
 @pytest.fixture
-def upgraded(empty_dsn):
+def next_release(monkeypatch):
+    """Turn this code into that of the release after it."""
+    known = [*runner.migrations(), *NEXT]
+    monkeypatch.setattr(runner, "migrations", lambda: known)
+    monkeypatch.setattr(runner, "RELEASE_BEGINS", NEXT[0].number)
+    return NEXT
+
+
+@pytest.fixture
+def upgraded(empty_dsn, next_release):
+    pre, _ = next_release
     with psycopg.connect(empty_dsn, autocommit=True) as connection:
         first_step(connection)
+        assert connection.execute("SELECT max(name) FROM schema_migrations").fetchone() == (pre.name,)
         yield connection
 
 
 def test_what_old_code_needs_goes_with_the_next_upgrade(upgraded, monkeypatch):
-    left = [each for each in runner.migrations() if each.is_post and each.number >= runner.RELEASE_BEGINS]
-    assert left
-    assert runner.pending(upgraded) == left
+    pre, post = NEXT
+    assert runner.pending(upgraded) == [post]
     assert runner.due(upgraded) == []
     assert runner.migrate(upgraded, pre_only=True) == []  # an upgrade of this release to itself
-    monkeypatch.setattr(runner, "RELEASE_BEGINS", runner.newest() + 1)
-    assert runner.migrate(upgraded, pre_only=True) == [migration.name for migration in left]
+    monkeypatch.setattr(runner, "RELEASE_BEGINS", pre.number + 1)
+    assert runner.migrate(upgraded, pre_only=True) == [post.name]
 
 
+@pytest.mark.usefixtures("next_release")
 def test_where_no_code_can_be_older_nothing_waits(empty_dsn):
     with psycopg.connect(empty_dsn, autocommit=True) as connection:
         assert runner.migrate(connection, pre_only=True) == [migration.name for migration in runner.migrations()]
 
 
-def test_code_from_which_something_was_taken_is_refused(upgraded):
-    refuse_outdated(upgraded)
-    newest = f"{runner.newest() + 1:04}"
-    upgraded.execute("INSERT INTO schema_migrations (name, checksum) VALUES (%s, '')", [f"{newest}_pre_mine"])
-    refuse_outdated(upgraded)
-    upgraded.execute("INSERT INTO schema_migrations (name, checksum) VALUES (%s, '')", [f"{newest}_post_mine"])
-    with pytest.raises(OutdatedCodeError, match=f"{newest}_post_mine was applied, and this code knows those up to"):
-        refuse_outdated(upgraded)
+def test_code_from_which_something_was_taken_is_refused(connection):
+    refuse_outdated(connection)
+    pre, post = (migration.name for migration in NEXT)
+    connection.execute("INSERT INTO schema_migrations (name, checksum) VALUES (%s, '')", [pre])
+    refuse_outdated(connection)
+    connection.execute("INSERT INTO schema_migrations (name, checksum) VALUES (%s, '')", [post])
+    with pytest.raises(OutdatedCodeError, match=f"{post} was applied, and this code knows those up to"):
+        refuse_outdated(connection)
 
 
 def test_a_database_without_tables_refuses_no_code(empty_dsn):

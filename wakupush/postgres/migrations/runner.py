@@ -18,11 +18,21 @@ if TYPE_CHECKING:
 LOCK = 0x77616B7570757368
 #: Number of the first migration that is not in the previous release: while this release is rolled out, code may run
 #: that does not know the migrations from here on.
-RELEASE_BEGINS: Final = 6
+RELEASE_BEGINS: Final = 101
+#: Number of the migration with which a schema begins.
+FIRST: Final = 100
 
 
-class ChangedMigrationError(UsageError):
+class MigrationError(UsageError):
+    """The database cannot be brought up to date; the text says what to do."""
+
+
+class ChangedMigrationError(MigrationError):
     """A migration that was applied has another text now: the database and the code have drifted apart."""
+
+
+class TooOldDatabaseError(MigrationError):
+    """An alpha version made the database, and no migration leads from there."""
 
 
 @cache
@@ -46,12 +56,18 @@ def pending(connection: Connection) -> list[Migration]:
     """Return the migrations that have not been applied yet.
 
     Raises:
-        ChangedMigrationError: see there.
+        MigrationError: see its subclasses.
     """
     exists = connection.execute("SELECT to_regclass('schema_migrations') IS NOT NULL").fetchone()
     applied: dict[str, str] = {}
     if exists is not None and exists[0]:
         applied = dict(connection.execute("SELECT name, checksum FROM schema_migrations").fetchall())
+    if alpha := [name for name in applied if int(name.split("_")[0]) < FIRST]:
+        raise TooOldDatabaseError(
+            f"an alpha version of wakupush made this database (its last migration is {max(alpha)}), and there is no"
+            " upgrade from it: write its registrations to a file with `wakupush export reference` of that version, and"
+            " take them into a new, empty database with `wakupush import reference` of this one"
+        )
     for migration in migrations():
         if applied.get(migration.name, migration.checksum) != migration.checksum:
             raise ChangedMigrationError(
@@ -66,7 +82,7 @@ def due(connection: Connection) -> list[Migration]:
     A database without tables has no such code.
 
     Raises:
-        ChangedMigrationError: see there.
+        MigrationError: see its subclasses.
     """
     found = pending(connection)
     if len(found) == len(migrations()):
@@ -84,7 +100,7 @@ def migrate(connection: Connection, *, pre_only: bool = False) -> list[str]:
         pre_only: only what is due.
 
     Raises:
-        ChangedMigrationError: see there.
+        MigrationError: see its subclasses.
     """
     connection.execute("SELECT pg_advisory_lock(%s)", [LOCK])
     try:

@@ -11,7 +11,7 @@ SELECT count(*) FROM deliveries WHERE state IN ('dead_letter', 'expired') {condi
 -- name: retry
 WITH chosen AS MATERIALIZED (
     SELECT finished_at, delivery_key FROM deliveries
-    WHERE state IN ('dead_letter', 'expired') AND (sealed_content IS NOT NULL OR message IS NOT NULL) {conditions}
+    WHERE state IN ('dead_letter', 'expired') {conditions}
     ORDER BY finished_at, delivery_key LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
 UPDATE deliveries SET

@@ -12,12 +12,11 @@ WITH taken AS (
     RETURNING deliveries.*
 )
 SELECT taken.delivery_key, taken.key_hash, taken.installation_hash, taken.platform, taken.notification_type,
-    taken.sealed_content, taken.chat_id, taken.message, taken.chat_digest, taken.author_digest,
-    taken.access_token_digest, taken.attempt, taken.lease, taken.task_id, taken.trace_id,
-    extract(epoch FROM taken.seen_at)::float8, taken.failure, taken.expires_at <= now(),
+    taken.sealed_content, taken.chat_digest, taken.author_digest, taken.access_token_digest, taken.attempt, taken.lease,
+    taken.task_id, taken.trace_id, extract(epoch FROM taken.seen_at)::float8, taken.failure, taken.expires_at <= now(),
     -- The device as it is now. A digest that was not kept keeps no notification back.
-    device.version, device.sealed_version IS NOT DISTINCT FROM device.version, device.token_type, device.sealed_device,
-    device.suspected_at IS NOT NULL, device.proven IS TRUE, device.block_mentions, device.allow_from_contacts_only,
+    device.version, device.token_type, device.sealed_device, device.suspected_at IS NOT NULL, device.proven IS TRUE,
+    device.block_mentions, device.allow_from_contacts_only,
     coalesce(device.access_token_digest <> taken.access_token_digest, false),
     digests_have(device.blocked_chat_digests, taken.author_digest),
     digests_have(device.blocked_chat_digests, taken.chat_digest),
@@ -45,9 +44,7 @@ UPDATE deliveries SET
     sealed_content = CASE WHEN new.forget THEN NULL ELSE sealed_content END,
     chat_digest = CASE WHEN new.forget THEN NULL ELSE chat_digest END,
     author_digest = CASE WHEN new.forget THEN NULL ELSE author_digest END,
-    access_token_digest = CASE WHEN new.forget THEN NULL ELSE access_token_digest END,
-    chat_id = CASE WHEN new.forget THEN NULL ELSE chat_id END,
-    message = CASE WHEN new.forget THEN NULL ELSE message END
+    access_token_digest = CASE WHEN new.forget THEN NULL ELSE access_token_digest END
 FROM unnest(
     %(delivery_key)b::bytea[], %(lease)s::uuid[], %(state)s::text[], %(failure)s::text[], %(version)s::numeric[],
     %(wait)s::float8[], %(counted)s::boolean[], %(finished)s::boolean[], %(forget)s::boolean[]

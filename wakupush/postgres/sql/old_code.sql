@@ -1,5 +1,2 @@
--- name: gone
-SELECT FROM schema_migrations WHERE name = %(migration)s
-
 -- name: newest_post
 SELECT max(name) FROM schema_migrations WHERE strpos(name, '_post_') > 0

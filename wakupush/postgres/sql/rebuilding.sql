@@ -4,49 +4,36 @@ CREATE TEMPORARY TABLE rebuilt (LIKE registrations) ON COMMIT DROP
 -- name: copy
 COPY rebuilt (
     key_hash, installation_hash, version, request_digest, registered, token_type, enabled, allow_from_contacts_only,
-    block_mentions, sealed_version, sealed_device, sealed_allowed_key_list, access_token_digest, blocked_chat_digests,
-    muted_chat_digests, allowed_mentions_chat_digests, installation_id, device_token, access_token, "grant", apn_topic,
-    allowed_key_list, blocked_chat_list, muted_chat_list, allowed_mentions_chat_list
+    block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest, blocked_chat_digests,
+    muted_chat_digests, allowed_mentions_chat_digests
 ) FROM STDIN
 
 -- name: merge
 WITH newer AS (
     INSERT INTO registrations AS stored (
         key_hash, installation_hash, version, request_digest, registered, token_type, enabled, allow_from_contacts_only,
-        block_mentions, sealed_version, sealed_device, sealed_allowed_key_list, access_token_digest, blocked_chat_digests,
-        muted_chat_digests, allowed_mentions_chat_digests, installation_id, device_token, access_token, "grant", apn_topic,
-        allowed_key_list, blocked_chat_list, muted_chat_list, allowed_mentions_chat_list
+        block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest, blocked_chat_digests,
+        muted_chat_digests, allowed_mentions_chat_digests
     )
     SELECT
         key_hash, installation_hash, version, request_digest, registered, token_type, enabled, allow_from_contacts_only,
-        block_mentions, sealed_version, sealed_device, sealed_allowed_key_list, access_token_digest, blocked_chat_digests,
-        muted_chat_digests, allowed_mentions_chat_digests, installation_id, device_token, access_token, "grant", apn_topic,
-        allowed_key_list, blocked_chat_list, muted_chat_list, allowed_mentions_chat_list
+        block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest, blocked_chat_digests,
+        muted_chat_digests, allowed_mentions_chat_digests
     FROM rebuilt
     ORDER BY key_hash, installation_hash
     ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
         version = excluded.version,
         request_digest = excluded.request_digest,
         registered = excluded.registered,
-        installation_id = excluded.installation_id,
         token_type = excluded.token_type,
-        device_token = excluded.device_token,
-        access_token = excluded.access_token,
-        "grant" = excluded."grant",
         enabled = excluded.enabled,
-        apn_topic = excluded.apn_topic,
         allow_from_contacts_only = excluded.allow_from_contacts_only,
         block_mentions = excluded.block_mentions,
-        allowed_key_list = excluded.allowed_key_list,
-        blocked_chat_list = excluded.blocked_chat_list,
-        muted_chat_list = excluded.muted_chat_list,
-        allowed_mentions_chat_list = excluded.allowed_mentions_chat_list,
-        sealed_version = excluded.sealed_version,
         sealed_device = excluded.sealed_device,
         sealed_allowed_key_list = excluded.sealed_allowed_key_list,
         access_token_digest = excluded.access_token_digest,
         access_token_since = CASE
-            WHEN stored.sealed_version = stored.version AND stored.access_token_digest <> excluded.access_token_digest
+            WHEN stored.access_token_digest <> excluded.access_token_digest
             THEN now() ELSE stored.access_token_since
         END,
         blocked_chat_digests = excluded.blocked_chat_digests,

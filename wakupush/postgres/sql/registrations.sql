@@ -12,53 +12,38 @@ GROUP BY key_hash
 -- name: put
 INSERT INTO registrations AS stored (
     key_hash, installation_hash, version, request_digest, registered, token_type, enabled, allow_from_contacts_only,
-    block_mentions, sealed_version, sealed_device, sealed_allowed_key_list, access_token_digest, access_token_since,
-    blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests, installation_id, device_token, access_token, "grant", apn_topic,
-    allowed_key_list, blocked_chat_list, muted_chat_list, allowed_mentions_chat_list
+    block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest, access_token_since,
+    blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests
 )
 SELECT
     key_hash, installation_hash, version, request_digest, true, token_type, enabled, allow_from_contacts_only,
-    block_mentions, version, sealed_device, sealed_allowed_key_list, access_token_digest, now(),
-    blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests, installation_id, device_token, access_token, "grant", apn_topic,
-    allowed_key_list::bytea[], blocked_chat_list::bytea[], muted_chat_list::bytea[], allowed_mentions_chat_list::bytea[]
+    block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest, now(),
+    blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests
 FROM unnest(
     %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[], %(request_digest)b::bytea[],
     %(token_type)s::smallint[], %(enabled)s::boolean[], %(allow_from_contacts_only)s::boolean[],
     %(block_mentions)s::boolean[], %(sealed_device)b::bytea[], %(sealed_allowed_key_list)b::bytea[],
     %(access_token_digest)b::bytea[], %(blocked_chat_digests)b::bytea[], %(muted_chat_digests)b::bytea[],
-    %(allowed_mentions_chat_digests)b::bytea[], %(installation_id)s::text[], %(device_token)s::text[],
-    %(access_token)s::text[], %(grant)b::bytea[], %(apn_topic)s::text[], %(allowed_key_list)s::text[],
-    %(blocked_chat_list)s::text[], %(muted_chat_list)s::text[], %(allowed_mentions_chat_list)s::text[]
+    %(allowed_mentions_chat_digests)b::bytea[]
 ) AS new (
     key_hash, installation_hash, version, request_digest, token_type, enabled, allow_from_contacts_only, block_mentions,
     sealed_device, sealed_allowed_key_list, access_token_digest, blocked_chat_digests, muted_chat_digests,
-    allowed_mentions_chat_digests, installation_id, device_token, access_token, "grant", apn_topic, allowed_key_list,
-    blocked_chat_list, muted_chat_list, allowed_mentions_chat_list
+    allowed_mentions_chat_digests
 )
 ORDER BY key_hash, installation_hash
 ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
     version = excluded.version,
     request_digest = excluded.request_digest,
     registered = true,
-    installation_id = excluded.installation_id,
     token_type = excluded.token_type,
-    device_token = excluded.device_token,
-    access_token = excluded.access_token,
-    "grant" = excluded."grant",
     enabled = excluded.enabled,
-    apn_topic = excluded.apn_topic,
     allow_from_contacts_only = excluded.allow_from_contacts_only,
     block_mentions = excluded.block_mentions,
-    allowed_key_list = excluded.allowed_key_list,
-    blocked_chat_list = excluded.blocked_chat_list,
-    muted_chat_list = excluded.muted_chat_list,
-    allowed_mentions_chat_list = excluded.allowed_mentions_chat_list,
-    sealed_version = excluded.sealed_version,
     sealed_device = excluded.sealed_device,
     sealed_allowed_key_list = excluded.sealed_allowed_key_list,
     access_token_digest = excluded.access_token_digest,
     access_token_since = CASE
-        WHEN stored.sealed_version = stored.version AND stored.access_token_digest <> excluded.access_token_digest
+        WHEN stored.access_token_digest <> excluded.access_token_digest
         THEN now() ELSE stored.access_token_since
     END,
     blocked_chat_digests = excluded.blocked_chat_digests,
@@ -70,8 +55,8 @@ ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
 WHERE stored.version < excluded.version
 
 -- name: unregister
-INSERT INTO registrations AS stored (key_hash, installation_hash, version, request_digest, registered, proven, sealed_version)
-SELECT key_hash, installation_hash, version, request_digest, false, NULL, version
+INSERT INTO registrations AS stored (key_hash, installation_hash, version, request_digest, registered, proven)
+SELECT key_hash, installation_hash, version, request_digest, false, NULL
 FROM unnest(
     %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[], %(request_digest)b::bytea[]
 ) AS new (key_hash, installation_hash, version, request_digest)
@@ -80,20 +65,10 @@ ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
     version = excluded.version,
     request_digest = excluded.request_digest,
     registered = false,
-    installation_id = NULL,
     token_type = NULL,
-    device_token = NULL,
-    access_token = NULL,
-    "grant" = NULL,
     enabled = NULL,
-    apn_topic = NULL,
     allow_from_contacts_only = NULL,
     block_mentions = NULL,
-    allowed_key_list = NULL,
-    blocked_chat_list = NULL,
-    muted_chat_list = NULL,
-    allowed_mentions_chat_list = NULL,
-    sealed_version = excluded.version,
     sealed_device = NULL,
     sealed_allowed_key_list = NULL,
     access_token_digest = NULL,
@@ -115,20 +90,10 @@ WITH dead AS (
     UPDATE registrations AS stored SET
         request_digest = '',
         registered = false,
-        installation_id = NULL,
         token_type = NULL,
-        device_token = NULL,
-        access_token = NULL,
-        "grant" = NULL,
         enabled = NULL,
-        apn_topic = NULL,
         allow_from_contacts_only = NULL,
         block_mentions = NULL,
-        allowed_key_list = NULL,
-        blocked_chat_list = NULL,
-        muted_chat_list = NULL,
-        allowed_mentions_chat_list = NULL,
-        sealed_version = stored.version,
         sealed_device = NULL,
         sealed_allowed_key_list = NULL,
         access_token_digest = NULL,
@@ -160,17 +125,15 @@ WHERE key_hash = gone.key AND installation_hash = gone.installation
 -- A device takes at most 256 bytes without its list. The sealed list is no shorter than its protobuf, and its length is
 -- known without reading it.
 SELECT key_hash, sum(256 + CASE
-    WHEN NOT allow_from_contacts_only THEN 0
-    WHEN sealed_version = version THEN coalesce(octet_length(sealed_allowed_key_list), 0)
-    ELSE octet_length(array_send(allowed_key_list))
+    WHEN allow_from_contacts_only THEN coalesce(octet_length(sealed_allowed_key_list), 0) ELSE 0
 END)
 FROM registrations
 WHERE key_hash = ANY (%(key_hashes)b) AND registered AND token_died_at IS NULL
 GROUP BY key_hash
 
 -- name: devices
-SELECT key_hash, installation_hash, sealed_version IS NOT DISTINCT FROM version, version, allow_from_contacts_only,
-    sealed_device, CASE WHEN allow_from_contacts_only THEN sealed_allowed_key_list END
+SELECT key_hash, installation_hash, version, allow_from_contacts_only, sealed_device,
+    CASE WHEN allow_from_contacts_only THEN sealed_allowed_key_list END
 FROM registrations
 WHERE key_hash = ANY (%(key_hashes)b) AND registered AND token_died_at IS NULL
 

@@ -7,7 +7,7 @@ WHERE delivery_key = ANY (%(delivery_keys)b) AND state IN ('failed', 'expired', 
 
 -- name: receivers
 -- The lists are read only for a request that has the access token.
-SELECT wanted.position, sealed_version IS NOT DISTINCT FROM version, token_died_at IS NOT NULL,
+SELECT wanted.position, token_died_at IS NOT NULL,
     access_token_digest = wanted.access_token, enabled, block_mentions,
     digests_have(lists.blocked, wanted.author), digests_have(lists.blocked, wanted.chat),
     digests_have(lists.muted, wanted.chat), digests_have(lists.mentions, wanted.chat),
@@ -33,21 +33,20 @@ WITH remembered AS (
 )
 INSERT INTO deliveries AS old (
     delivery_key, key_hash, installation_hash, platform, notification_type, sealed_content, chat_digest, author_digest,
-    access_token_digest, chat_id, message, state, attempt, lease, lease_until, seen_at, expires_at, task_id, trace_id
+    access_token_digest, state, attempt, lease, lease_until, seen_at, expires_at, task_id, trace_id
 )
 SELECT
     delivery_key, key_hash, installation_hash, platform, notification_type, sealed_content, chat_digest, author_digest,
-    access_token_digest, chat_id, message, 'posting', 1, lease,
-    now() + %(seconds)s * interval '1 second', to_timestamp(seen), now() + time_to_live * interval '1 second',
-    task_id, trace_id
+    access_token_digest, 'posting', 1, lease, now() + %(seconds)s * interval '1 second', to_timestamp(seen),
+    now() + time_to_live * interval '1 second', task_id, trace_id
 FROM unnest(
     %(delivery_key)b::bytea[], %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(platform)s::smallint[],
     %(notification_type)s::smallint[], %(sealed_content)b::bytea[], %(chat_digest)b::bytea[],
-    %(author_digest)b::bytea[], %(access_token_digest)b::bytea[], %(chat_id)b::bytea[], %(message)b::bytea[],
-    %(lease)s::uuid[], %(seen)s::float8[], %(time_to_live)s::float8[], %(task_id)s::text[], %(trace_id)s::text[]
+    %(author_digest)b::bytea[], %(access_token_digest)b::bytea[], %(lease)s::uuid[], %(seen)s::float8[],
+    %(time_to_live)s::float8[], %(task_id)s::text[], %(trace_id)s::text[]
 ) AS new (
     delivery_key, key_hash, installation_hash, platform, notification_type, sealed_content, chat_digest, author_digest,
-    access_token_digest, chat_id, message, lease, seen, time_to_live, task_id, trace_id
+    access_token_digest, lease, seen, time_to_live, task_id, trace_id
 )
 ORDER BY delivery_key
 ON CONFLICT (delivery_key) DO UPDATE SET
@@ -56,8 +55,6 @@ ON CONFLICT (delivery_key) DO UPDATE SET
     chat_digest = excluded.chat_digest,
     author_digest = excluded.author_digest,
     access_token_digest = excluded.access_token_digest,
-    chat_id = excluded.chat_id,
-    message = excluded.message,
     state = excluded.state,
     attempt = excluded.attempt,
     failure = NULL,
@@ -81,7 +78,6 @@ ON CONFLICT (message_id) DO UPDATE SET succeeded = excluded.succeeded
 
 -- name: remember_expired
 INSERT INTO admitted_requests (message_id, succeeded, expired)
-SELECT message_id, succeeded, true FROM unnest(%(message_ids)b::bytea[], %(succeeded)s::text[])
-    AS new (message_id, succeeded)
+SELECT message_id, '', true FROM unnest(%(message_ids)b::bytea[]) AS new (message_id)
 ORDER BY message_id
 ON CONFLICT (message_id) DO NOTHING

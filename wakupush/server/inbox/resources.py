@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from wakupush.redis.limits import Limiter
@@ -10,7 +10,6 @@ from wakupush.server.delivery.resources import DeliveryResources, delivery_conne
 from wakupush.server.delivery.retry import times_to_live
 from wakupush.server.inbox.followers import Followers
 from wakupush.server.inbox.later import Later
-from wakupush.server.inbox.old_code import OldCode
 from wakupush.server.inbox.silence import Latencies
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ class InboxResources(DeliveryResources):
     followers: Followers
     #: Seconds after which deliveries expire.
     times_to_live: Mapping[NotificationType, float]
-    old_code: OldCode = field(default_factory=OldCode)
 
     @classmethod
     def open(cls, settings: Settings, node: str | None = None) -> Self:

@@ -77,10 +77,8 @@ def write(
     """
     changes = [outcome.change for outcome in outcomes if outcome.change]
     admissions = [admission for outcome in outcomes for admission in outcome.admissions]
-    old_code = resources.old_code
-    clear = bool(changes or admissions) and not old_code.gone and old_code.may_run(connection)
     if changes:
-        registrations.store(connection, changes, resources.identity.at_rest, clear=clear)
+        registrations.store(connection, changes, resources.identity.at_rest)
     listening = {outcome.listening for outcome in outcomes if outcome.listening}
     topics = query_topics.add(connection, listening) if listening else set()
     if any(outcome.keep or outcome.forget for outcome in outcomes):
@@ -94,11 +92,10 @@ def write(
         lease=resources.settings.delivery.lease,
         time_to_live=resources.times_to_live,
         at_rest=resources.identity.at_rest,
-        clear=clear,
     )
     new = [admission for admission in admissions if admission.delivery.delivery_key in added]
     if expired := [outcome.expired for outcome in outcomes if outcome.expired]:
-        requests.remember_expired(connection, {each.message_id: len(each.addresses) for each in expired})
+        requests.remember_expired(connection, [each.message_id for each in expired])
     outbox = _add_answers(connection, sealed)
     told = (event for outcome in outcomes for event in outcome.events)
     news = together(chain(told, (admission.event for admission in new)))

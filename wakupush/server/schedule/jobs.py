@@ -8,7 +8,6 @@ from wakupush.server.schedule.claim_due import claim_due
 from wakupush.server.schedule.count_dead_letters import count_dead_letters
 from wakupush.server.schedule.derive_keys import derive_keys
 from wakupush.server.schedule.enqueue_feedback import enqueue_feedback
-from wakupush.server.schedule.enqueue_sealing import enqueue_sealing
 from wakupush.server.schedule.enqueue_waiting import enqueue_waiting
 from wakupush.server.schedule.expire_segments import expire_segments
 from wakupush.server.schedule.fill_watched_topics import fill_watched_topics
@@ -31,7 +30,6 @@ JOBS: Final[dict[Callable[[ScheduleResources], object], float]] = {
     publish_overdue: 1.0,
     fill_watched_topics: 1.0,
     enqueue_feedback: 1.0,
-    enqueue_sealing: 5.0,
     trim_waiting: 1.0,
     expire_segments: 5.0,
     trim_quarantine: 5.0,

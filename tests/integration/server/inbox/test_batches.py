@@ -35,7 +35,7 @@ MORE_LIMITS = [{"installations_per_key": 2}, {"first_registrations_per_hour": 7}
 #: Without times, ids that are drawn, and secrets that are sealed anew.
 TABLES = {
     "registrations": """SELECT key_hash, installation_hash, version, request_digest, registered, token_type, enabled,
-        sealed_version, access_token_digest, muted_chat_digests FROM registrations""",
+        access_token_digest, muted_chat_digests FROM registrations""",
     "deliveries": "SELECT delivery_key, state, key_hash, installation_hash, failure, trace_id FROM deliveries",
     "admitted_requests": "SELECT message_id, succeeded FROM admitted_requests",
     "ledger": "SELECT message_hash FROM ledger",

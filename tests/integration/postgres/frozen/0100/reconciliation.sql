@@ -16,8 +16,13 @@ SELECT walked_to FROM watermarks WHERE store = %(store)s AND pubsub_topic = %(pu
 INSERT INTO watermarks AS kept (store, pubsub_topic, walk, walked_to)
 VALUES (%(store)s, %(pubsub_topic)s, %(walk)s, %(walked_to)s)
 ON CONFLICT (store, pubsub_topic, walk) DO UPDATE
--- One of a clock that was ahead is put right.
+-- A watermark that was set by a clock that was ahead is corrected.
 SET walked_to = CASE WHEN kept.walked_to > %(most)s THEN EXCLUDED.walked_to
         ELSE GREATEST(kept.walked_to, EXCLUDED.walked_to) END,
     updated_at = now()
 RETURNING walked_to
+
+-- name: place
+INSERT INTO watermarks (store, pubsub_topic, walk, walked_to)
+VALUES (%(store)s, %(pubsub_topic)s, %(walk)s, %(walked_to)s)
+ON CONFLICT (store, pubsub_topic, walk) DO UPDATE SET walked_to = EXCLUDED.walked_to, updated_at = now()

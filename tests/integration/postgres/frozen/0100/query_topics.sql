@@ -10,7 +10,10 @@ SELECT topic, key_hash, prefixed, symmetric_key FROM query_topics WHERE topic = 
 UPDATE query_topics SET symmetric_key = %(symmetric_key)s WHERE key_hash = %(key_hash)s AND prefixed = %(prefixed)s
 
 -- name: all
-SELECT DISTINCT topic FROM query_topics
+SELECT DISTINCT topic FROM query_topics ORDER BY topic
+
+-- name: since
+SELECT DISTINCT topic FROM query_topics WHERE added_at >= to_timestamp(%(since)s) ORDER BY topic
 
 -- name: lock_shared
 SELECT pg_advisory_xact_lock_shared(%(lock)s)
@@ -38,6 +41,18 @@ SELECT count(*) FROM query_topics WHERE symmetric_key IS NULL
 SELECT key_hash FROM query_topics
 WHERE symmetric_key IS NULL AND prefixed = %(prefixed)s AND key_hash > %(after)s
 ORDER BY key_hash
+LIMIT %(most)s
+
+-- name: underived
+(
+    SELECT key_hash, prefixed FROM query_topics
+    WHERE symmetric_key IS NULL AND NOT prefixed AND key_hash > %(start)s ORDER BY key_hash LIMIT %(most)s
+)
+UNION ALL
+(
+    SELECT key_hash, prefixed FROM query_topics
+    WHERE symmetric_key IS NULL AND NOT prefixed AND key_hash <= %(start)s ORDER BY key_hash LIMIT %(most)s
+)
 LIMIT %(most)s
 
 -- name: set_keys

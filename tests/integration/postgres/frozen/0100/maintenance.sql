@@ -4,14 +4,25 @@ JOIN pg_inherits ON inhrelid = pg_class.oid
 WHERE inhparent = %(table)s::regclass
 ORDER BY relname
 
+-- name: exists
+SELECT to_regclass(%(name)s) IS NOT NULL
+
+-- name: create_partition
+SELECT create_partition(%(table)s::text, %(day)s::date, %(step)s::text)
+
+-- name: drop_partition
+SELECT drop_partition(%(table)s::text, %(day)s::date, %(keep)s::float8)
+
 -- name: ledger_default
 DELETE FROM ledger_default WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM ledger_default WHERE received_at < now() - %(keep)s * interval '1 second' LIMIT %(most)s
+    SELECT ctid FROM ledger_default WHERE received_at < now() - %(keep)s * interval '1 second'
+    ORDER BY received_at LIMIT %(most)s
 ))
 
 -- name: delivery_events_default
 DELETE FROM delivery_events_default WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM delivery_events_default WHERE time < now() - %(keep)s * interval '1 second' LIMIT %(most)s
+    SELECT ctid FROM delivery_events_default WHERE time < now() - %(keep)s * interval '1 second'
+    ORDER BY time LIMIT %(most)s
 ))
 
 -- name: message_attempts
@@ -19,28 +30,24 @@ DELETE FROM message_attempts WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM message_attempts WHERE updated_at < now() - %(keep)s * interval '1 second' LIMIT %(most)s
 ))
 
--- name: admitted_requests
-DELETE FROM admitted_requests WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM admitted_requests WHERE admitted_at < now() - %(keep)s * interval '1 second' LIMIT %(most)s
-))
-
 -- name: deliveries
 DELETE FROM deliveries WHERE delivery_key = ANY (ARRAY(
     SELECT delivery_key FROM deliveries
-    WHERE finished_at < now() - %(keep)s * interval '1 second' AND state NOT IN ('dead_letter', 'expired')
-    LIMIT %(most)s
+    WHERE finished_at < now() - %(keep)s * interval '1 second' AND state IN ('delivered', 'failed')
+    ORDER BY finished_at LIMIT %(most)s
 ))
 
 -- name: dead_letters
 DELETE FROM deliveries WHERE delivery_key = ANY (ARRAY(
     SELECT delivery_key FROM deliveries
     WHERE finished_at < now() - %(keep)s * interval '1 second' AND state IN ('dead_letter', 'expired')
-    LIMIT %(most)s
+    ORDER BY finished_at LIMIT %(most)s
 ))
 
 -- name: quarantine
 DELETE FROM quarantine WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM quarantine WHERE quarantined_at < now() - %(keep)s * interval '1 second' LIMIT %(most)s
+    SELECT ctid FROM quarantine WHERE quarantined_at < now() - %(keep)s * interval '1 second'
+    ORDER BY quarantined_at LIMIT %(most)s
 ))
 
 -- name: token_trials

@@ -1,16 +1,16 @@
 -- name: add
 INSERT INTO answers (pubsub_topic, content_topic, payload, trace_id, publish_at)
 SELECT shard, topic, payload, trace, now() + %(hold)s * interval '1 second'
-FROM unnest(%(pubsub_topics)s::text[], %(content_topics)s::text[], %(payloads)s::bytea[], %(trace_ids)s::text[])
+FROM unnest(%(pubsub_topics)s::text[], %(content_topics)s::text[], %(payloads)b::bytea[], %(trace_ids)s::text[])
     WITH ORDINALITY AS new (shard, topic, payload, trace, position)
 ORDER BY position
 RETURNING id
 
 -- name: remove
-DELETE FROM answers WHERE id = ANY (%(ids)s)
+DELETE FROM answers WHERE id = ANY (%(ids)s) RETURNING id
 
--- name: release
-UPDATE answers SET publish_at = now() + interval '1 second' WHERE id = ANY (%(ids)s)
+-- name: postpone
+UPDATE answers SET publish_at = now() + %(seconds)s * interval '1 second' WHERE id = ANY (%(ids)s)
 
 -- name: claim
 UPDATE answers SET publish_at = now() + %(hold)s * interval '1 second'

@@ -1,0 +1,87 @@
+-- name: take
+WITH taken AS (
+    UPDATE deliveries SET
+        state = 'posting',
+        attempt = attempt + 1,
+        feedback = NULL,
+        next_attempt_at = NULL,
+        lease = %(lease)s,
+        lease_until = now() + %(seconds)s * interval '1 second'
+    FROM unnest(%(delivery_key)b::bytea[], %(begun)s::smallint[]) AS claimed (delivery_key, begun)
+    WHERE deliveries.delivery_key = claimed.delivery_key AND state = 'pending' AND attempt = claimed.begun
+    RETURNING deliveries.*
+)
+SELECT taken.delivery_key, taken.key_hash, taken.installation_hash, taken.platform, taken.notification_type,
+    taken.sealed_content, taken.chat_digest, taken.author_digest, taken.access_token_digest, taken.attempt, taken.lease,
+    taken.task_id, taken.trace_id, extract(epoch FROM taken.seen_at)::float8, taken.failure, taken.expires_at <= now(),
+    -- The device as it is now. A digest that was not kept keeps no notification back.
+    device.version, device.token_type, device.sealed_device, device.suspected_at IS NOT NULL, device.proven IS TRUE,
+    device.block_mentions, device.allow_from_contacts_only,
+    coalesce(device.access_token_digest <> taken.access_token_digest, false),
+    digests_have(device.blocked_chat_digests, taken.author_digest),
+    digests_have(device.blocked_chat_digests, taken.chat_digest),
+    digests_have(device.muted_chat_digests, taken.chat_digest),
+    taken.chat_digest IS NULL OR digests_have(device.allowed_mentions_chat_digests, taken.chat_digest)
+FROM taken
+LEFT JOIN registrations AS device ON device.key_hash = taken.key_hash
+    AND device.installation_hash = taken.installation_hash
+    AND device.registered AND device.enabled AND device.token_died_at IS NULL
+
+-- name: lock
+SELECT delivery_key, feedback FROM deliveries WHERE delivery_key = ANY (%(delivery_key)b) ORDER BY delivery_key FOR UPDATE
+
+-- name: settle
+UPDATE deliveries SET
+    state = new.state,
+    attempt = CASE WHEN new.counted THEN attempt ELSE attempt - 1 END,
+    failure = new.failure,
+    feedback = NULL,
+    version = new.version,
+    lease = NULL,
+    lease_until = NULL,
+    next_attempt_at = now() + new.wait * interval '1 second',
+    finished_at = CASE WHEN new.finished THEN now() END,
+    sealed_content = CASE WHEN new.forget THEN NULL ELSE sealed_content END,
+    chat_digest = CASE WHEN new.forget THEN NULL ELSE chat_digest END,
+    author_digest = CASE WHEN new.forget THEN NULL ELSE author_digest END,
+    access_token_digest = CASE WHEN new.forget THEN NULL ELSE access_token_digest END
+FROM unnest(
+    %(delivery_key)b::bytea[], %(lease)s::uuid[], %(state)s::text[], %(failure)s::text[], %(version)s::numeric[],
+    %(wait)s::float8[], %(counted)s::boolean[], %(finished)s::boolean[], %(forget)s::boolean[]
+) AS new (delivery_key, lease, state, failure, version, wait, counted, finished, forget)
+WHERE deliveries.delivery_key = new.delivery_key AND deliveries.state = 'posting' AND deliveries.lease = new.lease
+RETURNING deliveries.delivery_key
+
+-- name: put_back
+UPDATE deliveries SET
+    state = 'pending',
+    attempt = attempt - 1,
+    failure = NULLIF(failure, %(lease_lost)s),
+    lease = NULL,
+    lease_until = NULL,
+    next_attempt_at = now() + interval '1 second'
+FROM unnest(%(delivery_key)b::bytea[], %(lease)s::uuid[]) AS new (delivery_key, lease)
+WHERE deliveries.delivery_key = new.delivery_key AND deliveries.state = 'posting' AND deliveries.lease = new.lease
+
+-- name: note_feedback
+UPDATE deliveries SET
+    feedback = %(failure)s,
+    feedback_due_at = CASE WHEN state = 'delivered' THEN now() END
+WHERE delivery_key = %(delivery_key)s AND attempt = %(attempt)s AND state IN ('posting', 'delivered')
+
+-- name: takes_feedback
+SELECT feedback FROM deliveries LIMIT 0
+
+-- name: exists
+SELECT FROM deliveries WHERE delivery_key = %(delivery_key)s
+
+-- name: apply_feedback
+UPDATE deliveries SET state = 'failed', failure = feedback, feedback = NULL, feedback_due_at = NULL
+WHERE delivery_key = ANY (%(delivery_keys)b) AND state = 'delivered' AND feedback IS NOT NULL
+RETURNING delivery_key, key_hash, installation_hash, platform, notification_type, attempt, task_id, trace_id,
+    extract(epoch FROM seen_at)::float8, failure, version,
+    EXISTS (
+        SELECT FROM registrations AS device
+        WHERE device.key_hash = deliveries.key_hash AND device.installation_hash = deliveries.installation_hash
+            AND device.version = deliveries.version AND device.proven
+    )

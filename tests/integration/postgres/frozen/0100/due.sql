@@ -1,0 +1,47 @@
+-- name: platforms
+-- The earliest of each index, not any row: whatever the planner takes for their number, it reads no table.
+SELECT platform FROM unnest(%(platforms)s::smallint[]) AS platforms (platform)
+WHERE least(
+    (SELECT min(lease_until) FROM deliveries WHERE state = 'posting' AND deliveries.platform = platforms.platform),
+    (
+        SELECT min(next_attempt_at) FROM deliveries
+        WHERE state = 'pending' AND deliveries.platform = platforms.platform
+    )
+) <= now()
+
+-- name: claim
+WITH lapsed AS MATERIALIZED (
+    SELECT delivery_key FROM deliveries
+    WHERE state = 'posting' AND platform = %(platform)s AND lease_until <= now()
+    ORDER BY lease_until LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+), first AS MATERIALIZED (
+    -- The newest first: a new request that found no slot must not wait behind the backlog of an outage.
+    SELECT delivery_key FROM deliveries
+    WHERE state = 'pending' AND attempt = 0 AND platform = %(platform)s AND next_attempt_at <= now()
+    ORDER BY next_attempt_at DESC LIMIT %(limit)s - (SELECT count(*) FROM lapsed) FOR UPDATE SKIP LOCKED
+), again AS MATERIALIZED (
+    SELECT delivery_key FROM deliveries
+    WHERE state = 'pending' AND attempt > 0 AND platform = %(platform)s AND next_attempt_at <= now()
+    ORDER BY next_attempt_at LIMIT %(limit)s - (SELECT count(*) FROM lapsed) - (SELECT count(*) FROM first)
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE deliveries SET
+    state = 'pending',
+    failure = CASE WHEN state = 'posting' THEN %(lease_lost)s ELSE failure END,
+    lease = NULL,
+    lease_until = NULL,
+    next_attempt_at = now() + %(seconds)s * interval '1 second'
+-- Not by a join: the planner does not know how few rows these are, and would read the whole table.
+WHERE delivery_key = ANY (ARRAY(TABLE lapsed UNION ALL TABLE first UNION ALL TABLE again))
+RETURNING delivery_key, platform, attempt, failure, task_id
+
+-- name: claim_feedback
+WITH due AS MATERIALIZED (
+    SELECT delivery_key FROM deliveries
+    WHERE state = 'delivered' AND feedback IS NOT NULL AND feedback_due_at <= now()
+    ORDER BY feedback_due_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+)
+UPDATE deliveries SET feedback_due_at = now() + %(seconds)s * interval '1 second'
+FROM due
+WHERE deliveries.delivery_key = due.delivery_key
+RETURNING deliveries.delivery_key

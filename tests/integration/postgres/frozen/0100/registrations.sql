@@ -1,0 +1,166 @@
+-- name: stored
+SELECT key_hash, installation_hash, version, request_digest, registered, token_died_at IS NOT NULL
+FROM registrations
+JOIN unnest(%(key_hashes)b::bytea[], %(installation_hashes)b::bytea[]) AS wanted (key, installation)
+    ON key_hash = wanted.key AND installation_hash = wanted.installation
+
+-- name: installations
+SELECT key_hash, count(*) FROM registrations
+WHERE key_hash = ANY (%(key_hashes)b) AND registered
+GROUP BY key_hash
+
+-- name: put
+INSERT INTO registrations AS stored (
+    key_hash, installation_hash, version, request_digest, registered, token_type, enabled, allow_from_contacts_only,
+    block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest, access_token_since,
+    blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests
+)
+SELECT
+    key_hash, installation_hash, version, request_digest, true, token_type, enabled, allow_from_contacts_only,
+    block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest, now(),
+    blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests
+FROM unnest(
+    %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[], %(request_digest)b::bytea[],
+    %(token_type)s::smallint[], %(enabled)s::boolean[], %(allow_from_contacts_only)s::boolean[],
+    %(block_mentions)s::boolean[], %(sealed_device)b::bytea[], %(sealed_allowed_key_list)b::bytea[],
+    %(access_token_digest)b::bytea[], %(blocked_chat_digests)b::bytea[], %(muted_chat_digests)b::bytea[],
+    %(allowed_mentions_chat_digests)b::bytea[]
+) AS new (
+    key_hash, installation_hash, version, request_digest, token_type, enabled, allow_from_contacts_only, block_mentions,
+    sealed_device, sealed_allowed_key_list, access_token_digest, blocked_chat_digests, muted_chat_digests,
+    allowed_mentions_chat_digests
+)
+ORDER BY key_hash, installation_hash
+ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
+    version = excluded.version,
+    request_digest = excluded.request_digest,
+    registered = true,
+    token_type = excluded.token_type,
+    enabled = excluded.enabled,
+    allow_from_contacts_only = excluded.allow_from_contacts_only,
+    block_mentions = excluded.block_mentions,
+    sealed_device = excluded.sealed_device,
+    sealed_allowed_key_list = excluded.sealed_allowed_key_list,
+    access_token_digest = excluded.access_token_digest,
+    access_token_since = CASE
+        WHEN stored.access_token_digest <> excluded.access_token_digest
+        THEN now() ELSE stored.access_token_since
+    END,
+    blocked_chat_digests = excluded.blocked_chat_digests,
+    muted_chat_digests = excluded.muted_chat_digests,
+    allowed_mentions_chat_digests = excluded.allowed_mentions_chat_digests,
+    token_died_at = NULL,
+    suspected_at = NULL,
+    proven = false
+WHERE stored.version < excluded.version
+
+-- name: unregister
+INSERT INTO registrations AS stored (key_hash, installation_hash, version, request_digest, registered, proven)
+SELECT key_hash, installation_hash, version, request_digest, false, NULL
+FROM unnest(
+    %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[], %(request_digest)b::bytea[]
+) AS new (key_hash, installation_hash, version, request_digest)
+ORDER BY key_hash, installation_hash
+ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
+    version = excluded.version,
+    request_digest = excluded.request_digest,
+    registered = false,
+    token_type = NULL,
+    enabled = NULL,
+    allow_from_contacts_only = NULL,
+    block_mentions = NULL,
+    sealed_device = NULL,
+    sealed_allowed_key_list = NULL,
+    access_token_digest = NULL,
+    access_token_since = NULL,
+    blocked_chat_digests = NULL,
+    muted_chat_digests = NULL,
+    allowed_mentions_chat_digests = NULL,
+    token_died_at = NULL,
+    suspected_at = NULL,
+    proven = NULL
+WHERE stored.version < excluded.version
+
+-- name: unregister_dead
+WITH dead AS (
+    SELECT key_hash, installation_hash FROM registrations
+    WHERE token_died_at < now() - %(seconds)s * interval '1 second'
+    LIMIT %(most)s FOR UPDATE SKIP LOCKED
+), unregistered AS (
+    UPDATE registrations AS stored SET
+        request_digest = '',
+        registered = false,
+        token_type = NULL,
+        enabled = NULL,
+        allow_from_contacts_only = NULL,
+        block_mentions = NULL,
+        sealed_device = NULL,
+        sealed_allowed_key_list = NULL,
+        access_token_digest = NULL,
+        access_token_since = NULL,
+        blocked_chat_digests = NULL,
+        muted_chat_digests = NULL,
+        allowed_mentions_chat_digests = NULL,
+        token_died_at = NULL,
+        suspected_at = NULL
+    FROM dead WHERE stored.key_hash = dead.key_hash AND stored.installation_hash = dead.installation_hash
+), forgotten_deliveries AS (
+    DELETE FROM deliveries USING dead
+    WHERE deliveries.key_hash = dead.key_hash AND deliveries.installation_hash = dead.installation_hash
+), forgotten_quarantine AS (
+    DELETE FROM quarantine USING dead
+    WHERE quarantine.key_hash = dead.key_hash AND quarantine.installation_hash = dead.installation_hash
+)
+SELECT count(*) FROM dead
+
+-- name: forget_deliveries
+DELETE FROM deliveries USING unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[]) AS gone (key, installation)
+WHERE key_hash = gone.key AND installation_hash = gone.installation
+
+-- name: forget_quarantine
+DELETE FROM quarantine USING unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[]) AS gone (key, installation)
+WHERE key_hash = gone.key AND installation_hash = gone.installation
+
+-- name: answer_bytes
+-- A device takes at most 256 bytes without its list. The sealed list is no shorter than its protobuf, and its length is
+-- known without reading it.
+SELECT key_hash, sum(256 + CASE
+    WHEN allow_from_contacts_only THEN coalesce(octet_length(sealed_allowed_key_list), 0) ELSE 0
+END)
+FROM registrations
+WHERE key_hash = ANY (%(key_hashes)b) AND registered AND token_died_at IS NULL
+GROUP BY key_hash
+
+-- name: devices
+SELECT key_hash, installation_hash, version, allow_from_contacts_only, sealed_device,
+    CASE WHEN allow_from_contacts_only THEN sealed_allowed_key_list END
+FROM registrations
+WHERE key_hash = ANY (%(key_hashes)b) AND registered AND token_died_at IS NULL
+
+-- name: token_died
+UPDATE registrations SET token_died_at = now(), suspected_at = NULL
+FROM unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[])
+    AS dead (key, installation, tried)
+WHERE key_hash = dead.key AND installation_hash = dead.installation AND version = dead.tried
+    AND registered AND token_died_at IS NULL
+RETURNING key_hash, installation_hash
+
+-- name: suspect
+-- A token that no push ever reached is doubted only while the platform takes others: else it may be the server's setup.
+UPDATE registrations SET suspected_at = ARRAY(
+    SELECT at FROM unnest(suspected_at || array_fill(now(), ARRAY[doubted.times])) AS at
+    WHERE at > now() - %(seconds)s * interval '1 second'
+)
+FROM unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[], %(times)b::int[])
+    AS doubted (key, installation, of_version, times)
+WHERE key_hash = doubted.key AND installation_hash = doubted.installation AND version = doubted.of_version
+    AND registered AND token_died_at IS NULL
+    AND (proven OR EXISTS (SELECT FROM token_trials WHERE platform = token_type AND tried > bad))
+RETURNING key_hash, installation_hash, cardinality(suspected_at)
+
+-- name: prove
+UPDATE registrations SET suspected_at = NULL, proven = true
+FROM unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[])
+    AS proven (key, installation, tried)
+WHERE key_hash = proven.key AND installation_hash = proven.installation AND version = proven.tried
+    AND (suspected_at IS NOT NULL OR proven IS NOT TRUE)

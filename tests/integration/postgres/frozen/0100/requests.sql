@@ -1,0 +1,83 @@
+-- name: admitted
+SELECT message_id, succeeded, expired FROM admitted_requests WHERE message_id = ANY (%(ids)b)
+
+-- name: failed
+SELECT delivery_key FROM deliveries
+WHERE delivery_key = ANY (%(delivery_keys)b) AND state IN ('failed', 'expired', 'dead_letter')
+
+-- name: receivers
+-- The lists are read only for a request that has the access token.
+SELECT wanted.position, token_died_at IS NOT NULL,
+    access_token_digest = wanted.access_token, enabled, block_mentions,
+    digests_have(lists.blocked, wanted.author), digests_have(lists.blocked, wanted.chat),
+    digests_have(lists.muted, wanted.chat), digests_have(lists.mentions, wanted.chat),
+    allow_from_contacts_only, coalesce(access_token_since < now() - %(keep)s * interval '1 second', true), version,
+    token_type, lists.device, suspected_at IS NOT NULL, proven IS TRUE
+FROM unnest(
+    %(key_hashes)b::bytea[], %(installation_hashes)b::bytea[], %(access_tokens)b::bytea[], %(chats)b::bytea[],
+    %(authors)b::bytea[]
+) WITH ORDINALITY AS wanted (key, installation, access_token, chat, author, position)
+JOIN registrations ON key_hash = wanted.key AND installation_hash = wanted.installation
+LEFT JOIN LATERAL (
+    SELECT blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests, sealed_device
+    WHERE access_token_digest = wanted.access_token
+) AS lists (blocked, muted, mentions, device) ON true
+WHERE registered
+
+-- name: take_on
+WITH remembered AS (
+    INSERT INTO admitted_requests (message_id, succeeded)
+    SELECT * FROM unnest(%(message_ids)b::bytea[], %(succeeded)s::text[]) AS new (message_id, succeeded)
+    ORDER BY message_id
+    ON CONFLICT (message_id) DO UPDATE SET succeeded = excluded.succeeded
+)
+INSERT INTO deliveries AS old (
+    delivery_key, key_hash, installation_hash, platform, notification_type, sealed_content, chat_digest, author_digest,
+    access_token_digest, state, attempt, lease, lease_until, seen_at, expires_at, task_id, trace_id
+)
+SELECT
+    delivery_key, key_hash, installation_hash, platform, notification_type, sealed_content, chat_digest, author_digest,
+    access_token_digest, 'posting', 1, lease, now() + %(seconds)s * interval '1 second', to_timestamp(seen),
+    now() + time_to_live * interval '1 second', task_id, trace_id
+FROM unnest(
+    %(delivery_key)b::bytea[], %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(platform)s::smallint[],
+    %(notification_type)s::smallint[], %(sealed_content)b::bytea[], %(chat_digest)b::bytea[],
+    %(author_digest)b::bytea[], %(access_token_digest)b::bytea[], %(lease)s::uuid[], %(seen)s::float8[],
+    %(time_to_live)s::float8[], %(task_id)s::text[], %(trace_id)s::text[]
+) AS new (
+    delivery_key, key_hash, installation_hash, platform, notification_type, sealed_content, chat_digest, author_digest,
+    access_token_digest, lease, seen, time_to_live, task_id, trace_id
+)
+ORDER BY delivery_key
+ON CONFLICT (delivery_key) DO UPDATE SET
+    platform = excluded.platform,
+    sealed_content = excluded.sealed_content,
+    chat_digest = excluded.chat_digest,
+    author_digest = excluded.author_digest,
+    access_token_digest = excluded.access_token_digest,
+    state = excluded.state,
+    attempt = excluded.attempt,
+    failure = NULL,
+    feedback = NULL,
+    feedback_due_at = NULL,
+    lease = excluded.lease,
+    lease_until = excluded.lease_until,
+    seen_at = excluded.seen_at,
+    expires_at = excluded.expires_at,
+    finished_at = NULL,
+    task_id = excluded.task_id,
+    trace_id = excluded.trace_id
+WHERE old.state IN ('failed', 'expired', 'dead_letter')
+RETURNING delivery_key
+
+-- name: admit
+INSERT INTO admitted_requests (message_id, succeeded)
+SELECT * FROM unnest(%(message_ids)b::bytea[], %(succeeded)s::text[]) AS new (message_id, succeeded)
+ORDER BY message_id
+ON CONFLICT (message_id) DO UPDATE SET succeeded = excluded.succeeded
+
+-- name: remember_expired
+INSERT INTO admitted_requests (message_id, succeeded, expired)
+SELECT message_id, '', true FROM unnest(%(message_ids)b::bytea[]) AS new (message_id)
+ORDER BY message_id
+ON CONFLICT (message_id) DO NOTHING
