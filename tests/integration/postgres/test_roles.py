@@ -186,8 +186,7 @@ def test_every_table_and_function_has_rights_declared(connection):
         for (name,) in connection.execute(f"{named} AND (NOT relispartition OR relname = ANY (%s))", [[*partitions]])
     }
     of_roles = {table for tables in RIGHTS.values() for table in tables}
-    unused = {"shadow", "shadowed_messages"}  # until the migrations are one
-    assert tables - of_roles - unused == set(), "say in wakupush/model/roles.py which process may do what with them"
+    assert tables - of_roles == set(), "say in wakupush/model/roles.py which process may do what with them"
     assert of_roles - tables == set()
     definers = connection.execute("SELECT proname FROM pg_proc WHERE prosecdef").fetchall()
     assert {name for (name,) in definers} == {
