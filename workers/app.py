@@ -177,5 +177,5 @@ def _connect_signals(settings: Settings, log_context: dict[str, Any]) -> None:
     def close_resources(pid: int, **_: Any) -> None:
         _Process.resources.close()
         tracing.stop()
-        if settings.worker.http_port >= 0:
+        if settings.port_or(-1) >= 0:
             multiprocess.mark_process_dead(pid)  # type: ignore[no-untyped-call]  # prometheus_client has no types there

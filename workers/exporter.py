@@ -17,6 +17,7 @@ from wakupush.redis import backlog
 from wakupush.runtime import metrics, probes
 from wakupush.runtime.connections.postgres import check_dsn, timeouts
 from wakupush.runtime.connections.redis import open_redis
+from wakupush.runtime.settings import SettingsError
 from wakupush.runtime.stopping import stop_on_signals
 from wakupush.server.outdated import end_if_outdated
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
+#: Port of its probes, unless a setting says otherwise.
+HTTP_PORT = 9103
 #: Seconds after which Redis or Postgres count as down: a scrape waits for 10 by default.
 PATIENCE = 3.0
 
@@ -108,14 +111,17 @@ def run(settings: Settings) -> None:
     """Serve until SIGTERM.
 
     Raises:
-        SettingsError: an address is not valid.
+        SettingsError: an address is not valid, or there is no port.
     """
     collector = BacklogCollector(settings)
     registry = CollectorRegistry()
     registry.register(collector)
     stop = stop_on_signals()
     shown = probes.Probes(healthy=dict, ready=collector.check, registry=registry)
-    port = probes.serve(settings.exporter.http_port, shown, setting="WAKUPUSH_EXPORTER__HTTP_PORT")
+    http_port = settings.port_or(HTTP_PORT)
+    if http_port < 0:
+        raise SettingsError("WAKUPUSH_HTTP_PORT: a port is expected, the exporter does nothing else")
+    port = probes.serve(http_port, shown)
     log.info("started", http_port=port)
     stop.wait()
     log.info("stopped")

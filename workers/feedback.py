@@ -142,12 +142,14 @@ def run(settings: Settings) -> None:
         )
     postgres = settings.postgres.model_copy(update={"timeout": POSTGRES_SECONDS, "statement_timeout": POSTGRES_SECONDS})
     counters.begin({metrics.FEEDBACK: product(FeedbackResult)})
-    pool = open_pool(postgres, end_if_outdated)
+    pool, port = open_pool(postgres, end_if_outdated), settings.feedback.http_port
     try:
-        listener = socket.create_server(("", settings.feedback.http_port))
+        listener = socket.create_server(("", port))
     except OSError as error:
         pool.close()
-        raise SettingsError(f"WAKUPUSH_FEEDBACK__HTTP_PORT cannot be listened on: {error.strerror}") from None
+        raise SettingsError(
+            f"WAKUPUSH_FEEDBACK__HTTP_PORT: port {port} cannot be listened on: {error.strerror}"
+        ) from None
     # It would log each request that is no HTTP as an error.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
     log.info("started", http_port=listener.getsockname()[1])

@@ -48,11 +48,11 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
     open_redis(settings.redis).close()
     counters.begin(of_worker(queue), of_publishing(settings))
     metrics.PROCESSES.labels(queue.name).set(concurrency)
-    if settings.worker.http_port >= 0:
+    if (http_port := settings.port_or(-1)) >= 0:
         registry = CollectorRegistry()
         multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # prometheus_client has no types there
         shown = probes.Probes(healthy=Noting.pulse.healthy, ready=Noting.pulse.ready, registry=registry)
-        port = probes.serve(settings.worker.http_port, shown, setting="WAKUPUSH_WORKER__HTTP_PORT")
+        port = probes.serve(http_port, shown)
         log.info("metrics_served", http_port=port)
     # Not `worker_main`: Celery's command line costs each start 0.2 s of imports.
     running = create_app(settings, process=f"worker {queue.name}").Worker(
@@ -78,9 +78,9 @@ def beat(settings: Settings) -> None:
     stop = stop_on_signals()
     running = Turns()
     counters.begin(of_beat(), of_publishing(settings))
-    if settings.worker.http_port >= 0:
+    if (http_port := settings.port_or(-1)) >= 0:
         shown = probes.Probes(healthy=running.healthy, ready=running.ready)
-        port = probes.serve(settings.worker.http_port, shown, setting="WAKUPUSH_WORKER__HTTP_PORT")
+        port = probes.serve(http_port, shown)
         log.info("metrics_served", http_port=port)
     log.info("started")
     turns.run(resources, stop, running)

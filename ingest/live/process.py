@@ -21,6 +21,7 @@ from wakupush.runtime import counters, metrics, probes, tracing
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.stopping import stop_on_signals
 from wakupush.waku.node import WakuNode
+from wakupush.waku.publisher import PUBLISH_SECONDS
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -33,6 +34,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 STUCK_SECONDS = 60.0
 #: Seconds without a successful read after which ingest is not ready.
 UNREAD_SECONDS = 10.0
+#: Port of its probes, unless a setting says otherwise.
+HTTP_PORT = 9100
 #: Seconds between looks at the marker of the watched topics.
 MARKER_SECONDS = 5.0
 
@@ -52,7 +55,7 @@ def run(settings: Settings) -> None:
     urls, shards = settings.waku.nodes, settings.waku.shards
     canaries = None
     if len(urls) > 1:
-        publish_on = {name: WakuNode(url, timeout=settings.waku.publish_timeout) for name, url in urls.items()}
+        publish_on = {name: WakuNode(url, timeout=PUBLISH_SECONDS) for name, url in urls.items()}
         canaries = Canaries(publish_on, shards, Hearing(tuple(urls)), redis, stop)
     pollers = []
     for name, url in urls.items():
@@ -65,9 +68,9 @@ def run(settings: Settings) -> None:
     if canaries is not None:
         threads.append(Thread(target=canaries.run, name="canaries"))
     port = None
-    if settings.ingest.http_port >= 0:
+    if (http_port := settings.port_or(HTTP_PORT)) >= 0:
         shown = probes.Probes(healthy=lambda: _healthy(pollers), ready=lambda: _ready(pollers, redis))
-        port = probes.serve(settings.ingest.http_port, shown, setting="WAKUPUSH_INGEST__HTTP_PORT")
+        port = probes.serve(http_port, shown)
     for thread in threads:
         thread.start()
     log.info("started", nodes=list(urls), shards=shards, http_port=port)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
+#: Port of its probes, unless a setting says otherwise.
+HTTP_PORT = 9101
 #: Seconds, beyond the pause, without a page or a turn of its loop after which a walker counts as stuck.
 STUCK_SECONDS = 120.0
 #: Seconds, beyond the pause, without a finished look after which a Store is not ready.
@@ -67,7 +69,7 @@ class Reconciliation:
         redis = open_redis(settings.redis)
         pool = open_pool(settings.postgres, end_if_outdated)
         enqueuer = Enqueuer(celery_app(settings), redis, routes, settings.ingest)
-        rest = Rest(redis, chosen.backlog_age)
+        rest = Rest(redis)
         queries = WalkKind(queue=QUERY, window=chosen.query_window)
         own = [
             WalkKind(queue=queue, content_topics=(name,), window=chosen.window) for name, queue in routes.queues.items()
@@ -153,9 +155,9 @@ def run(settings: Settings) -> None:
     counters.begin(of_enqueueing(), of_reconcile(settings))
     tracing.start(settings.tracing, "ingest reconcile")
     port = None
-    if settings.reconcile.http_port >= 0:
+    if (http_port := settings.port_or(HTTP_PORT)) >= 0:
         shown = probes.Probes(healthy=reconciliation.healthy, ready=reconciliation.ready)
-        port = probes.serve(settings.reconcile.http_port, shown, setting="WAKUPUSH_RECONCILE__HTTP_PORT")
+        port = probes.serve(http_port, shown)
     threads = reconciliation.threads()
     for thread in threads:
         thread.start()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
+#: Age in seconds of a queue's oldest message above which nothing is added to it: a backlog is not a loss.
+BACKLOG_AGE = 60.0
 #: Seconds between looks at the backlog.
 LOOK_SECONDS = 0.5
 
@@ -30,8 +32,8 @@ class Rest:
     """Knows which queues are behind, so that the walks for these rest, and no others."""
 
     redis: Redis
-    #: Seconds.
-    most_age: float
+    #: Seconds; see `BACKLOG_AGE`.
+    most_age: float = BACKLOG_AGE
     _lock: Lock = field(default_factory=Lock)
     _looked: float = -math.inf
     #: Whether a look was ever finished; before that every caller looks.

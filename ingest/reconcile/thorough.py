@@ -27,6 +27,8 @@ SLICE_SECONDS: Final = 300.0
 LEAST_SECONDS: Final = 1.0
 #: Pages of a slice that can be made shorter.
 SLICE_PAGES: Final = 1000
+#: Seconds between walks over the whole window: a message's time is its sender's, so it can come late.
+FULL_SECONDS: Final = 3600.0
 #: Seconds between looks at whether something is due.
 IDLE_SECONDS: Final = 1.0
 
@@ -135,7 +137,7 @@ class Thorough:
         least = now - self.walker.kind.window
         since = least if settled is None else max(settled - overlap, least)
         if since == least:
-            self._whole_due[shard] = now + self.settings.full_interval
+            self._whole_due[shard] = now + FULL_SECONDS
         self._catching_up[shard] = Course(self.walker, shard, since)
         return self._catching_up[shard]
 
@@ -154,7 +156,7 @@ class Thorough:
         else:
             return None
         if now >= self._whole_due.get(shard, -math.inf):
-            self._whole_due[shard] = now + self.settings.full_interval
+            self._whole_due[shard] = now + FULL_SECONDS
         self._loose.pop(shard, None)
         self._whole[shard] = Course(self.walker, shard, since)
         return self._whole[shard]

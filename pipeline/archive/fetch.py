@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Seconds after its end for which an hour may still get messages, from senders whose clocks are slow.
 SETTLE_SECONDS: Final = 600.0
+#: Hours that are fetched from a Store at the same time: few, as others use the node too.
+CONNECTIONS: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,17 +66,16 @@ def run(settings: Settings, since: float, progress: Callable[[int, int], None]) 
         for start in range(int(since * 10**9) // HOUR * HOUR, int(now * 10**9), HOUR)
         for shard in settings.waku.shards
     ]
-    connections = settings.pipeline.archive_connections
     waku = settings.waku
     stores = [
-        Store(url, timeout=waku.timeout, connections=connections, max_read_bytes=waku.max_read_bytes)
+        Store(url, timeout=waku.timeout, connections=CONNECTIONS, max_read_bytes=waku.max_read_bytes)
         for url in settings.stores.values()
     ]
     with archive.writing():
         wanted = [hour for hour in hours if not archive.is_complete(hour)]
         walks = [_Walk(hour, stores, server_content_topics(server), now) for hour in wanted]
         try:
-            return _fetch(archive, walks, connections, len(hours) - len(wanted), progress)
+            return _fetch(archive, walks, CONNECTIONS, len(hours) - len(wanted), progress)
         finally:
             for store in stores:
                 store.close()

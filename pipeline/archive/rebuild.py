@@ -38,6 +38,7 @@ from wakupush.model.entries import Entry
 from wakupush.model.failures import Failure
 from wakupush.model.registrations import Registration
 from wakupush.postgres import query_topics
+from wakupush.protocol import registration
 from wakupush.protocol.application import Opened, Type
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.identity import Identity
@@ -53,6 +54,7 @@ from wakupush.server import loading
 from wakupush.server.inbox.content import Part
 from wakupush.server.inbox.decide.registration import Known, change_of
 from wakupush.server.inbox.open import HOME, join, open_asymmetric, open_registration
+from wakupush.server.inbox.segments import MESSAGE_SEGMENTS
 from wakupush.server.loading import LoadError
 
 if TYPE_CHECKING:
@@ -63,7 +65,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from wakupush.model.registrations import Change, Installation
-    from wakupush.runtime.settings import LimitSettings, Settings
+    from wakupush.protocol.registration import Limits
+    from wakupush.runtime.settings import Settings
 
 #: Installations, and bytes of what they sent, that are loaded in one transaction: their rows are locked meanwhile.
 LOADED_AT_ONCE: Final = 2_000
@@ -142,7 +145,9 @@ class Job:
     """The settings for executors. They are pickled into tasks, and contain no secret in the clear."""
 
     key_file: Path
-    limits: LimitSettings
+    limits: Limits
+    most_installations: int
+    most_segments: int
     #: The connection string, sealed under the server's key.
     sealed_dsn: bytes = field(repr=False)
     #: Seconds, of Postgres.
@@ -161,7 +166,9 @@ class Job:
         key_file = settings.identity_key_file.resolve()
         return cls(
             key_file=key_file,
-            limits=settings.limits,
+            limits=registration.LIMITS,
+            most_installations=settings.limits.installations_per_key,
+            most_segments=MESSAGE_SEGMENTS,
             sealed_dsn=seal(identity_in(key_file).pipeline_key, check_dsn(settings.postgres).encode()),
             timeout=settings.postgres.timeout,
             statement_timeout=settings.postgres.statement_timeout,
@@ -338,16 +345,16 @@ def _join(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
     """Put together the parts of messages in segments, as `wakupush.server.inbox.segments.put_together` does."""
     identity = identity_in(job.key_file)
     groups = groupby(_rows(batches), itemgetter("signer", "whole"))
-    found = (whole for _, rows in groups for whole in _wholes(rows, identity, job.limits))
+    found = (whole for _, rows in groups for whole in _wholes(rows, identity, job.most_segments))
     while some := list(islice(found, WHOLES_AT_ONCE)):
         yield pa.RecordBatch.from_pylist(some, _OPENED)
 
 
-def _wholes(parts: Iterable[_Row], identity: Identity, limits: LimitSettings) -> Iterator[_Row]:
+def _wholes(parts: Iterable[_Row], identity: Identity, most_segments: int) -> Iterator[_Row]:
     """Yield the rows for the parts of one message, which can be complete several times, or none."""
     kept: dict[int, bytes] = {}
     for row in parts:
-        if row["count"] > limits.segments:
+        if row["count"] > most_segments:
             yield {"outcome": Failure.SEGMENT_LIMIT.label}
             continue
         kept.setdefault(row["index"], row["sealed"])
@@ -372,7 +379,7 @@ def _fold(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
         for _, rows in groupby(_rows(batches), itemgetter("key_hash")):
             known = Known()
             for row in rows:
-                outcome, change = _decide(row, known, identity, job.limits)
+                outcome, change = _decide(row, known, identity, job)
                 told[outcome] += 1
                 if change is None:
                     continue
@@ -394,13 +401,13 @@ def _load(connection: Connection, changes: dict[Installation, Change], identity:
     return Counter({_STORED: loaded.stored, Failure.QUARANTINED.label: len(loaded.refused)})
 
 
-def _decide(row: _Row, known: Known, identity: Identity, limits: LimitSettings) -> tuple[str, Change | None]:
+def _decide(row: _Row, known: Known, identity: Identity, job: Job) -> tuple[str, Change | None]:
     """Return the outcome of a registration, and the change to store."""
     try:
         asked = open_registration(
-            identity, PublicKey(row["client"]), row["sealed"], most_bytes=limits.registration_bytes
+            identity, PublicKey(row["client"]), row["sealed"], most_bytes=job.limits.registration_bytes
         )
-        change = change_of(identity, asked, known, limits)
+        change = change_of(identity, asked, known, most_installations=job.most_installations, limits=job.limits)
     except Refused as refused:
         return refused.failure.label, None
     except Exception:  # noqa: BLE001 - the workers would put this message aside, and so does a rebuild

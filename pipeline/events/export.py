@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 #: The pseudonyms of the lake, by the columns from which they are made.
 PSEUDONYMS = {"trace_id": "trace", "key_pseudonym": "user", "installation_pseudonym": "installation"}
+
+#: Connections to Postgres over which a step is read at the same time.
+SLICES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +98,7 @@ def _take_over(
     done = steps = 0
     progress(0, total)
     while slices := exporting.slices(
-        connection, begin, mark.transaction, rows=settings.pipeline.step_rows, most=settings.pipeline.slices
+        connection, begin, mark.transaction, rows=settings.pipeline.step_rows, most=SLICES
     ):
         end = slices[-1][1]
         extent = exporting.extent(connection, begin, end)

@@ -39,7 +39,6 @@ SETTINGS = {
     "WAKUPUSH_DELIVERY__LEASE": "35",
     # A quarter of the devices always fails as if the whole platform did: probes have to get past them in time.
     "WAKUPUSH_BREAKER__PAUSE": "1",
-    "WAKUPUSH_BREAKER__PROBES": "20",
     "WAKUPUSH_INGEST__CLAIM_TTL": "30",
     # Clocks are wrong by 35 s together.
     "WAKUPUSH_RECONCILE__OVERLAP": "60",

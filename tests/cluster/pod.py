@@ -179,10 +179,10 @@ class Pod:
             else:
                 self._mount(volume, Path(mount["mountPath"]))
         ports = [port["containerPort"] for port in self.container.get("ports", [])]
-        for name, value in variables.items():
-            if name.endswith("__HTTP_PORT") and int(value) in ports:
-                self.port = free_port()
-                variables[name] = str(self.port)
+        names = ("WAKUPUSH_HTTP_PORT", "WAKUPUSH_FEEDBACK__HTTP_PORT")
+        if any(int(variables.get(name, "0")) in ports for name in names):
+            self.port = free_port()
+            variables |= dict.fromkeys(names, str(self.port))
         path = f"{self.kubelet.programs}:/usr/sbin:/usr/bin:/sbin:/bin"
         own = {"HOME": str(self.directory), "TMPDIR": str(self.directory), "PATH": path}
         return self.kubelet.image | own | server | variables

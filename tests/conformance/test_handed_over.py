@@ -48,7 +48,7 @@ class HandedOver(Running):
                     reference=reference,
                     connection=connection,
                     identity=identity,
-                    limits=LimitSettings(),
+                    most_installations=LimitSettings().installations_per_key,
                     dry=False,
                     tell=lambda told: pytest.fail(str(told)),
                     progress=lambda _: None,

@@ -73,6 +73,11 @@ REFUSED = {
         ["--set", "settings.gorush.timeout=130"],
         "settings.delivery.lease must be at least 155",
     ),
+    "a lease in minutes that is shorter than a post": (
+        ["--set", "settings.gorush.timeout=2m,settings.delivery.lease=2m"],
+        "settings.delivery.lease must be at least 145",
+    ),
+    "a time without a known unit": (["--set", "settings.waku.timeout=5 min"], "/settings/waku/timeout"),
     "shards that the bundled node cannot have": (
         ["--set", "node.urls=null,node.bundled.enabled=true,settings.waku.shards={waku-32}"],
         "settings.waku.shards: waku-32 is no static shard",

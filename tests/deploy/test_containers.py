@@ -297,7 +297,7 @@ def test_the_pipeline_runs_from_its_image(builder, directory, parts):
         env = folders | {"WAKUPUSH_POSTGRES__DSN": dsn, "WAKUPUSH_PIPELINE__MEMORY": "1g"}
         # These runs are short, and of little data.
         env["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-        env |= {"WAKUPUSH_PIPELINE__SHUFFLE_PARTITIONS": "1", "WAKUPUSH_PIPELINE__SLICES": "1"}
+        env |= {"WAKUPUSH_PIPELINE__SHUFFLE_PARTITIONS": "1"}
         entrypoint = builder.stages[stage].entrypoint
         result = run(builder, stage, *entrypoint, *words, env=env, volume=volume)
         assert result.returncode == 0, result.stdout + result.stderr

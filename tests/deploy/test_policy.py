@@ -242,7 +242,7 @@ def test_no_secret_is_written_down(name):
         for entry in container.get("env", []):
             if re.search("PASSWORD|SECRET|AUTH|__URL|__DSN|BROKER", entry["name"]):
                 value = entry.get("value", "$(")
-                assert "valueFrom" in entry or "$(" in value or entry["name"] == "WAKUPUSH_WAKU__URLS"
+                assert "valueFrom" in entry or "$(" in value or entry["name"] == "WAKUPUSH_WAKU__URL"
 
 
 def test_the_job_that_rebuilds_fits_the_chart():

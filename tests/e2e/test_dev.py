@@ -35,7 +35,7 @@ def started(tmp_path_factory):
         "WAKUPUSH_GORUSH__FEEDBACK_SECRET": "sixteen-characters",
         "WAKUPUSH_IDENTITY_KEY": PrivateKey.generate().secret.hex(),
         "WAKUPUSH_WAKU__URL": "http://127.0.0.1:1",
-        "WAKUPUSH_WORKER__HTTP_PORT": "1",
+        "WAKUPUSH_HTTP_PORT": "1",
     }
     with running("--identity-key", str(file), **settings) as (process, shown):
         with psycopg.connect(shown["Postgres"]) as connection:

@@ -73,7 +73,7 @@ def test_probes_and_metrics_of_reconcile(stack):
 
 def test_a_worker_counts_all_its_processes_on_one_port(stack):
     port = free_port()
-    worker = stack.worker("registration", concurrency=2, settings={"WAKUPUSH_WORKER__HTTP_PORT": str(port)})
+    worker = stack.worker("registration", concurrency=2, settings={"WAKUPUSH_HTTP_PORT": str(port)})
     stack.workers["registration"].stop()
     with worker, WakuNode(stack.node_url) as node:
         for _ in range(6):

@@ -33,7 +33,7 @@ class Probed:
 
     def __init__(self, stack, pool):
         self.url = f"http://127.0.0.1:{(port := free_port())}"
-        self.process = stack.worker(pool, settings={"WAKUPUSH_WORKER__HTTP_PORT": str(port)})
+        self.process = stack.worker(pool, settings={"WAKUPUSH_HTTP_PORT": str(port)})
 
     @property
     def main(self):
@@ -135,7 +135,7 @@ def test_a_worker_waits_for_redis_in_good_health(stack, probed):
 
 def test_beat_is_healthy_while_its_jobs_turn(stack):
     port = free_port()
-    beat = stack._wakupush("beat 2", "beat", settings={"WAKUPUSH_WORKER__HTTP_PORT": str(port)})
+    beat = stack._wakupush("beat 2", "beat", settings={"WAKUPUSH_HTTP_PORT": str(port)})
     probed = Probed(stack, "dispatch")
     probed.url, probed.process = f"http://127.0.0.1:{port}", beat
     names = {job.__name__ for job in JOBS}

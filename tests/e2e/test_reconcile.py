@@ -203,7 +203,7 @@ def test_redis_comes_back_as_it_was_before(stack, client):
 
 def test_two_of_each_handle_each_message_once(stack, client):
     port = str(free_port())
-    environment = stack.environment | {"WAKUPUSH_INGEST__HTTP_PORT": "-1", "WAKUPUSH_RECONCILE__HTTP_PORT": port}
+    environment = stack.environment
     command = [sys.executable, "-m", "wakupush", "ingest"]
     second = [
         Process("second live", [*command, "live"], log=stack.directory / "live-2.log", env=environment),
@@ -211,7 +211,7 @@ def test_two_of_each_handle_each_message_once(stack, client):
             "second reconcile",
             [*command, "reconcile"],
             log=stack.directory / "reconcile-2.log",
-            env=environment,
+            env=environment | {"WAKUPUSH_HTTP_PORT": port},
             ready=lambda: answers_http(f"http://127.0.0.1:{port}/readyz"),
         ),
     ]
@@ -243,7 +243,6 @@ def test_a_cache_of_the_node_runs_over(stack, client, forkserver):
         environment = stack.environment | {
             "WAKUPUSH_WAKU__URL": node,
             "WAKUPUSH_RECONCILE__STORES": json.dumps([node]),
-            "WAKUPUSH_INGEST__HTTP_PORT": "-1",
         }
         with WakuNode(node) as client.node:
             client.node.subscribe(SHARDS)

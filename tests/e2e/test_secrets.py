@@ -38,7 +38,7 @@ def stack(start_stack):
         worker_module="poisoned_worker",
         settings={
             "PYTHONPATH": str(Path(__file__).parent),
-            "WAKUPUSH_WORKER__HTTP_PORT": "0",
+            "WAKUPUSH_HTTP_PORT": "0",
             "WAKUPUSH_LOG_LEVEL": "DEBUG",
             "WAKUPUSH_DELIVERY__FIRST_WAIT": "0.1",
             "WAKUPUSH_DELIVERY__MAX_ATTEMPTS": "3",

@@ -156,7 +156,6 @@ def settings_in() -> Callable[..., Settings]:
             "reports": folder / "reports",
             "pseudonym_days": FOR_EVER,
             "shuffle_partitions": 1,
-            "slices": 2,
         }
         return Settings(
             postgres=PostgresSettings(dsn=dsn, timeout=2),

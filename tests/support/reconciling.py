@@ -39,8 +39,7 @@ class Bench:
         self.stop = Event()
 
     def settings(self, *, dsn=None, redis_url=None, stores=(), **reconcile):
-        """Return settings; no queue counts as behind, however long a test takes, unless told otherwise."""
-        reconcile = {"backlog_age": 86_400.0, **reconcile}
+        """Return settings of reconcile."""
         return Settings(
             public_key=str(self.server),
             waku=WakuSettings(url=self.node_url, shards=(SHARD,), timeout=3),
@@ -49,8 +48,11 @@ class Bench:
             reconcile=ReconcileSettings(stores=stores, **reconcile),
         )
 
-    def walkers(self, **options):
+    def walkers(self, *, backlog_age=86_400.0, **options):
+        """Open walkers; no queue counts as behind, however long a test takes, unless told otherwise."""
         opened = Reconciliation.open(self.settings(**options), self.stop)
+        for each in opened.recent:
+            each.walker.rest.most_age = backlog_age
         return opened, *opened.recent
 
     def send(self, content_topic=None, *, ago=1.0, count=1, apart=0.0):

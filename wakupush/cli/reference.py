@@ -151,7 +151,7 @@ def _take(
             reference=reference,
             connection=connection,
             identity=identity,
-            limits=settings.limits,
+            most_installations=settings.limits.installations_per_key,
             dry=dry,
             tell=_tell_json if as_json else _tell,
             progress=progress,
@@ -169,7 +169,8 @@ def _take(
 def _compare(
     reference: sqlite3.Connection, connection: Connection, identity: Identity, settings: Settings, *, as_json: bool
 ) -> bool:
-    from wakupush.takeover import comparing, database, importing
+    from wakupush.protocol.registration import LIMITS
+    from wakupush.takeover import comparing, database
 
     kinds: Counter[str] = Counter()
     with _bar("rows", sum(database.count(reference))) as progress:
@@ -177,7 +178,7 @@ def _compare(
             reference,
             connection,
             identity,
-            importing.rules_of(settings.limits),
+            LIMITS,
             settings.limits.installations_per_key,
         ):
             for found in step.found:

@@ -22,7 +22,7 @@ def worker(
 ) -> None:
     """Handle the messages of a queue."""
     settings = load(process=f"worker {pool}")
-    if settings.worker.http_port >= 0:
+    if settings.port_or(-1) >= 0:
         from workers.metrics_directory import metrics_directory
 
         with metrics_directory():

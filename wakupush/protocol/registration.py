@@ -35,13 +35,19 @@ APN_TOPIC_BYTES: Final = 255
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much a registration may hold."""
+    """How much a registration may hold; the defaults are what this server takes."""
 
-    list_items: int
-    list_item_bytes: int
-    text_bytes: int
-    #: In all, as protobuf.
-    registration_bytes: int
+    #: Items in a list: contacts or chats.
+    list_items: int = 10_000
+    #: Bytes of an item; clients have 64.
+    list_item_bytes: int = 128
+    #: Bytes of a device token, a topic of APNs or an access token.
+    text_bytes: int = 4096
+    #: Bytes in all, as protobuf: 15,000 contacts and chats.
+    registration_bytes: int = 1_000_000
+
+
+LIMITS: Final = Limits()
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,13 +79,12 @@ class _Silent(WSGIRequestHandler):
         """Log nothing: probes come every few seconds."""
 
 
-def serve(port: int, probes: Probes, *, setting: str) -> int:
+def serve(port: int, probes: Probes) -> int:
     """Serve in a thread that ends with the process, and return the port.
 
     Args:
         port: 0 picks a free one.
         probes: what is served.
-        setting: the variable that the port comes from.
 
     Raises:
         SettingsError: the port cannot be listened on.
@@ -99,7 +98,7 @@ def serve(port: int, probes: Probes, *, setting: str) -> int:
     try:
         server = make_server("", port, app, server_class=_Server, handler_class=_Silent)
     except OSError as error:
-        raise SettingsError(f"{setting} cannot be listened on: {error.strerror}") from None
+        raise SettingsError(f"WAKUPUSH_HTTP_PORT: port {port} cannot be listened on: {error.strerror}") from None
     Thread(target=server.serve_forever, name="http", daemon=True).start()
     return server.server_port
 

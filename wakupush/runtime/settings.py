@@ -1,4 +1,8 @@
-"""The settings of every wakupush process: environment variables with the prefix ``WAKUPUSH_``, nested by ``__``."""
+"""The settings of every wakupush process.
+
+They are environment variables with the prefix ``WAKUPUSH_``, nested by ``__``. The file that `FILE_VARIABLE` names may
+have them too; a variable wins.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,9 @@ import difflib
 import json
 import os
 import re
+import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -15,26 +20,58 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     SecretStr,
     ValidationError,
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from wakupush.runtime.durations import parse_duration
 from wakupush.runtime.urls import is_http, node_name
 from wakupush.runtime.usage import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from pydantic_core import ErrorDetails
 
 #: Seconds for which a worker tries to store the outcome of a post.
 STORE_SECONDS = 20.0
+#: The variable that names a TOML file with settings.
+FILE_VARIABLE = "WAKUPUSH_CONFIG"
 
-Seconds = Annotated[float, Field(gt=0)]
+
+def _seconds(value: object) -> object:
+    """Return the seconds of a text such as ``15m``; numbers are seconds already."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_duration(value)
+    except ValueError:
+        pass
+    try:
+        return float(value)
+    except ValueError:
+        raise PydanticCustomError("seconds", "seconds are expected, or a time such as 30s, 15m, 2h or 30d") from None
+
+
+class _Duration:
+    """Marks a number of seconds that may be written with a unit, for pydantic and for the schema of the chart."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(_seconds, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        number = handler(schema)
+        return {**number, "type": [number["type"], "string"], "pattern": "^[0-9]+[smhd]$"}
+
+
+_FROM_DURATION = _Duration()
+Seconds = Annotated[float, Field(gt=0), _FROM_DURATION]
 Count = Annotated[int, Field(ge=1)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 #: That of `wakupush.model.waku_message.PUBSUB_TOPIC`, which is above this package.
@@ -54,6 +91,13 @@ def _parsed(value: object) -> object:
 
 #: With `NoDecode`: pydantic-settings would not say which variable is not JSON.
 _FROM_JSON = BeforeValidator(_parsed)
+
+
+def _listed(value: object) -> object:
+    """Return a list of one or several URLs."""
+    if isinstance(value, str) and not value.startswith("["):
+        return (value,)
+    return _parsed(value)
 
 
 def _http_url(url: str) -> str:
@@ -76,6 +120,7 @@ def _sentinel(address: str) -> str:
 
 SentinelAddress = Annotated[str, AfterValidator(_sentinel)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
+HttpUrls = Annotated[tuple[HttpUrl, ...], Field(min_length=1), NoDecode, BeforeValidator(_listed)]
 PubsubTopic = Annotated[str, AfterValidator(_pubsub_topic)]
 
 
@@ -88,10 +133,9 @@ class Group(BaseModel):
 class WakuSettings(Group):
     """The Waku nodes."""
 
-    url: HttpUrl = "http://127.0.0.1:8645"
-    """URL of the REST API of a nwaku or go-waku relay node."""
-    urls: Annotated[tuple[HttpUrl, ...], NoDecode, _FROM_JSON] = ()
-    """The same of several nodes, as a JSON list: all are read, and each answer goes to two of them."""
+    url: HttpUrls = ("http://127.0.0.1:8645",)
+    """URL of the REST API of a nwaku or go-waku relay node, or a JSON list of several: all are read, and each answer
+    goes to two of them."""
     shards: Annotated[tuple[PubsubTopic, ...], Field(min_length=1), NoDecode, _FROM_JSON] = (
         "/waku/2/rs/16/32",
         "/waku/2/rs/16/64",
@@ -106,23 +150,18 @@ class WakuSettings(Group):
     max_read_bytes: Annotated[int, Field(ge=150_000, le=3 * 2**20)] = 2**20
     """Largest payload that is read, live and from Stores, in bytes; a message with a larger one counts as malformed.
     The nodes of the Status network relay 1 MiB, if their option `--max-msg-size` says so."""
-    publish_timeout: Seconds = 2.0
-    """Seconds after which publishing an answer has failed this time."""
 
     @property
     def nodes(self) -> dict[str, str]:
         """The URLs of all nodes, by their names."""
-        return {node_name(url): url for url in self.urls or (self.url,)}
+        return {node_name(url): url for url in self.url}
 
-    @model_validator(mode="after")
-    def _says_once_which_nodes(self) -> Self:
-        if self.urls and "url" in self.model_fields_set:
-            raise PydanticCustomError(
-                "nodes", "WAKUPUSH_WAKU__URL and WAKUPUSH_WAKU__URLS are both set; name all nodes in the latter"
-            )
-        if len(self.nodes) < len(self.urls):
-            raise PydanticCustomError("nodes", "WAKUPUSH_WAKU__URLS names a node twice")
-        return self
+    @field_validator("url")
+    @classmethod
+    def _names_each_node_once(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(map(node_name, urls))) < len(urls):
+            raise PydanticCustomError("nodes", "a node is named twice")
+        return urls
 
     @field_validator("shards")
     @classmethod
@@ -131,7 +170,7 @@ class WakuSettings(Group):
         # payload that begins with a 2 could take the hash of a message on /waku/2/rs/16/32.
         for shard in shards:
             if any(other != shard and other.startswith(shard) for other in shards):
-                raise PydanticCustomError("shard", "shards are expected of which none begins as another one is called")
+                raise PydanticCustomError("shard", "no shard may be a prefix of another")
         return shards
 
 
@@ -172,10 +211,8 @@ class PostgresSettings(Group):
 class GorushSettings(Group):
     """gorush, in sync mode with the local queue engine and max_retry 0."""
 
-    url: HttpUrl = "http://127.0.0.1:8088"
-    """URL of gorush."""
-    urls: Annotated[tuple[HttpUrl, ...], NoDecode, _FROM_JSON] = ()
-    """URLs of several instances, as a JSON list: posts go to those that listen, in turn."""
+    url: HttpUrls = ("http://127.0.0.1:8088",)
+    """URL of gorush, or a JSON list of several instances: posts go to those that listen, in turn."""
     dialect: Literal["spec", "status", "status-2024", "both"] = "spec"
     """Texts, data and iOS fields: the specification's, Status' of 2026 or of 2024, or `spec` and `status` together."""
     batch_size: Annotated[int, Field(ge=1, le=100)] = 64
@@ -192,7 +229,7 @@ class GorushSettings(Group):
     @property
     def instances(self) -> dict[str, str]:
         """The URLs of all instances, by their names."""
-        return {node_name(url): url for url in self.urls or (self.url,)}
+        return {node_name(url): url for url in self.url}
 
     @property
     def tries(self) -> int:
@@ -203,15 +240,6 @@ class GorushSettings(Group):
     def longest_post(self) -> float:
         """Seconds that a post takes at most, until its outcome is stored."""
         return self.timeout + self.tries * self.connect_timeout + STORE_SECONDS
-
-    @model_validator(mode="after")
-    def _says_once_which_instances(self) -> Self:
-        if self.urls and "url" in self.model_fields_set:
-            raise PydanticCustomError(
-                "instances",
-                "WAKUPUSH_GORUSH__URL and WAKUPUSH_GORUSH__URLS are both set; name all instances in the latter",
-            )
-        return self
 
     @field_validator("feedback_secret")
     @classmethod
@@ -233,35 +261,27 @@ class IngestSettings(Group):
     queue_bytes: Count | None = None
     """Bytes of a queue in Redis at which all new messages are left to `ingest reconcile`; from half as many on, some
     are. Unless given, a quarter of Redis' `maxmemory`; 160 MiB if it has none."""
-    claim_ttl: Count = 120
+    claim_ttl: Annotated[int, Field(ge=1), _FROM_DURATION] = 120
     """Seconds for which a claimed message is not enqueued again."""
     topic_messages_per_minute: Annotated[int, Field(ge=2)] = 1000
     """Messages a minute that are taken from a query topic on which most messages cannot be opened with our keys; chance
     decides which. A user's topic has such messages only if somebody makes them up, or if a busy topic has its hash."""
-    http_port: PortOrNone = 9100
-    """Port of /healthz, /readyz and /metrics; 0 picks a free one, -1 opens none."""
 
 
 class ReconcileSettings(Group):
     """`wakupush ingest reconcile`."""
 
     stores: Annotated[tuple[HttpUrl, ...], NoDecode, _FROM_JSON] = ()
-    """URLs of the REST APIs of nodes with a Store, as a JSON list; if empty, all of `WAKUPUSH_WAKU__URLS`."""
+    """URLs of the REST APIs of nodes with a Store, as a JSON list; if empty, all of `WAKUPUSH_WAKU__URL`."""
     pause: Seconds = 3.0
     """Seconds between looks for recent messages; each reads what is new and the 5 s before it once more."""
     window: Seconds = 86_400.0
-    """Seconds back to which the server's own topics are walked at start, and every `FULL_INTERVAL`, in slices."""
-    full_interval: Seconds = 3600.0
-    """Seconds between walks over the whole window: a message's time is its sender's, so it can come late."""
+    """Seconds back to which the server's own topics are walked at start, and every hour, in slices."""
     overlap: Seconds = 120.0
     """Seconds by which messages may be late. Twice in this time a look goes back this far behind the watermark."""
     query_window: Seconds = 300.0
     """Seconds back to which whole shards are walked for queries; no client waits for the answer to an older one. At
     least twice `WAKUPUSH_INGEST__CLAIM_TTL`, or a query whose claim outlives its place in the queue is lost."""
-    backlog_age: Seconds = 60.0
-    """Age in seconds of a queue's oldest message above which nothing is added to it: a backlog is not a loss."""
-    http_port: PortOrNone = 9101
-    """Port of /healthz, /readyz and /metrics; 0 picks a free one, -1 opens none."""
 
 
 class WorkerSettings(Group):
@@ -269,18 +289,12 @@ class WorkerSettings(Group):
 
     answer_within: Seconds = 1.5
     """Seconds after ingest saw a push request within which its answer leaves."""
-    repeat_answers_after: Annotated[float, Field(ge=0, le=3)] = 1.2
+    repeat_answers_after: Annotated[float, Field(ge=0, le=3), _FROM_DURATION] = 1.2
     """Seconds after which answers to queries and push requests are published once more, for light clients whose
     subscription was late; 0: never."""
-    max_attempts: Count = 3
-    """Times that a message which fails by itself is handled before it is put into quarantine."""
     key_derivation_share: Annotated[float, Field(gt=0, le=1)] = 0.2
     """Share of a core that a process of the schedule spends on keys of query topics at most (12-25 ms each): 0.2 is
     enough for ten new users a second."""
-    bytes_per_task: Count = 16_000_000
-    """Bytes of answers to queries and of segments that one task loads; what is beyond goes into the queue again."""
-    http_port: PortOrNone = -1
-    """Port of /healthz, /readyz and /metrics of a worker or beat; 0 picks a free one, -1 opens none."""
 
 
 class TracingSettings(Group):
@@ -288,13 +302,6 @@ class TracingSettings(Group):
 
     endpoint: str | None = None
     """URL that takes spans by OTLP over HTTP, for example `http://127.0.0.1:4318/v1/traces`; needs the extra `otel`."""
-
-
-class ExporterSettings(Group):
-    """`wakupush exporter`."""
-
-    http_port: Port = 9103
-    """Port of /healthz, /readyz and /metrics; 0 picks a free one."""
 
 
 class DeliverySettings(Group):
@@ -331,8 +338,6 @@ class BreakerSettings(Group):
     """Posts in a row, of all workers, that found the route to a platform broken, after which no post is begun."""
     pause: Seconds = 30.0
     """Seconds for which no post is begun; after that come probes."""
-    probes: Count = 3
-    """Deliveries that are posted as probes, each in a post of its own; the first that gets through ends the pause."""
 
 
 class TokenSettings(Group):
@@ -340,8 +345,6 @@ class TokenSettings(Group):
 
     brake_share: Annotated[float, Field(gt=0, le=1)] = 0.2
     """Share of bad tokens among those tried on a platform above which none is marked dead; 1 marks always."""
-    brake_minimum: Count = 50
-    """Tokens that must have been tried before that share counts."""
 
 
 class FeedbackSettings(Group):
@@ -354,39 +357,13 @@ class FeedbackSettings(Group):
 class LimitSettings(Group):
     """Limits on what strangers may send."""
 
-    query_keys: Annotated[int, Field(ge=1000)] = 1000
-    """Keys in a query."""
-    answer_bytes: Count = 4_000_000
-    """Bytes of what is known of the users that a query asks for."""
-    request_items: Annotated[int, Field(ge=100)] = 200
-    """Items in a push request."""
     installations_per_key: Count = 50
     """Installations of one key."""
-    list_items: Count = 10_000
-    """Items in a list of a registration."""
-    list_item_bytes: Count = 128
-    """Bytes of an item in a list of a registration, a chat id or an author in a push request; clients have 64."""
-    registration_bytes: Count = 1_000_000
-    """Bytes of a registration, as protobuf: 15,000 contacts and chats in all."""
-    text_bytes: Count = 4096
-    """Bytes of a device token, an APN topic or an access token; of APNs a token has at most 200, a topic 255."""
-    segments: Count = 100
-    """Segments of one message."""
-    segments_per_signer: Count = 200
-    """Segments that are kept of one signer, whose messages are not complete yet; above it the oldest are dropped."""
-    segment_bytes_per_signer: Count = 8_000_000
-    """Bytes of these segments, and of one message in segments."""
-    segments_kept: Count = 10_000
-    """Segments that are kept of everybody; above it the oldest are dropped."""
-    segment_bytes_kept: Count = 256_000_000
-    """Bytes of these segments."""
     first_registrations_per_hour: Count = 100_000
     """Registrations of unknown installations an hour in all, each of which leaves a row for ever. The default is 2.4
     million a day. For a server that gains more users than that in a day, set it to several times what is expected."""
     installations_per_key_per_hour: Count = 20
     """The same for one key: a user who sets up five devices and installs each app anew needs ten."""
-    repeats_per_minute: Count = 3
-    """Answers to repeats of the same message a minute. They all go to the same client, which needs one."""
     pushes_per_device_per_minute: Count = 60
     """Notifications a minute for one device; a busy group chat brings one a second. Those beyond become one a minute
     without content."""
@@ -396,12 +373,6 @@ class LimitSettings(Group):
     answer_bytes_per_minute: Count = 150_000_000
     """Bytes of all answers to queries a minute, about what two shards carry; queries beyond wait. 100,000 users with
     100 contacts and two devices each, who all ask every day, need 100 million."""
-    queries_waiting: Count = 10_000
-    """Queries that wait, for the key of their topic or for their turn; beyond that chance decides which to drop."""
-    query_bytes_waiting: Count = 64_000_000
-    """Bytes of these queries; most have 400."""
-    quarantine_bytes: Count = 256_000_000
-    """Bytes of messages in quarantine; beyond that chance decides which to drop."""
 
 
 class RetentionSettings(Group):
@@ -409,12 +380,10 @@ class RetentionSettings(Group):
 
     ledger: Seconds = 2 * 86_400.0
     """Seconds for which hashes of processed messages are kept."""
-    segments: Seconds = 86_400.0
-    """The same for segments of messages that are not complete; one that reconcile brings later completes none."""
-    admitted_requests: Annotated[float, Field(ge=86_400)] = 30 * 86_400.0
+    admitted_requests: Annotated[float, Field(ge=86_400), _FROM_DURATION] = 30 * 86_400.0
     """Seconds after which an earlier release packed the ids of admitted push requests. Packed ones are looked up for a
     device whose access token is older than this. Ids that are not packed are not deleted."""
-    packed_requests: Annotated[float, Field(ge=86_400)] = 400 * 86_400.0
+    packed_requests: Annotated[float, Field(ge=86_400), _FROM_DURATION] = 400 * 86_400.0
     """Seconds for which packed ids are kept, in whole months."""
     deliveries: Seconds = 86_400.0
     """The same for deliveries that are done. A request that comes again is told of those that failed."""
@@ -422,13 +391,9 @@ class RetentionSettings(Group):
     """The same for dead letters, deliveries that expired, and quarantined messages."""
     events: Seconds = 30 * 86_400.0
     """The same for delivery events in Postgres."""
-    queries: Seconds = 3600.0
-    """The same for queries that wait; clients use what comes within an hour."""
-    answers: Seconds = 600.0
-    """The same for answers that could not be published."""
     lake: Seconds = 400 * 86_400.0
     """The same for the event lake and the reports made of it, in whole days."""
-    registrations: Annotated[float, Field(ge=90 * 86_400.0)] | None = None
+    registrations: Annotated[float, Field(ge=90 * 86_400.0), _FROM_DURATION] | None = None
     """The same for registrations from the death of their device token on, 90 days at least; unless given, for ever."""
 
 
@@ -443,8 +408,6 @@ class PipelineSettings(Group):
     """Folder of the keys of the lake's pseudonyms, outside of the lake."""
     archive: Path = Path("archive")
     """Folder of messages out of Stores, which every Spark process reaches under this path."""
-    archive_connections: Count = 4
-    """Time ranges that are fetched from a Store at the same time."""
     pseudonym_days: Count = 28
     """Days after which the lake's pseudonyms begin anew."""
     reports: Path = Path("reports")
@@ -459,8 +422,6 @@ class PipelineSettings(Group):
     """Memory of Spark's driver, as Java writes it."""
     jars: Path | None = None
     """Folder with the jars of Iceberg and Postgres's JDBC driver; unless given, Spark resolves them by itself."""
-    slices: Count = 4
-    """Connections to Postgres that an export reads over at the same time."""
     step_rows: Count = 1_000_000
     """About how many events an export commits at once."""
     shuffle_partitions: Count = 8
@@ -507,6 +468,9 @@ class Settings(BaseSettings):
     """One JSON object a line, or text for people."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Least level that is logged."""
+    http_port: PortOrNone | None = None
+    """Port of /healthz, /readyz and /metrics; 0 picks a free one, -1 opens none. Unless given, `ingest live` has 9100,
+    `ingest reconcile` 9101, `exporter` 9103, and workers and beat none; feedback has a setting of its own."""
     waku: WakuSettings = WakuSettings()
     redis: RedisSettings = RedisSettings()
     postgres: PostgresSettings = PostgresSettings()
@@ -514,7 +478,6 @@ class Settings(BaseSettings):
     ingest: IngestSettings = IngestSettings()
     reconcile: ReconcileSettings = ReconcileSettings()
     worker: WorkerSettings = WorkerSettings()
-    exporter: ExporterSettings = ExporterSettings()
     tracing: TracingSettings = TracingSettings()
     delivery: DeliverySettings = DeliverySettings()
     breaker: BreakerSettings = BreakerSettings()
@@ -523,6 +486,10 @@ class Settings(BaseSettings):
     limits: LimitSettings = LimitSettings()
     retention: RetentionSettings = RetentionSettings()
     pipeline: PipelineSettings = PipelineSettings()
+
+    def port_or(self, default: int) -> int:
+        """Return the port of the probes, or the default of the process; -1 is none."""
+        return default if self.http_port is None else self.http_port
 
     @property
     def stores(self) -> dict[str, str]:
@@ -555,53 +522,114 @@ class Settings(BaseSettings):
 
 
 class SettingsError(UsageError):
-    """A setting is wrong; the text names the variable and says what is expected, never its value."""
+    """A setting is wrong.
+
+    The text names the variable, or the key in the file, and says what is expected, never its value.
+    """
 
 
 def load_settings() -> Settings:
-    """Read the settings from the environment.
+    """Read the settings from the environment, and from the file that `FILE_VARIABLE` names.
 
     Raises:
-        SettingsError: a variable is unknown, or its value is not valid.
+        SettingsError: a setting is unknown, or its value is not valid, or the file cannot be read.
     """
-    ours = [name for name in sorted(os.environ) if name.upper().startswith("WAKUPUSH_")]
-    unknown = [name for name in ours if not _is_known(name.upper())]
+    ours = {name.upper(): name for name in sorted(os.environ) if name.upper().startswith("WAKUPUSH_")}
+    unknown = [name for upper, name in ours.items() if not _is_known(upper)]
     if unknown:
         raise SettingsError("unknown settings: " + ", ".join(map(_meant, unknown)))
+    path = os.environ[ours[FILE_VARIABLE]] if FILE_VARIABLE in ours else None
+    values = {} if path is None else {name: value for name, value in _in_file(path).items() if name not in ours}
     try:
-        return Settings()
+        return Settings(**_nested(values))
     except ValidationError as error:
-        raise SettingsError("; ".join(map(_problem, error.errors(include_input=False, include_url=False)))) from None
+        problems = error.errors(include_input=False, include_url=False)
+        raise SettingsError("; ".join(_problem(each, values.keys(), path) for each in problems)) from None
 
 
-def _problem(error: ErrorDetails) -> str:
+def _in_file(path: str) -> dict[str, object]:
+    """Return what a file of settings says, by the names of variables.
+
+    Raises:
+        SettingsError: it cannot be read, is not TOML, or has a key that is no setting.
+    """
+    if not path:
+        raise SettingsError(f"{FILE_VARIABLE}: the path of a file is expected")
+    try:
+        tables = tomllib.loads(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{FILE_VARIABLE}: {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{FILE_VARIABLE}: {path} is not UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        # The rest of its text may quote the file.
+        place = re.search(r"\((at [\w ,]+)\)$", str(error))
+        raise SettingsError(f"{FILE_VARIABLE}: {path} is not TOML{f' ({place[1]})' if place else ''}") from None
+    groups = {name for name, field in Settings.model_fields.items() if isinstance(field.default, Group)}
+    values: dict[str, object] = {}
+    for name, value in tables.items():
+        if name not in groups:
+            values[_variable(name)] = value
+        elif isinstance(value, dict):
+            values |= {_variable(name, each): inner for each, inner in value.items()}
+        else:
+            raise SettingsError(f"{name} in {path}: a table is expected")
+    unknown = [name for name in values if name not in _VARIABLES]
+    if unknown:
+        keys = ", ".join(_meant(name, _key) for name in unknown)
+        raise SettingsError(f"unknown settings in {path}: {keys}")
+    # Pydantic takes true for 1.
+    return {name: str(value).lower() if isinstance(value, bool) else value for name, value in values.items()}
+
+
+def _nested(values: dict[str, object]) -> dict[str, Any]:
+    """Return the arguments of `Settings`."""
+    nested: dict[str, Any] = {}
+    for name, value in values.items():
+        group, _, inner = name.removeprefix("WAKUPUSH_").lower().partition("__")
+        if inner:
+            nested.setdefault(group, {})[inner] = value
+        else:
+            nested[group] = value
+    return nested
+
+
+def _problem(error: ErrorDetails, in_file: Collection[str], path: str | None) -> str:
     """Return what pydantic says; an error of several settings names them itself."""
-    variable = "__".join(part.upper() for part in error["loc"] if isinstance(part, str))
-    return f"WAKUPUSH_{variable}: {error['msg']}" if variable else error["msg"]
+    parts = [part for part in error["loc"] if isinstance(part, str)]
+    variable = _variable(*parts[:2]) if parts else ""
+    if variable in in_file:
+        return f"{_key(variable)} in {path}: {error['msg']}"
+    return f"{variable}: {error['msg']}" if variable else error["msg"]
 
 
-def _meant(unknown: str) -> str:
-    """Return the name of an unknown variable, and the most similar known one if there is one."""
+def _variable(*names: str) -> str:
+    return "WAKUPUSH_" + "__".join(names).upper()
+
+
+def _key(variable: str) -> str:
+    """Return the key of a variable in the file, such as ``waku.timeout``."""
+    return variable.removeprefix("WAKUPUSH_").lower().replace("__", ".")
+
+
+def _meant(unknown: str, written: Callable[[str], str] = str) -> str:
+    """Return the name of an unknown setting, and the most similar known one if there is one."""
     like = difflib.get_close_matches(unknown.upper(), _VARIABLES, 1, 0.9)
-    return f"{unknown} (did you mean {like[0]}?)" if like else unknown
+    return f"{written(unknown)} (did you mean {written(like[0])}?)" if like else written(unknown)
 
 
 def _variables() -> Iterator[str]:
     for name, field in Settings.model_fields.items():
-        inner = [f"__{each}" for each in type(field.default).model_fields] if isinstance(field.default, Group) else [""]
-        yield from (f"WAKUPUSH_{name}{each}".upper() for each in inner)
+        if isinstance(field.default, Group):
+            yield from (_variable(name, each) for each in type(field.default).model_fields)
+        else:
+            yield _variable(name)
 
 
-#: The names of all variables.
+#: The names of all variables that are settings.
 _VARIABLES = frozenset(_variables())
-#: The same names with one underscore missing: WAKUPUSH_WORKER_HTTP_PORT looks like a variable of a Service.
-_MISSPELT = frozenset(name.replace("__", "_") for name in _VARIABLES) - _VARIABLES
-#: What Kubernetes puts into a pod for each Service.
-_SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_\w+)?$|_PORT$|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?$")
 
 
 def _is_known(name: str) -> bool:
-    """Say whether a variable with our prefix is a setting, is for tests, or is set by Kubernetes for a Service."""
-    if name in _VARIABLES or name.startswith("WAKUPUSH_TEST_"):
-        return True
-    return "__" not in name and name not in _MISSPELT and _SERVICE_LINK.search(name) is not None
+    """Say whether a variable with our prefix is a setting, names the file of settings, or is for tests."""
+    return name in _VARIABLES or name == FILE_VARIABLE or name.startswith("WAKUPUSH_TEST_")

@@ -13,7 +13,7 @@ from wakupush.runtime.connections.postgres import open_pool
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.server.nodes import LeftOut
 from wakupush.server.outdated import end_if_outdated
-from wakupush.waku.publisher import Publisher
+from wakupush.waku.publisher import PUBLISH_SECONDS, Publisher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,7 @@ def connected(settings: Settings) -> dict[str, Any]:
         "redis": redis,
         "publisher": Publisher(
             settings.waku.nodes,
-            timeout=settings.waku.publish_timeout,
+            timeout=PUBLISH_SECONDS,
             connections=PUBLISH_CONNECTIONS,
             left_out=LeftOut(redis),
         ),

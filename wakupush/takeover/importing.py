@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from wakupush.model.registrations import Change
     from wakupush.protocol.identity import Identity
-    from wakupush.runtime.settings import LimitSettings
     from wakupush.takeover.rows import Row, Told
 
 
@@ -53,7 +52,7 @@ class Import:
     reference: sqlite3.Connection
     connection: Connection
     identity: Identity
-    limits: LimitSettings
+    most_installations: int
     #: Whether nothing is to be written.
     dry: bool
     tell: Callable[[Told], None]
@@ -68,17 +67,16 @@ def run(job: Import) -> Imported:
         TakeoverError: Postgres failed; what was taken until then stays.
     """
     done = Imported()
-    limits = rules_of(job.limits)
     is_ours = database.has_ours(job.reference)
     try:
         # Requests first, so that no handled request is pushed again to a device that is imported.
         _take_requests(job, done)
         for batch in source.rows(
             job.reference,
-            most_bytes=limits.registration_bytes,
-            most_installations=job.limits.installations_per_key,
+            most_bytes=rules.LIMITS.registration_bytes,
+            most_installations=job.most_installations,
         ):
-            _take(job, batch, limits, done, is_ours=is_ours)
+            _take(job, batch, done, is_ours=is_ours)
             job.progress(len(batch))
         for changes in source.gone(job.reference) if is_ours else ():
             _load(job, changes, done, is_ours=False)
@@ -86,16 +84,6 @@ def run(job: Import) -> Imported:
     except loading.LoadError as error:
         raise TakeoverError(f"the database failed: {error}; run it again") from None
     return done
-
-
-def rules_of(limits: LimitSettings) -> rules.Limits:
-    """Return the limits of a registration."""
-    return rules.Limits(
-        list_items=limits.list_items,
-        list_item_bytes=limits.list_item_bytes,
-        text_bytes=limits.text_bytes,
-        registration_bytes=limits.registration_bytes,
-    )
 
 
 def _take_requests(job: Import, done: Imported) -> None:
@@ -110,11 +98,11 @@ def _take_requests(job: Import, done: Imported) -> None:
         job.progress(len(ids) + refused)
 
 
-def _take(job: Import, batch: list[Row], limits: rules.Limits, done: Imported, *, is_ours: bool) -> None:
+def _take(job: Import, batch: list[Row], done: Imported, *, is_ours: bool) -> None:
     changes: dict[int, Change] = {}
     told: list[Told] = []
     for row in batch:
-        reading = rows.read(row, job.identity, limits)
+        reading = rows.read(row, job.identity, rules.LIMITS)
         told += reading.told
         if reading.change is not None:
             changes[row.rowid] = reading.change

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from wakupush.model.waku_message import WakuMessage
 
+#: Seconds after which publishing an answer has failed this time: its client waits 3 s.
+PUBLISH_SECONDS: Final = 2.0
 #: Largest wait in seconds before messages are published once more.
 MOST_WAIT: Final = 0.3
 #: Nodes that each message is published on at once.

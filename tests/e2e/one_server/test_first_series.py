@@ -16,12 +16,12 @@ NOWHERE = "http://127.0.0.1:1"
 DEAD_NODE = {"WAKUPUSH_WAKU__URL": NOWHERE, "WAKUPUSH_RECONCILE__STORES": f'["{NOWHERE}"]'}
 #: The arguments of each component, and the setting of its port.
 COMMANDS = {
-    "ingest": (("ingest", "live"), "WAKUPUSH_INGEST__HTTP_PORT"),
-    "reconcile": (("ingest", "reconcile"), "WAKUPUSH_RECONCILE__HTTP_PORT"),
-    **{pool: (("worker", pool), "WAKUPUSH_WORKER__HTTP_PORT") for pool in QUEUES},
-    "beat": (("beat",), "WAKUPUSH_WORKER__HTTP_PORT"),
+    "ingest": (("ingest", "live"), "WAKUPUSH_HTTP_PORT"),
+    "reconcile": (("ingest", "reconcile"), "WAKUPUSH_HTTP_PORT"),
+    **{pool: (("worker", pool), "WAKUPUSH_HTTP_PORT") for pool in QUEUES},
+    "beat": (("beat",), "WAKUPUSH_HTTP_PORT"),
     "feedback": (("feedback",), "WAKUPUSH_FEEDBACK__HTTP_PORT"),
-    "exporter": (("exporter",), "WAKUPUSH_EXPORTER__HTTP_PORT"),
+    "exporter": (("exporter",), "WAKUPUSH_HTTP_PORT"),
 }
 
 

@@ -22,7 +22,7 @@ PROCESSES = 3
 def pool(stack):
     stack.workers["registration"].stop()
     port = str(free_port())
-    worker = stack.worker("registration", concurrency=PROCESSES, settings={"WAKUPUSH_WORKER__HTTP_PORT": port})
+    worker = stack.worker("registration", concurrency=PROCESSES, settings={"WAKUPUSH_HTTP_PORT": port})
     with worker:
         yield Pool(stack, worker, f"http://127.0.0.1:{port}/metrics")
     stack.workers["registration"].start()

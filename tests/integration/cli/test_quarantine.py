@@ -20,6 +20,7 @@ from wakupush.postgres import ledger, quarantine
 from wakupush.protocol import registration as rules
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
+from wakupush.server.inbox import isolation
 
 NOTHING, USAGE = 1, 2
 ROWS = "SELECT reason, attempts, retried_at IS NOT NULL FROM quarantine"
@@ -59,7 +60,7 @@ def broken(monkeypatch):
 
 def fail(server, message, queue=REGISTRATION):
     """Have a message fail until it is in quarantine."""
-    for _ in range(server.context.settings.worker.max_attempts):
+    for _ in range(isolation.MOST_ATTEMPTS):
         server.handle(queue, message, alone=True)
     server.context.redis.delete(queue.name)
 

@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pipeline.archive import rebuild
 from pipeline.archive.files import Archive
 from pipeline.errors import PipelineError
-from support.pipeline.histories import LIMITS, SHARD, SMALL, History, archive
+from support.pipeline.histories import INSTALLATIONS, LIST_ITEMS, SEGMENTS, SHARD, SMALL, History, archive
 from support.stored import contents
 from wakupush.devnet.demo import messages
 from wakupush.devnet.parts.redis import RedisServer
@@ -26,6 +26,7 @@ from wakupush.model.entries import Entry
 from wakupush.model.queues import REGISTRATION
 from wakupush.model.roles import Role
 from wakupush.postgres.rebuilding import COLUMNS
+from wakupush.protocol import registration
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
@@ -33,7 +34,7 @@ from wakupush.protocol.registration import seal_registration
 from wakupush.runtime import keyfile
 from wakupush.runtime.settings import LimitSettings, PostgresSettings, RedisSettings, WakuSettings
 from wakupush.server import loading
-from wakupush.server.inbox import isolation
+from wakupush.server.inbox import isolation, segments
 from wakupush.server.inbox.decide.registration import Known, change_of
 from wakupush.server.inbox.open import open_asymmetric, open_registration
 from wakupush.server.inbox.resources import InboxResources
@@ -50,10 +51,13 @@ def redis_server(tmp_path_factory):
 
 
 @pytest.fixture
-def server(make_settings, new_database, redis_server, tmp_path):
+def server(make_settings, new_database, redis_server, tmp_path, monkeypatch):
     """Make settings of one server, each time with a new database."""
     key_file = tmp_path / "identity.key"
     keyfile.write(key_file, PrivateKey.generate().secret)
+    monkeypatch.setattr(registration, "LIMITS", registration.Limits(list_items=LIST_ITEMS))
+    for module in (segments, rebuild):
+        monkeypatch.setattr(module, "MESSAGE_SEGMENTS", SEGMENTS)
 
     def make(**options):
         return make_settings(new_database(), archive=tmp_path / "archive", **options).model_copy(
@@ -61,7 +65,7 @@ def server(make_settings, new_database, redis_server, tmp_path):
                 "identity_key_file": key_file,
                 "redis": RedisSettings(url=redis_server.url),
                 "waku": WakuSettings(url="http://127.0.0.1:1"),
-                "limits": LimitSettings(**LIMITS),
+                "limits": LimitSettings(installations_per_key=INSTALLATIONS),
             }
         )
 
@@ -149,9 +153,13 @@ def test_while_a_server_is_writing(server):
     changes = []
     for message in sent:
         opened = open_asymmetric(Entry(SHARD, b"", 0.0, message), identity.private_key)
-        asked = open_registration(identity, opened.signer, opened.inner, most_bytes=living.limits.registration_bytes)
+        asked = open_registration(
+            identity, opened.signer, opened.inner, most_bytes=registration.LIMITS.registration_bytes
+        )
         with suppress(Refused):
-            changes.append(change_of(identity, asked, Known(), living.limits))
+            changes.append(
+                change_of(identity, asked, Known(), most_installations=INSTALLATIONS, limits=registration.LIMITS)
+            )
     stored, over = Counter(), Event()
 
     def load():
@@ -236,7 +244,7 @@ def test_what_postgres_cannot_hold_is_put_aside_alone(server):
         content = messages.registration(client, server.key.public_key)
         sealed = seal_registration(content, client, server.key.public_key)
         asked = open_registration(identity, client.public_key, sealed, most_bytes=100_000)
-        change = change_of(identity, asked, Known(), LimitSettings())
+        change = change_of(identity, asked, Known(), most_installations=9, limits=registration.LIMITS)
         if number == 3:
             change = replace(change, registration=replace(change.registration, token_type=99_999))
         changes.append(change)

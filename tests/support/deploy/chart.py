@@ -24,15 +24,14 @@ VALUES = {path.name.removesuffix("-values.yaml"): path for path in sorted((CHART
 #: A version of Kubernetes that the schemas of objects are taken from.
 KUBERNETES = "1.33"
 #: What the chart itself sets, so that an operator cannot under `settings`: secrets, addresses, ports.
-OWNED = {"public_key", "identity_key", "identity_key_file"}
+OWNED = {"http_port", "public_key", "identity_key", "identity_key_file"}
 OWNED_FIELDS = {
     ("waku", "url"),
-    ("waku", "urls"),
     *(("redis", name) for name in ("url", "sentinels", "sentinel_user", "sentinel_password")),
     ("postgres", "dsn"),
     ("gorush", "url"),
-    ("gorush", "urls"),
     ("gorush", "feedback_secret"),
+    ("feedback", "http_port"),
     *(("pipeline", name) for name in ("warehouse", "catalog", "keys", "archive", "reports", "report_dsn", "jars")),
 }
 
@@ -108,7 +107,7 @@ def settings_schema() -> dict:
             inner = {
                 each: _plain(value, inner_meanings.get(each))
                 for each, value in group["properties"].items()
-                if (name, each) not in OWNED_FIELDS and each != "http_port"
+                if (name, each) not in OWNED_FIELDS
             }
             if inner:
                 properties[name] = {"type": "object", "additionalProperties": False, "properties": inner}

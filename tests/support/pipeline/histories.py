@@ -20,7 +20,7 @@ from wakupush.protocol.registration import seal_registration
 
 SHARD = "/waku/2/rs/16/32"
 #: Limits of the server that such a history runs into.
-LIMITS = {"installations_per_key": 3, "list_items": 50, "segments": 6}
+INSTALLATIONS, LIST_ITEMS, SEGMENTS = 3, 50, 6
 #: In bytes of a WakuMessage; what is larger comes in segments.
 SMALL = 2_500
 
@@ -102,7 +102,7 @@ class History:
     def user_with_too_many_segments(self) -> list[WakuMessage]:
         lists = {"muted_chat_list": [secrets.token_bytes(256) for _ in range(49)]}
         parts = self.register(PrivateKey.generate(), SMALL, **lists)
-        assert len(parts) > LIMITS["segments"]
+        assert len(parts) > SEGMENTS
         return parts
 
     def user_of_equal_versions(self) -> list[WakuMessage]:

@@ -36,7 +36,7 @@ LOOKED_AT = {
 @pytest.fixture(scope="module")
 def first_rows():
     """The labels of all series that are created, by their counter."""
-    settings = Settings(waku=WakuSettings(urls=("http://a:1", "http://b:1"), shards=("/waku/2/rs/16/32",)))
+    settings = Settings(waku=WakuSettings(url=("http://a:1", "http://b:1"), shards=("/waku/2/rs/16/32",)))
     tables = [
         *(of_enqueueing(), of_live(settings), of_reconcile(settings)),
         *(of_worker(queue) for queue in QUEUES.values()),

@@ -73,18 +73,20 @@ def test_nested_settings(monkeypatch):
             "7775999",
             "WAKUPUSH_RETENTION__REGISTRATIONS: Input should be greater than or equal to 7776000",
         ),
-        (
-            "WAKUPUSH_LIMITS__QUERY_KEYS",
-            "999",
-            "WAKUPUSH_LIMITS__QUERY_KEYS: Input should be greater than or equal to 1000",
-        ),
         *(
-            (f"WAKUPUSH_{process}__HTTP_PORT", port, f"WAKUPUSH_{process}__HTTP_PORT: Input should be ")
-            for process in ("INGEST", "RECONCILE", "WORKER", "EXPORTER", "FEEDBACK")
+            (name, port, f"{name}: Input should be ")
+            for name in ("WAKUPUSH_HTTP_PORT", "WAKUPUSH_FEEDBACK__HTTP_PORT")
             for port in ("65536", "-2")
         ),
         ("WAKUPUSH_GORUSH", '{"url": "http://x"}', "unknown settings: WAKUPUSH_GORUSH"),
-        ("WAKUPUSH_WORKER_HTTP_PORT", "9", "unknown settings: WAKUPUSH_WORKER_HTTP_PORT"),
+        ("WAKUPUSH_FEEDBACK_HTTP_PORT", "9", "(did you mean WAKUPUSH_FEEDBACK__HTTP_PORT?)"),
+        ("WAKUPUSH_GORUSH_SERVICE_HOST", "10.0.0.1", "unknown settings: WAKUPUSH_GORUSH_SERVICE_HOST"),
+        *(
+            (name, value, f"{name}: seconds are expected, or a time such as 30s, 15m, 2h or 30d")
+            for name in ("WAKUPUSH_WAKU__TIMEOUT", "WAKUPUSH_INGEST__CLAIM_TTL", "WAKUPUSH_RETENTION__REGISTRATIONS")
+            for value in ("secret-value", "5 s", "1.5m", "", "-3s")
+        ),
+        ("WAKUPUSH_WAKU__TIMEOUT", "0s", "WAKUPUSH_WAKU__TIMEOUT: Input should be greater than 0"),
         ("wakupush_gorush_url", "http://x", "unknown settings: wakupush_gorush_url"),
         ("WAKUPUSH_WAKU__SHARDS", "secret-value", "WAKUPUSH_WAKU__SHARDS: a list in JSON is expected"),
         ("WAKUPUSH_WAKU__SHARDS", "[]", "WAKUPUSH_WAKU__SHARDS: Tuple should have at least 1 item"),
@@ -112,6 +114,16 @@ def test_nested_settings(monkeypatch):
             for name in ("WAKUPUSH_WAKU__URL", "WAKUPUSH_GORUSH__URL")
             for url in ("localhost:8645", "http://", "http://x:secret-value", "ftp://x", "")
         ),
+        *(
+            (f"WAKUPUSH_{part}__URL", value, f"WAKUPUSH_{part}__URL: {text}")
+            for part in ("WAKU", "GORUSH")
+            for value, text in (
+                ("[secret-value", "a list in JSON is expected"),
+                ("[]", "Tuple should have at least 1 item"),
+                ('["http://a", "secret-value"]', "a URL is expected that"),
+            )
+        ),
+        ("WAKUPUSH_WAKU__URL", '["http://a", "http://a:80/"]', "WAKUPUSH_WAKU__URL: a node is named twice"),
         ("WAKUPUSH_RECONCILE__STORES", '["secret-value"]', "WAKUPUSH_RECONCILE__STORES: a URL is expected that"),
         ("WAKUPUSH_POSTGRES_DSN", "secret-value", "WAKUPUSH_POSTGRES_DSN (did you mean WAKUPUSH_POSTGRES__DSN?)"),
         ("WAKUPUSH_SPARK", "secret-value", "unknown settings: WAKUPUSH_SPARK"),
@@ -151,7 +163,7 @@ def test_no_shard_may_begin_as_another_is_called(monkeypatch):
     copy = replace(message, payload=b"2payload")
     assert message_hash(short, copy) == message_hash(long, message)
     monkeypatch.setenv("WAKUPUSH_WAKU__SHARDS", json.dumps([long, short]))
-    with pytest.raises(SettingsError, match="none begins as another one is called"):
+    with pytest.raises(SettingsError, match="no shard may be a prefix of another"):
         load_settings()
 
 
@@ -164,22 +176,6 @@ def test_the_nodes_that_come_along_have_the_cache_that_ingest_takes_them_to_have
 def test_a_shard_is_the_same_in_the_settings_and_in_the_model():
     # What every process runs on imports nothing of ours, so the pattern is there twice.
     assert (_PUBSUB_TOPIC.pattern, _PUBSUB_TOPIC.flags) == (PUBSUB_TOPIC.pattern, PUBSUB_TOPIC.flags)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "WAKUPUSH_GORUSH_SERVICE_HOST",
-        "WAKUPUSH_GORUSH_SERVICE_PORT",
-        "WAKUPUSH_FEEDBACK_SERVICE_PORT_HTTP",
-        "WAKUPUSH_GORUSH_PORT",
-        "WAKUPUSH_GORUSH_PORT_8088_TCP",
-        "WAKUPUSH_GORUSH_PORT_8088_TCP_ADDR",
-    ],
-)
-def test_what_kubernetes_sets_for_a_service_is_let_through(monkeypatch, name):
-    monkeypatch.setenv(name, "tcp://10.0.0.1:8088")
-    assert load_settings() == Settings()
 
 
 def test_secrets_are_not_shown(monkeypatch):
@@ -307,19 +303,19 @@ def test_the_receiver_of_the_webhook_does_not_start_without_a_secret():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "process"),
+    ("arguments", "name"),
     [
-        (["feedback"], "FEEDBACK"),
-        (["ingest", "live"], "INGEST"),
-        (["ingest", "reconcile"], "RECONCILE"),
-        (["beat"], "WORKER"),
-        (["worker", "query"], "WORKER"),
-        (["exporter"], "EXPORTER"),
+        (["feedback"], "WAKUPUSH_FEEDBACK__HTTP_PORT"),
+        (["ingest", "live"], "WAKUPUSH_HTTP_PORT"),
+        (["ingest", "reconcile"], "WAKUPUSH_HTTP_PORT"),
+        (["beat"], "WAKUPUSH_HTTP_PORT"),
+        (["worker", "query"], "WAKUPUSH_HTTP_PORT"),
+        (["exporter"], "WAKUPUSH_HTTP_PORT"),
     ],
 )
-def test_a_process_ends_without_the_port_of_its_probes(arguments, process):
+def test_a_process_ends_without_the_port_of_its_probes(arguments, name):
     """As a process of its own: none of its threads may keep it."""
-    name, key = f"WAKUPUSH_{process}__HTTP_PORT", PrivateKey(b"\1" * 32)
+    key = PrivateKey(b"\1" * 32)
     with socket.create_server(("", 0)) as taken:
         environment = {
             "WAKUPUSH_GORUSH__FEEDBACK_SECRET": "0123456789abcdef",
@@ -335,7 +331,7 @@ def test_a_process_ends_without_the_port_of_its_probes(arguments, process):
             command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300, check=False
         )
     assert (result.returncode, result.stdout) == (2, "")
-    assert f"wakupush: {name} cannot be listened on: Address already in use" in result.stderr
+    assert f"wakupush: {name}: port {environment[name]} cannot be listened on: Address already in use" in result.stderr
     assert "Traceback" not in result.stderr
 
 
@@ -350,16 +346,116 @@ def test_ctrl_c_before_a_command_has_begun_ends_without_a_traceback(monkeypatch)
     assert ended.value.code == 130
 
 
-def test_nodes_are_named_once(monkeypatch):
-    monkeypatch.setenv("WAKUPUSH_WAKU__URLS", '["http://a:8645", "http://b:8645/"]')
-    assert load_settings().waku.nodes == {"a:8645": "http://a:8645", "b:8645": "http://b:8645/"}
-    monkeypatch.setenv("WAKUPUSH_WAKU__URLS", '["http://a", "http://a:80/"]')
-    with pytest.raises(SettingsError, match="names a node twice"):
+def test_a_url_is_one_or_a_list(monkeypatch):
+    monkeypatch.setenv("WAKUPUSH_WAKU__URL", '["http://a:8645", "http://b:8645/"]')
+    monkeypatch.setenv("WAKUPUSH_GORUSH__URL", "http://a:8088")
+    settings = load_settings()
+    assert settings.waku.nodes == {"a:8645": "http://a:8645", "b:8645": "http://b:8645/"}
+    assert settings.gorush.instances == {"a:8088": "http://a:8088"}
+
+
+@pytest.mark.parametrize(("value", "seconds"), [("90s", 90), ("15m", 900), ("2h", 7200), ("30d", 2_592_000), ("7", 7)])
+def test_times_may_have_a_unit(monkeypatch, value, seconds):
+    monkeypatch.setenv("WAKUPUSH_WAKU__TIMEOUT", value)
+    monkeypatch.setenv("WAKUPUSH_INGEST__CLAIM_TTL", value)
+    settings = load_settings()
+    assert (settings.waku.timeout, settings.ingest.claim_ttl) == (seconds, seconds)
+
+
+def test_the_exporter_needs_a_port():
+    result = run("exporter", WAKUPUSH_HTTP_PORT="-1")
+    assert result.exit_code == 2
+    assert "WAKUPUSH_HTTP_PORT: a port is expected" in result.stderr
+
+
+# The file
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    path = tmp_path / "config.toml"
+    monkeypatch.setenv("WAKUPUSH_CONFIG", str(path))
+    return path
+
+
+def test_a_file_has_the_same_settings(file):
+    file.write_text("""
+log_level = "DEBUG"
+[waku]
+url = ["http://a:8645", "http://b:8645"]
+timeout = "15s"
+cache_capacity = 50
+[gorush]
+url = "http://a:8088"
+[pipeline.catalog]
+"s3.endpoint" = "https://store"
+""")
+    settings = load_settings()
+    assert settings.log_level == "DEBUG"
+    assert (list(settings.waku.nodes), settings.waku.timeout) == (["a:8645", "b:8645"], 15)
+    assert settings.waku.cache_capacity == 50
+    assert list(settings.gorush.instances) == ["a:8088"]
+    assert settings.pipeline.catalog.keys() == {"s3.endpoint"}
+
+
+def test_a_variable_wins_over_the_file(file, monkeypatch):
+    file.write_text('log_level = "DEBUG"\n[waku]\ntimeout = "no time"\ncache_capacity = 50\n')
+    monkeypatch.setenv("wakupush_waku__timeout", "3")
+    monkeypatch.setenv("WAKUPUSH_LOG_LEVEL", "ERROR")
+    settings = load_settings()
+    assert (settings.log_level, settings.waku.timeout, settings.waku.cache_capacity) == ("ERROR", 3, 50)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("[waku]\ntime_out = 1", "unknown settings in {file}: waku.time_out (did you mean waku.timeout?)"),
+        ("[wakku]\ntimeout = 1", "unknown settings in {file}: wakku"),
+        ("config = 1", "unknown settings in {file}: config"),
+        ("waku = 'secret-value'", "waku in {file}: a table is expected"),
+        ("[waku]\ntimeout = 'secret-value'", "waku.timeout in {file}: seconds are expected, or a time such as 30s"),
+        ("[waku]\ntimeout = true", "waku.timeout in {file}: seconds are expected"),
+        ("[waku]\ncache_capacity = true", "waku.cache_capacity in {file}: Input should be a valid integer"),
+        ("[waku]\ncache_capacity = [1]", "waku.cache_capacity in {file}: Input should be a valid integer"),
+        ("[waku]\nshards = ['secret-value']", "waku.shards in {file}: shards are expected such as"),
+        ("[waku]\nurl = ['http://a', 5]", "waku.url in {file}: Input should be a valid string"),
+        ("http_port = 65536", "http_port in {file}: Input should be less than"),
+        ("identity_key = 5", "identity_key in {file}: Input should be a valid string"),
+        ("[log_level]\nx = 1", "log_level in {file}: Input should be 'DEBUG'"),
+        ("[delivery]\nlease = 1", "WAKUPUSH_DELIVERY__LEASE must be at least"),
+        ("x = secret-value", "WAKUPUSH_CONFIG: {file} is not TOML (at line 1, column 5)"),
+        ("[secret-value]\n[secret-value]", "WAKUPUSH_CONFIG: {file} is not TOML (at line 2, column"),
+    ],
+)
+def test_errors_name_the_key_and_the_file(file, text, error):
+    file.write_text(text)
+    with pytest.raises(SettingsError) as raised:
         load_settings()
-    monkeypatch.setenv("WAKUPUSH_WAKU__URLS", '["http://a:8645"]')
-    monkeypatch.setenv("WAKUPUSH_WAKU__URL", "http://a:8645")
-    with pytest.raises(SettingsError, match="are both set"):
+    assert error.format(file=file) in str(raised.value)
+    assert "secret-value" not in str(raised.value)
+
+
+def test_a_file_that_cannot_be_read_is_named(file, monkeypatch):
+    with pytest.raises(SettingsError, match=f"WAKUPUSH_CONFIG: {file} cannot be read: No such file or directory"):
         load_settings()
+    file.write_bytes(b"\xff")
+    with pytest.raises(SettingsError, match=f"WAKUPUSH_CONFIG: {file} is not UTF-8"):
+        load_settings()
+    monkeypatch.setenv("WAKUPUSH_CONFIG", "")
+    with pytest.raises(SettingsError, match="WAKUPUSH_CONFIG: the path of a file is expected"):
+        load_settings()
+
+
+def test_secrets_of_the_file_are_not_shown(file):
+    file.write_text("""
+identity_key = "planted"
+[redis]
+url = "redis://:planted@x/0"
+sentinel_password = "planted"
+[pipeline]
+catalog = {key = "planted"}
+""")
+    assert "planted" not in repr(load_settings())
 
 
 @pytest.mark.parametrize("address", ["sentinel", "redis://sentinel:26379", "user@sentinel:26379", "a:1;b:2", ":26379"])

@@ -12,14 +12,13 @@ from wakupush.model.registrations import Registration
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
-from wakupush.runtime.settings import LimitSettings
+from wakupush.protocol.registration import Limits
 from wakupush.takeover import rows, source
-from wakupush.takeover.importing import rules_of
 from wakupush.takeover.schema import CREATE, REGISTRATIONS, REQUESTS
 
 SERVER, CLIENT = PrivateKey.generate(), PrivateKey.generate()
 IDENTITY = Identity.of(SERVER)
-LIMITS = rules_of(LimitSettings(list_items=5, text_bytes=100, registration_bytes=2_000))
+LIMITS = Limits(list_items=5, text_bytes=100, registration_bytes=2_000)
 INSTALLATION = "5a6baa5b-87a5-6d24-7b15-18303ea8c3d9"
 SECRET = "the-device-token"
 

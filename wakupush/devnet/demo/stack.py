@@ -34,10 +34,6 @@ if TYPE_CHECKING:
 SHARDS = ("/waku/2/rs/16/32", "/waku/2/rs/16/64")
 #: Variables of this process that its children keep.
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV")
-#: The variables that say where one Waku node is, or several.
-_NODES = ("WAKUPUSH_WAKU__URL", "WAKUPUSH_WAKU__URLS")
-#: Variables with addresses of parts that a shell may have set; they are not used.
-_ELSEWHERE = {*_NODES, "WAKUPUSH_GORUSH__URLS", "WAKUPUSH_REDIS__SENTINELS"}
 #: Seconds between the walks of reconcile: short, so that missed messages are enqueued soon.
 _RECONCILE_PAUSE = 1.0
 _RECONCILE_OVERLAP = 20.0
@@ -125,6 +121,7 @@ class Stack:
             "ingest live",
             *("ingest", "live"),
             module=ingest_module,
+            settings={"WAKUPUSH_HTTP_PORT": str(self._ports["ingest"])},
             ready=lambda: answers_http(f"{self.ingest_url}/readyz"),
         )
         # It only has to be healthy, not ready: a node that runs already may have no Store.
@@ -132,6 +129,7 @@ class Stack:
             "ingest reconcile",
             *("ingest", "reconcile"),
             module=ingest_module,
+            settings={"WAKUPUSH_HTTP_PORT": str(self._ports["reconcile"])},
             ready=lambda: answers_http(f"{self.reconcile_url}/healthz"),
         )
         self._worker_module = worker_module
@@ -220,26 +218,23 @@ class Stack:
         }
         if self._external.waku_url is None:
             often["WAKUPUSH_RECONCILE__WINDOW"] = str(_RECONCILE_WINDOW)
-        defaults = {name: value for name, value in {**often, **self._defaults}.items() if name not in _ELSEWHERE}
-        one, several = _NODES
-        nodes = {several: json.dumps(self.node_urls)} if self.further_nodes else {one: self.node_url}
         return {
             **inherited,
-            **defaults,
+            **often,
+            **self._defaults,
             "WAKUPUSH_PUBLIC_KEY": str(self.key.public_key),
             "WAKUPUSH_IDENTITY_KEY_FILE": str(self._key_file),
-            **nodes,
+            "WAKUPUSH_WAKU__URL": json.dumps(self.node_urls) if self.further_nodes else self.node_url,
             "WAKUPUSH_RECONCILE__STORES": json.dumps(self.node_urls),
             "WAKUPUSH_WAKU__SHARDS": json.dumps(self.shards),
             "WAKUPUSH_REDIS__URL": self.redis_url,
+            # A shell may have set it for another Redis.
+            "WAKUPUSH_REDIS__SENTINELS": "[]",
             "WAKUPUSH_POSTGRES__DSN": self.postgres_dsn,
             "WAKUPUSH_GORUSH__URL": self.gorush_url,
             "WAKUPUSH_GORUSH__FEEDBACK_SECRET": self._feedback_secret,
             "WAKUPUSH_FEEDBACK__HTTP_PORT": str(self._ports["feedback"]),
-            "WAKUPUSH_INGEST__HTTP_PORT": str(self._ports["ingest"]),
-            "WAKUPUSH_RECONCILE__HTTP_PORT": str(self._ports["reconcile"]),
-            "WAKUPUSH_EXPORTER__HTTP_PORT": str(self._ports["exporter"]),
-            "WAKUPUSH_WORKER__HTTP_PORT": "-1",
+            "WAKUPUSH_HTTP_PORT": "-1",
             **self._settings,
         }
 
@@ -380,7 +375,12 @@ class Stack:
 
     def exporter(self) -> Process:
         """Return the exporter, which is not started yet, as the server does not need it."""
-        return self._wakupush("exporter", "exporter", ready=lambda: answers_http(f"{self.exporter_url}/readyz"))
+        return self._wakupush(
+            "exporter",
+            "exporter",
+            settings={"WAKUPUSH_HTTP_PORT": str(self._ports["exporter"])},
+            ready=lambda: answers_http(f"{self.exporter_url}/readyz"),
+        )
 
 
 def _all(processes: Iterable[Process], verb: Literal["start", "stop"]) -> None:

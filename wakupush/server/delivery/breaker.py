@@ -31,6 +31,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Seconds for which a process uses what it read last.
 CACHE_SECONDS: Final = 1.0
+#: Deliveries that are posted as probes, each in a post of its own; the first that gets through ends the pause.
+PROBES: Final = 3
 #: Seconds without a fault after which the faults in a row are forgotten.
 MEMORY_SECONDS: Final = 60.0
 
@@ -90,7 +92,7 @@ class Breaker:
         metrics.BREAKER_STATE.labels(platform.label).set(view.state)
         if view.state is BreakerState.CLOSED:
             return most
-        return min(most, self._settings.probes - view.probes) if view.state is BreakerState.PROBING else 0
+        return min(most, PROBES - view.probes) if view.state is BreakerState.PROBING else 0
 
     def take_probes(self, platform: Platform, wanted: int) -> int | None:
         """Return how many deliveries, at most `wanted`, may be posted as probes; None if all may, not as probes."""
@@ -98,7 +100,7 @@ class Breaker:
         if view.state is not BreakerState.PROBING:
             return None if view.state is BreakerState.CLOSED else 0
         self._forget(platform)
-        given = self._store.probe(platform, wanted, most=self._settings.probes, seconds=self._probe_seconds)
+        given = self._store.probe(platform, wanted, most=PROBES, seconds=self._probe_seconds)
         return None if given is None or given < 0 else given
 
     def note(self, platform: Platform, routes: Iterable[Route], *, probe: bool) -> None:

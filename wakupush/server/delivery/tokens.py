@@ -25,6 +25,9 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 #: A token is dead after this many suspicions of the same version within this many seconds.
 SUSPICIONS: Final = 3
 SUSPICION_SECONDS: Final = 86_400.0
+#: Tokens that must have been tried on a platform before the share of bad ones counts: of few, many may be bad by
+#: chance.
+BRAKE_MINIMUM: Final = 50
 
 _by_installation = attrgetter("delivery.installation")
 
@@ -41,7 +44,7 @@ def stopped(connection: Connection, settings: TokenSettings) -> frozenset[Platfo
     return frozenset(
         share.platform
         for share in token_trials.shares(connection)
-        if share.tried >= settings.brake_minimum and share.bad > settings.brake_share * share.tried
+        if share.tried >= BRAKE_MINIMUM and share.bad > settings.brake_share * share.tried
     )
 
 

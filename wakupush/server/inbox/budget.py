@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from wakupush.model.limits import ANSWERS, MINUTE, REPEATS, USER_ANSWERS, Limit
 from wakupush.model.notifications import NotificationType
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from wakupush.model.entries import Entry
     from wakupush.protocol.identity import Identity
     from wakupush.runtime.settings import LimitSettings
+
+#: Answers to repeats of the same message a minute. They all go to the same client, which needs one.
+REPEATS_PER_MINUTE: Final = 3
 
 
 def shrunk(delivery: Delivery, charged: Limit, now: float) -> Delivery:
@@ -34,9 +37,9 @@ def shrunk(delivery: Delivery, charged: Limit, now: float) -> Delivery:
     )
 
 
-def of_repeat(entry: Entry, message_id: bytes, limits: LimitSettings) -> Limit:
+def of_repeat(entry: Entry, message_id: bytes) -> Limit:
     """Return the limit of a push request that came before; `message_id` is that of the application message."""
-    return Limit(REPEATS, limits.repeats_per_minute, MINUTE, entry.hash, key=message_id.hex())
+    return Limit(REPEATS, REPEATS_PER_MINUTE, MINUTE, entry.hash, key=message_id.hex())
 
 
 def of_query(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
 from wakupush.model.failures import Failure
@@ -36,6 +36,12 @@ if TYPE_CHECKING:
     from wakupush.runtime.settings import Settings
     from wakupush.server.inbox.content import Message
     from wakupush.server.inbox.open import Reader
+
+#: Bytes of what is known of the users that a query asks for, at most: it is sent in segments of 150 kB.
+ANSWER_BYTES: Final = 4_000_000
+#: Bytes of answers to queries and of segments that one task loads; what is beyond goes into the queue again. It is
+#: four of the largest answers.
+TASK_BYTES: Final = 16_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +103,7 @@ def gather(
         now: seconds since the epoch.
     """
     passed_on: list[tuple[Queue, Entry]] = []
-    most, used = settings.worker.bytes_per_task, 0
+    most, used = TASK_BYTES, 0
     if any(isinstance(message.content, Part) for message in messages):
         messages, later, used = segments.put_together(connection, messages, reader, most)
         passed_on += [(task.queue, message.entry) for message in later]
@@ -199,7 +205,7 @@ def _of_queries(
             now.append(message)
             continue
         size = sum(sizes.get(key, 0) for key in content.key_hashes)
-        if size > facts.settings.limits.answer_bytes:
+        if size > ANSWER_BYTES:
             now.append(replace(message, content=RefusedContent(content.asker, Failure.QUERY_LIMIT)))
         elif not all(through[limit] for limit in charged[message.entry.hash]):
             now.append(replace(message, content=Postponed(for_key=False)))

@@ -36,6 +36,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Reason in the quarantine for a message whose process died and could not say why.
 PROCESS_DIED: Final = "process died"
+#: Times that a message which fails by itself is handled before it is put into quarantine.
+MOST_ATTEMPTS: Final = 3
 #: Share of the statement time-out that a small write takes at most if Postgres is well. On any disk it takes a
 #: hundredth of that.
 WELL_SHARE: Final = 0.1
@@ -76,7 +78,6 @@ def _scatter(resources: InboxResources, queue: Queue, entries: Sequence[Entry]) 
 
 def _handle_alone(resources: InboxResources, queue: Queue, entry: Entry) -> None:
     """Handle one message. Its attempts are counted before each starts, so that even one that kills its process ends."""
-    most = resources.settings.worker.max_attempts
     if entry.is_stale(resources.settings.ingest.claim_ttl) and not without_known(resources.pool, [entry], [entry]):
         # A copy, or the task came back after its commit: what is done has no attempts. A message that is not stale
         # waits for whoever is about to take it out of the ledger.
@@ -85,7 +86,7 @@ def _handle_alone(resources: InboxResources, queue: Queue, entry: Entry) -> None
         return
     with resources.pool.connection() as connection:
         attempts = ledger.attempts(connection, [entry]).get(entry.hash, 0)
-    if attempts >= most:
+    if attempts >= MOST_ATTEMPTS:
         # It is not opened any more.
         _quarantine(resources, queue, entry, reason=PROCESS_DIED, attempts=attempts, owner=None)
         return
@@ -98,7 +99,7 @@ def _handle_alone(resources: InboxResources, queue: Queue, entry: Entry) -> None
             raise
         attempts += 1
         log.warning("message_failed", queue=queue.name, trace_id=entry.trace_id, attempt=attempts, exc_info=error)
-        if attempts < most:
+        if attempts < MOST_ATTEMPTS:
             send_entries(resources.app, queue, [entry], alone=True)
         else:
             owner = _owner(resources, entry)
@@ -126,7 +127,7 @@ def _writes_quickly(resources: InboxResources, write: Callable[[Connection, Entr
 
 def _owner(resources: InboxResources, entry: Entry) -> Installation | None:
     """Return the installation that a message registers; None if it is no registration or cannot be read."""
-    reader = Reader(REGISTRATION, resources.identity, resources.settings.limits)
+    reader = Reader(REGISTRATION, resources.identity)
     [message] = open_messages([entry], reader, {})
     return message.content.installation if isinstance(message.content, OpenedRegistration) else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
@@ -30,9 +30,12 @@ if TYPE_CHECKING:
     from wakupush.model.registrations import Address
     from wakupush.protocol.identity import Identity
     from wakupush.protocol.keys import PrivateKey, PublicKey
-    from wakupush.runtime.settings import LimitSettings
     from wakupush.server.inbox.content import Content
 
+#: Keys in a query at most; clients ask for up to 1,000 contacts at once.
+QUERY_KEYS: Final = 1000
+#: Items of a push request that are looked at; clients send up to 100.
+REQUEST_ITEMS: Final = 200
 #: Which queue handles which message, wherever it arrived.
 HOME: dict[int, Queue] = {
     Type.PUSH_NOTIFICATION_REGISTRATION: REGISTRATION,
@@ -50,12 +53,10 @@ class Reader:
     Args:
         queue: that they came through.
         identity: the server's.
-        limits: of what a message may hold.
     """
 
     queue: Queue
     identity: Identity
-    limits: LimitSettings
 
     def read(self, envelope: Envelope, *, on_query_topic: bool = False) -> Content:
         """Return the content of an envelope. A query topic takes queries alone: its key is no secret."""
@@ -64,7 +65,7 @@ class Reader:
         home = HOME.get(envelope.type)
         if home is None or (on_query_topic and home is not QUERY):
             return Failure.TYPE_UNSUPPORTED
-        return _READ[home.name](envelope, self.identity, self.limits) if home is self.queue else Elsewhere(home)
+        return _READ[home.name](envelope, self.identity) if home is self.queue else Elsewhere(home)
 
 
 def open_messages(
@@ -147,24 +148,26 @@ def open_registration(identity: Identity, client: PublicKey, sealed: bytes, *, m
     )
 
 
-def _registration(opened: application.Opened, identity: Identity, limits: LimitSettings) -> Content:
+def _registration(opened: application.Opened, identity: Identity) -> Content:
     try:
-        return open_registration(identity, opened.signer, opened.inner, most_bytes=limits.registration_bytes)
+        return open_registration(
+            identity, opened.signer, opened.inner, most_bytes=registration.LIMITS.registration_bytes
+        )
     except Refused as refused:
         return RefusedContent(opened.signer, refused.failure, registration.request_id(opened.inner))
 
 
-def _query(opened: application.Opened, _: Identity, limits: LimitSettings) -> Content:
+def _query(opened: application.Opened, _: Identity) -> Content:
     try:
-        key_hashes = query.parse_query(opened.inner, most_keys=limits.query_keys)
+        key_hashes = query.parse_query(opened.inner, most_keys=QUERY_KEYS)
     except Refused as refused:
         return RefusedContent(opened.signer, refused.failure)
     return OpenedQuery(opened.signer, opened.message_id, key_hashes)
 
 
-def _request(opened: application.Opened, identity: Identity, limits: LimitSettings) -> Content:
+def _request(opened: application.Opened, identity: Identity) -> Content:
     try:
-        asked = request.parse_request(opened.inner, most_items=limits.request_items)
+        asked = request.parse_request(opened.inner, most_items=REQUEST_ITEMS)
     except Refused as refused:
         return RefusedContent(opened.signer, refused.failure)
     return OpenedRequest(

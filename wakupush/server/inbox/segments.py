@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from wakupush.model.failures import Failure
 from wakupush.postgres import message_segments
@@ -17,9 +17,14 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
     from wakupush.postgres.message_segments import Name
-    from wakupush.runtime.settings import LimitSettings
     from wakupush.server.inbox.open import Reader
 
+#: Segments of one message at most.
+MESSAGE_SEGMENTS: Final = 100
+#: Segments that are kept of one signer, whose messages are not complete yet; above it the oldest are dropped.
+SIGNER_SEGMENTS: Final = 200
+#: Bytes of these segments, and of one message in segments.
+SIGNER_BYTES: Final = 8_000_000
 #: Payloads of its parts, by their indexes.
 Payloads = dict[int, bytes]
 
@@ -34,7 +39,7 @@ def put_together(
     Args:
         connection: in a transaction.
         messages: claimed ones, some of them parts.
-        reader: of the task's queue; its limits of segments count, and its identity seals the parts while they are kept.
+        reader: of the task's queue; its identity seals the parts while they are kept.
         most_bytes: of parts that are loaded; those of the first message are loaded in any case.
 
     Returns:
@@ -44,7 +49,7 @@ def put_together(
     parts = [message.content for message in messages if isinstance(message.content, Part)]
     message_segments.lock(connection, {part.signer for part in parts})
     kept = message_segments.kept(connection, {part.name for part in parts})
-    complete = _complete(parts, {name: indexes for name, (indexes, _) in kept.items()}, reader.limits)
+    complete = _complete(parts, {name: indexes for name, (indexes, _) in kept.items()})
     loaded: set[Name] = set()
     used = 0
     for name in complete:
@@ -63,14 +68,14 @@ def put_together(
     return joined(now, stored, reader), later, used
 
 
-def _complete(parts: Sequence[Part], kept: Mapping[Name, frozenset[int]], limits: LimitSettings) -> dict[Name, None]:
+def _complete(parts: Sequence[Part], kept: Mapping[Name, frozenset[int]]) -> dict[Name, None]:
     """Return the messages that these parts may complete, in their order."""
     here: dict[Name, set[int]] = {}
     complete: dict[Name, None] = {}
     for part in parts:
         indexes = here.setdefault(part.name, set(kept.get(part.name, ())))
         indexes.add(part.segment.index)
-        if len(indexes) >= part.segment.count and not _is_too_large(part.segment, limits):
+        if len(indexes) >= part.segment.count and not _is_too_large(part.segment):
             complete[part.name] = None
     return complete
 
@@ -91,7 +96,7 @@ def joined(messages: Sequence[Message], stored: Mapping[Name, Payloads], reader:
 
 def _joined(message: Message, part: Part, here: Payloads, reader: Reader) -> Message:
     segment = part.segment
-    if _is_too_large(segment, reader.limits):
+    if _is_too_large(segment):
         return Message(message.entry, Failure.SEGMENT_LIMIT)
     payloads = {segment.index: segment.payload} | here
     if len(payloads) < segment.count:
@@ -106,7 +111,7 @@ def _joined(message: Message, part: Part, here: Payloads, reader: Reader) -> Mes
     return Message(message.entry, content, last_part=part)
 
 
-def _is_too_large(segment: Segment, limits: LimitSettings) -> bool:
+def _is_too_large(segment: Segment) -> bool:
     # All parts of a message but the last are of one size.
     size = len(segment.payload) + SEAL_BYTES
-    return segment.count > limits.segments or segment.count * size > limits.segment_bytes_per_signer
+    return segment.count > MESSAGE_SEGMENTS or segment.count * size > SIGNER_BYTES

@@ -62,7 +62,7 @@ def run(resources: InboxResources, queue: Queue, entries: Sequence[Entry], *, al
     """
     task = Task(queue, len(entries), resources.now(), resources.worker)
     settings, key = resources.settings, resources.identity.private_key
-    reader = Reader(queue, resources.identity, settings.limits)
+    reader = Reader(queue, resources.identity)
     stale = [entry for entry in entries if entry.is_stale(settings.ingest.claim_ttl)]
     new = without_known(resources.pool, entries, stale) if stale else entries
     if not new:

@@ -22,6 +22,7 @@ from wakupush.postgres import (
 )
 from wakupush.redis import watched
 from wakupush.server.delivery.posting import Posting
+from wakupush.server.inbox import segments
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -181,12 +182,11 @@ def _write_parts(connection: Connection, resources: InboxResources, outcomes: It
         return
     parts = [(part.signer, part.segment) for part in keep.values()]
     message_segments.keep(connection, parts, resources.identity.segment_key)
-    limits = resources.settings.limits
     trimmed = message_segments.trim(
         connection,
         {signer for signer, _ in parts},
-        parts=limits.segments_per_signer,
-        bytes=limits.segment_bytes_per_signer,
+        parts=segments.SIGNER_SEGMENTS,
+        bytes=segments.SIGNER_BYTES,
     )
     if trimmed:
         log.info("segments_dropped", segments=trimmed)

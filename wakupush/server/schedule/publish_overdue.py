@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
+#: Seconds after which an answer that could not be published is dropped: no client waits for it any more.
+EXPIRY_SECONDS: Final = 600.0
 #: Answers that one run publishes at most.
 SWEEP_LIMIT: Final = 200
 #: Seconds for which a run holds them.
@@ -24,7 +26,7 @@ SWEEP_HOLD: Final = 60.0
 def publish_overdue(resources: Resources) -> int:
     """Publish answers that their worker did not, and drop those that no client waits for any more; return how many."""
     with resources.pool.connection() as connection:
-        expired = answers.expire(connection, resources.settings.retention.answers)
+        expired = answers.expire(connection, EXPIRY_SECONDS)
         overdue = answers.claim(connection, SWEEP_LIMIT, SWEEP_HOLD)
     if expired:
         metrics.ANSWERS_EXPIRED.inc(expired)

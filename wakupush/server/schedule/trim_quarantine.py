@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -14,11 +14,14 @@ if TYPE_CHECKING:
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
+#: Bytes of messages in quarantine; beyond that chance decides which to drop.
+QUARANTINE_BYTES: Final = 256_000_000
+
 
 def trim_quarantine(resources: Resources) -> int:
     """Delete random messages from the quarantine if it has too many bytes; return how many."""
     with resources.pool.connection() as connection:
-        dropped = quarantine.trim(connection, bytes=resources.settings.limits.quarantine_bytes)
+        dropped = quarantine.trim(connection, bytes=QUARANTINE_BYTES)
     if dropped:
         metrics.QUARANTINE_DROPPED.inc(dropped)
         log.error("quarantine_full", dropped=dropped)

@@ -1,8 +1,7 @@
 {{/*
 The processes, in one table: what a process is. What an operator chooses for it is in .Values.components.
 
-  args       of `wakupush`
-  port       the variable that names the port of its probes and metrics
+  args       of `wakupush`; what has none serves no probes and metrics
   key        whether it holds the private key
   pool       whether it is a pool of workers, which has processes and is scaled
   feedback   whether it holds the secret that it shares with gorush
@@ -12,48 +11,40 @@ The processes, in one table: what a process is. What an operator chooses for it 
 {{- define "wakupush.components" -}}
 ingest:
   args: [ingest, live]
-  port: WAKUPUSH_INGEST__HTTP_PORT
   reaches: [redis, node]
 reconcile:
   args: [ingest, reconcile]
-  port: WAKUPUSH_RECONCILE__HTTP_PORT
   reaches: [redis, node, postgres]
   postgres: postgresReconcile
 registration:
   args: [worker, registration]
-  port: WAKUPUSH_WORKER__HTTP_PORT
   key: true
   pool: true
   reaches: [redis, node, postgres]
   postgres: postgresRegistration
 query:
   args: [worker, query]
-  port: WAKUPUSH_WORKER__HTTP_PORT
   key: true
   pool: true
   reaches: [redis, node, postgres]
   postgres: postgresQuery
 dispatch:
   args: [worker, dispatch]
-  port: WAKUPUSH_WORKER__HTTP_PORT
   key: true
   pool: true
   reaches: [redis, node, postgres, gorush]
   postgres: postgresDispatch
 beat:
   args: [beat]
-  port: WAKUPUSH_WORKER__HTTP_PORT
   reaches: [redis, node, postgres]
   postgres: postgresSchedule
 feedback:
   args: [feedback]
-  port: WAKUPUSH_FEEDBACK__HTTP_PORT
   feedback: true
   reaches: [postgres]
   postgres: postgresFeedback
 exporter:
   args: [exporter]
-  port: WAKUPUSH_EXPORTER__HTTP_PORT
   reaches: [redis, postgres]
   postgres: postgresExporter
 flower:

@@ -160,12 +160,9 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 
 {{/* The settings of all processes, as variables; no secret is among them. */}}
 {{- define "wakupush.settings" -}}
-{{- $variables := dict "WAKUPUSH_PUBLIC_KEY" .Values.publicKey "WAKUPUSH_GORUSH__URL" (include "wakupush.gorushUrl" .) -}}
-{{- if .Values.gorush.urls -}}
-{{- $variables = omit $variables "WAKUPUSH_GORUSH__URL" -}}
-{{- $_ := set $variables "WAKUPUSH_GORUSH__URLS" (toJson .Values.gorush.urls) -}}
-{{- end -}}
-{{- $_ := set $variables "WAKUPUSH_WAKU__URLS" (include "wakupush.nodeUrls" .) -}}
+{{- $variables := dict "WAKUPUSH_PUBLIC_KEY" .Values.publicKey "WAKUPUSH_HTTP_PORT" 9100 "WAKUPUSH_FEEDBACK__HTTP_PORT" 9100 -}}
+{{- $_ := set $variables "WAKUPUSH_GORUSH__URL" (ternary (toJson .Values.gorush.urls) (include "wakupush.gorushUrl" .) (not (empty .Values.gorush.urls))) -}}
+{{- $_ := set $variables "WAKUPUSH_WAKU__URL" (include "wakupush.nodeUrls" .) -}}
 {{- range $group, $fields := .Values.settings -}}
 {{- if kindIs "map" $fields -}}
 {{- range $field, $value := $fields -}}
@@ -189,10 +186,15 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- end -}}
 {{- end }}
 
-{{/* A setting, or the program's default: (dict "root" $ "group" G "field" F "default" D). */}}
+{{/* A setting, a time in seconds, or the program's default: (dict "root" $ "group" G "field" F "default" D). */}}
 {{- define "wakupush.settingOr" -}}
 {{- $group := index .root.Values.settings .group | default dict -}}
-{{- index $group .field | default .default -}}
+{{- $value := index $group .field | default .default | toString -}}
+{{- if regexMatch "^[0-9]+[smhd]$" $value -}}
+{{- $units := dict "s" 1 "m" 60 "h" 3600 "d" 86400 -}}
+{{- $value = mul (regexFind "^[0-9]+" $value) (index $units (regexFind ".$" $value)) -}}
+{{- end -}}
+{{- $value -}}
 {{- end }}
 
 {{/* The shards, as a JSON list. */}}

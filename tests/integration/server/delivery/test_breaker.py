@@ -44,11 +44,13 @@ def redis(redis_server):
 
 
 @pytest.fixture
-def make(redis):
+def make(redis, monkeypatch):
     """Make the breakers of one process; all share what is in Redis, each has a clock of its own for its cache."""
 
+    monkeypatch.setattr("wakupush.server.delivery.breaker.PROBES", 2)
+
     def make_it(probe_seconds=60.0, clock=None, **settings):
-        options = BreakerSettings(**{"faults": 3, "probes": 2, **settings})
+        options = BreakerSettings(**{"faults": 3, **settings})
         return Breaker(redis, options, probe_seconds, clock or uncached())
 
     return make_it

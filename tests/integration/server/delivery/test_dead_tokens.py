@@ -263,8 +263,9 @@ def together(server, contents):
     return {size for (size,) in server.rows(sizes)}
 
 
-def test_invented_tokens_die_for_themselves_and_stop_nothing(open_server, client):
-    server = open_server(tokens={"brake_minimum": 3})
+def test_invented_tokens_die_for_themselves_and_stop_nothing(open_server, client, monkeypatch):
+    monkeypatch.setattr("wakupush.server.delivery.tokens.BRAKE_MINIMUM", 3)
+    server = open_server()
     content = server.register(client)
     assert ask(server, client, content) == "success"
     for number in range(8):
@@ -277,8 +278,9 @@ def test_invented_tokens_die_for_themselves_and_stop_nothing(open_server, client
     assert ask(server, client, content) == "NOT_REGISTERED"
 
 
-def test_tokens_that_were_once_delivered_to_stop_marking(open_server):
-    server = open_server(tokens={"brake_minimum": 3, "brake_share": 0.4})
+def test_tokens_that_were_once_delivered_to_stop_marking(open_server, monkeypatch):
+    monkeypatch.setattr("wakupush.server.delivery.tokens.BRAKE_MINIMUM", 3)
+    server = open_server(tokens={"brake_share": 0.4})
     contents = {client: server.register(client) for client in (PrivateKey.generate() for _ in range(4))}
     assert [ask(server, *each) for each in contents.items()] == ["success"] * 4
     change_token(server, "dead")

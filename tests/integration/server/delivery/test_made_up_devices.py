@@ -77,8 +77,9 @@ def test_headers_that_are_too_long_are_not_registered(server, client, long):
 
 
 @pytest.mark.parametrize("device_token", ["unavailable", "bad"])
-def test_a_made_up_device_is_no_evidence_as_a_probe(open_server, client, device_token):
-    server = open_server(breaker={"probes": 2})
+def test_a_made_up_device_is_no_evidence_as_a_probe(open_server, client, device_token, monkeypatch):
+    monkeypatch.setattr("wakupush.server.delivery.breaker.PROBES", 2)
+    server = open_server()
     invented = server.register(client, device_token=device_token)
     server.context.breaker.open(Platform.IOS)
     server.handle(DISPATCH, request(client, server, invented))
@@ -89,8 +90,9 @@ def test_a_made_up_device_is_no_evidence_as_a_probe(open_server, client, device_
     assert server.context.breaker.claimable(Platform.IOS, 9) == 2, "neither closed nor open, and its place is free"
 
 
-def test_devices_that_a_push_reached_are_the_first_probes(open_server, client):
-    server = open_server(breaker={"probes": 1})
+def test_devices_that_a_push_reached_are_the_first_probes(open_server, client, monkeypatch):
+    monkeypatch.setattr("wakupush.server.delivery.breaker.PROBES", 1)
+    server = open_server()
     stranger = PrivateKey.generate()
     content, invented = server.register(client), server.register(stranger, device_token="unavailable")
     prove(client, server, content)

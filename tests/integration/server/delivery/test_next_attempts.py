@@ -41,8 +41,11 @@ def test_a_gorush_that_is_down_uses_up_no_attempts_and_its_senders_are_told_of_s
     assert claim_due(server.context) == 0
 
 
-def test_probes_bring_the_deliveries_back_and_those_that_fail_count_no_attempt(open_server, client, gorush):
-    server = open_server(breaker={"faults": 1, "probes": 2}, gorush={"url": gorush, "concurrency": 8})
+def test_probes_bring_the_deliveries_back_and_those_that_fail_count_no_attempt(
+    open_server, client, gorush, monkeypatch
+):
+    monkeypatch.setattr("wakupush.server.delivery.breaker.PROBES", 2)
+    server = open_server(breaker={"faults": 1}, gorush={"url": gorush, "concurrency": 8})
     content = server.register(client)
     prove(client, server, content)
     server.reroute("unavailable")

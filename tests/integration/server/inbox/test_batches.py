@@ -29,7 +29,7 @@ from wakupush.protocol.sealing import unseal
 from wakupush.redis.limits import Limiter
 
 #: Low enough to be reached by some of the batches.
-LIMITS = {"request_items": 100, "pushes_per_device_per_minute": 4, "answer_bytes_per_user_per_minute": 2000}
+LIMITS = {"pushes_per_device_per_minute": 4, "answer_bytes_per_user_per_minute": 2000}
 #: The one or the other, or a registration that is one too many may leave its place to a later one.
 MORE_LIMITS = [{"installations_per_key": 2}, {"first_registrations_per_hour": 7}]
 #: Without times, ids that are drawn, and secrets that are sealed anew.

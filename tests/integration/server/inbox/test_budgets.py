@@ -203,9 +203,10 @@ def test_deriving_has_a_bounded_share_of_a_core(open_server, monkeypatch):
     assert rests == pytest.approx([0.06] * 3)
 
 
-def test_what_waits_is_bounded_and_chance_decides_what_goes(open_server, client):
+def test_what_waits_is_bounded_and_chance_decides_what_goes(open_server, client, monkeypatch):
     """Whoever came first: of old and of new ones some stay."""
-    server = open_server(limits={"queries_waiting": 60})
+    monkeypatch.setattr("wakupush.server.schedule.trim_waiting.QUERIES", 60)
+    server = open_server()
     topic = register_unseen(server, client)
     sent = [
         replace(messages.query(client, client.public_key.key_hash), payload=bytes([number]) * 300, content_topic=topic)
@@ -218,8 +219,8 @@ def test_what_waits_is_bounded_and_chance_decides_what_goes(open_server, client)
     assert 10 < sum(number < 60 for number in stayed) < 50
     assert len(stayed) == 60
     assert trim_waiting(server.context) == 0
-    by_bytes = open_server(limits={"query_bytes_waiting": 3_100})
-    assert trim_waiting(by_bytes.context) == 50
+    monkeypatch.setattr("wakupush.server.schedule.trim_waiting.QUERY_BYTES", 3_100)
+    assert trim_waiting(server.context) == 50
     server.rows("UPDATE waiting_queries SET seen_at = now() - interval '3601 seconds' RETURNING 1")
     assert trim_waiting(server.context) == 10
 

@@ -9,7 +9,7 @@ from wakupush.devnet.demo import messages
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.protocol import payload
 from wakupush.runtime import metrics
-from wakupush.server.inbox import copies
+from wakupush.server.inbox import copies, isolation
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_copies_of_what_is_done_are_no_attempts(server, client):
     registering = messages.register(client, server.key, messages.registration(client, server.key))
     server.handle(REGISTRATION, registering)
     later = time.time() + 121
-    for _ in range(server.context.settings.worker.max_attempts + 1):
+    for _ in range(isolation.MOST_ATTEMPTS + 1):
         server.handle(REGISTRATION, registering, seen=later, alone=True)
     assert server.rows("SELECT count(*) FROM quarantine") == [(0,)]
     assert server.rows("SELECT count(*) FROM message_attempts") == [(0,)]

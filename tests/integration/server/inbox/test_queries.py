@@ -62,9 +62,10 @@ def test_too_many_keys_and_other_kinds_of_messages_are_met_by_silence(server, cl
     assert server.events("foreign") == [("not_for_us", None)]
 
 
-def test_answers_to_queries_are_limited(open_server, client):
+def test_answers_to_queries_are_limited(open_server, client, monkeypatch):
     """Also where what is known was stored under other limits, and by however many devices."""
-    server = open_server(limits={"answer_bytes": 20_000, "registration_bytes": 20_000})
+    monkeypatch.setattr("wakupush.server.inbox.facts.ANSWER_BYTES", 20_000)
+    server = open_server()
     several, one = PrivateKey.generate(), PrivateKey.generate()
     for _ in range(3):
         server.register(several, **contacts(100))
@@ -77,8 +78,9 @@ def test_answers_to_queries_are_limited(open_server, client):
     assert server.events("refused") == [("query_limit", None)] * 2
 
 
-def test_of_queries_whose_answers_are_too_large_together_the_rest_waits_its_turn(open_server, client):
-    server = open_server(worker={"bytes_per_task": 20_000})
+def test_of_queries_whose_answers_are_too_large_together_the_rest_waits_its_turn(open_server, client, monkeypatch):
+    monkeypatch.setattr("wakupush.server.inbox.facts.TASK_BYTES", 20_000)
+    server = open_server()
     user = PrivateKey.generate()
     server.register(user, **contacts(200))
     sent = [messages.query(client, user.public_key.key_hash) for _ in range(3)]

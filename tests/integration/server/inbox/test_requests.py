@@ -50,8 +50,9 @@ def test_an_old_request_is_neither_pushed_nor_answered(server, client):
     assert server.events("expired") == [("request_expired", None)]
 
 
-def test_more_items_than_allowed_are_refused_each(open_server, client):
-    server = open_server(limits={"request_items": 100})
+def test_more_items_than_allowed_are_refused_each(open_server, client, monkeypatch):
+    monkeypatch.setattr("wakupush.server.inbox.open.REQUEST_ITEMS", 100)
+    server = open_server()
     content = server.register(client)
     items = [messages.notification(client.public_key.key_hash, content) for _ in range(101)]
     server.handle(DISPATCH, messages.request(client, server.key, items))

@@ -56,9 +56,12 @@ def kept(server) -> list[tuple[bytes, int]]:
     return server.rows("SELECT signer, index FROM message_segments ORDER BY received_at, signer, index DESC")
 
 
-def test_segments_are_limited(open_server, client):
+def test_segments_are_limited(open_server, client, monkeypatch):
     """Of one message, of one signer, and of everybody; the newest stay."""
-    server = open_server(limits={"segments": 20, "segments_per_signer": 3, "segments_kept": 5})
+    monkeypatch.setattr("wakupush.server.inbox.segments.MESSAGE_SEGMENTS", 20)
+    monkeypatch.setattr("wakupush.server.inbox.segments.SIGNER_SEGMENTS", 3)
+    monkeypatch.setattr("wakupush.server.schedule.expire_segments.SEGMENTS", 5)
+    server = open_server()
     other, third = PrivateKey.generate(), PrivateKey.generate()
     sent = messages.register(client, server.key, messages.registration(client, server.key))
     expected = []
@@ -77,15 +80,17 @@ def test_segments_are_limited(open_server, client):
 
 
 @pytest.mark.parametrize(
-    ("limits", "count"),
+    ("most", "count"),
     [
         # 500 bytes a part, and 28 of its seal: two parts of each signer, and three of everybody.
-        ({"segment_bytes_per_signer": 1500, "segment_bytes_kept": 10_000}, (2, 4)),
-        ({"segment_bytes_per_signer": 10_000, "segment_bytes_kept": 1600}, (3, 3)),
+        ((1500, 10_000), (2, 4)),
+        ((10_000, 1600), (3, 3)),
     ],
 )
-def test_bytes_of_segments_are_limited(limits, count, open_server, client):
-    server = open_server(limits=limits)
+def test_bytes_of_segments_are_limited(most, count, open_server, client, monkeypatch):
+    monkeypatch.setattr("wakupush.server.inbox.segments.SIGNER_BYTES", most[0])
+    monkeypatch.setattr("wakupush.server.schedule.expire_segments.SEGMENT_BYTES", most[1])
+    server = open_server()
     registrations = [messages.registration(client, server.key, apn_topic="x" * 500) for _ in range(3)]
     for signer, parts in zip((client, PrivateKey.generate()), count, strict=True):
         sent = [messages.register(client, server.key, each) for each in registrations]
@@ -98,8 +103,9 @@ def test_bytes_of_segments_are_limited(limits, count, open_server, client):
     assert server.events("refused") == [("segment_limit", None)]
 
 
-def test_a_flood_of_segments_does_not_keep_others_from_completing(open_server, client):
-    server = open_server(limits={"segments_kept": 5})
+def test_a_flood_of_segments_does_not_keep_others_from_completing(open_server, client, monkeypatch):
+    monkeypatch.setattr("wakupush.server.schedule.expire_segments.SEGMENTS", 5)
+    server = open_server()
     sent = messages.register(client, server.key, messages.registration(client, server.key))
     flood = [in_segments(sent, server, 100, PrivateKey.generate())[0] for _ in range(8)]
     server.handle(REGISTRATION, *flood[:6])
@@ -122,8 +128,9 @@ def test_a_segment_waits_as_long_as_reconciliation_may_bring_the_others(server, 
     assert server.outcomes(client) == ["success"]
 
 
-def test_of_segments_whose_messages_are_too_large_together_the_rest_waits_its_turn(open_server):
-    server = open_server(worker={"bytes_per_task": 600})
+def test_of_segments_whose_messages_are_too_large_together_the_rest_waits_its_turn(open_server, monkeypatch):
+    monkeypatch.setattr("wakupush.server.inbox.facts.TASK_BYTES", 600)
+    server = open_server()
     clients = [PrivateKey.generate() for _ in range(2)]
     sent = [messages.register(one, server.key, messages.registration(one, server.key)) for one in clients]
     halves = zip(*(in_segments(each, server, 300, one) for each, one in zip(sent, clients, strict=True)), strict=True)

@@ -120,7 +120,7 @@ def test_registrations_of_a_batch_are_decided_as_one_after_the_other(world, batc
     assert together == alone
 
 
-@given(worlds(first_registrations_per_hour=2, repeats_per_minute=1), batches)
+@given(worlds(first_registrations_per_hour=2), batches)
 def test_limits_are_asked_once_and_end_as_if_they_were_asked_one_after_the_other(world, batch):
     limiter, one_by_one, verdicts, alone = Counting(), Counting(), {}, []
     together = _decide(limiter, batch, world, verdicts)

@@ -17,7 +17,6 @@ from wakupush.protocol.query import encode_query
 from wakupush.protocol.registration import request_id, seal_registration
 from wakupush.protocol.sealing import SEAL_BYTES
 from wakupush.protocol.segments import Segment
-from wakupush.runtime.settings import LimitSettings
 from wakupush.server.inbox.content import Elsewhere, Message, OpenedQuery, OpenedRegistration, Part, RefusedContent
 from wakupush.server.inbox.open import Reader
 from wakupush.server.inbox.segments import _complete, joined
@@ -34,10 +33,10 @@ def split(data=REGISTERING, count=3, *, signer=ALICE, on_query_topic=False):
     return [Part(part, signer and signer.public_key, on_query_topic) for part in parts]
 
 
-def join(parts, stored=None, *, queue=REGISTRATION, **limits):
+def join(parts, stored=None, *, queue=REGISTRATION):
     """Return what becomes of parts that come one after the other."""
     sent = [Message(entry(number), part) for number, part in enumerate(parts)]
-    found = joined(sent, stored or {}, Reader(queue, IDENTITY, LimitSettings(**limits)))
+    found = joined(sent, stored or {}, Reader(queue, IDENTITY))
     assert [message.entry for message in found] == [message.entry for message in sent]
     return found
 
@@ -113,7 +112,7 @@ def test_messages_come_together_each_by_itself():
 def test_what_is_no_part_stays_as_it_is():
     asked = registering(1)
     sent = [Message(entry(number), each) for number, each in enumerate([asked, Failure.NOT_FOR_US, split()[0]])]
-    assert joined(sent, {}, Reader(REGISTRATION, IDENTITY, LimitSettings())) == sent
+    assert joined(sent, {}, Reader(REGISTRATION, IDENTITY)) == sent
 
 
 # What does not fit together.
@@ -164,21 +163,22 @@ def test_an_unsigned_message_is_of_who_signed_its_parts():
 
 
 @pytest.mark.parametrize(
-    ("limits", "is_taken"),
+    ("limit", "most", "is_taken"),
     [
-        ({"segments": 3}, True),
-        ({"segments": 2}, False),
-        ({"segment_bytes_per_signer": 3 * (100 + SEAL_BYTES)}, True),
-        ({"segment_bytes_per_signer": 3 * (100 + SEAL_BYTES) - 1}, False),
+        ("MESSAGE_SEGMENTS", 3, True),
+        ("MESSAGE_SEGMENTS", 2, False),
+        ("SIGNER_BYTES", 3 * (100 + SEAL_BYTES), True),
+        ("SIGNER_BYTES", 3 * (100 + SEAL_BYTES) - 1, False),
     ],
 )
-def test_a_message_that_is_too_large_is_refused_part_by_part(limits, is_taken):
+def test_a_message_that_is_too_large_is_refused_part_by_part(monkeypatch, limit, most, is_taken):
+    monkeypatch.setattr(f"wakupush.server.inbox.segments.{limit}", most)
     data = bytes(300)
     parts = [Part(Segment(keccak256(data), index, 3, bytes(100)), ALICE.public_key) for index in range(3)]
-    found = join(parts, **limits)
+    found = join(parts)
     assert kinds(found) == ([Part, Part, Failure.METADATA_MALFORMED] if is_taken else [Failure.SEGMENT_LIMIT] * 3)
     assert [message.last_part is None for message in found] == [True, True, not is_taken]
-    assert bool(_complete(parts, {}, LimitSettings(**limits))) == is_taken
+    assert bool(_complete(parts, {})) == is_taken
 
 
 # For another queue.
@@ -220,14 +220,14 @@ def test_a_query_topic_takes_queries_alone():
 )
 def test_which_messages_are_loaded(come, here, is_complete):
     parts = split()
-    complete = _complete([parts[index] for index in come], {parts[0].name: frozenset(here)}, LimitSettings())
+    complete = _complete([parts[index] for index in come], {parts[0].name: frozenset(here)})
     assert list(complete) == ([parts[0].name] if is_complete else [])
 
 
 def test_messages_are_loaded_in_the_order_in_which_they_are_complete():
     alice, bob = split(), split(signer=BOB)
     come = [alice[0], bob[0], bob[1], alice[1], bob[2], alice[2]]
-    assert list(_complete(come, {}, LimitSettings())) == [bob[0].name, alice[0].name]
+    assert list(_complete(come, {})) == [bob[0].name, alice[0].name]
 
 
 @given(st.data())
@@ -240,7 +240,7 @@ def test_what_is_put_together_was_loaded(data):
     for part in here:
         stored.setdefault(part.name, {})[part.segment.index] = part.segment.payload
     stored = {name: parts for name, parts in stored.items() if len(parts) < (2 if name == alice[0].name else 3)}
-    loaded = _complete(come, {name: frozenset(parts) for name, parts in stored.items()}, LimitSettings())
+    loaded = _complete(come, {name: frozenset(parts) for name, parts in stored.items()})
     whole = join(come, stored)
     assert (
         join(come, {name: parts if name in loaded else dict.fromkeys(parts, b"") for name, parts in stored.items()})

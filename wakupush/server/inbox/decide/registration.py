@@ -14,6 +14,7 @@ from wakupush.model.registrations import Change, Registration, Stored
 from wakupush.protocol import registration as rules
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
+from wakupush.server.inbox import budget
 from wakupush.server.inbox.content import OpenedRegistration, RefusedContent
 from wakupush.server.inbox.outcome import Outcome, Reply
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from wakupush.model.registrations import Installation
     from wakupush.protocol.identity import Identity
     from wakupush.protocol.keys import PublicKey
-    from wakupush.runtime.settings import LimitSettings
     from wakupush.server.inbox.content import Message
     from wakupush.server.inbox.facts import Facts
 
@@ -49,7 +49,14 @@ class Known:
         self.stored[change.installation] = Stored(change.registration.version, change.request_digest, registered)
 
 
-def change_of(identity: Identity, asked: OpenedRegistration, known: Known, limits: LimitSettings) -> Change | None:
+def change_of(
+    identity: Identity,
+    asked: OpenedRegistration,
+    known: Known,
+    *,
+    most_installations: int,
+    limits: rules.Limits,
+) -> Change | None:
     """Return what is to be stored, or None for a repeat of what is stored already.
 
     If the stored device token is dead, nothing counts as a repeat: only a higher version revives the registration. So
@@ -66,15 +73,10 @@ def change_of(identity: Identity, asked: OpenedRegistration, known: Known, limit
         client=asked.client,
         server=identity.public_key,
         stored_version=stored.version if stored else 0,
-        limits=rules.Limits(
-            list_items=limits.list_items,
-            list_item_bytes=limits.list_item_bytes,
-            text_bytes=limits.text_bytes,
-            registration_bytes=limits.registration_bytes,
-        ),
+        limits=limits,
     )
     is_new = not known.is_registered(asked.installation)
-    is_full = known.counts.get(asked.installation.key_hash, 0) >= limits.installations_per_key
+    is_full = known.counts.get(asked.installation.key_hash, 0) >= most_installations
     if is_new and is_full and isinstance(registration, Registration):
         raise Refused(Failure.INSTALLATION_LIMIT)
     return Change(asked.installation, asked.request_digest, registration)
@@ -105,7 +107,13 @@ def _decide(message: Message, asked: OpenedRegistration, known: Known, facts: Fa
     pseudonyms = facts.identity.pseudonyms(asked.installation)
     refuse = partial(_refused, message, asked.client, asked.request_id, facts=facts, pseudonyms=pseudonyms)
     try:
-        change = change_of(facts.identity, asked, known, facts.settings.limits)
+        change = change_of(
+            facts.identity,
+            asked,
+            known,
+            most_installations=facts.settings.limits.installations_per_key,
+            limits=rules.LIMITS,
+        )
     except Refused as refused:
         return refuse(refused.failure)
     limits: tuple[Limit, ...] = ()
@@ -141,7 +149,7 @@ def _limits(
     limits, hash_ = facts.settings.limits, message.entry.hash
     if is_repeat:
         key = asked.request_digest.hex()
-        return (Limit(REPEATS, limits.repeats_per_minute, MINUTE, hash_, key=key),), Failure.REPEATED_TOO_OFTEN
+        return (Limit(REPEATS, budget.REPEATS_PER_MINUTE, MINUTE, hash_, key=key),), Failure.REPEATED_TOO_OFTEN
     user = facts.identity.pseudonym(asked.installation.key_hash).hex()
     first = Limit(FIRST_REGISTRATIONS, limits.first_registrations_per_hour, HOUR, hash_)
     # A stranger makes up keys: counters of those that are refused anyway would fill Redis.

@@ -13,6 +13,7 @@ from wakupush.model.events import EventKind, message_event
 from wakupush.model.failures import Failure
 from wakupush.model.limits import DEVICE_PUSHES, MINUTE, Limit, Verdicts
 from wakupush.model.notifications import NotificationType
+from wakupush.protocol import registration
 from wakupush.protocol import request as rules
 from wakupush.protocol.application import Type
 from wakupush.protocol.notification import fitting
@@ -86,7 +87,7 @@ def _decide(
     limits: tuple[Limit, ...] = ()
     twin = decided.get(content.message_id)
     if twin is not None or content.message_id in facts.admitted:
-        limits = (budget.of_repeat(message.entry, content.message_id, facts.settings.limits),)
+        limits = (budget.of_repeat(message.entry, content.message_id),)
         if not verdicts.allow(limits[0]):
             return _silent(message, facts, EventKind.REFUSED, Failure.REPEATED_TOO_OFTEN, limits)
     if twin is not None:
@@ -159,8 +160,9 @@ def _decide_item(message: Message, asked: OpenedRequest, position: int, facts: F
         return _Item(None)
     item, address = asked.request.items[position], asked.addresses[position]
     receiver = facts.receivers.get(address) if address is not None else None
-    most_bytes = facts.settings.limits.list_item_bytes
-    decision = rules.decide(item, receiver.preferences if receiver else None, most_bytes=most_bytes)
+    decision = rules.decide(
+        item, receiver.preferences if receiver else None, most_bytes=registration.LIMITS.list_item_bytes
+    )
     if isinstance(decision, Failure):
         return _Item(decision)
     if address is None or receiver is None or (target := receiver.target) is None:
@@ -169,7 +171,7 @@ def _decide_item(message: Message, asked: OpenedRequest, position: int, facts: F
     device = facts.identity.device_digest(target)
     most = facts.settings.limits.pushes_per_device_per_minute
     # A repeat is charged only if it is let through: anybody can send it.
-    after = None if before is None else budget.of_repeat(message.entry, asked.message_id, facts.settings.limits)
+    after = None if before is None else budget.of_repeat(message.entry, asked.message_id)
     limit = Limit(DEVICE_PUSHES, most, MINUTE, message.entry.hash, position, device.hex(), after=after)
     if isinstance(decision, Filtered):
         return _Item(None, decision, limit, platform=target.platform)

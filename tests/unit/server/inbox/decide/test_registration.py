@@ -42,6 +42,7 @@ from wakupush.model.failures import Failure
 from wakupush.model.limits import FIRST_REGISTRATIONS, REPEATS
 from wakupush.model.platforms import TokenType
 from wakupush.model.registrations import Change, Registration, Unregistration
+from wakupush.protocol import registration as rules
 from wakupush.protocol.application import Type
 from wakupush.protocol.registration import RegistrationResponse, parse_response
 from wakupush.server.inbox.content import Message, Part, RefusedContent
@@ -142,25 +143,6 @@ def test_what_is_stored():
         (after(), registering(1, device_token=""), Failure.DEVICE_TOKEN_INVALID, MALFORMED),
         (after(), registering(1, token_type=0), Failure.TOKEN_TYPE_UNSUPPORTED, UNSUPPORTED),
         (after(), registering(1, apn_topic=""), Failure.APN_TOPIC_INVALID, MALFORMED),
-        (
-            after(limits={"list_items": 1}),
-            registering(1, muted_chat_list=[b"1", b"2"]),
-            Failure.REGISTRATION_TOO_LARGE,
-            MALFORMED,
-        ),
-        (
-            after(limits={"list_item_bytes": 1}),
-            registering(1, muted_chat_list=[b"12"]),
-            Failure.REGISTRATION_TOO_LARGE,
-            MALFORMED,
-        ),
-        (
-            after(limits={"text_bytes": 40}),
-            registering(1, device_token="x" * 41),
-            Failure.REGISTRATION_TOO_LARGE,
-            MALFORMED,
-        ),
-        (after(limits={"registration_bytes": 99}), registering(1), Failure.REGISTRATION_TOO_LARGE, MALFORMED),
     ],
 )
 def test_what_a_registration_is_refused_with(known, asked, failure, answer):
@@ -168,6 +150,22 @@ def test_what_a_registration_is_refused_with(known, asked, failure, answer):
     assert told(outcome) == refused(failure)
     assert parse_response(outcome.reply.inner) == RegistrationResponse(asked.request_id, answer)
     assert (outcome.change, outcome.listening, outcome.limits) == (None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "fields"),
+    [
+        ("list_items", 1, {"muted_chat_list": [b"1", b"2"]}),
+        ("list_item_bytes", 1, {"muted_chat_list": [b"12"]}),
+        ("text_bytes", 40, {"device_token": "x" * 41}),
+        ("registration_bytes", 99, {}),
+    ],
+)
+def test_a_registration_above_a_limit_is_refused(monkeypatch, limit, most, fields):
+    monkeypatch.setattr(rules, "LIMITS", rules.Limits(**{limit: most}))
+    outcome = decide_one(registering(1, **fields), after())
+    assert told(outcome) == refused(Failure.REGISTRATION_TOO_LARGE)
+    assert answers([outcome]) == [MALFORMED]
 
 
 @pytest.mark.parametrize(

@@ -106,10 +106,10 @@ def test_what_registrations_are_counted_for():
 
 
 def test_the_limits_are_those_of_the_settings():
-    limits = {"first_registrations_per_hour": 5, "installations_per_key_per_hour": 7, "repeats_per_minute": 6}
+    limits = {"first_registrations_per_hour": 5, "installations_per_key_per_hour": 7}
     outcomes = decide(messages(registering(1), registering(1)), after(limits=limits), ALLOW)
     assert outcomes[0].limits == firsts(entry(1), in_all=5, of_key=7)
-    assert outcomes[1].limits == (repeats(registering(1), entry(2), 6),)
+    assert outcomes[1].limits == (repeats(registering(1), entry(2)),)
 
 
 @pytest.mark.parametrize("name", [FIRST_REGISTRATIONS, INSTALLATIONS])

@@ -69,8 +69,8 @@ def test_different_requests_with_the_same_notification_push_it_once():
     assert second.request.delivery_keys == (*first.request.delivery_keys, None)
 
 
-def before(*succeeded, **limits):
-    return known(admitted={asking().message_id: succeeded}, limits=limits)
+def before(*succeeded):
+    return known(admitted={asking().message_id: succeeded})
 
 
 def test_what_succeeded_before_does_so_again_without_a_push_and_what_failed_is_tried_anew():
@@ -85,9 +85,9 @@ def test_what_succeeded_before_does_so_again_without_a_push_and_what_failed_is_t
 
 def test_a_repeat_too_many_is_met_by_silence_and_its_twin_has_a_limit_of_its_own():
     asked = messages(asking(item()), asking(item()), asking(item(), number=2))
-    facts = before(False, repeats_per_minute=7)
+    facts = before(False)
     outcomes = decide(asked, facts, ALLOW)
-    limits = [repeats(asking(), number, 7) for number in (1, 2)]
+    limits = [repeats(asking(), number) for number in (1, 2)]
     assert [outcome.limits for outcome in outcomes] == [
         (limits[0], charge(1, after=limits[0])),
         (limits[1],),
