@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING
 
 from wakupush.model.limits import TOPIC_MESSAGES
 from wakupush.model.queues import QUEUES
 from wakupush.runtime import metrics
-
-if TYPE_CHECKING:
-    from wakupush.runtime.counters import Series
-    from wakupush.runtime.settings import Settings
+from wakupush.runtime.counters import Series
+from wakupush.runtime.settings import Settings
 
 
 def of_enqueueing() -> Series:

@@ -5,34 +5,27 @@ from __future__ import annotations
 import math
 import random
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import structlog
+from celery import Celery
 from kombu.exceptions import OperationalError
-from redis import RedisError
+from redis import Redis, RedisError
 from redis import TimeoutError as TimedOut
 
+from ingest.routing import Routes
+from wakupush.model.entries import Entry
 from wakupush.model.limits import MINUTE, TOPIC_MESSAGES, Limit
-from wakupush.model.queues import QUERY, QUEUES
+from wakupush.model.queues import QUERY, QUEUES, Queue
 from wakupush.protocol import payload
 from wakupush.redis import backlog, claims, unopened, watched
 from wakupush.redis.limits import Limiter
 from wakupush.redis.sending import encoded_bytes, in_tasks, send_entries
 from wakupush.runtime import metrics, tracing
 from wakupush.runtime.logging import is_told
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from celery import Celery
-    from redis import Redis
-
-    from ingest.routing import Routes
-    from wakupush.model.entries import Entry
-    from wakupush.model.queues import Queue
-    from wakupush.runtime.settings import IngestSettings
+from wakupush.runtime.settings import IngestSettings
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
+from wakupush.model.entries import Entry
+from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION, Queue
 from wakupush.protocol import topics
+from wakupush.protocol.keys import PublicKey
+from wakupush.runtime.settings import Settings
 from wakupush.server.identity import load_public_key
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from wakupush.model.entries import Entry
-    from wakupush.model.queues import Queue
-    from wakupush.protocol.keys import PublicKey
-    from wakupush.runtime.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

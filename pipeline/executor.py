@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from importlib import resources
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pipeline.session import java_path
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _BACKEND: Final = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 #: The variables that Spark sets, by the options of `_BACKEND` that they become.

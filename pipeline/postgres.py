@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote, urlencode
 
 import psycopg
-from pyspark.sql import DataFrame
+from psycopg import Connection
+from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.errors import PipelineError
 from wakupush.runtime.connections.postgres import KEEPALIVES, check_dsn
-from wakupush.runtime.settings import SettingsError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from psycopg import Connection
-    from pyspark.sql import SparkSession
-
-    from wakupush.runtime.settings import PostgresSettings
+from wakupush.runtime.settings import PostgresSettings, SettingsError
 
 #: Rows of each slice that the driver holds in memory.
 FETCH_ROWS: Final = 10_000

@@ -12,20 +12,17 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import SparkSession
 
 from pipeline.errors import PipelineError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pyspark.sql import SparkSession
-
-    from wakupush.runtime.settings import PipelineSettings
+from wakupush.runtime.settings import PipelineSettings
 
 #: The oldest Java that Spark 4 runs on.
 OLDEST_JAVA: Final = 17

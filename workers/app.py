@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
-from celery import Task, signals
+from celery import Celery, Task, signals
 from celery.exceptions import Ignore, Reject, Retry
 from kombu.exceptions import OperationalError as BrokerError
 from prometheus_client import multiprocess
 
-from wakupush.model.deliveries import DeliveryState
-from wakupush.model.queues import DELIVER, DISPATCH, FEEDBACK, QUEUES
+from wakupush.model.deliveries import DeliveryState, Settlement
+from wakupush.model.entries import Entry
+from wakupush.model.queues import DELIVER, DISPATCH, FEEDBACK, QUEUES, Queue
 from wakupush.redis.celery_app import celery_app
 from wakupush.redis.sending import decode_entry, send_entries
 from wakupush.runtime import metrics, tracing
 from wakupush.runtime.logging import configure
+from wakupush.runtime.settings import Settings
 from wakupush.server.delivery import feedback, next_attempts
 from wakupush.server.delivery.flower import AttemptFailed
 from wakupush.server.faults import is_outage
@@ -27,16 +30,6 @@ from wakupush.server.inbox import isolation
 from wakupush.server.inbox.resources import InboxResources
 from workers import transport
 from workers.pulse import Noting
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from celery import Celery
-
-    from wakupush.model.deliveries import Settlement
-    from wakupush.model.entries import Entry
-    from wakupush.model.queues import Queue
-    from wakupush.runtime.settings import Settings
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
-from typing import TYPE_CHECKING
 
 from wakupush.model import limits
 from wakupush.model.events import EventKind
 from wakupush.model.failures import OF_DELIVERIES, Failure, Retry
 from wakupush.model.platforms import Platform
-from wakupush.model.queues import DISPATCH
+from wakupush.model.queues import DISPATCH, Queue
 from wakupush.runtime import metrics
+from wakupush.runtime.counters import Series
+from wakupush.runtime.settings import Settings
 from wakupush.server.delivery.settlement import failed
 from wakupush.server.schedule.jobs import JOBS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from wakupush.model.queues import Queue
-    from wakupush.runtime.counters import Series
-    from wakupush.runtime.settings import Settings
 
 _PLATFORMS = tuple(platform.label for platform in Platform)
 

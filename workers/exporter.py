@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from threading import Lock
-from typing import TYPE_CHECKING
 
 import psycopg
 import structlog
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 from redis import RedisError
 
@@ -17,16 +17,9 @@ from wakupush.redis import backlog
 from wakupush.runtime import metrics, probes
 from wakupush.runtime.connections.postgres import check_dsn, timeouts
 from wakupush.runtime.connections.redis import open_redis
-from wakupush.runtime.settings import SettingsError
+from wakupush.runtime.settings import Settings, SettingsError
 from wakupush.runtime.stopping import stop_on_signals
 from wakupush.server.outdated import end_if_outdated
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from prometheus_client import Metric
-
-    from wakupush.runtime.settings import Settings
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -13,24 +13,20 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from itertools import product
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 from aiohttp import web
+from psycopg_pool import ConnectionPool
 
 from wakupush.postgres import deliveries
 from wakupush.runtime import counters, metrics, probes
 from wakupush.runtime.connections.postgres import open_pool
-from wakupush.runtime.settings import SettingsError
+from wakupush.runtime.settings import Settings, SettingsError
 from wakupush.server.delivery import feedback
 from wakupush.server.delivery.feedback import FeedbackResult
 from wakupush.server.faults import is_outage
 from wakupush.server.outdated import end_if_outdated
-
-if TYPE_CHECKING:
-    from psycopg_pool import ConnectionPool
-
-    from wakupush.runtime.settings import Settings
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from celery import bootsteps
 from celery.worker.consumer import Tasks
 
 from wakupush.redis.celery_app import TIME_LIMIT_SECONDS
-
-if TYPE_CHECKING:
-    from wakupush.runtime import probes
+from wakupush.runtime import probes
 
 #: Seconds between two notes.
 NOTE_SECONDS = 1.0

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
 import structlog
 from celery.utils.nodenames import gethostname
 from prometheus_client import CollectorRegistry, multiprocess
 
+from wakupush.model.queues import Queue
 from wakupush.runtime import counters, metrics, probes, tracing
 from wakupush.runtime.connections.postgres import check_dsn
 from wakupush.runtime.connections.redis import open_redis
+from wakupush.runtime.settings import Settings
 from wakupush.runtime.stopping import stop_on_signals
 from wakupush.server.identity import NoIdentityError, is_published, load_identity
 from wakupush.server.schedule import turns
@@ -21,10 +22,6 @@ from wakupush.server.schedule.turns import Turns
 from workers.app import create_app
 from workers.counters import of_beat, of_publishing, of_worker
 from workers.pulse import Noting
-
-if TYPE_CHECKING:
-    from wakupush.model.queues import Queue
-    from wakupush.runtime.settings import Settings
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

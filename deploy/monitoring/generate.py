@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
-from deploy.monitoring.dashboards import DASHBOARDS, expression
-from deploy.monitoring.rules import ALERTS
-
-if TYPE_CHECKING:
-    from deploy.monitoring.dashboards import Dashboard, Panel
-    from deploy.monitoring.rules import Alert
+from deploy.monitoring.dashboards import DASHBOARDS, Dashboard, Panel, expression
+from deploy.monitoring.rules import ALERTS, Alert
 
 FILES = Path(__file__).parents[1] / "helm" / "wakupush" / "files"
 #: The chart replaces this path by the address at which people read the page.

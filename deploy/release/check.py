@@ -9,17 +9,15 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 
 from deploy.release.past import ROOT, checkout, commit_of, last_release
 from wakupush.postgres.migrations import runner
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 ROLLING: Final = "tests/e2e/test_rolling_upgrade.py"
 SIDE_BY_SIDE: Final = "tests/e2e/test_side_by_side.py"

@@ -10,13 +10,11 @@ import sys
 import tempfile
 import tomllib
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from deploy.supply.locks import REQUIREMENTS, Pin, pins
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 ACCEPTED: Final = Path(__file__).parent / "accepted.toml"
 

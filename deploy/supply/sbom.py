@@ -6,16 +6,14 @@ import json
 import subprocess
 import sys
 import tomllib
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from cyclonedx.schema import OutputFormat, SchemaVersion
 from cyclonedx.validation import make_schemabased_validator
 
 from deploy.supply.locks import REQUIREMENTS, ROOT
 from pipeline.session import JARS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FOLDER: Final = ROOT / "dist" / "sbom"
 #: The lock files of each image, and its additional jars by coordinates and hash.

@@ -12,17 +12,13 @@ import json
 import os
 import ssl
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
 from celery import current_app
 from flower.views.monitor import Healthcheck, Metrics
 from kombu.utils.url import parse_url
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tornado.web import RequestHandler
+from tornado.web import RequestHandler
 
 if not os.environ.get("FLOWER_BASIC_AUTH"):
     sys.exit("FLOWER_BASIC_AUTH is missing: user:password, several with commas in between")

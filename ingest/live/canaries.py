@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from threading import Event
+from typing import Final
 
 import structlog
-from redis import RedisError
+from redis import Redis, RedisError
 
+from ingest.live.hearing import Hearing
 from wakupush.model.nodes import NodeFault
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
@@ -17,15 +20,7 @@ from wakupush.protocol.topics import content_topic
 from wakupush.redis import left_out
 from wakupush.runtime import metrics
 from wakupush.waku.errors import NodeError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from threading import Event
-
-    from redis import Redis
-
-    from ingest.live.hearing import Hearing
-    from wakupush.waku.node import WakuNode
+from wakupush.waku.node import WakuNode
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

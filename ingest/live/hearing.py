@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from wakupush.model.nodes import NodeFault
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 #: Seconds for which what was heard counts.
 WINDOW_SECONDS: Final = 60.0

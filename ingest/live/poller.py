@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from threading import Event
 
 import structlog
 
+from ingest.enqueue import Enqueuer
+from ingest.live.canaries import Canaries
 from wakupush.model.entries import Entry
 from wakupush.protocol.hashing import message_hash
 from wakupush.runtime import metrics
 from wakupush.runtime.logging import is_told
 from wakupush.waku.errors import NodeError, NodeUnreadable, NotSubscribed
-
-if TYPE_CHECKING:
-    from threading import Event
-
-    from ingest.enqueue import Enqueuer
-    from ingest.live.canaries import Canaries
-    from wakupush.waku.node import WakuNode
+from wakupush.waku.node import WakuNode
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

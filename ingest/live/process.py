@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from threading import Thread
-from typing import TYPE_CHECKING
 
 import structlog
-from redis import RedisError
+from redis import Redis, RedisError
 
 from ingest.counters import of_enqueueing, of_live
 from ingest.enqueue import Enqueuer
@@ -19,14 +18,10 @@ from wakupush.redis import watched
 from wakupush.redis.celery_app import celery_app
 from wakupush.runtime import counters, metrics, probes, tracing
 from wakupush.runtime.connections.redis import open_redis
+from wakupush.runtime.settings import Settings
 from wakupush.runtime.stopping import stop_on_signals
 from wakupush.waku.node import WakuNode
 from wakupush.waku.publisher import PUBLISH_SECONDS
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from wakupush.runtime.settings import Settings
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from threading import Event
+from typing import Final
 
 import structlog
 
 from wakupush.protocol.hashing import message_hash
 from wakupush.runtime import metrics
 from wakupush.waku.errors import NodeError
+from wakupush.waku.store import Store
 from wakupush.waku.store_codec import Query
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from threading import Event
-
-    from wakupush.waku.store import Store
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ingest.reconcile.process import Reconciliation
 from ingest.reconcile.thorough import Course
-from wakupush.runtime.settings import SettingsError
+from ingest.reconcile.walk import Tally, Walker
+from wakupush.runtime.settings import Settings, SettingsError
 from wakupush.runtime.stopping import stop_on_signals
-
-if TYPE_CHECKING:
-    from ingest.reconcile.walk import Tally, Walker
-    from wakupush.runtime.settings import Settings
 
 
 def run(settings: Settings, since: float | None) -> int:

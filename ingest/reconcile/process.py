@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from threading import Thread
-from typing import TYPE_CHECKING, Self
+from threading import Event, Thread
+from typing import Self
 
 import structlog
+from psycopg_pool import ConnectionPool
 
 from ingest.counters import of_enqueueing, of_reconcile
 from ingest.enqueue import Enqueuer
@@ -23,16 +24,10 @@ from wakupush.redis.celery_app import celery_app
 from wakupush.runtime import counters, probes, tracing
 from wakupush.runtime.connections.postgres import open_pool
 from wakupush.runtime.connections.redis import open_redis
+from wakupush.runtime.settings import ReconcileSettings, Settings
 from wakupush.runtime.stopping import stop_on_signals
 from wakupush.server.outdated import end_if_outdated
 from wakupush.waku.store import Store
-
-if TYPE_CHECKING:
-    from threading import Event
-
-    from psycopg_pool import ConnectionPool
-
-    from wakupush.runtime.settings import ReconcileSettings, Settings
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

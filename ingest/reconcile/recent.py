@@ -6,11 +6,10 @@ import math
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from ingest.reconcile.walk import Tally, Walker
-    from wakupush.runtime.settings import ReconcileSettings
+from ingest.reconcile.walk import Tally, Walker
+from wakupush.runtime.settings import ReconcileSettings
 
 #: A look begins this many seconds before the end of the last one: honest messages are in the Store by then.
 REACH_SECONDS: Final = 5.0

@@ -6,18 +6,14 @@ import math
 import time
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING
 
 import structlog
+from redis import Redis
 
+from wakupush.model.backlog import QueueBacklog
+from wakupush.model.queues import Queue
 from wakupush.redis import backlog
 from wakupush.runtime import metrics
-
-if TYPE_CHECKING:
-    from redis import Redis
-
-    from wakupush.model.backlog import QueueBacklog
-    from wakupush.model.queues import Queue
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

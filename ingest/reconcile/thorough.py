@@ -6,19 +6,16 @@ import math
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from ingest.reconcile.recent import lies_behind
-from ingest.reconcile.walk import NANOSECONDS, Tally, TooLong
+from ingest.reconcile.walk import NANOSECONDS, Tally, TooLong, Walker
+from wakupush.model.walks import Track
 from wakupush.postgres import reconciliation
+from wakupush.runtime.settings import ReconcileSettings
 from wakupush.waku.errors import EndlessPages
-
-if TYPE_CHECKING:
-    from ingest.reconcile.walk import Walker
-    from wakupush.model.walks import Track
-    from wakupush.runtime.settings import ReconcileSettings
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

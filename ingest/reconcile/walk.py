@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self, TypeVar
+from threading import Event
+from typing import Self, TypeVar
 
 import structlog
+from psycopg_pool import ConnectionPool
 
-from ingest.reconcile.rest import LOOK_SECONDS
+from ingest.enqueue import Enqueuer
+from ingest.reconcile.rest import LOOK_SECONDS, Rest
 from wakupush.model.entries import Entry
+from wakupush.model.queues import Queue
+from wakupush.model.waku_message import WakuMessage
 from wakupush.model.walks import Track
 from wakupush.postgres import reconciliation
 from wakupush.redis import watched
@@ -17,20 +23,8 @@ from wakupush.runtime import metrics
 from wakupush.runtime.logging import is_told
 from wakupush.server.faults import is_outage
 from wakupush.waku.errors import NodeError
-from wakupush.waku.store_codec import Query
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from threading import Event
-
-    from psycopg_pool import ConnectionPool
-
-    from ingest.enqueue import Enqueuer
-    from ingest.reconcile.rest import Rest
-    from wakupush.model.queues import Queue
-    from wakupush.model.waku_message import WakuMessage
-    from wakupush.waku.store import Store
-    from wakupush.waku.store_codec import Page
+from wakupush.waku.store import Store
+from wakupush.waku.store_codec import Page, Query
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pipeline.archive.files import HOUR, Archive, Hour
 from pipeline.errors import PipelineError
+from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.keys import InvalidKeyError, PublicKey
 from wakupush.protocol.topics import server_content_topics
+from wakupush.runtime.settings import Settings
 from wakupush.server.identity import NoIdentityError, load_identity
 from wakupush.waku.errors import NodeError
 from wakupush.waku.store import Store
 from wakupush.waku.store_codec import Query
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from wakupush.model.waku_message import WakuMessage
-    from wakupush.runtime.settings import Settings
 
 #: Seconds after its end for which an hour may still get messages, from senders whose clocks are slow.
 SETTLE_SECONDS: Final = 600.0

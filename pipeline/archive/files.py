@@ -9,25 +9,21 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import BinaryIO, Final
 
 import pyarrow as pa
 from pyarrow import parquet
 
 from pipeline.folders import writing
 from wakupush.model.waku_message import WakuMessage
+from wakupush.protocol.keys import PublicKey
 from wakupush.protocol.topics import server_content_topics
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
-    from typing import BinaryIO
-
-    from wakupush.protocol.keys import PublicKey
-    from wakupush.runtime.settings import PipelineSettings
+from wakupush.runtime.settings import PipelineSettings
 
 HOUR: Final = 3600 * 10**9
 #: Rows, and bytes of payload, of a row group: what a writer holds in memory.

@@ -16,16 +16,20 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import psycopg
 import pyarrow as pa
+from psycopg import Connection
 from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 from pyspark.sql.pandas.types import from_arrow_schema
 from redis import RedisError
@@ -36,37 +40,27 @@ from pipeline.postgres import connected
 from pipeline.spark_errors import SPARK_ERRORS
 from wakupush.model.entries import Entry
 from wakupush.model.failures import Failure
-from wakupush.model.registrations import Registration
+from wakupush.model.registrations import Change, Installation, Registration
 from wakupush.postgres import query_topics
 from wakupush.protocol import registration
 from wakupush.protocol.application import Opened, Type
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey, PublicKey
-from wakupush.protocol.registration import request_id
+from wakupush.protocol.registration import Limits, request_id
 from wakupush.protocol.sealing import seal, unseal
 from wakupush.protocol.segments import Segment
 from wakupush.protocol.topics import server_content_topics
 from wakupush.runtime import keyfile
 from wakupush.runtime.connections.postgres import check_dsn, timeouts
 from wakupush.runtime.connections.redis import open_redis
+from wakupush.runtime.settings import Settings
 from wakupush.server import loading
 from wakupush.server.inbox.content import Part
 from wakupush.server.inbox.decide.registration import Known, change_of
 from wakupush.server.inbox.open import HOME, join, open_asymmetric, open_registration
 from wakupush.server.inbox.segments import MESSAGE_SEGMENTS
 from wakupush.server.loading import LoadError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from psycopg import Connection
-    from pyspark.sql import DataFrame, SparkSession
-
-    from wakupush.model.registrations import Change, Installation
-    from wakupush.protocol.registration import Limits
-    from wakupush.runtime.settings import Settings
 
 #: Installations, and bytes of what they sent, that are loaded in one transaction: their rows are locked meanwhile.
 LOADED_AT_ONCE: Final = 2_000

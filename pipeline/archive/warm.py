@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from psycopg import Connection
+from pyspark.sql import SparkSession
 
 from pipeline.errors import PipelineError
 from pipeline.postgres import connected
@@ -10,14 +14,7 @@ from pipeline.spark_errors import SPARK_ERRORS
 from wakupush.postgres import query_topics
 from wakupush.protocol.topics import query_topics as names_of
 from wakupush.protocol.topics import symmetric_key
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from psycopg import Connection
-    from pyspark.sql import SparkSession
-
-    from wakupush.runtime.settings import Settings
+from wakupush.runtime.settings import Settings
 
 #: Keys that each core derives between two commits, about six seconds of work.
 KEYS_PER_CORE: Final = 500

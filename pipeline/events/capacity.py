@@ -12,24 +12,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from datetime import date
+from typing import Any, Final
 
 import yaml
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from pipeline.errors import PipelineError
 from pipeline.events.lake import Lake
 from wakupush.model.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from datetime import date
-
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-    from wakupush.runtime.settings import Settings
+from wakupush.runtime.settings import Settings
 
 #: Seconds of CPU time that a worker spends on a message, by queue; on one that is not for us; on an attempt made again.
 #: Measured by `make bench`, see docs/internals/performance.md.

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import SparkSession
 
 from pipeline.errors import PipelineError
 from pipeline.folders import writing
 from pipeline.postgres import connected, jdbc_options
 from wakupush.postgres import exporting
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import SparkSession
-
-    from wakupush.runtime.settings import PipelineSettings, Settings
+from wakupush.runtime.settings import PipelineSettings, Settings
 
 #: The name of the catalog in Spark and other readers; the one in Postgres keeps its tables under this name.
 CATALOG: Final = "lake"

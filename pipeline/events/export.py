@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from psycopg import Connection
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from pipeline.errors import PipelineError
 from pipeline.events import schema
 from pipeline.events.catalog import alone, is_folder_alone, warehouse
-from pipeline.events.lake import MARK, Lake, LakeMark
+from pipeline.events.lake import MARK, Lake, LakeMark, LakeState
 from pipeline.events.pseudonyms import Keys, blurred, rehash, today
 from pipeline.postgres import connected, jdbc_options, read_slices
 from pipeline.spark_errors import SPARK_ERRORS
+from wakupush.model import exports
 from wakupush.postgres import exporting
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from psycopg import Connection
-    from pyspark.sql import DataFrame, SparkSession
-
-    from pipeline.events.lake import LakeState
-    from wakupush.model import exports
-    from wakupush.runtime.settings import Settings
+from wakupush.runtime.settings import Settings
 
 #: The pseudonyms of the lake, by the columns from which they are made.
 PSEUDONYMS = {"trace_id": "trace", "key_pseudonym": "user", "installation_pseudonym": "installation"}

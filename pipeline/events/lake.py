@@ -11,29 +11,23 @@ from __future__ import annotations
 import io
 import json
 import uuid
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from datetime import date, timedelta
+from typing import Any, Final
 
 import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyarrow import parquet
 from pyspark.errors import PySparkException
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from pipeline.errors import PipelineError
 from pipeline.events import catalog, schema
 from pipeline.spark_errors import SPARK_ERRORS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from datetime import date
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from wakupush.runtime.settings import Settings
+from wakupush.runtime.settings import Settings
 
 EVENTS: Final = f"{catalog.NAMESPACE}.events"
 #: Property of the table: how far the export got.

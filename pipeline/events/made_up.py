@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import SparkSession
 
 from pipeline.errors import PipelineError
 from pipeline.events import synthesize
@@ -11,14 +13,10 @@ from pipeline.events.catalog import alone
 from pipeline.events.export import for_lake, keys_of
 from pipeline.events.lake import MARK, Lake, LakeMark
 from pipeline.events.pseudonyms import today
+from pipeline.events.synthesize import Plan
 from pipeline.postgres import connected, jdbc_options
 from wakupush.postgres import exporting, maintenance
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from pipeline.events.synthesize import Plan
-    from wakupush.runtime.settings import Settings
+from wakupush.runtime.settings import Settings
 
 #: Made-up events that are written in one transaction.
 ROWS_AT_ONCE: Final = 1000

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import date
 from html import escape
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from pipeline.events.lake import days_between
 from pipeline.events.plots import NOTHING, bars, durations, heat_map, lines, number
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from datetime import date
-    from pathlib import Path
-
-    from pipeline.events.tables import Row
+from pipeline.events.tables import Row
 
 #: The stages from message to delivery, in order, with their names on the page.
 _STAGES: Final = {

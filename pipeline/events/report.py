@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import shutil
 import uuid
+from collections.abc import Callable
+from datetime import date
 from functools import cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import psycopg
 from psycopg import sql
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from pipeline.errors import PipelineError
@@ -17,18 +21,9 @@ from pipeline.events.catalog import CATALOG
 from pipeline.events.lake import Lake
 from pipeline.events.page import WrittenReport, render
 from pipeline.events.pseudonyms import keep_from, whole_periods
-from pipeline.events.tables import TABLES, anonymous, of_shown_hours
+from pipeline.events.tables import TABLES, Row, Table, anonymous, of_shown_hours
 from wakupush.runtime.connections.postgres import KEEPALIVES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import date
-    from pathlib import Path
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from pipeline.events.tables import Row, Table
-    from wakupush.runtime.settings import Settings
+from wakupush.runtime.settings import Settings
 
 #: The schema of the tables in Postgres, and their namespace in the catalog.
 SCHEMA: Final = "wakupush_reports"

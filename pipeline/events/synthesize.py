@@ -12,16 +12,14 @@ import math
 import random
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from wakupush.model.events import EventKind
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 #: The worker in made-up events, which distinguishes them from others.
 WORKER: Final = "synthetic"

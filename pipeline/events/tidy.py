@@ -7,22 +7,18 @@ goes that no reader of the last day can need: snapshots that were replaced befor
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from datetime import UTC, date, datetime
+from typing import Final
+
+from pyspark.sql import Row, SparkSession
 
 from pipeline.events.catalog import CATALOG, NAMESPACE, alone
 from pipeline.events.lake import BRANCH, EVENTS, Lake
 from pipeline.events.pseudonyms import keep_from, today
 from pipeline.events.report import SCHEMA
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from datetime import date
-
-    from pyspark.sql import Row, SparkSession
-
-    from wakupush.runtime.settings import Settings
+from wakupush.runtime.settings import Settings
 
 #: Seconds for which a replaced snapshot is kept for jobs that still read it.
 GRACE_SECONDS: Final = 86_400

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx2
 
 from conformance.expected import Answer, Row, Rows, Scenario, flat, in_order
 from e2e.stacks import UNHURRIED
+from support.forkserver import Forkserver
 from support.stored import contents
 from wakupush.devnet.demo import conversation, messages
+from wakupush.devnet.demo.conversation import Sent
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.demo.stack import SHARDS, Stack
 from wakupush.devnet.parts.processes import WaitTimeoutError, wait_until
@@ -23,12 +25,6 @@ from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from support.forkserver import Forkserver
-    from wakupush.devnet.demo.conversation import Sent
 
 #: Seconds within which a step is over, on a machine that has much else to do.
 PATIENCE = 120.0

@@ -3,18 +3,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import httpx2
 import pytest
 import uvicorn
+from starlette.applications import Starlette
 
 from wakupush.devnet.parts.processes import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from starlette.applications import Starlette
 
 
 @pytest.fixture(scope="session")

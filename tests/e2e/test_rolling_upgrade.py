@@ -80,13 +80,13 @@ class OldCode:
         self.ingest = self.process(
             "ingest",
             *("ingest", "live"),
-            settings={"WAKUPUSH_INGEST__HTTP_PORT": str(ports[0])},
+            settings={"WAKUPUSH_HTTP_PORT": str(ports[0])},
             ready=partial(answers_http, f"http://127.0.0.1:{ports[0]}/readyz"),
         )
         self.reconcile = self.process(
             "reconcile",
             *("ingest", "reconcile"),
-            settings={"WAKUPUSH_RECONCILE__HTTP_PORT": str(ports[1])},
+            settings={"WAKUPUSH_HTTP_PORT": str(ports[1])},
             ready=partial(answers_http, f"http://127.0.0.1:{ports[1]}/healthz"),
         )
         self.feedback = self.process(

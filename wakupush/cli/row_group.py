@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager  # noqa: TC003 - a field
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from functools import partial

@@ -6,10 +6,11 @@ import asyncio
 import math
 import secrets
 import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Self
+from typing import Any, Self
 
 import structlog
 
@@ -18,32 +19,24 @@ from wakupush.client.drivers.asking import QUERY_SECONDS, Asker
 from wakupush.client.drivers.book import Book
 from wakupush.client.drivers.context import Context
 from wakupush.client.drivers.enrolling import Enroller
+from wakupush.client.drivers.history import History
 from wakupush.client.drivers.notifying import Notifier, Recipient, targets
-from wakupush.client.drivers.storage import SEEN, SETTINGS
+from wakupush.client.drivers.storage import SEEN, SETTINGS, Storage
 from wakupush.client.drivers.tasks import Tasks
-from wakupush.client.events import Unsent
+from wakupush.client.drivers.transport import Transport
+from wakupush.client.events import Event, Unsent
 from wakupush.client.rules import receiving
 from wakupush.client.rules.accounts import Account
+from wakupush.client.rules.acquaintances import Acquaintance
 from wakupush.client.rules.kept import ClientSettings, SeenMessage
+from wakupush.client.rules.receiving import Received
+from wakupush.client.rules.registering import Device, Options, RegistrarState
 from wakupush.client.rules.sending import Sending, TargetDevice
+from wakupush.model.notifications import NotificationType
 from wakupush.protocol.hashing import shake256_64
-from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.keys import PrivateKey, PublicKey
 from wakupush.runtime.tracebacks import places
 from wakupush.waku.errors import NodeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from typing import Any
-
-    from wakupush.client.drivers.history import History
-    from wakupush.client.drivers.storage import Storage
-    from wakupush.client.drivers.transport import Transport
-    from wakupush.client.events import Event
-    from wakupush.client.rules.acquaintances import Acquaintance
-    from wakupush.client.rules.receiving import Received
-    from wakupush.client.rules.registering import Device, Options, RegistrarState
-    from wakupush.model.notifications import NotificationType
-    from wakupush.protocol.keys import PublicKey
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from wakupush.client.rules.acquaintances import Acquaintance
-    from wakupush.client.rules.registering import Enrolment
+from wakupush.client.rules.acquaintances import Acquaintance
+from wakupush.client.rules.registering import Enrolment
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,22 +22,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from io import RawIOBase
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-    from io import RawIOBase
-    from pathlib import Path
-
-    from starlette.requests import Request
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    Spoiler = Callable[["Fault", ASGIApp, Scope, Receive, Send], Awaitable[None]]
+Spoiler = Callable[["Fault", ASGIApp, Scope, Receive, Send], Awaitable[None]]
 
 _PREFIX = "/dev/"
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import uvicorn
+from starlette.applications import Starlette
 
 from wakupush.devnet.gorush.app import create_app as create_gorush
 from wakupush.devnet.gorush.gorush import GorushOptions, ScriptedGorush
 from wakupush.devnet.node import go_waku, nwaku
 from wakupush.devnet.node.go_waku_state import GoWakuNode
 from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from starlette.applications import Starlette
 
 #: By name: the default settings of a Waku node, and the function that makes an app of settings.
 _MANNERS: dict[str, tuple[NodeSettings, Callable[[NodeSettings], Starlette]]] = {

@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import ssl
 import time
+from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote
 
 import httpx2
 from pydantic import BaseModel, Field, ValidationError
 
 from wakupush.doctor.finding import Finding, Level
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 #: Where Kubernetes puts the token of a pod, its namespace and the authority of the API.
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")

@@ -4,37 +4,29 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 import httpx2
 import psycopg
-from redis import AuthenticationError, ConnectionError, RedisError, ResponseError, TimeoutError  # noqa: A004 - Redis' own
+from redis import AuthenticationError, ConnectionError, Redis, RedisError, ResponseError, TimeoutError  # noqa: A004 - Redis' own
 
 from wakupush.doctor.finding import Finding, Level
 from wakupush.model.nodes import NodeFault
-from wakupush.model.roles import Role
+from wakupush.model.roles import Login, Role
 from wakupush.postgres import roles
 from wakupush.postgres.migrations import runner
 from wakupush.redis import left_out
 from wakupush.runtime.connections.postgres import check_dsn, reason
 from wakupush.runtime.connections.redis import open_redis, open_sentinel, primary_name
-from wakupush.runtime.settings import SettingsError
+from wakupush.runtime.settings import Settings, SettingsError
 from wakupush.server.identity import NoIdentityError, is_published, load_identity, load_public_key
 from wakupush.waku.errors import NodeError
 from wakupush.waku.node import WakuNode
 from wakupush.waku.store import Store
 from wakupush.waku.store_codec import Query
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from redis import Redis
-
-    from wakupush.model.roles import Login
-    from wakupush.runtime.settings import Settings
 
 #: Seconds to wait for each part.
 PATIENCE = 5.0

@@ -9,24 +9,21 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from io import BytesIO
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import pycurl
 
 from wakupush.gorush.outcomes import Outcome, read_answer
 from wakupush.model.failures import Failure
+from wakupush.model.notifications import Notification
 from wakupush.runtime.connections.curl import curl_handle, keep_within, set_timeout
 from wakupush.runtime.connections.sockets import has_input
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from wakupush.model.notifications import Notification
 
 #: Notifications in a post at most (gorush's own max_notification).
 POST_LIMIT = 100

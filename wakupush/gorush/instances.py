@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from threading import Event, Lock, Thread
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from wakupush.gorush.client import Gorush, Posted
 from wakupush.model.failures import Failure
+from wakupush.model.notifications import Notification
 from wakupush.runtime import metrics
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from wakupush.model.notifications import Notification
-    from wakupush.runtime.settings import GorushSettings
+from wakupush.runtime.settings import GorushSettings
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from wakupush.gorush.wording import classify
 from wakupush.model.failures import Failure
+from wakupush.model.notifications import Notification
 from wakupush.model.platforms import Platform
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from wakupush.model.notifications import Notification
 
 #: ``None`` if gorush handed the notification to its platform without an error, else why not.
 Outcome: TypeAlias = Failure | None

@@ -7,14 +7,11 @@ lists of error codes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from wakupush.model.failures import Failure
 from wakupush.model.platforms import Platform
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: Reasons of APNs, exact.
 APNS_REASONS: Mapping[str, Failure] = MappingProxyType(

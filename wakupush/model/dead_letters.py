@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from wakupush.model.deliveries import DeliveryState
-    from wakupush.model.failures import Failure
-    from wakupush.model.platforms import Platform
+from wakupush.model.deliveries import DeliveryState
+from wakupush.model.failures import Failure
+from wakupush.model.platforms import Platform
 
 #: The place of a dead letter in the order of all: when it ended, and its key.
 Position = tuple[datetime, bytes]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from wakupush.model.failures import Failure
-    from wakupush.model.notifications import NotificationType
-    from wakupush.model.platforms import Platform
-    from wakupush.model.registrations import Address, Installation
+from wakupush.model.failures import Failure
+from wakupush.model.notifications import NotificationType
+from wakupush.model.platforms import Platform
+from wakupush.model.registrations import Address, Installation
 
 #: The lease of a delivery that no worker posts.
 NO_LEASE: Final = UUID(int=0)

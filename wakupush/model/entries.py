@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from wakupush.model.queues import Queue
-    from wakupush.model.waku_message import WakuMessage
+from wakupush.model.queues import Queue
+from wakupush.model.waku_message import WakuMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,13 @@ what must have happened before it: see `history`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from wakupush.model.entries import Entry, Task
-    from wakupush.model.failures import Failure
+from wakupush.model.entries import Entry, Task
+from wakupush.model.failures import Failure
 
 SCHEMA_VERSION = 3
 

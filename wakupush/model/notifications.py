@@ -6,15 +6,13 @@ Source: 71, PushNotification; docs/reference/contracts/gorush.md, section 2.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wakupush.model.platforms import Platform
 from wakupush.pb.push_notification_pb2 import PushNotification
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: Keys that wakupush adds to what the specification and the reference post.
 ADDED_KEYS = frozenset({"notif_id", "collapse_id"})

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from wakupush.model.platforms import Platform, TokenType
+from wakupush.model.platforms import Platform, TokenType
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from wakupush.model.platforms import Platform
+from wakupush.model.platforms import Platform
 
 
 @dataclass(frozen=True, slots=True)

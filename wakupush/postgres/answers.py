@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
+
+from psycopg import Connection
 
 from wakupush.model.answers import SealedAnswer
 from wakupush.postgres.named_sql import load
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from psycopg import Connection
 
 _SQL = load("answers")
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from psycopg import Connection
 
 from wakupush.model.backlog import DeliveryBacklog
 from wakupush.model.platforms import Platform
 from wakupush.postgres.named_sql import load
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 _SQL = load("backlog")
 

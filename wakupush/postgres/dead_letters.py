@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from psycopg import sql
+from psycopg import Connection, Cursor, sql
 
 from wakupush.model.dead_letters import DeadLetter, DeadLetterDevice, PastEvent, Position, Selection
 from wakupush.model.deliveries import DeliveryState
+from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import Platform
 from wakupush.postgres.named_sql import load
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from psycopg import Connection, Cursor
-
-    from wakupush.model.notifications import NotificationType
 
 _SQL = load("dead_letters")
 #: Bytes of a delivery key.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 from uuid import uuid4
+
+from psycopg import Connection
 
 from wakupush.model.deliveries import NO_LEASE, Delivery, DeliveryState, Settlement
 from wakupush.model.failures import BY_LABEL, Failure
@@ -11,13 +14,7 @@ from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import Platform
 from wakupush.model.registrations import Address, Installation, Preferences, Receiver
 from wakupush.postgres.named_sql import columns, load
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from psycopg import Connection
-
-    from wakupush.protocol.at_rest import AtRest
+from wakupush.protocol.at_rest import AtRest
 
 _SQL = load("deliveries")
 

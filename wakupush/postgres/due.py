@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from psycopg import Connection
 
 from wakupush.model.deliveries import Due
 from wakupush.model.failures import BY_LABEL, Failure
 from wakupush.model.platforms import Platform
 from wakupush.postgres.named_sql import load
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 _SQL = load("due")
 

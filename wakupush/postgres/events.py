@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
-from psycopg import sql
+from psycopg import Connection, sql
 
-from wakupush.model.events import FIELDS, SCHEMA_VERSION
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from psycopg import Connection
-
-    from wakupush.model.events import Event
+from wakupush.model.events import FIELDS, SCHEMA_VERSION, Event
 
 _COPY = sql.SQL("COPY delivery_events ({}) FROM STDIN").format(
     sql.SQL(", ").join(map(sql.Identifier, ("schema_version", *FIELDS)))

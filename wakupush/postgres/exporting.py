@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from psycopg import Connection
 
 from wakupush.model.exports import Extent, Mark
 from wakupush.postgres.named_sql import load
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 _SQL = load("exporting")
 #: Key of the advisory lock for writing to the lake ("the lake" in ASCII).

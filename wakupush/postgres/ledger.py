@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
+from psycopg import Connection
+
+from wakupush.model.entries import Entry
+from wakupush.model.queues import Queue
+from wakupush.model.registrations import Installation
 from wakupush.postgres.named_sql import load
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from psycopg import Connection
-
-    from wakupush.model.entries import Entry
-    from wakupush.model.queues import Queue
-    from wakupush.model.registrations import Installation
 
 _SQL = load("ledger")
 

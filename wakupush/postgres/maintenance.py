@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from datetime import date, timedelta
+from typing import Final
 
 import psycopg
+from psycopg import Connection
 
+from wakupush.model.retention import RetentionRule
 from wakupush.postgres.named_sql import load
-
-if TYPE_CHECKING:
-    from datetime import date
-
-    from psycopg import Connection
-
-    from wakupush.model.retention import RetentionRule
 
 _SQL = load("maintenance")
 #: Days for which partitions are made ahead.

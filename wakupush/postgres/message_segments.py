@@ -6,18 +6,14 @@ hash (32 bytes).
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+
+from psycopg import Connection
 
 from wakupush.postgres.named_sql import load
 from wakupush.protocol.sealing import seal, unseal
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from psycopg import Connection
-
-    from wakupush.protocol.segments import Segment
+from wakupush.protocol.segments import Segment
 
 _SQL = load("message_segments")
 #: The signer of a message in segments, and its hash.

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import TYPE_CHECKING, Any, LiteralString
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from typing import Any, LiteralString
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from psycopg import Connection
 from psycopg.errors import UndefinedTable
 
 from wakupush.postgres.migrations import runner
 from wakupush.postgres.named_sql import load
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 _SQL = load("old_code")
 

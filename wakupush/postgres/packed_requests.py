@@ -6,17 +6,14 @@ a row was sized by what the first minute of its month brought, and grew to megab
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection
+from datetime import date
+from typing import Final
+
+from psycopg import Connection
 
 from wakupush.postgres.named_sql import load
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from datetime import date
-
-    from psycopg import Connection
-
-    from wakupush.protocol.at_rest import AtRest
+from wakupush.protocol.at_rest import AtRest
 
 _SQL = load("packed_requests")
 #: Bytes of a digest in its row.

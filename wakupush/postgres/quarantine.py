@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from psycopg import Connection, Cursor
+
+from wakupush.model.dead_letters import Position
 from wakupush.model.entries import Entry
-from wakupush.model.quarantine import QuarantinedMessage
-from wakupush.model.queues import QUEUES
+from wakupush.model.quarantine import QuarantinedMessage, QuarantineSelection
+from wakupush.model.queues import QUEUES, Queue
 from wakupush.model.waku_message import WakuMessage
 from wakupush.postgres.named_sql import load
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from psycopg import Connection, Cursor
-
-    from wakupush.model.dead_letters import Position
-    from wakupush.model.quarantine import QuarantineSelection
-    from wakupush.model.queues import Queue
 
 _SQL = load("quarantine")
 #: Rows that are read or changed at once; each may hold a message of the largest size.

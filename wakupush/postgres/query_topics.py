@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator
+
+from psycopg import Connection
 
 from wakupush.model.query_topics import QueryTopic
 from wakupush.postgres.named_sql import load
 from wakupush.protocol.topics import query_topics, topic
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from psycopg import Connection
 
 _SQL = load("query_topics")
 #: Key of the advisory lock between those who add topics (shared) and the sweep that removes them ("topics" in ASCII).

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from wakupush.model.registrations import Registration
+from psycopg import Connection
+
+from wakupush.model.registrations import Change, Installation, Registration
 from wakupush.postgres import query_topics, registrations
 from wakupush.postgres.named_sql import load
-from wakupush.protocol.at_rest import KEYED_COLUMNS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from psycopg import Connection
-
-    from wakupush.model.registrations import Change, Installation
-    from wakupush.protocol.at_rest import AtRest
+from wakupush.protocol.at_rest import KEYED_COLUMNS, AtRest
 
 _SQL = load("rebuilding")
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection
+from typing import Final
 
+from psycopg import Connection
+
+from wakupush.model.walks import Track
 from wakupush.postgres.named_sql import load
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from psycopg import Connection
-
-    from wakupush.model.walks import Track
 
 _SQL = load("reconciliation")
 #: Seconds after the last attempt of a message that is handled alone for which a worker, or its queue, still has it:

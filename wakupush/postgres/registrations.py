@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from psycopg import Connection
 
 from wakupush.model.registrations import (
     Change,
@@ -14,13 +17,7 @@ from wakupush.model.registrations import (
     Unregistration,
 )
 from wakupush.postgres.named_sql import columns, load
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from psycopg import Connection
-
-    from wakupush.protocol.at_rest import AtRest
+from wakupush.protocol.at_rest import AtRest
 
 _SQL = load("registrations")
 

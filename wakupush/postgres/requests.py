@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
-from wakupush.model.registrations import Preferences, Receiver
+from psycopg import Connection
+
+from wakupush.model.deliveries import Delivery
+from wakupush.model.notifications import NotificationType
+from wakupush.model.registrations import Address, Preferences, Receiver
 from wakupush.postgres import packed_requests
 from wakupush.postgres.named_sql import load
-from wakupush.protocol.at_rest import REQUEST_ID_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from typing import Any
-
-    from psycopg import Connection
-
-    from wakupush.model.deliveries import Delivery
-    from wakupush.model.notifications import NotificationType
-    from wakupush.model.registrations import Address
-    from wakupush.protocol.at_rest import AtRest
+from wakupush.protocol.at_rest import REQUEST_ID_BYTES, AtRest
 
 _SQL = load("requests")
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import groupby
-from typing import TYPE_CHECKING, LiteralString
+from typing import LiteralString
 
-from psycopg import errors, sql
+from psycopg import Connection, errors, sql
 
 from wakupush.model.roles import OF_THE_CATALOG, Login, Right, Role, declared
 from wakupush.postgres.named_sql import load
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from psycopg import Connection
 
 _SQL = load("roles")
 #: A column that every table has, and that no list of columns names.

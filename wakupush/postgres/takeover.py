@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+from psycopg import Connection
 
 from wakupush.model.platforms import TokenType
 from wakupush.model.registrations import Held, Installation
 from wakupush.postgres.named_sql import load
 from wakupush.protocol.at_rest import REQUEST_ID_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from psycopg import Connection
 
 _SQL = load("takeover")
 #: Rows that are read at once; the largest have a megabyte.

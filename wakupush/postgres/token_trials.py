@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
+
+from psycopg import Connection
 
 from wakupush.model.platforms import Platform
 from wakupush.model.tokens import TokenShare
 from wakupush.postgres.named_sql import columns, load
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from psycopg import Connection
 
 _SQL = load("token_trials")
 #: Seconds that are counted together.

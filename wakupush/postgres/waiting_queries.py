@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+
+from psycopg import Connection
 
 from wakupush.model.entries import Entry
 from wakupush.model.waku_message import WakuMessage
 from wakupush.postgres.named_sql import load
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from psycopg import Connection
 
 _SQL = load("waiting_queries")
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from google.protobuf.message import DecodeError
 
 from wakupush.model.failures import Failure
 from wakupush.pb.push_notification_pb2 import ContactCodeAdvertisement
 from wakupush.protocol.errors import Refused
-from wakupush.protocol.query import decode_info, encode_info
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from wakupush.protocol.query import Info
+from wakupush.protocol.query import Info, decode_info, encode_info
 
 
 def encode_advertisement(infos: Iterable[Info]) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
@@ -13,9 +12,7 @@ from wakupush.protocol import segments, wire
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256
 from wakupush.protocol.keys import PrivateKey, PublicKey, recover
-
-if TYPE_CHECKING:
-    from wakupush.protocol.payload import Payload
+from wakupush.protocol.payload import Payload
 
 Type = ApplicationMetadataMessage.Type
 

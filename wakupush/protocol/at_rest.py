@@ -7,22 +7,18 @@ data, so that it cannot be opened in another place.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from wakupush.model.platforms import Platform
-from wakupush.model.registrations import Address, Target
+from wakupush.model.registrations import Address, Installation, Registration, Target
 from wakupush.pb.push_notification_pb2 import PushNotification, PushNotificationRegistration
 from wakupush.protocol.sealing import NONCE_BYTES, UnsealableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from wakupush.model.registrations import Installation, Registration
 
 #: Bytes of a digest.
 DIGEST_BYTES: Final = 16

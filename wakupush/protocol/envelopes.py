@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import application, payload, segments, topics
-
-if TYPE_CHECKING:
-    from wakupush.protocol.application import Type
-    from wakupush.protocol.keys import PrivateKey, PublicKey
+from wakupush.protocol.application import Type
+from wakupush.protocol.keys import PrivateKey, PublicKey
 
 #: Bytes of a WakuMessage's protobuf that both nwaku and go-waku relay.
 MOST_MESSAGE_BYTES = 150_000

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from wakupush.model.failures import Failure
+from wakupush.model.failures import Failure
 
 
 class Refused(Exception):

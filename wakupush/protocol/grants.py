@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256
-from wakupush.protocol.keys import recover
-
-if TYPE_CHECKING:
-    from wakupush.protocol.keys import PrivateKey, PublicKey
+from wakupush.protocol.keys import PrivateKey, PublicKey, recover
 
 
 def _digest(client: PublicKey, server: PublicKey, access_token: str) -> bytes:

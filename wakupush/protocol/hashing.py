@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
 
 from Crypto.Hash.keccak import _raw_keccak_lib
 from Crypto.Util._raw_api import c_size_t, c_ubyte, create_string_buffer, get_raw_buffer
 
-if TYPE_CHECKING:
-    from wakupush.model.waku_message import WakuMessage
-
+from wakupush.model.waku_message import WakuMessage
 
 _KECCAK_BYTES = 32
 #: As the library's function takes them: bytes of output, bytes of capacity, rounds, the first bits of the padding.

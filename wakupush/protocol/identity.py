@@ -5,17 +5,13 @@ from __future__ import annotations
 import hmac
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from wakupush.model.registrations import Installation
+from wakupush.model.registrations import Installation, Target
 from wakupush.protocol.at_rest import AtRest
-
-if TYPE_CHECKING:
-    from wakupush.model.registrations import Target
-    from wakupush.protocol.keys import PrivateKey, PublicKey
+from wakupush.protocol.keys import PrivateKey, PublicKey
 
 _DIGEST_BYTES = 16
 

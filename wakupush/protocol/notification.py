@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
+from wakupush.model.deliveries import Delivery
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import Platform
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from wakupush.model.deliveries import Delivery
-    from wakupush.model.registrations import Target
+from wakupush.model.registrations import Target
 
 Dialect = Literal["spec", "status", "status-2024", "both"]
 Data = dict[str, str | list[str]]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
 from wakupush.model.failures import Failure
+from wakupush.model.registrations import QueriedDevice
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationQuery,
     PushNotificationQueryInfo,
@@ -15,14 +16,9 @@ from wakupush.pb.push_notification_pb2 import (
 )
 from wakupush.protocol import wire
 from wakupush.protocol.errors import Refused
+from wakupush.protocol.keys import PrivateKey, PublicKey
 from wakupush.protocol.sealing import UnsealableError, unseal
 from wakupush.protocol.uuids import is_uuid
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from wakupush.model.registrations import QueriedDevice
-    from wakupush.protocol.keys import PrivateKey, PublicKey
 
 #: Bytes of the hash that names a user; keys of another length name no user.
 KEY_HASH_BYTES = 64

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -15,14 +16,9 @@ from wakupush.pb.push_notification_pb2 import PushNotificationRegistration, Push
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.grants import is_granted
 from wakupush.protocol.hashing import shake256_64
+from wakupush.protocol.keys import PrivateKey, PublicKey
 from wakupush.protocol.sealing import UnsealableError, seal, unseal
 from wakupush.protocol.uuids import is_uuid
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from wakupush.protocol.keys import PrivateKey, PublicKey
-
 
 #: Bytes of a grant, which is a signature.
 GRANT_BYTES: Final = 65

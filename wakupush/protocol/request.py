@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
 from wakupush.model.failures import Answer, Failure
 from wakupush.model.notifications import NotificationType
+from wakupush.model.registrations import Preferences
 from wakupush.pb.push_notification_pb2 import (
     PushNotification,
     PushNotificationReport,
@@ -19,11 +21,6 @@ from wakupush.pb.push_notification_pb2 import (
 )
 from wakupush.protocol import wire
 from wakupush.protocol.errors import Refused
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from wakupush.model.registrations import Preferences
 
 
 class Filtered(Enum):

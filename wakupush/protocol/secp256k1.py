@@ -7,13 +7,11 @@ needed. The tests compare these calls with those objects.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final, NewType
+from types import TracebackType
+from typing import Any, Final, NewType
 
 from coincurve._libsecp256k1 import ffi, lib
 from coincurve.context import GLOBAL_CONTEXT
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 #: A parsed public key, as libsecp256k1 has it.
 Point = NewType("Point", object)

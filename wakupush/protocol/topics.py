@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.pbkdf2 import PBKDF2HMAC
 
 from wakupush.protocol.hashing import keccak256
-from wakupush.protocol.keys import PARTITIONS
-
-if TYPE_CHECKING:
-    from wakupush.protocol.keys import PublicKey
+from wakupush.protocol.keys import PARTITIONS, PublicKey
 
 #: Rounds of PBKDF2 for a topic's key; 12 to 25 ms.
 KEY_ROUNDS = 65356

@@ -5,16 +5,13 @@ A parsed item takes a hundred bytes of memory however short it is; on the wire a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Mapping
+from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from wakupush.model.failures import Failure
 from wakupush.protocol.errors import Refused
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from wakupush.model.failures import Failure
 
 M = TypeVar("M", bound=Message)
 

@@ -8,15 +8,13 @@ Redis: bodies never travel, and are not parsed.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Collection
+from typing import Final, cast
+
+from redis import Redis
 
 from wakupush.model.backlog import QueueBacklog
 from wakupush.model.queues import QUEUES
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from redis import Redis
 
 #: Tasks of a queue that one look reads at most. Up to this number the figures are exact.
 SAMPLE: Final = 64

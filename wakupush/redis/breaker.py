@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Callable
+from typing import Final, cast
 
 import structlog
-from redis import RedisError
+from redis import Redis, RedisError
 
+from wakupush.model.platforms import Platform
 from wakupush.runtime import metrics
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from redis import Redis
-
-    from wakupush.model.platforms import Platform
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

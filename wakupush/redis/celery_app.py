@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from celery import Celery
@@ -10,9 +10,7 @@ from kombu import Queue as KombuQueue
 
 from wakupush.model.queues import DISPATCH, QUEUES
 from wakupush.runtime.connections.redis import follow, primary_name, sentinel_options, tls_options
-
-if TYPE_CHECKING:
-    from wakupush.runtime.settings import Settings
+from wakupush.runtime.settings import Settings
 
 #: One value for every process on the broker (the shortest one would win), above every hard time limit.
 VISIBILITY_TIMEOUT_SECONDS: Final = 120

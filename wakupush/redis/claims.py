@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from redis import Redis
+from redis import Redis
 
 
 def claim(redis: Redis, hashes: Sequence[bytes], seconds: int) -> list[bool]:

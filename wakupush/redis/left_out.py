@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Mapping
+from typing import Final, cast
+
+from redis import Redis
 
 from wakupush.model.nodes import NodeFault
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from redis import Redis
 
 KEY: Final = "wakupush:nodes:left_out"
 #: Seconds for which this holds unless it is written again. After that nothing is known, and all nodes are used.

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import random
 import time
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Callable, Collection
+from typing import Final, cast
 
 import structlog
-from redis import RedisError
+from redis import Redis, RedisError
 
-from wakupush.model.limits import Demand, chance, demand
+from wakupush.model.limits import Demand, Limit, chance, demand
 from wakupush.runtime import metrics
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from redis import Redis
-
-    from wakupush.model.limits import Limit
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from celery import Celery
 
 from wakupush.model.entries import Entry
+from wakupush.model.queues import Queue
 from wakupush.model.waku_message import WakuMessage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from celery import Celery
-
-    from wakupush.model.queues import Queue
 
 #: Bytes of payload in one task at most: a worker of two processes holds two, and all that it makes of them.
 TASK_BYTES: Final = 2**20

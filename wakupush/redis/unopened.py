@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Collection, Sequence
+from typing import Final, cast
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from redis import Redis
+from redis import Redis
 
 #: Seconds for which a topic is marked.
 MARKED_SECONDS: Final = 120

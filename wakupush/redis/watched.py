@@ -12,13 +12,11 @@ are filled in. Topics that are not needed any more do no harm.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Collection, Sequence
+from typing import Final, cast
 from uuid import uuid4
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from redis import Redis
+from redis import Redis
 
 KEY: Final = "wakupush:watched:topics"
 MARKER: Final = "wakupush:watched:complete"

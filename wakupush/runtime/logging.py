@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
+from wakupush.runtime.settings import Settings
 from wakupush.runtime.tracebacks import places
-
-if TYPE_CHECKING:
-    from wakupush.runtime.settings import Settings
 
 #: Loggers of libraries that would log each request or task.
 _QUIET = ("httpx2", "httpcore2", "kombu", "amqp", "celery.worker.strategy", "celery.app.trace")

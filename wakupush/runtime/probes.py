@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 from socketserver import ThreadingMixIn
 from threading import Thread
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.types import StartResponse, WSGIEnvironment
 
-from prometheus_client import REGISTRY
+from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from wakupush.runtime.settings import SettingsError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from wsgiref.types import StartResponse, WSGIEnvironment
-
-    from prometheus_client import CollectorRegistry
 
 #: Names of what is checked, and whether it is well.
 Checks = dict[str, bool]

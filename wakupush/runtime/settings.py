@@ -11,8 +11,9 @@ import json
 import os
 import re
 import tomllib
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -27,17 +28,12 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from wakupush.runtime.durations import parse_duration
 from wakupush.runtime.urls import is_http, node_name
 from wakupush.runtime.usage import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-
-    from pydantic_core import ErrorDetails
 
 #: Seconds for which a worker tries to store the outcome of a post.
 STORE_SECONDS = 20.0

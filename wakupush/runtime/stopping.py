@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import signal
 from threading import Event
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from types import FrameType
+from types import FrameType
 
 
 def stop_on_signals() -> Event:

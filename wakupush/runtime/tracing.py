@@ -8,14 +8,10 @@ Attributes are fields of events, without the pseudonyms.
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
-from wakupush.runtime.settings import SettingsError
+from opentelemetry.sdk.trace import TracerProvider
 
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
-
-    from wakupush.runtime.settings import TracingSettings
+from wakupush.runtime.settings import SettingsError, TracingSettings
 
 #: Attributes of a span; those that are None are left out.
 Attributes = dict[str, str | int | None]

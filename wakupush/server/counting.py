@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 import structlog
 
-from wakupush.model.events import EventKind, history
+from wakupush.model.events import Event, EventKind, history
 from wakupush.runtime import metrics, tracing
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from wakupush.model.events import Event
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

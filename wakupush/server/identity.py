@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import InvalidKeyError, PrivateKey, PublicKey
 from wakupush.runtime import keyfile
-from wakupush.runtime.settings import SettingsError
+from wakupush.runtime.settings import Settings, SettingsError
 from wakupush.runtime.usage import UsageError
-
-if TYPE_CHECKING:
-    from wakupush.runtime.settings import Settings
 
 
 class NoIdentityError(UsageError):

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import psycopg
+from psycopg import Connection
+from redis import Redis
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from wakupush.model.registrations import Change, Installation
 from wakupush.postgres import query_topics, rebuilding
+from wakupush.protocol.at_rest import AtRest
 from wakupush.redis import watched
 from wakupush.server.faults import COLLISIONS, OF_THE_MESSAGE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from psycopg import Connection
-    from redis import Redis
-
-    from wakupush.model.registrations import Change, Installation
-    from wakupush.protocol.at_rest import AtRest
 
 #: What Postgres raises if it cannot hold what is in a registration.
 _OF_THE_MESSAGE: tuple[type[Exception], ...] = (psycopg.DataError, *OF_THE_MESSAGE)

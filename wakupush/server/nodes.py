@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection
+from typing import Final
 
 import structlog
-from redis import RedisError
+from redis import Redis, RedisError
 
 from wakupush.redis import left_out
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from redis import Redis
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

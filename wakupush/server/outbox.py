@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import structlog
 
+from wakupush.model.answers import SealedAnswer
 from wakupush.model.waku_message import WakuMessage
 from wakupush.postgres import answers
 from wakupush.runtime import metrics
-from wakupush.waku.errors import NodeRefused, NodeUnreachable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from wakupush.model.answers import SealedAnswer
-    from wakupush.server.resources import Resources
-    from wakupush.waku.errors import NodeError
+from wakupush.server.resources import Resources
+from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreachable
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

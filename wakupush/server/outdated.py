@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
+from psycopg import Connection
 
 from wakupush.postgres.old_code import OutdatedCodeError, refuse_outdated
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

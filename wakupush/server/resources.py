@@ -5,24 +5,21 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
+
+from celery import Celery
+from psycopg_pool import ConnectionPool
+from redis import Redis
 
 from wakupush.redis.celery_app import celery_app
 from wakupush.runtime.connections.postgres import open_pool
 from wakupush.runtime.connections.redis import open_redis
+from wakupush.runtime.settings import Settings
 from wakupush.server.nodes import LeftOut
 from wakupush.server.outdated import end_if_outdated
 from wakupush.waku.publisher import PUBLISH_SECONDS, Publisher
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from celery import Celery
-    from psycopg_pool import ConnectionPool
-    from redis import Redis
-
-    from wakupush.runtime.settings import Settings
 
 #: Answers that a process publishes at the same time at most.
 PUBLISH_CONNECTIONS = 16

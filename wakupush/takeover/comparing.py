@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from wakupush.model.registrations import Registration
+from psycopg import Connection
+
+from wakupush.model.registrations import Change, Held, Installation, Registration
 from wakupush.postgres import takeover
 from wakupush.protocol.at_rest import REQUEST_ID_BYTES
+from wakupush.protocol.identity import Identity
+from wakupush.protocol.registration import Limits
 from wakupush.takeover import database, opening, rows, source
 from wakupush.takeover.schema import REGISTRATIONS
-
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from psycopg import Connection
-
-    from wakupush.model.registrations import Change, Held, Installation
-    from wakupush.protocol.identity import Identity
-    from wakupush.protocol.registration import Limits
 
 
 class Difference(StrEnum):

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from wakupush.takeover.errors import TakeoverError
 from wakupush.takeover.schema import COLUMNS, OURS, REGISTRATIONS, REQUESTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: How often status-go hashes the password of an account by default (common/dbsetup/db_setup.go).
 KDF_ITERATIONS: Final = 3200

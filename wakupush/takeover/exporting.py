@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
+from psycopg import Connection
+
+from wakupush.model.registrations import Held
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.postgres import takeover
+from wakupush.protocol.identity import Identity
 from wakupush.takeover import database, opening
 from wakupush.takeover.errors import TakeoverError
 from wakupush.takeover.schema import CREATE, IDENTITY, OURS, REGISTRATIONS, REQUESTS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from psycopg import Connection
-
-    from wakupush.model.registrations import Held
-    from wakupush.protocol.identity import Identity
 
 #: The largest version that the reference stores.
 MOST_VERSION: Final = 2**63 - 1

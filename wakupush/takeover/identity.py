@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import sqlite3
+from pathlib import Path
 
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import InvalidKeyError, PrivateKey
 from wakupush.runtime import keyfile
+from wakupush.runtime.settings import Settings
 from wakupush.server.identity import NoIdentityError, is_published, load_identity
 from wakupush.takeover.errors import TakeoverError
 from wakupush.takeover.schema import IDENTITY
-
-if TYPE_CHECKING:
-    import sqlite3
-    from pathlib import Path
-
-    from wakupush.runtime.settings import Settings
 
 
 def their_key(connection: sqlite3.Connection, config: Path | None) -> PrivateKey:

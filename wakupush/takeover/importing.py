@@ -6,25 +6,21 @@ any time and repeated, beside a server that writes. What is stored already is ne
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from psycopg import Connection
+
+from wakupush.model.registrations import Change
 from wakupush.postgres import registrations, takeover
 from wakupush.protocol import registration as rules
 from wakupush.protocol.at_rest import REQUEST_ID_BYTES
+from wakupush.protocol.identity import Identity
 from wakupush.server import loading
 from wakupush.takeover import database, rows, source
 from wakupush.takeover.errors import TakeoverError
-
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Callable
-
-    from psycopg import Connection
-
-    from wakupush.model.registrations import Change
-    from wakupush.protocol.identity import Identity
-    from wakupush.takeover.rows import Row, Told
+from wakupush.takeover.rows import Row, Told
 
 
 @dataclass(slots=True)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from wakupush.model.registrations import Held
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
+from wakupush.protocol.identity import Identity
 from wakupush.protocol.sealing import UnsealableError
 from wakupush.takeover.errors import TakeoverError
-
-if TYPE_CHECKING:
-    from wakupush.model.registrations import Held
-    from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
-    from wakupush.protocol.identity import Identity
 
 _OTHER_KEY = "the rows in Postgres are sealed by another server's key than this one's"
 

@@ -7,21 +7,18 @@ device could not know that its registration is gone. A fault that the specificat
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from wakupush.model.failures import Failure
-from wakupush.model.registrations import Change, Unregistration
+from wakupush.model.registrations import Change, Installation, Unregistration
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol import registration as rules
+from wakupush.protocol.identity import Identity
 from wakupush.protocol.query import KEY_HASH_BYTES
 from wakupush.protocol.uuids import is_uuid
-
-if TYPE_CHECKING:
-    from wakupush.model.registrations import Installation
-    from wakupush.protocol.identity import Identity
 
 #: SQLite's types of the columns, as the reference writes them: registered, and unregistered.
 _TYPES: Final = {b"blob text integer blob", b"blob text integer null"}

@@ -6,15 +6,13 @@ a row that it replaces a new rowid, so no row is missed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import sqlite3
+from collections.abc import Collection, Iterator
+from typing import Any, Final
 
 from wakupush.model.registrations import Change, Installation, Unregistration
 from wakupush.takeover.rows import Row
 from wakupush.takeover.schema import OURS, REGISTRATIONS, REQUESTS
-
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Collection, Iterator
 
 #: Rows, and bytes of registrations, that are read at once.
 BATCH: Final = 2_000

@@ -7,15 +7,12 @@ too.
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
+from wakupush.model.waku_message import WakuMessage
+from wakupush.waku.async_rest import AsyncRest
 from wakupush.waku.codec import decode_messages, encode_message
 from wakupush.waku.errors import NotSubscribed
 from wakupush.waku.rest import check, check_published, messages_path
-
-if TYPE_CHECKING:
-    from wakupush.model.waku_message import WakuMessage
-    from wakupush.waku.async_rest import AsyncRest
 
 
 class AsyncRelay:

@@ -6,18 +6,13 @@ Source: docs/reference/contracts/waku-rest.md, sections 5 to 7. What `wakupush.w
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, Mapping
 from urllib.parse import urlencode
 
+from wakupush.waku.async_rest import AsyncRest
 from wakupush.waku.rest import check
 from wakupush.waku.store import V1, V3, speaks_v1, while_busy
-from wakupush.waku.store_codec import decode_v1, decode_v3
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
-
-    from wakupush.waku.async_rest import AsyncRest
-    from wakupush.waku.store_codec import Cursor, Page, Query
+from wakupush.waku.store_codec import Cursor, Page, Query, decode_v1, decode_v3
 
 
 class AsyncStore:

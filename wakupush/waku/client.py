@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
+import ssl
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from threading import Lock
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import httpx2
 
 from wakupush.waku.errors import AnswerTooLarge, NodeUnreachable, NodeUnreadable
 from wakupush.waku.rest import check
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Iterator, Mapping
 
 #: Bytes of an answer at most. Three times as many are in memory while it is parsed.
 ANSWER_LIMIT = 64 * 1024 * 1024

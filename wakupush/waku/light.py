@@ -7,19 +7,16 @@ Source: docs/reference/contracts/waku-rest.md, sections 3, 4 and 6. Success is t
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
+from wakupush.model.waku_message import WakuMessage
+from wakupush.waku.async_rest import AsyncRest
 from wakupush.waku.codec import decode_messages, encode_message, parse
 from wakupush.waku.errors import NodeUnreachable, NodeUnreadable, NotSubscribed, PushedToNobody
 from wakupush.waku.rest import check, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from wakupush.model.waku_message import WakuMessage
-    from wakupush.waku.async_rest import AsyncRest
 
 #: Content topics of one subscription at most; go-waku refuses more.
 MOST_TOPICS = 100

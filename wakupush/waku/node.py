@@ -7,9 +7,9 @@ between the nodes.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 from tenacity import (
     Retrying,
@@ -19,15 +19,11 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from wakupush.model.waku_message import WakuMessage
 from wakupush.waku.client import NodeClient
 from wakupush.waku.codec import PAYLOAD_LIMIT, decode_messages, encode_message, parse
 from wakupush.waku.errors import NodeUnreachable, NodeUnreadable, NotSubscribed
 from wakupush.waku.rest import check, check_published, messages_path, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from wakupush.model.waku_message import WakuMessage
 
 #: go-waku has no health route without RLN; a node that starts up has no routes yet.
 _NO_HEALTH = {HTTPStatus.NOT_FOUND, HTTPStatus.NOT_IMPLEMENTED}

@@ -10,21 +10,18 @@ import json
 import random
 import time
 from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pycurl
 
+from wakupush.model.waku_message import WakuMessage
 from wakupush.runtime import metrics
 from wakupush.runtime.connections.curl import curl_handle, keep_within
 from wakupush.waku.codec import encode_message
 from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreachable, NodeUnreadable
 from wakupush.waku.rest import check_published, messages_path
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from wakupush.model.waku_message import WakuMessage
 
 #: Seconds after which publishing an answer has failed this time: its client waits 3 s.
 PUBLISH_SECONDS: Final = 2.0

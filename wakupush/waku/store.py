@@ -11,9 +11,9 @@ Two nodes are better than one.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
 
@@ -25,6 +25,7 @@ from wakupush.waku.store_codec import (
     DATA_PAGE_SIZE,
     MOST_CONTENT_TOPICS,
     PAGE_SIZE,
+    Cursor,
     Page,
     Query,
     decode_v1,
@@ -33,12 +34,7 @@ from wakupush.waku.store_codec import (
     is_go_waku,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from wakupush.waku.store_codec import Cursor
-
-    Decode = Callable[[bytes, str, int], tuple[Page, Cursor | None]]
+Decode = Callable[[bytes, str, int], tuple[Page, Cursor | None]]
 
 V3 = "/store/v3/messages"
 V1 = "/store/v1/messages"

@@ -7,20 +7,17 @@ the status inside the body counts); go-waku serves Store v1 of its own archive, 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
 from wakupush.waku.codec import PAYLOAD_LIMIT, decode_message, parse
 from wakupush.waku.errors import NodeBusy, NodeUnreachable, NodeUnreadable
 from wakupush.waku.rest import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from wakupush.model.waku_message import WakuMessage
 
 #: Hashes of a page at most, of both kinds of nodes.
 PAGE_SIZE = 100

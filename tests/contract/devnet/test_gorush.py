@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import httpx2
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -17,12 +19,7 @@ from support import recordings
 from wakupush.devnet.gorush.app import VERSION, create_app
 from wakupush.devnet.gorush.gorush import GorushOptions, ScriptedGorush
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from starlette.requests import Request
-
-    Serve = Callable[[Starlette], httpx2.Client]
+Serve = Callable[[Starlette], httpx2.Client]
 
 
 AREA = "gorush"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -20,11 +22,7 @@ from wakupush.devnet.gorush.app import create_app
 from wakupush.devnet.gorush.gorush import GorushOptions, ScriptedGorush
 from wakupush.devnet.parts.processes import Process, answers_http, free_port
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    Serve = Callable[[Starlette], httpx2.Client]
+Serve = Callable[[Starlette], httpx2.Client]
 
 
 AREA = "gorush"

@@ -10,9 +10,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx2
 import psycopg
@@ -33,10 +33,6 @@ from wakupush.devnet.parts.processes import (
 )
 from wakupush.devnet.parts.redis import RedisServer
 from wakupush.model.waku_message import WakuMessage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _ROOT = Path(__file__).parents[3]
 

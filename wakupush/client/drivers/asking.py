@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from wakupush.client.drivers.context import topic_key
+from wakupush.client.drivers.book import Book
+from wakupush.client.drivers.context import Context, topic_key
+from wakupush.client.drivers.tasks import Tasks
 from wakupush.client.rules.mailbox import Mailbox
 from wakupush.client.rules.querying import TokenQuery, group
-from wakupush.protocol.keys import PrivateKey
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Sequence
-
-    from wakupush.client.drivers.book import Book
-    from wakupush.client.drivers.context import Context
-    from wakupush.client.drivers.tasks import Tasks
-    from wakupush.model.waku_message import WakuMessage
-    from wakupush.protocol.keys import PublicKey
+from wakupush.model.waku_message import WakuMessage
+from wakupush.protocol.keys import PrivateKey, PublicKey
 
 T = TypeVar("T")
 

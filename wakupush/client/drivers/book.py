@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import structlog
 
-from wakupush.client.drivers.context import Signal, topic_key
+from wakupush.client.drivers.context import Context, Signal, topic_key
+from wakupush.client.drivers.history import History
 from wakupush.client.drivers.storage import ACQUAINTANCE
+from wakupush.client.drivers.tasks import Tasks
 from wakupush.client.events import Learned
 from wakupush.client.rules.acquaintances import Acquaintance
 from wakupush.client.rules.mailbox import open_advertisement
+from wakupush.client.rules.sending import Useless
+from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import topics
 from wakupush.protocol.advertisement import parse_advertisement
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
+from wakupush.protocol.keys import PublicKey
+from wakupush.protocol.query import Info
 from wakupush.protocol.uuids import is_uuid
 from wakupush.waku.errors import NodeError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from wakupush.client.drivers.context import Context
-    from wakupush.client.drivers.history import History
-    from wakupush.client.drivers.tasks import Tasks
-    from wakupush.client.rules.sending import Useless
-    from wakupush.model.waku_message import WakuMessage
-    from wakupush.protocol.keys import PublicKey
-    from wakupush.protocol.query import Info
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from random import Random
 
+from wakupush.client.config import Config
+from wakupush.client.drivers.storage import Storage
+from wakupush.client.drivers.transport import Transport
+from wakupush.client.events import Event
+from wakupush.client.rules.accounts import Account
 from wakupush.protocol import topics
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
-
-    from wakupush.client.config import Config
-    from wakupush.client.drivers.storage import Storage
-    from wakupush.client.drivers.transport import Transport
-    from wakupush.client.events import Event
-    from wakupush.client.rules.accounts import Account
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

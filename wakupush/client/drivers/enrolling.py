@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Collection
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
 
 import structlog
 
-from wakupush.client.drivers.context import Signal, topic_key
+from wakupush.client.drivers.context import Context, Signal, topic_key
 from wakupush.client.drivers.storage import ADVERTISING, REGISTRATION
 from wakupush.client.events import Advertised, Enrolled, Unsent
 from wakupush.client.rules.advertising import Advertiser, advertisement
 from wakupush.client.rules.kept import Advertising
 from wakupush.client.rules.mailbox import Mailbox, open_advertisement
 from wakupush.client.rules.registering import Registrar, RegistrarState, Status
+from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import envelopes, topics
 from wakupush.protocol.advertisement import parse_advertisement
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
+from wakupush.protocol.keys import PublicKey
 from wakupush.protocol.registration import parse_response
 from wakupush.waku.errors import NodeError, NodeRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from wakupush.client.drivers.context import Context
-    from wakupush.model.waku_message import WakuMessage
-    from wakupush.protocol.keys import PublicKey
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING
 
 from wakupush.client.drivers.transport import SHARDS
+from wakupush.model.waku_message import WakuMessage
 from wakupush.waku.async_rest import AsyncRest
 from wakupush.waku.async_store import AsyncStore
 from wakupush.waku.store_codec import Query
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from wakupush.model.waku_message import WakuMessage
 
 #: How far back to look, in seconds: a client that still runs has advertised within that time.
 LOOK_BACK_SECONDS = 2 * 86_400

@@ -5,28 +5,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import structlog
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from wakupush.model.waku_message import WakuMessage
+from wakupush.waku.async_rest import AsyncRest
 from wakupush.waku.errors import AnswerLost, NodeError, NodeUnreachable, NotSubscribed, PushedToNobody
 from wakupush.waku.light import MOST_TOPICS, LightNode
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Sequence
-    from typing import Any, Protocol
 
-    from wakupush.model.waku_message import WakuMessage
-    from wakupush.waku.async_rest import AsyncRest
+class Wanted(Protocol):
+    """Content topics that a client listens to."""
 
-    class Wanted(Protocol):
-        """Content topics that a client listens to."""
+    def __contains__(self, content_topic: str) -> bool: ...
 
-        def __contains__(self, content_topic: str) -> bool: ...
-
-        def __iter__(self) -> Iterator[str]: ...
+    def __iter__(self) -> Iterator[str]: ...
 
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)

@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import structlog
 
-from wakupush.client.drivers.context import Signal
+from wakupush.client.drivers.asking import Asker
+from wakupush.client.drivers.book import Book
+from wakupush.client.drivers.context import Context, Signal
+from wakupush.client.drivers.tasks import Tasks
 from wakupush.client.events import Unsent
 from wakupush.client.rules.mailbox import Mailbox
-from wakupush.client.rules.sending import Content, Sending, TargetDevice
+from wakupush.client.rules.sending import Content, DueRequest, Sending, TargetDevice, Useless
+from wakupush.model.notifications import NotificationType
+from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import envelopes
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.keys import PrivateKey, PublicKey
 from wakupush.protocol.request import parse_response
 from wakupush.waku.errors import NodeError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from wakupush.client.drivers.asking import Asker
-    from wakupush.client.drivers.book import Book
-    from wakupush.client.drivers.context import Context
-    from wakupush.client.drivers.tasks import Tasks
-    from wakupush.client.rules.sending import DueRequest, Useless
-    from wakupush.model.notifications import NotificationType
-    from wakupush.model.waku_message import WakuMessage
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

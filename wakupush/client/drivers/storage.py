@@ -7,19 +7,16 @@ import os
 import sqlite3
 import threading
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import quote
 
 from wakupush.client.documents import DocumentKind
 from wakupush.client.rules.acquaintances import Acquaintance
 from wakupush.client.rules.kept import Advertising, ClientSettings, SeenMessage
 from wakupush.client.rules.registering import RegistrarState
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
 
 T = TypeVar("T")
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine
+from typing import Any
 
 import structlog
 
 from wakupush.runtime.tracebacks import places
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Protocol, Self
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from typing import Any, Protocol, Self
 
 import structlog
 
 from wakupush.client.drivers.light import POLL_SECONDS, RECOVER_SECONDS, SUBSCRIBE_ATTEMPTS, ServiceNode, again
 from wakupush.client.drivers.tasks import Tasks
+from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
 from wakupush.runtime.tracebacks import places
 from wakupush.waku.async_relay import AsyncRelay
 from wakupush.waku.async_rest import AsyncRest
 from wakupush.waku.errors import NodeError, NodeUnreachable, NotSubscribed
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
-    from contextlib import AbstractAsyncContextManager
-    from typing import Any
-
-    from wakupush.model.waku_message import WakuMessage
-
-    Receive = Callable[[WakuMessage], None]
+Receive = Callable[[WakuMessage], None]
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.keys import PrivateKey
 
 
 @dataclass(frozen=True, slots=True)

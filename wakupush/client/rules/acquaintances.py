@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from wakupush.client.documents import Key, document
 from wakupush.protocol.grants import is_granted
-from wakupush.protocol.keys import InvalidKeyError, PublicKey
-from wakupush.protocol.query import find_token
+from wakupush.protocol.keys import InvalidKeyError, PrivateKey, PublicKey
+from wakupush.protocol.query import Info, find_token
 from wakupush.protocol.uuids import is_uuid
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from wakupush.protocol.keys import PrivateKey
-    from wakupush.protocol.query import Info
 
 #: Seconds for which an access token is used without asking again. A time more than that ahead is of a wrong clock.
 KEEP_SECONDS = 86_400.0

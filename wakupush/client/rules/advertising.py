@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import application, envelopes, topics
 from wakupush.protocol.advertisement import encode_advertisement
 from wakupush.protocol.application import Type
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from wakupush.model.waku_message import WakuMessage
-    from wakupush.protocol.keys import PrivateKey
-    from wakupush.protocol.query import Info
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.query import Info
 
 #: Seconds from a change to its advertisement: the answers of several servers come shortly after each other.
 SETTLE_SECONDS = 0.5

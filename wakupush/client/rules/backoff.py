@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from random import Random
 
 from tenacity import RetryCallState, Retrying, wait_exponential
-
-if TYPE_CHECKING:
-    from random import Random
 
 _JITTER = 1.2
 

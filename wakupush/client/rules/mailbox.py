@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import application, payload, segments, topics
 from wakupush.protocol.application import Opened
 from wakupush.protocol.errors import Refused
+from wakupush.protocol.keys import PrivateKey, PublicKey
 from wakupush.protocol.payload import Payload
-
-if TYPE_CHECKING:
-    from wakupush.model.waku_message import WakuMessage
-    from wakupush.protocol.keys import PrivateKey, PublicKey
-    from wakupush.protocol.segments import Segment
+from wakupush.protocol.segments import Segment
 
 #: Segments of incomplete messages that are kept; each is a Waku message, at most 150 KB.
 MOST_KEPT = 200

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
+from wakupush.client.rules.acquaintances import Acquaintance
+from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import application, envelopes, topics
-from wakupush.protocol.application import Type
+from wakupush.protocol.application import Opened, Type
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256
-from wakupush.protocol.query import encode_query, parse_response
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from wakupush.client.rules.acquaintances import Acquaintance
-    from wakupush.model.waku_message import WakuMessage
-    from wakupush.protocol.application import Opened
-    from wakupush.protocol.keys import PrivateKey, PublicKey
-    from wakupush.protocol.query import Info
+from wakupush.protocol.keys import PrivateKey, PublicKey
+from wakupush.protocol.query import Info, encode_query, parse_response
 
 #: Users in one query at most; servers take 1,000.
 MOST_USERS = 100

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from wakupush.client.rules.accounts import Account
 from wakupush.protocol import payload
-from wakupush.protocol.application import Type, unwrap, wrap
+from wakupush.protocol.application import ApplicationMessage, Type, unwrap, wrap
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import shake256_64
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from wakupush.client.rules.accounts import Account
-    from wakupush.protocol.application import ApplicationMessage
-    from wakupush.protocol.keys import PrivateKey, PublicKey
+from wakupush.protocol.keys import PrivateKey, PublicKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from random import Random
 
 from wakupush.client.documents import Hex, Key, Told, document
 from wakupush.client.rules.backoff import Backoff
@@ -14,16 +15,10 @@ from wakupush.model.platforms import TokenType
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol.grants import grant
 from wakupush.protocol.hashing import shake256_64
+from wakupush.protocol.keys import PrivateKey, PublicKey
 from wakupush.protocol.query import Info
-from wakupush.protocol.registration import request_id, seal_registration
+from wakupush.protocol.registration import RegistrationResponse, request_id, seal_registration
 from wakupush.protocol.sealing import seal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-    from random import Random
-
-    from wakupush.protocol.keys import PrivateKey, PublicKey
-    from wakupush.protocol.registration import RegistrationResponse
 
 #: Greatest version of a registration.
 MOST_VERSION = 2**64 - 1

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from random import Random
 
+from wakupush.client.rules.acquaintances import Way
 from wakupush.client.rules.backoff import Backoff
 from wakupush.model.failures import Answer
-from wakupush.protocol.request import Item, Request, encode_request
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from random import Random
-
-    from wakupush.client.rules.acquaintances import Way
-    from wakupush.model.notifications import NotificationType
-    from wakupush.protocol.keys import PublicKey
-    from wakupush.protocol.request import Report, RequestResponse
+from wakupush.model.notifications import NotificationType
+from wakupush.protocol.keys import PublicKey
+from wakupush.protocol.request import Item, Report, Request, RequestResponse, encode_request
 
 #: Seconds to wait for an answer before another server is asked: at least 3, says the specification.
 ANSWER_SECONDS = 3.2

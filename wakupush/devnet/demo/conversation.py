@@ -8,23 +8,19 @@ from __future__ import annotations
 import base64
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from wakupush.devnet.demo.observer import Observer, Push
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import application, payload, topics
 from wakupush.protocol.application import Opened, Type
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import message_hash
-from wakupush.protocol.keys import PrivateKey
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from wakupush.devnet.demo.observer import Observer, Push
-    from wakupush.protocol.keys import PublicKey
-    from wakupush.waku.node import WakuNode
+from wakupush.protocol.keys import PrivateKey, PublicKey
+from wakupush.waku.node import WakuNode
 
 
 @dataclass(frozen=True, slots=True)

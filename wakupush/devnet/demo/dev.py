@@ -6,7 +6,6 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -14,12 +13,10 @@ from rich.console import Console
 
 from wakupush.devnet.demo.stack import External, Stack
 from wakupush.devnet.parts.processes import StartFailedError
+from wakupush.protocol.keys import PrivateKey
+from wakupush.runtime.settings import Settings
 from wakupush.runtime.stopping import stop_on_signals
 from wakupush.runtime.urls import without_user
-
-if TYPE_CHECKING:
-    from wakupush.protocol.keys import PrivateKey
-    from wakupush.runtime.settings import Settings
 
 #: Seconds between looks at whether everything still runs.
 LOOK_SECONDS = 0.5

@@ -5,21 +5,18 @@ from __future__ import annotations
 import secrets
 import time
 import uuid
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import PushNotification, PushNotificationRegistration, PushNotificationRequest
 from wakupush.protocol import application, envelopes, topics
 from wakupush.protocol.application import Type
 from wakupush.protocol.grants import grant
+from wakupush.protocol.keys import PrivateKey, PublicKey
 from wakupush.protocol.query import encode_query
 from wakupush.protocol.registration import seal_registration
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from wakupush.model.waku_message import WakuMessage
-    from wakupush.protocol.keys import PrivateKey, PublicKey
 
 
 def registration(client: PrivateKey, server: PublicKey, **fields: Any) -> PushNotificationRegistration:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 
+from wakupush.model.waku_message import WakuMessage
 from wakupush.waku.codec import decode_message
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from wakupush.model.waku_message import WakuMessage
-
 
 #: Above every position in a log.
 _END = 2**53

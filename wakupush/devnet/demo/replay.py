@@ -11,24 +11,21 @@ import itertools
 import json
 import stat
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import httpx2
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from wakupush.model.waku_message import WakuMessage
 from wakupush.runtime.urls import is_http, without_user
 from wakupush.runtime.usage import UsageError
 from wakupush.waku.codec import decode_message
 from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreadable
 from wakupush.waku.node import WakuNode, publish_with_retry
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from wakupush.model.waku_message import WakuMessage
 
 #: Bytes of a line at most.
 LINE_LIMIT = 2 * 1024 * 1024

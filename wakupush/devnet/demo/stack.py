@@ -6,29 +6,25 @@ import json
 import os
 import secrets
 import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from operator import methodcaller
-from typing import TYPE_CHECKING, Literal, Self
+from pathlib import Path
+from typing import Literal, Self
 
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from wakupush.devnet.parts.postgres import PostgresServer
-from wakupush.devnet.parts.processes import Process, StartFailedError, answers_http, free_port
+from wakupush.devnet.parts.processes import Launcher, Process, StartFailedError, answers_http, free_port
 from wakupush.devnet.parts.redis import RedisServer
 from wakupush.model.queues import QUEUES
 from wakupush.model.roles import ROLE_OF, Role
 from wakupush.protocol import topics
 from wakupush.protocol.keys import PrivateKey
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from wakupush.devnet.parts.processes import Launcher
 
 #: Static shards of the Status network.
 SHARDS = ("/waku/2/rs/16/32", "/waku/2/rs/16/64")

@@ -10,16 +10,17 @@ import tempfile
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
 
 from rich.console import Console
 from rich.table import Table
 
 from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.conversation import Conversation, Player, Sent, load, open_reply
+from wakupush.devnet.demo.conversation import Conversation, OpenedReply, Player, Sent, Step, load, open_reply
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.demo.stack import SHARDS, Stack
 from wakupush.devnet.parts.processes import StartFailedError
+from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,
     PushNotificationRegistration,
@@ -29,12 +30,6 @@ from wakupush.pb.push_notification_pb2 import (
 from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from wakupush.devnet.demo.conversation import OpenedReply, Step
-    from wakupush.model.waku_message import WakuMessage
 
 #: Columns of a file or a pipe: nothing is folded.
 WIDE = 200

@@ -12,20 +12,18 @@ entry, and the notification exactly as it was handed over.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wakupush.devnet.controls import Fault, FaultInjection, control_routes
 from wakupush.devnet.gorush.gorush import METRICS, BadRequestError, ScriptedGorush, dumped
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 VERSION = "1.22.0-devnet"
 

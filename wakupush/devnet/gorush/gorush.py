@@ -9,16 +9,13 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import aiohttp
 
 from wakupush.devnet.controls import EventLog
 from wakupush.devnet.gorush.scripts import SCRIPTS, SERVER_ERROR, ScriptedFailure
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 _TOO_LARGE = ScriptedFailure("PayloadTooLarge", retried=False)
 _HEADERS_TOO_LARGE = ScriptedFailure(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import bisect
 from itertools import count
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from wakupush.model.waku_message import WakuMessage
+from wakupush.model.waku_message import WakuMessage
 
 
 class MessageCache:

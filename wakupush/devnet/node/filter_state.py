@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable, Collection
+from collections.abc import Set as AbstractSet
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from wakupush.devnet.node.cache import MessageCache
+from wakupush.model.waku_message import WakuMessage
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-    from collections.abc import Set as AbstractSet
-
-    from wakupush.model.waku_message import WakuMessage
-
-    #: What a service node says to a request: a status of HTTP, and a text that is OK after success.
-    Outcome = tuple[HTTPStatus, str]
+#: What a service node says to a request: a status of HTTP, and a text that is OK after success.
+Outcome = tuple[HTTPStatus, str]
 
 #: Content topics of one request at most.
 MOST_TOPICS = 100

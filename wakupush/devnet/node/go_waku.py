@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 from urllib.parse import unquote_plus
 
+from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -28,17 +31,8 @@ from wakupush.devnet.node.go_values import (
 from wakupush.devnet.node.go_waku_state import GoWakuNode, HistoryQuery, SparseMessage, cursor_of, history
 from wakupush.devnet.node.light import GoWakuLight
 from wakupush.devnet.node.nwaku import INFO, MESSAGES_PATH, PEER_ADDRESS, VERSION, node_app
-from wakupush.devnet.node.state import PublishRefusedError, QueryRefusedError
-from wakupush.model.waku_message import INT64_MAX, INT64_MIN
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from starlette.applications import Starlette
-    from starlette.requests import Request
-
-    from wakupush.devnet.node.state import ArchivedMessage
-    from wakupush.model.waku_message import WakuMessage
+from wakupush.devnet.node.state import ArchivedMessage, PublishRefusedError, QueryRefusedError
+from wakupush.model.waku_message import INT64_MAX, INT64_MIN, WakuMessage
 
 _JSON = "application/json; charset=UTF-8"
 _PEER = {

@@ -5,21 +5,24 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, groupby, islice
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from wakupush.devnet.node.filter_state import Filter, GoWakuFilter
-from wakupush.devnet.node.state import ArchivedMessage, DevelopmentNode, NodeSettings, QueryRefusedError, Relay
+from wakupush.devnet.node.state import (
+    ArchivedMessage,
+    DevelopmentNode,
+    NodeArchive,
+    NodeSettings,
+    QueryRefusedError,
+    Relay,
+)
 from wakupush.model.waku_message import INT64_MAX, INT64_MIN, WakuMessage
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from wakupush.devnet.node.state import NodeArchive
-
-    #: A shard, the hash of a message on it, and the message.
-    Item = tuple[str, bytes, WakuMessage]
+#: A shard, the hash of a message on it, and the message.
+Item = tuple[str, bytes, WakuMessage]
 
 #: Messages that wait for the dispatcher: those in its channel, and the one it is about to hand out.
 LINE_CAPACITY = 1024 + 1

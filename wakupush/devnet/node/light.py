@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, unquote_plus
 
+from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from wakupush.devnet.node.filter_state import Bucket
+from wakupush.devnet.node.filter_state import Bucket, Outcome
 from wakupush.devnet.node.nwaku_values import (
     BodyRefusedError,
     NoContentTypeError,
@@ -21,19 +23,11 @@ from wakupush.devnet.node.nwaku_values import (
     refused,
     text,
 )
-from wakupush.devnet.node.state import MOST_META, PublishRefusedError
+from wakupush.devnet.node.state import MOST_META, DevelopmentNode, PublishRefusedError
+from wakupush.model.waku_message import WakuMessage
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from starlette.requests import Request
-
-    from wakupush.devnet.node.filter_state import Outcome
-    from wakupush.devnet.node.state import DevelopmentNode
-    from wakupush.model.waku_message import WakuMessage
-
-    Decode = Callable[[Any], WakuMessage]
-    Encode = Callable[[WakuMessage], Mapping[str, Any]]
+Decode = Callable[[Any], WakuMessage]
+Encode = Callable[[WakuMessage], Mapping[str, Any]]
 
 _SUBSCRIPTIONS = "/filter/v2/subscriptions"
 _MESSAGES = "/filter/v2/messages/"

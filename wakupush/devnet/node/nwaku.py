@@ -21,12 +21,16 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from starlette.applications import Starlette
+from starlette.datastructures import QueryParams
 from starlette.middleware import Middleware
+from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, ExceptionHandler, Message, Receive, Scope, Send
 
 from wakupush.devnet.controls import Fault, FaultInjection, control_routes
 from wakupush.devnet.node.light import NwakuLight, segment_of
@@ -48,13 +52,6 @@ from wakupush.devnet.node.state import (
     StoreQuery,
 )
 from wakupush.model.waku_message import INT64_MAX, INT64_MIN
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from starlette.datastructures import QueryParams
-    from starlette.requests import Request
-    from starlette.types import ASGIApp, ExceptionHandler, Message, Receive, Scope, Send
 
 VERSION = "wakupush-devnet"
 INFO = {

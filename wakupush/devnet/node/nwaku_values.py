@@ -6,14 +6,12 @@ import base64
 import binascii
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from starlette.requests import Request
 from starlette.responses import Response
 
 from wakupush.model.waku_message import INT64_MAX, INT64_MIN, WakuMessage
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
 
 _UINT32 = 2**32
 _MESSAGE_FIELDS = {

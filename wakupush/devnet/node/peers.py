@@ -10,20 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import httpx2
-from starlette.responses import JSONResponse
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from wakupush.devnet.node.state import DevelopmentNode
+from wakupush.model.waku_message import WakuMessage
 from wakupush.waku.codec import encode_message
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.responses import Response
-
-    from wakupush.devnet.node.state import DevelopmentNode
-    from wakupush.model.waku_message import WakuMessage
 
 
 class Peers:

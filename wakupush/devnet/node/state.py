@@ -9,18 +9,16 @@ import bisect
 import sqlite3
 import time
 from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from pathlib import Path
+from typing import ClassVar, Protocol
 
 from wakupush.devnet.controls import EventLog
 from wakupush.devnet.node.cache import MessageCache
 from wakupush.devnet.node.filter_state import Filter, NwakuFilter
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
 _SEEN_CAPACITY = 100_000
 #: Bytes of a message's ``meta`` that a node decodes.

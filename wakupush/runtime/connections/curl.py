@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import pycurl
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: With "Expect" libcurl would wait for a permission before it sends a large body.
 _HEADERS: Final = ["Content-Type: application/json", "Expect:"]

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from psycopg import OperationalError, ProgrammingError
+from psycopg import Connection, OperationalError, ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool
 
 from wakupush.runtime.connections.sockets import has_input
-from wakupush.runtime.settings import SettingsError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from psycopg import Connection
-
-    from wakupush.runtime.settings import PostgresSettings
+from wakupush.runtime.settings import PostgresSettings, SettingsError
 
 #: Seconds until a silent connection is probed, seconds between two probes, and how many there are. A host that vanished
 #: sends nothing, and neither does a client that waits for its answer.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from redis import Redis, ResponseError
@@ -12,10 +12,7 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from wakupush.runtime.connections.sentinel import follow_primary
-from wakupush.runtime.settings import SettingsError
-
-if TYPE_CHECKING:
-    from wakupush.runtime.settings import RedisSettings
+from wakupush.runtime.settings import RedisSettings, SettingsError
 
 #: After a refusal the command is sent once more, over a new connection: the server that refused may have been the
 #: primary before a failover, and the address leads to another one now. Redis 6.2 does not say READONLY in scripts, so

@@ -10,18 +10,15 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 from redis import RedisError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from redis.sentinel import Sentinel
+from redis.sentinel import Sentinel
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING
 
 import structlog
 
-from wakupush.model.deliveries import DeliveryState
+from wakupush.gorush.outcomes import Outcome
+from wakupush.model.deliveries import Delivery, DeliveryState, Settlement
 from wakupush.model.failures import Failure, Route, route_told
 from wakupush.model.notifications import Notification, notif_id
 from wakupush.model.platforms import Platform
+from wakupush.model.registrations import Target
 from wakupush.postgres import deliveries
 from wakupush.protocol import notification as dialects
+from wakupush.protocol.notification import Dialect
 from wakupush.runtime import metrics, tracing
-from wakupush.server.delivery.posting import Attempted, Work
+from wakupush.server.delivery.posting import Attempted, Failed, Posting, Work
+from wakupush.server.delivery.resources import DeliveryResources
 from wakupush.server.delivery.settlement import settle
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from wakupush.gorush.outcomes import Outcome
-    from wakupush.model.deliveries import Delivery, Settlement
-    from wakupush.model.registrations import Target
-    from wakupush.protocol.notification import Dialect
-    from wakupush.server.delivery.posting import Failed, Posting
-    from wakupush.server.delivery.resources import DeliveryResources
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -9,23 +9,19 @@ through. See docs/adr/0015-own-circuit-breaker.md.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
+from redis import Redis
 
 from wakupush.model.failures import Route
+from wakupush.model.platforms import Platform
 from wakupush.redis.breaker import BreakerStore
 from wakupush.runtime import metrics
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from redis import Redis
-
-    from wakupush.model.platforms import Platform
-    from wakupush.runtime.settings import BreakerSettings
+from wakupush.runtime.settings import BreakerSettings
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -7,7 +7,8 @@ never again.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+
+from psycopg_pool import ConnectionPool
 
 from wakupush.gorush.outcomes import read_feedback
 from wakupush.model.events import EventKind
@@ -15,12 +16,8 @@ from wakupush.model.notifications import read_notif_id
 from wakupush.postgres import deliveries, events
 from wakupush.server.counting import count_events
 from wakupush.server.delivery import tokens
+from wakupush.server.delivery.resources import DeliveryResources
 from wakupush.server.delivery.settlement import failed, happened
-
-if TYPE_CHECKING:
-    from psycopg_pool import ConnectionPool
-
-    from wakupush.server.delivery.resources import DeliveryResources
 
 
 class FeedbackResult(StrEnum):

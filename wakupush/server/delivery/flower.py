@@ -8,26 +8,21 @@ docs/operating/watch.md. They are best effort, as all events of Celery; the reli
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
+from celery import Celery
+from celery.events import EventDispatcher
 from kombu.exceptions import KombuError
 from redis import RedisError
 
-from wakupush.model.deliveries import DeliveryState, Settlement, attempt_argument
+from wakupush.model.deliveries import Delivery, DeliveryState, Settlement, attempt_argument
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DELIVER
 from wakupush.runtime import metrics
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from celery import Celery
-    from celery.events import EventDispatcher
-
-    from wakupush.model.deliveries import Delivery
-    from wakupush.server.delivery.posting import Posting
+from wakupush.server.delivery.posting import Posting
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock, get_ident
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import structlog
 
 from wakupush.model.failures import Failure
 from wakupush.model.platforms import Platform
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from wakupush.model.registrations import Installation
-    from wakupush.server.delivery.breaker import Breaker
-    from wakupush.server.delivery.posting import Failed, Posting, Work
+from wakupush.model.registrations import Installation
+from wakupush.server.delivery.breaker import Breaker
+from wakupush.server.delivery.posting import Failed, Posting, Work
 
 T = TypeVar("T")
 

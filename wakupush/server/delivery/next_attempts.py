@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from wakupush.model.deliveries import DeliveryState, Settlement
+from wakupush.model.deliveries import Delivery, DeliveryState, Settlement
 from wakupush.model.events import EventKind
 from wakupush.model.failures import Failure
+from wakupush.model.registrations import Receiver
 from wakupush.postgres import deliveries, events
 from wakupush.protocol.request import filtered
 from wakupush.server.counting import count_events
 from wakupush.server.delivery import flower
 from wakupush.server.delivery.attempt import start, wait_for
 from wakupush.server.delivery.posting import Lead, Posting
+from wakupush.server.delivery.resources import DeliveryResources
 from wakupush.server.delivery.settlement import happened
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from wakupush.model.deliveries import Delivery
-    from wakupush.model.registrations import Receiver
-    from wakupush.server.delivery.resources import DeliveryResources
 
 #: Seconds for which a task waits for its posts before it leaves them to themselves.
 WAIT_SECONDS: Final = 1.5

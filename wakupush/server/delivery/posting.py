@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from wakupush.model.deliveries import Delivery, Settlement
-    from wakupush.model.failures import Failure, Route
-    from wakupush.model.registrations import Target
+from wakupush.model.deliveries import Delivery, Settlement
+from wakupush.model.failures import Failure, Route
+from wakupush.model.registrations import Target
 
 #: Failures by delivery key, as far as they are final.
 Failed = dict[bytes, "Failure"]

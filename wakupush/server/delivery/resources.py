@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from wakupush.gorush.instances import open_gorush
+from wakupush.gorush.client import Gorush
+from wakupush.gorush.instances import Instances, open_gorush
+from wakupush.protocol.identity import Identity
+from wakupush.runtime.settings import Settings
 from wakupush.server.delivery.breaker import Breaker
 from wakupush.server.delivery.flower import TaskEvents
 from wakupush.server.delivery.lanes import Caution, Lanes, Slots
 from wakupush.server.identity import load_identity
 from wakupush.server.resources import Resources, connected
-
-if TYPE_CHECKING:
-    from wakupush.gorush.client import Gorush
-    from wakupush.gorush.instances import Instances
-    from wakupush.protocol.identity import Identity
-    from wakupush.runtime.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

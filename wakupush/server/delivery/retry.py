@@ -5,17 +5,12 @@ The wait itself is a row's ``next_attempt_at``, so it survives restarts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_random_exponential
 
-from wakupush.model.deliveries import DeliveryState
+from wakupush.model.deliveries import Delivery, DeliveryState
 from wakupush.model.failures import Failure, Retry
 from wakupush.model.notifications import NotificationType
-
-if TYPE_CHECKING:
-    from wakupush.model.deliveries import Delivery
-    from wakupush.runtime.settings import DeliverySettings
+from wakupush.runtime.settings import DeliverySettings
 
 
 def next_wait(failure: Failure, attempt: int, settings: DeliverySettings, *, at_least: float = 0.0) -> float | None:

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import structlog
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
-from wakupush.model.deliveries import DeliveryState, Settlement
+from wakupush.gorush.outcomes import Outcome
+from wakupush.model.deliveries import Delivery, DeliveryState, Settlement
 from wakupush.model.events import Event, EventKind
-from wakupush.model.failures import Route, route_told
+from wakupush.model.failures import Failure, Route, route_told
 from wakupush.model.queues import DISPATCH
 from wakupush.postgres import deliveries, events
 from wakupush.runtime import metrics
 from wakupush.runtime.settings import STORE_SECONDS
 from wakupush.server.counting import count_events
 from wakupush.server.delivery import flower, tokens
+from wakupush.server.delivery.posting import Posting
+from wakupush.server.delivery.resources import DeliveryResources
 from wakupush.server.delivery.retry import state_after
 from wakupush.server.faults import INFRASTRUCTURE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from wakupush.gorush.outcomes import Outcome
-    from wakupush.model.deliveries import Delivery
-    from wakupush.model.failures import Failure
-    from wakupush.server.delivery.posting import Posting
-    from wakupush.server.delivery.resources import DeliveryResources
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

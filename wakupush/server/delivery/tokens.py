@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
+from psycopg import Connection
 
+from wakupush.model.deliveries import Settlement
 from wakupush.model.failures import Failure, Token
+from wakupush.model.platforms import Platform
+from wakupush.model.registrations import Installation
 from wakupush.postgres import registrations, token_trials
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from psycopg import Connection
-
-    from wakupush.model.deliveries import Settlement
-    from wakupush.model.platforms import Platform
-    from wakupush.model.registrations import Installation
-    from wakupush.runtime.settings import TokenSettings
+from wakupush.runtime.settings import TokenSettings
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

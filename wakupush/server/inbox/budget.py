@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from wakupush.model.deliveries import Delivery
+from wakupush.model.entries import Entry
 from wakupush.model.limits import ANSWERS, MINUTE, REPEATS, USER_ANSWERS, Limit
 from wakupush.model.notifications import NotificationType
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from wakupush.model.deliveries import Delivery
-    from wakupush.model.entries import Entry
-    from wakupush.protocol.identity import Identity
-    from wakupush.runtime.settings import LimitSettings
+from wakupush.protocol.identity import Identity
+from wakupush.runtime.settings import LimitSettings
 
 #: Answers to repeats of the same message a minute. They all go to the same client, which needs one.
 REPEATS_PER_MINUTE: Final = 3

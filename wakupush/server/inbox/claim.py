@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from psycopg import Connection
+
+from wakupush.model.entries import Entry
 from wakupush.postgres import ledger
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from psycopg import Connection
-
-    from wakupush.model.entries import Entry
-    from wakupush.server.inbox.content import Message
+from wakupush.server.inbox.content import Message
 
 
 def claim(connection: Connection, messages: Sequence[Message]) -> list[Message]:

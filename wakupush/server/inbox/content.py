@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from wakupush.model.entries import Entry
 from wakupush.model.failures import Failure
-
-if TYPE_CHECKING:
-    from wakupush.model.entries import Entry
-    from wakupush.model.queues import Queue
-    from wakupush.model.registrations import Address, Installation
-    from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
-    from wakupush.protocol.keys import PublicKey
-    from wakupush.protocol.request import Request
-    from wakupush.protocol.segments import Segment
+from wakupush.model.queues import Queue
+from wakupush.model.registrations import Address, Installation
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
+from wakupush.protocol.keys import PublicKey
+from wakupush.protocol.request import Request
+from wakupush.protocol.segments import Segment
 
 
 @dataclass(frozen=True, slots=True)

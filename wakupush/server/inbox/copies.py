@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from psycopg_pool import ConnectionPool
+
+from wakupush.model.entries import Entry
 from wakupush.postgres import ledger
 from wakupush.runtime import metrics
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from psycopg_pool import ConnectionPool
-
-    from wakupush.model.entries import Entry
 
 
 def without_known(pool: ConnectionPool, entries: Sequence[Entry], stale: Sequence[Entry]) -> list[Entry]:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID, uuid4
 
+from psycopg import Connection
+
+from wakupush.model.entries import Entry, Task
 from wakupush.model.failures import Failure
-from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
+from wakupush.model.limits import Limit
+from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION, Queue
+from wakupush.model.registrations import Address, Installation, QueriedDevice, Receiver, Stored
 from wakupush.postgres import registrations, requests
+from wakupush.protocol.identity import Identity
 from wakupush.protocol.request import delivery_key
+from wakupush.runtime.settings import Settings
 from wakupush.server.inbox import budget, segments
 from wakupush.server.inbox.content import (
     Elsewhere,
+    Message,
     OpenedQuery,
     OpenedRegistration,
     OpenedRequest,
@@ -21,21 +31,7 @@ from wakupush.server.inbox.content import (
     Postponed,
     RefusedContent,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from psycopg import Connection
-
-    from wakupush.model.entries import Entry, Task
-    from wakupush.model.limits import Limit
-    from wakupush.model.queues import Queue
-    from wakupush.model.registrations import Address, Installation, QueriedDevice, Receiver, Stored
-    from wakupush.protocol.identity import Identity
-    from wakupush.runtime.settings import Settings
-    from wakupush.server.inbox.content import Message
-    from wakupush.server.inbox.open import Reader
+from wakupush.server.inbox.open import Reader
 
 #: Bytes of what is known of the users that a query asks for, at most: it is sent in segments of 150 kB.
 ANSWER_BYTES: Final = 4_000_000

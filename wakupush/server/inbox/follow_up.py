@@ -6,34 +6,30 @@ The schedule finishes whatever is cut off here.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import structlog
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
+from wakupush.model.answers import SealedAnswer
+from wakupush.model.entries import Task
 from wakupush.model.queues import REGISTRATION
 from wakupush.runtime import metrics
 from wakupush.runtime.settings import STORE_SECONDS
 from wakupush.server import outbox
 from wakupush.server.counting import count_events
 from wakupush.server.delivery.attempt import start, wait_for
+from wakupush.server.delivery.posting import Failed
 from wakupush.server.faults import INFRASTRUCTURE
 from wakupush.server.inbox.decide import request
+from wakupush.server.inbox.outcome import Outcome
+from wakupush.server.inbox.resources import InboxResources
 from wakupush.server.inbox.seal import seal
 from wakupush.server.inbox.silence import delays
-from wakupush.server.inbox.write import correct
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from concurrent.futures import Future
-
-    from wakupush.model.answers import SealedAnswer
-    from wakupush.model.entries import Task
-    from wakupush.server.delivery.posting import Failed
-    from wakupush.server.inbox.outcome import Outcome
-    from wakupush.server.inbox.resources import InboxResources
-    from wakupush.server.inbox.write import Written
+from wakupush.server.inbox.write import Written, correct
 
 P = ParamSpec("P")
 T = TypeVar("T")

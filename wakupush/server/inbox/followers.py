@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Condition
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from wakupush.runtime import metrics
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

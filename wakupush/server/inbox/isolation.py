@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import structlog
+from psycopg import Connection
 from tenacity import retry, retry_if_exception, stop_after_attempt, stop_after_delay, wait_random_exponential
 
-from wakupush.model.entries import Task
+from wakupush.model.entries import Entry, Task
 from wakupush.model.events import EventKind, message_event
 from wakupush.model.failures import Failure
-from wakupush.model.queues import REGISTRATION
+from wakupush.model.queues import REGISTRATION, Queue
+from wakupush.model.registrations import Installation
 from wakupush.postgres import events, ledger
 from wakupush.redis.sending import send_entries
 from wakupush.runtime import metrics
@@ -21,16 +24,7 @@ from wakupush.server.inbox import steps
 from wakupush.server.inbox.content import OpenedRegistration
 from wakupush.server.inbox.copies import without_known
 from wakupush.server.inbox.open import Reader, open_messages
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from psycopg import Connection
-
-    from wakupush.model.entries import Entry
-    from wakupush.model.queues import Queue
-    from wakupush.model.registrations import Installation
-    from wakupush.server.inbox.resources import InboxResources
+from wakupush.server.inbox.resources import InboxResources
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

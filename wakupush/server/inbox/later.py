@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 from threading import Condition, Thread
-from typing import TYPE_CHECKING
 
 import structlog
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from wakupush.model.entries import Entry
 from wakupush.model.failures import Failure
-from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
+from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION, Queue
+from wakupush.model.registrations import Address
 from wakupush.protocol import application, payload, query, registration, request, segments, topics
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
+from wakupush.protocol.identity import Identity
+from wakupush.protocol.keys import PrivateKey, PublicKey
 from wakupush.protocol.segments import Segment
 from wakupush.server.inbox.content import (
+    Content,
     Elsewhere,
     Message,
     OpenedQuery,
@@ -21,16 +27,6 @@ from wakupush.server.inbox.content import (
     Postponed,
     RefusedContent,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from wakupush.model.entries import Entry
-    from wakupush.model.queues import Queue
-    from wakupush.model.registrations import Address
-    from wakupush.protocol.identity import Identity
-    from wakupush.protocol.keys import PrivateKey, PublicKey
-    from wakupush.server.inbox.content import Content
 
 #: Keys in a query at most; clients ask for up to 1,000 contacts at once.
 QUERY_KEYS: Final = 1000

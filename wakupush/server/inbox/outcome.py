@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from wakupush.model.deliveries import Delivery
-    from wakupush.model.entries import Entry
-    from wakupush.model.events import Event
-    from wakupush.model.failures import Failure
-    from wakupush.model.limits import Limit
-    from wakupush.model.platforms import Platform
-    from wakupush.model.registrations import Change, Target
-    from wakupush.protocol.application import Type
-    from wakupush.protocol.keys import PublicKey
-    from wakupush.protocol.request import Request
-    from wakupush.server.inbox.content import OpenedRequest, Part, Postponed
+from wakupush.model.deliveries import Delivery
+from wakupush.model.entries import Entry
+from wakupush.model.events import Event
+from wakupush.model.failures import Failure
+from wakupush.model.limits import Limit
+from wakupush.model.platforms import Platform
+from wakupush.model.registrations import Change, Target
+from wakupush.protocol.application import Type
+from wakupush.protocol.keys import PublicKey
+from wakupush.protocol.request import Request
+from wakupush.server.inbox.content import OpenedRequest, Part, Postponed
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
+from celery import Celery
+
+from wakupush.model.entries import Entry
+from wakupush.model.queues import Queue
 from wakupush.redis.sending import in_tasks, send_entries
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from celery import Celery
-
-    from wakupush.model.entries import Entry
-    from wakupush.model.queues import Queue
 
 
 def pass_on(app: Celery, messages: Iterable[tuple[Queue, Entry]]) -> None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from wakupush.model.notifications import NotificationType
 from wakupush.redis.limits import Limiter
+from wakupush.runtime.settings import Settings
 from wakupush.server.delivery.resources import DeliveryResources, delivery_connected
 from wakupush.server.delivery.retry import times_to_live
 from wakupush.server.inbox.followers import Followers
 from wakupush.server.inbox.later import Later
 from wakupush.server.inbox.silence import Latencies
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from wakupush.model.notifications import NotificationType
-    from wakupush.runtime.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

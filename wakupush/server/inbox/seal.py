@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from wakupush.model.answers import SealedAnswer
 from wakupush.protocol import application
 from wakupush.protocol.envelopes import seal_parts
+from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.topics import content_topic, partitioned_topic
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from wakupush.protocol.keys import PrivateKey
-    from wakupush.server.inbox.outcome import Outcome
+from wakupush.server.inbox.outcome import Outcome
 
 
 def seal(outcomes: Iterable[Outcome], key: PrivateKey, *, most_bytes: int) -> list[list[SealedAnswer]]:

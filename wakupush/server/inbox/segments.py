@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from psycopg import Connection
 
 from wakupush.model.failures import Failure
 from wakupush.postgres import message_segments
+from wakupush.postgres.message_segments import Name
 from wakupush.protocol.sealing import SEAL_BYTES
 from wakupush.protocol.segments import Segment
 from wakupush.server.inbox.content import Elsewhere, Message, Part
-from wakupush.server.inbox.open import join
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from psycopg import Connection
-
-    from wakupush.postgres.message_segments import Name
-    from wakupush.server.inbox.open import Reader
+from wakupush.server.inbox.open import Reader, join
 
 #: Segments of one message at most.
 MESSAGE_SEGMENTS: Final = 100

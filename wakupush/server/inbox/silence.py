@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
 
 from wakupush.model.platforms import Platform
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
-
-    from wakupush.server.delivery.posting import Posting
-    from wakupush.server.inbox.outcome import Outcome
+from wakupush.server.delivery.posting import Posting
+from wakupush.server.inbox.outcome import Outcome
 
 #: How many of a platform's answers count as recent.
 RECENT: Final = 100

@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from wakupush.model.entries import Task
+from wakupush.model.entries import Entry, Task
 from wakupush.model.failures import Failure
-from wakupush.model.limits import Verdicts
-from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
+from wakupush.model.limits import Limit, Verdicts
+from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION, Queue
 from wakupush.server.faults import COLLISIONS
 from wakupush.server.inbox import topic_keys, unopened
 from wakupush.server.inbox.claim import claim, release
-from wakupush.server.inbox.content import Elsewhere, Part, Postponed
+from wakupush.server.inbox.content import Elsewhere, Message, Part, Postponed
 from wakupush.server.inbox.copies import without_known
 from wakupush.server.inbox.decide import query, registration, request, unread
-from wakupush.server.inbox.facts import gather
+from wakupush.server.inbox.facts import Facts, gather
 from wakupush.server.inbox.follow_up import follow_up
 from wakupush.server.inbox.open import Reader, open_messages
+from wakupush.server.inbox.outcome import Outcome
 from wakupush.server.inbox.pass_on import pass_on
+from wakupush.server.inbox.resources import InboxResources
 from wakupush.server.inbox.seal import seal
 from wakupush.server.inbox.write import write
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from wakupush.model.entries import Entry
-    from wakupush.model.limits import Limit
-    from wakupush.model.queues import Queue
-    from wakupush.server.inbox.content import Message
-    from wakupush.server.inbox.facts import Facts
-    from wakupush.server.inbox.outcome import Outcome
-    from wakupush.server.inbox.resources import InboxResources
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

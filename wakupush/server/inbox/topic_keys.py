@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
+from wakupush.model.entries import Entry
 from wakupush.postgres import query_topics
 from wakupush.protocol import topics
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from wakupush.model.entries import Entry
-    from wakupush.server.inbox.resources import InboxResources
+from wakupush.server.inbox.resources import InboxResources
 
 
 def read(resources: InboxResources, entries: Iterable[Entry]) -> dict[bytes, list[bytes | None]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import structlog
 from redis import RedisError
@@ -10,12 +10,8 @@ from redis import RedisError
 from wakupush.model.failures import Failure
 from wakupush.model.limits import MINUTE, UNOPENED, Limit
 from wakupush.redis import unopened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from wakupush.server.inbox.content import Message
-    from wakupush.server.inbox.resources import InboxResources
+from wakupush.server.inbox.content import Message
+from wakupush.server.inbox.resources import InboxResources
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

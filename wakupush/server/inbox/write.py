@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
+from psycopg import Connection
 
-from wakupush.model.events import together
+from wakupush.model.answers import SealedAnswer
+from wakupush.model.entries import Entry
+from wakupush.model.events import Event, together
 from wakupush.postgres import (
     answers,
     events,
@@ -23,18 +27,9 @@ from wakupush.postgres import (
 from wakupush.redis import watched
 from wakupush.server.delivery.posting import Posting
 from wakupush.server.inbox import segments
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
-    from psycopg import Connection
-
-    from wakupush.model.answers import SealedAnswer
-    from wakupush.model.entries import Entry
-    from wakupush.model.events import Event
-    from wakupush.server.inbox.content import Part
-    from wakupush.server.inbox.outcome import Outcome
-    from wakupush.server.inbox.resources import InboxResources
+from wakupush.server.inbox.content import Part
+from wakupush.server.inbox.outcome import Outcome
+from wakupush.server.inbox.resources import InboxResources
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
-from wakupush.model.deliveries import attempt_argument
+from wakupush.model.deliveries import Due, attempt_argument
+from wakupush.model.platforms import Platform
 from wakupush.model.queues import DELIVER, DISPATCH
 from wakupush.postgres import due
-
-if TYPE_CHECKING:
-    from wakupush.model.deliveries import Due
-    from wakupush.model.platforms import Platform
-    from wakupush.server.schedule.resources import ScheduleResources
+from wakupush.server.schedule.resources import ScheduleResources
 
 
 def claim_due(resources: ScheduleResources) -> int:

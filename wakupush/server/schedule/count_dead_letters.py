@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from wakupush.postgres import dead_letters
 from wakupush.runtime import metrics
-
-if TYPE_CHECKING:
-    from wakupush.server.resources import Resources
+from wakupush.server.resources import Resources
 
 
 def count_dead_letters(resources: Resources) -> None:

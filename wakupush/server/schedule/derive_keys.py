@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from wakupush.model.query_topics import QueryTopic
 from wakupush.model.queues import QUEUES
 from wakupush.postgres import query_topics, waiting_queries
 from wakupush.protocol import topics
 from wakupush.runtime import metrics
-
-if TYPE_CHECKING:
-    from wakupush.model.query_topics import QueryTopic
-    from wakupush.server.resources import Resources
+from wakupush.server.resources import Resources
 
 #: Topics that one run looks at; the next run chooses again by chance.
 TOGETHER: Final = 8

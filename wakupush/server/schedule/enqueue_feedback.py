@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from wakupush.model.queues import DISPATCH, FEEDBACK
 from wakupush.postgres import due
-
-if TYPE_CHECKING:
-    from wakupush.server.resources import Resources
+from wakupush.server.resources import Resources
 
 #: Deliveries that one run claims at most.
 CLAIMED_MOST: Final = 500

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from wakupush.model.queues import QUERY
 from wakupush.postgres import ledger, waiting_queries
 from wakupush.redis.sending import in_tasks, send_entries
-
-if TYPE_CHECKING:
-    from wakupush.server.resources import Resources
+from wakupush.server.resources import Resources
 
 #: Queries that one run enqueues at most.
 TOGETHER: Final = 64

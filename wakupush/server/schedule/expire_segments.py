@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from wakupush.postgres import message_segments
-
-if TYPE_CHECKING:
-    from wakupush.server.resources import Resources
+from wakupush.server.resources import Resources
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from wakupush.server.schedule.claim_due import claim_due
 from wakupush.server.schedule.count_dead_letters import count_dead_letters
@@ -13,14 +14,10 @@ from wakupush.server.schedule.expire_segments import expire_segments
 from wakupush.server.schedule.fill_watched_topics import fill_watched_topics
 from wakupush.server.schedule.prune import prune
 from wakupush.server.schedule.publish_overdue import publish_overdue
+from wakupush.server.schedule.resources import ScheduleResources
 from wakupush.server.schedule.trim_quarantine import trim_quarantine
 from wakupush.server.schedule.trim_waiting import trim_waiting
 from wakupush.server.schedule.watch_marking import watch_marking
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from wakupush.server.schedule.resources import ScheduleResources
 
 #: What is done, and the seconds between the end of one run and the next.
 JOBS: Final[dict[Callable[[ScheduleResources], object], float]] = {

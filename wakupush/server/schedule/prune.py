@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
+from psycopg import Connection
 from psycopg_pool import PoolTimeout
 
 from wakupush.model.retention import RetentionRule
 from wakupush.postgres import maintenance, packed_requests, query_topics, registrations, token_trials
 from wakupush.redis import watched
 from wakupush.runtime.connections.postgres import autocommit
+from wakupush.runtime.settings import RetentionSettings
 from wakupush.server.faults import is_outage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import date
-
-    from psycopg import Connection
-
-    from wakupush.runtime.settings import RetentionSettings
-    from wakupush.server.resources import Resources
+from wakupush.server.resources import Resources
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

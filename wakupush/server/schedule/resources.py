@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from wakupush.runtime.settings import Settings
 from wakupush.server.delivery.breaker import Breaker
 from wakupush.server.resources import Resources, connected
-
-if TYPE_CHECKING:
-    from wakupush.runtime.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

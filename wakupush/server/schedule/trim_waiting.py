@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from wakupush.postgres import waiting_queries
 from wakupush.runtime import metrics
-
-if TYPE_CHECKING:
-    from wakupush.server.resources import Resources
+from wakupush.server.resources import Resources
 
 #: Seconds for which a query waits; clients use what comes within an hour.
 EXPIRY_SECONDS: Final = 3600.0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
@@ -12,11 +13,7 @@ from wakupush.runtime import metrics
 from wakupush.runtime.logging import is_told
 from wakupush.server.faults import is_outage
 from wakupush.server.schedule.jobs import JOBS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from wakupush.server.schedule.resources import ScheduleResources
+from wakupush.server.schedule.resources import ScheduleResources
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import structlog
 
 from wakupush.model.platforms import Platform
 from wakupush.runtime import metrics
 from wakupush.server.delivery.tokens import stopped
-
-if TYPE_CHECKING:
-    from wakupush.server.resources import Resources
+from wakupush.server.resources import Resources
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from wakupush.model.events import EventKind, message_event
+from wakupush.model.entries import Entry
+from wakupush.model.events import Event, EventKind, message_event
 from wakupush.model.failures import Failure
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from wakupush.model.entries import Entry
-    from wakupush.model.events import Event
-    from wakupush.protocol.request import Filtered
-    from wakupush.server.inbox.facts import Facts
+from wakupush.protocol.request import Filtered
+from wakupush.server.inbox.facts import Facts
 
 
 def events_of(entry: Entry, reasons: Iterable[Failure | Filtered], facts: Facts) -> tuple[Event, ...]:

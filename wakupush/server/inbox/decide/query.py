@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from wakupush.model.events import EventKind, message_event, queried
+from wakupush.model.failures import Failure
+from wakupush.model.limits import Verdicts
 from wakupush.protocol import query as rules
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
-from wakupush.server.inbox.content import OpenedQuery, RefusedContent
+from wakupush.server.inbox.content import Message, OpenedQuery, RefusedContent
+from wakupush.server.inbox.facts import Facts
 from wakupush.server.inbox.outcome import Outcome, Reply
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from wakupush.model.failures import Failure
-    from wakupush.model.limits import Verdicts
-    from wakupush.server.inbox.content import Message
-    from wakupush.server.inbox.facts import Facts
 
 
 def decide(messages: Sequence[Message], facts: Facts, _: Verdicts) -> list[Outcome]:

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from wakupush.model.events import EventKind, message_event
 from wakupush.model.failures import Answer, Failure
 from wakupush.model.limits import FIRST_REGISTRATIONS, HOUR, INSTALLATIONS, MINUTE, REPEATS, Limit, Verdicts
 from wakupush.model.platforms import Platform
-from wakupush.model.registrations import Change, Registration, Stored
+from wakupush.model.registrations import Change, Installation, Registration, Stored
 from wakupush.protocol import registration as rules
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
+from wakupush.protocol.identity import Identity
+from wakupush.protocol.keys import PublicKey
 from wakupush.server.inbox import budget
-from wakupush.server.inbox.content import OpenedRegistration, RefusedContent
+from wakupush.server.inbox.content import Message, OpenedRegistration, RefusedContent
+from wakupush.server.inbox.facts import Facts
 from wakupush.server.inbox.outcome import Outcome, Reply
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from wakupush.model.registrations import Installation
-    from wakupush.protocol.identity import Identity
-    from wakupush.protocol.keys import PublicKey
-    from wakupush.server.inbox.content import Message
-    from wakupush.server.inbox.facts import Facts
 
 
 @dataclass(frozen=True, slots=True)

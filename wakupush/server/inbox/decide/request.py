@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from wakupush.model.deliveries import Delivery
-from wakupush.model.events import EventKind, message_event
+from wakupush.model.entries import Entry, Task
+from wakupush.model.events import Event, EventKind, message_event
 from wakupush.model.failures import Failure
 from wakupush.model.limits import DEVICE_PUSHES, MINUTE, Limit, Verdicts
 from wakupush.model.notifications import NotificationType
+from wakupush.model.platforms import Platform
+from wakupush.model.registrations import Address, Target
 from wakupush.protocol import registration
 from wakupush.protocol import request as rules
 from wakupush.protocol.application import Type
 from wakupush.protocol.notification import fitting
 from wakupush.protocol.request import Filtered
 from wakupush.server.inbox import budget
-from wakupush.server.inbox.content import OpenedRequest, RefusedContent
+from wakupush.server.inbox.content import Message, OpenedRequest, RefusedContent
 from wakupush.server.inbox.decide import kept_back
+from wakupush.server.inbox.facts import Facts
 from wakupush.server.inbox.outcome import Admission, DecidedRequest, Outcome, Reply
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from wakupush.model.entries import Entry, Task
-    from wakupush.model.events import Event
-    from wakupush.model.platforms import Platform
-    from wakupush.model.registrations import Address, Target
-    from wakupush.server.inbox.content import Message
-    from wakupush.server.inbox.facts import Facts
 
 
 def decide(messages: Sequence[Message], facts: Facts, verdicts: Verdicts) -> list[Outcome]:

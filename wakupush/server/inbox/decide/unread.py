@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from wakupush.model.events import EventKind, message_opened
 from wakupush.model.failures import Failure
-from wakupush.server.inbox.content import Part, Postponed
+from wakupush.server.inbox.content import Message, Part, Postponed
+from wakupush.server.inbox.facts import Facts
 from wakupush.server.inbox.outcome import Outcome
-
-if TYPE_CHECKING:
-    from wakupush.server.inbox.content import Message
-    from wakupush.server.inbox.facts import Facts
 
 
 def decide(message: Message, content: Failure | Part | Postponed, facts: Facts) -> Outcome:
