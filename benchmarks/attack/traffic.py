@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from benchmarks.attack.world import World
 from benchmarks.made import Made
+
+if TYPE_CHECKING:
+    from benchmarks.attack.world import World
 
 #: A message as the parts that it travels in.
 Message = tuple[Made, ...]

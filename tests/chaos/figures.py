@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from pathlib import Path
 from statistics import median, quantiles
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from chaos.checker import Case
-from chaos.evidence import Evidence, Window
-from chaos.run import Outcome
+from chaos.evidence import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from chaos.evidence import Evidence
+    from chaos.run import Outcome
 
 #: Seconds after the end of a fault for which it is still felt.
 AFTERMATH = 5.0

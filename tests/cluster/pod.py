@@ -15,13 +15,15 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import psutil
 
-from cluster.kubelet import Kubelet
 from wakupush.devnet.parts.processes import Process, free_port
+
+if TYPE_CHECKING:
+    from cluster.kubelet import Kubelet
 
 #: A private /run, then the files of the pod in it, then the program.
 _SCRIPT = (

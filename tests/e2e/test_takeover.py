@@ -106,7 +106,7 @@ class World:
 def world(forkserver):
     directory = Path(tempfile.mkdtemp(prefix="wakupush-e2e-"))
     directory.chmod(0o755)
-    stack = Stack(directory, fsync=False, key=KEY, settings=SETTINGS, forkserver=forkserver)
+    stack = Stack(directory, fsync=False, key=KEY, settings=SETTINGS, launcher=forkserver.fork)
     try:
         stack.start_servers()
         world = World(stack)

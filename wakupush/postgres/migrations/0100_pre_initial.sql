@@ -257,7 +257,7 @@ CREATE INDEX delivery_events_trace ON delivery_events (trace_id);
 CREATE INDEX delivery_events_default_age ON delivery_events_default (time);
 
 -- What happened, a row for each thing: an event also tells of what must have happened before it
--- (`wakupush.model.events.history`).
+-- (`wakupush.model.events.history`). Made-up events (version 2 of their schema) stand here as they are.
 CREATE VIEW delivery_history AS
 SELECT event.id, told.step, event.time, event.transaction_id, event.schema_version, told.kind, event.queue, told.queue_wait, event.latency,
     CASE WHEN told.is_plain THEN NULL ELSE event.platform END AS platform,
@@ -270,20 +270,20 @@ SELECT event.id, told.step, event.time, event.transaction_id, event.schema_versi
 FROM delivery_events AS event
 CROSS JOIN LATERAL (
     SELECT 3 AS step, event.kind,
-        CASE WHEN event.kind = 'received' THEN event.queue_wait END AS queue_wait,
+        CASE WHEN event.schema_version < 3 OR event.kind = 'received' THEN event.queue_wait END AS queue_wait,
         false AS is_plain
     UNION ALL
     SELECT 1, 'received', event.queue_wait, true
-    WHERE event.queue_wait IS NOT NULL AND event.kind <> 'received'
+    WHERE event.schema_version >= 3 AND event.queue_wait IS NOT NULL AND event.kind <> 'received'
     UNION ALL
     SELECT 2, 'opened', NULL, true
-    WHERE event.queue_wait IS NOT NULL AND event.kind <> 'received'
+    WHERE event.schema_version >= 3 AND event.queue_wait IS NOT NULL AND event.kind <> 'received'
     UNION ALL
     SELECT 4, 'answered', NULL, true
-    WHERE event.queue_wait IS NOT NULL AND event.kind IN ('registered', 'unregistered')
+    WHERE event.schema_version >= 3 AND event.queue_wait IS NOT NULL AND event.kind IN ('registered', 'unregistered')
     UNION ALL
     SELECT 2, 'attempt', NULL, false
-    WHERE event.batch_size IS NOT NULL AND event.kind IN ('delivered', 'unknown', 'failed')
+    WHERE event.schema_version >= 3 AND event.batch_size IS NOT NULL AND event.kind IN ('delivered', 'unknown', 'failed')
 ) AS told;
 
 -- Only the owner of a table can make and drop its partitions. The schedule is not the owner: it calls these two, which can
