@@ -27,7 +27,7 @@ def running_stack(**options: object) -> Iterator[Stack]:
     try:
         with Stack(directory, fsync=False, defaults=UNHURRIED, **options) as stack:
             yield stack
-        # Each process has its own role, whose rights `wakupush.model.roles` says: none may lack one.
+        # Each process has its own role, whose rights `wakupush/postgres/grants/` says: none may lack one.
         log = stack.postgres.log.read_text(errors="replace") if stack.postgres.log.exists() else ""
         assert [line for line in log.splitlines() if "permission denied" in line] == []
     finally:

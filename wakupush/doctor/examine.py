@@ -15,7 +15,7 @@ from redis import AuthenticationError, ConnectionError, Redis, RedisError, Respo
 
 from wakupush.doctor.finding import Finding, Level
 from wakupush.model.nodes import NodeFault
-from wakupush.model.roles import Login, Role
+from wakupush.model.roles import Role
 from wakupush.postgres import roles
 from wakupush.postgres.migrations import runner
 from wakupush.redis import left_out
@@ -276,7 +276,7 @@ def _postgres(settings: Settings) -> Iterator[Finding]:
         yield _clock(part, row[0])
 
 
-def _roles(part: str, user: str, logins: list[Login]) -> Iterator[Finding]:
+def _roles(part: str, user: str, logins: list[roles.Login]) -> Iterator[Finding]:
     """Compare the rights of all logins of our roles with those that each role needs."""
     if user not in {login.name for login in logins}:
         yield Finding(

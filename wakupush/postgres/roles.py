@@ -1,20 +1,64 @@
-"""The roles of the processes: making them, granting what `wakupush.model.roles` says, and comparing."""
+"""The roles of the processes: making them, granting what the files in ``grants/`` say, and comparing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from importlib import resources
 from itertools import groupby
-from typing import LiteralString
+from typing import NamedTuple
 
-from psycopg import Connection, errors, sql
+from psycopg import Connection, errors
 
-from wakupush.model.roles import OF_THE_CATALOG, Login, Right, Role, declared
+from wakupush.model.roles import Role
 from wakupush.postgres.named_sql import load
 
 _SQL = load("roles")
-#: A column that every table has, and that no list of columns names.
-_CTID = "ctid"
+_PRIVILEGE = re.compile(r"([A-Z]+)(?: \(([\w, ]+)\))?")
+
+
+class Right(NamedTuple):
+    """What a role or a login may do with one object."""
+
+    #: What GRANT has behind ON: a table, or for another kind of object the kind and its name.
+    on: str
+    privilege: str
+    #: Empty for the whole object.
+    column: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A statement of a file."""
+
+    sql: str
+    rights: frozenset[Right]
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A login that has the rights of a role, and how its rights differ from those that the role should have."""
+
+    name: str
+    role: Role
+    #: It is a superuser or owns the tables: no grant bounds it.
+    is_unbounded: bool
+    #: In words, each like ``SELECT on deliveries (state)``.
+    lacks: tuple[str, ...]
+    exceeds: tuple[str, ...]
+
+
+def grants(role: Role) -> list[Grant]:
+    """Return the statements of the file of a role.
+
+    Raises:
+        ValueError: one of them has another form than ``GRANT A, B (column, column) ON object TO role``.
+    """
+    text = (resources.files(__package__) / "grants" / f"{role}.sql").read_text()
+    statements = (" ".join(each.split()) for each in re.sub("--.*", "", text).split(";"))
+    return [Grant(each, frozenset(_parsed(each, role))) for each in statements if each]
 
 
 def missing(connection: Connection) -> list[Role]:
@@ -30,84 +74,66 @@ def apply(connection: Connection, *, exact: bool) -> None:
 
     Args:
         connection: of the owner of the tables, in autocommit mode.
-        exact: whether to revoke what is not declared. False while old code may run, which needs its rights.
+        exact: whether to revoke what no file grants. False while old code may run, which needs its rights.
     """
     row = connection.execute(_SQL["may_create"]).fetchone()
     if row is not None and row[0]:
         for role in missing(connection):
-            _make(connection, role)
+            # The migration of another database of the cluster may have made it meanwhile.
+            with suppress(errors.DuplicateObject, errors.UniqueViolation):
+                connection.execute(f"CREATE ROLE {role} NOLOGIN")
     absent = missing(connection)
-    roles = [role for role in Role if role not in absent]
     with connection.transaction():
-        for (role,) in connection.execute(_SQL["outside"], {"roles": roles}).fetchall():
-            connection.execute(
-                sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(_schema(connection), sql.Identifier(role))
-            )
-        of_the_catalog = [role for role in OF_THE_CATALOG if role in roles]
-        for (role,) in connection.execute(_SQL["outside_the_catalog"], {"roles": of_the_catalog}).fetchall():
-            connection.execute(sql.SQL("GRANT USAGE ON SCHEMA wakupush_lake TO {}").format(sql.Identifier(role)))
-            connection.execute(
-                sql.SQL("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA wakupush_lake TO {}").format(
-                    sql.Identifier(role)
-                )
-            )
-        wanted = {right for right in declared() if right.role in roles}
-        granted = _granted(connection, roles)
-        for right in sorted(wanted - granted):
-            connection.execute(_change("GRANT {} ON {} {} TO {}", right))
-        for right in sorted(granted - wanted) if exact else ():
-            connection.execute(_change("REVOKE {} ON {} {} FROM {}", right))
+        for role in Role:
+            if role not in absent:
+                _grant(connection, role, exact=exact)
 
 
 def logins(connection: Connection) -> list[Login]:
     """Return the logins that have the rights of a role; every login may ask."""
-    columns: dict[str, list[str]] = dict(connection.execute(_SQL["columns"]).fetchall())
     found = []
     for name, of_role, is_unbounded in connection.execute(_SQL["logins"], {"roles": list(Role)}).fetchall():
-        role = Role(of_role)
-        wanted = {
-            Right(role, right.on, right.privilege, column)
-            for right in declared()
-            if right.role is role and right.column != _CTID
-            for column in _columns(right, columns)
-        }
-        held = {Right(role, *right) for right in connection.execute(_SQL["held"], {"login": name})}
-        found.append(Login(name, role, is_unbounded, _words(wanted - held), _words(held - wanted)))
+        lacks, exceeds = _difference(connection, name, _grants(connection, Role(of_role)))
+        found.append(Login(name, Role(of_role), is_unbounded, _words(lacks), _words(exceeds)))
     return found
 
 
-def _make(connection: Connection, role: Role) -> None:
-    # The migration of another database of the cluster may have made it meanwhile.
-    with suppress(errors.DuplicateObject, errors.UniqueViolation):
-        connection.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(sql.Identifier(role)))
+def _parsed(statement: str, role: Role) -> Iterator[Right]:
+    parts = re.fullmatch(f"GRANT (.+) ON (.+) TO {role}", statement)
+    for each in re.split(", (?=[A-Z])", parts[1]) if parts else [""]:
+        privilege = _PRIVILEGE.fullmatch(each)
+        if parts is None or privilege is None:
+            raise ValueError(f"{role}.sql: this has another form than the other grants: {statement}")
+        for column in (privilege[2] or "").split(", "):
+            yield Right(parts[2], privilege[1], column)
 
 
-def _schema(connection: Connection) -> sql.Identifier:
-    row = connection.execute("SELECT current_schema()").fetchone()
-    return sql.Identifier(row[0] if row else "public")
+def _grants(connection: Connection, role: Role) -> list[Grant]:
+    """Return the statements of a role, with that on the schema, whose name the files do not know."""
+    row = connection.execute("SELECT format('SCHEMA %I', current_schema())").fetchone()
+    schema = row[0] if row else ""
+    return [Grant(f"GRANT USAGE ON {schema} TO {role}", frozenset({Right(schema, "USAGE")})), *grants(role)]
 
 
-def _granted(connection: Connection, roles: list[Role]) -> set[Right]:
-    rows = connection.execute(_SQL["granted"], {"roles": roles})
-    return {Right(Role(role), on, privilege, column) for role, on, privilege, column in rows}
+def _grant(connection: Connection, role: Role, *, exact: bool) -> None:
+    statements = _grants(connection, role)
+    lacks, exceeds = _difference(connection, role, statements)
+    changed = {right.on for right in (lacks | exceeds if exact else lacks)}
+    for on in sorted(changed) if exact else ():
+        connection.execute(f"REVOKE ALL ON {on} FROM {role}")
+    for statement in statements:
+        if any(right.on in changed for right in statement.rights):
+            connection.execute(statement.sql)
 
 
-def _change(statement: LiteralString, right: Right) -> sql.Composed:
-    """Return a statement with the places of the privilege, the kind of object, the object and the role filled."""
-    name, bracket, arguments = right.on.partition("(")
-    column = sql.SQL(" ({})").format(sql.Identifier(right.column)) if right.column else sql.SQL("")
-    return sql.SQL(statement).format(
-        sql.SQL(right.privilege) + column,
-        sql.SQL("FUNCTION" if bracket else "TABLE"),
-        sql.Identifier(name) + sql.SQL(bracket + arguments),
-        sql.Identifier(right.role),
-    )
-
-
-def _columns(right: Right, columns: dict[str, list[str]]) -> list[str]:
-    """Return the columns of a right: one, all of its table, or an empty name for a right without columns."""
-    of_columns = right.privilege in {"SELECT", "INSERT", "UPDATE"}
-    return columns.get(right.on, []) if of_columns and not right.column else [right.column]
+def _difference(connection: Connection, login: str, statements: list[Grant]) -> tuple[set[Right], set[Right]]:
+    """Return which of the rights of these statements a login lacks, and which others it has, all by columns."""
+    granted = {right for statement in statements for right in statement.rights}
+    rows = connection.execute(_SQL["rights"], {"login": login}).fetchall()
+    possible = {Right(*of): is_held for *of, is_held in rows}
+    wanted = {right for right in possible if not granted.isdisjoint({right, right._replace(column="")})}
+    held = {right for right, is_held in possible.items() if is_held}
+    return wanted - held, held - wanted
 
 
 def _words(rights: Iterable[Right]) -> tuple[str, ...]:

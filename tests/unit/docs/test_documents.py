@@ -96,23 +96,9 @@ def schedule_table() -> Iterator[Row]:
 
 
 def roles_table() -> Iterator[Row]:
-    yield "role in Postgres", "commands", "table", "reads", "adds", "changes", "deletes"
-    for role in roles.Role:
-        commands = ", ".join(_code(" ".join(words)) for words, each in roles.ROLE_OF.items() if each is role)
-        for table, rights in roles.RIGHTS[role].items():
-            yield (
-                *(_code(role), commands, _code(table)),
-                *(_columns(each) for each in (rights.select, rights.insert, rights.update)),
-                "yes" if rights.delete else "",
-            )
-        if role in roles.OF_THE_CATALOG:
-            yield _code(role), commands, _code("wakupush_lake.*"), "all", "all", "all", "yes"
-        for function in roles.CALLS.get(role, ()):
-            yield _code(role), commands, f"calls {_code(function)}", "", "", "", ""
-
-
-def _columns(columns: roles.Columns) -> str:
-    return "all" if columns == roles.ALL else ", ".join(map(_code, columns))
+    yield "role in Postgres", "commands"
+    for role, commands in roles.COMMANDS.items():
+        yield f"[{_code(role)}](../../wakupush/postgres/grants/{role}.sql)", ", ".join(map(_code, commands))
 
 
 def commands_table() -> Iterator[Row]:

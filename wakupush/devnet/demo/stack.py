@@ -22,7 +22,7 @@ from wakupush.devnet.parts.postgres import PostgresServer
 from wakupush.devnet.parts.processes import Launcher, Process, StartFailedError, answers_http, free_port
 from wakupush.devnet.parts.redis import RedisServer
 from wakupush.model.queues import QUEUES
-from wakupush.model.roles import ROLE_OF, Role
+from wakupush.model.roles import COMMANDS, Role
 from wakupush.protocol import topics
 from wakupush.protocol.keys import PrivateKey
 
@@ -274,7 +274,8 @@ class Stack:
 
     def dsn_of(self, *command: str) -> str:
         """Return the connection string of a command of ``wakupush``: as its role, if Postgres is embedded."""
-        role = next((role for words, role in ROLE_OF.items() if command[: len(words)] == words), None)
+        begins = {" ".join(command[:count]) for count in (1, 2)}
+        role = next((role for role, commands in COMMANDS.items() if not begins.isdisjoint(commands)), None)
         if role is None or self._external.postgres_dsn is not None:
             return self.postgres_dsn
         return make_conninfo(self.postgres_dsn, user=role)

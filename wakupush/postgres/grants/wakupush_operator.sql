@@ -1,0 +1,18 @@
+-- Operators: dead letters, the quarantine and the doctor.
+
+GRANT
+    SELECT (delivery_key, key_hash, installation_hash, platform, notification_type, state, attempt, version, failure,
+        seen_at, expires_at, finished_at, trace_id),
+    UPDATE (state, attempt, failure, next_attempt_at, expires_at, finished_at),
+    DELETE
+ON deliveries TO wakupush_operator;
+GRANT SELECT ON delivery_history TO wakupush_operator;
+GRANT SELECT (message_hash), DELETE ON ledger TO wakupush_operator;
+GRANT SELECT (message_hash), DELETE ON message_attempts TO wakupush_operator;
+GRANT SELECT, UPDATE (retried_at), DELETE ON quarantine TO wakupush_operator;
+GRANT
+    SELECT (key_hash, installation_hash, registered, version, token_died_at, suspected_at)
+ON registrations TO wakupush_operator;
+GRANT SELECT (name, checksum) ON schema_migrations TO wakupush_operator;
+-- Forgetting a fault of the platforms: docs/operating/dead-letters.md.
+GRANT SELECT (platform), DELETE ON token_trials TO wakupush_operator;
