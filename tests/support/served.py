@@ -30,7 +30,7 @@ from wakupush.redis import watched
 from wakupush.redis.sending import decode_entry
 from wakupush.server.faults import is_outage
 from wakupush.server.inbox import isolation
-from wakupush.server.schedule.derive_keys import derive_keys
+from wakupush.server.schedule.queries import derive_keys
 
 SHARD = "/waku/2/rs/16/32"
 Registered = PushNotificationRegistrationResponse

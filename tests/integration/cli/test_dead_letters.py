@@ -21,9 +21,8 @@ from wakupush.postgres.dead_letters import CHUNK_ROWS
 from wakupush.runtime import metrics
 from wakupush.runtime.settings import RetentionSettings
 from wakupush.server.delivery import next_attempts
-from wakupush.server.schedule.claim_due import claim_due
-from wakupush.server.schedule.count_dead_letters import count_dead_letters
-from wakupush.server.schedule.prune import rules
+from wakupush.server.schedule.deliveries import claim_due, count_dead_letters
+from wakupush.server.schedule.retention import rules
 
 NOTHING, USAGE = 1, 2
 

@@ -22,7 +22,7 @@ from wakupush.postgres import (
     token_trials,
 )
 from wakupush.runtime.settings import RetentionSettings
-from wakupush.server.schedule.prune import rules
+from wakupush.server.schedule.retention import rules
 
 
 def test_todays_rows_have_partitions(connection):

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from wakupush.postgres import query_topics
 from wakupush.redis import watched
-from wakupush.server.schedule.fill_watched_topics import fill_watched_topics
+from wakupush.server.schedule.queries import fill_watched_topics
 
 #: Topics that share their buckets and whose halves look like each other.
 TOPICS = st.lists(st.binary(min_size=4, max_size=4).map(lambda some: bytes(byte % 3 for byte in some)), max_size=30)

@@ -5,19 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from wakupush.server.schedule.claim_due import claim_due
-from wakupush.server.schedule.count_dead_letters import count_dead_letters
-from wakupush.server.schedule.derive_keys import derive_keys
-from wakupush.server.schedule.enqueue_feedback import enqueue_feedback
-from wakupush.server.schedule.enqueue_waiting import enqueue_waiting
-from wakupush.server.schedule.expire_segments import expire_segments
-from wakupush.server.schedule.fill_watched_topics import fill_watched_topics
-from wakupush.server.schedule.prune import prune
-from wakupush.server.schedule.publish_overdue import publish_overdue
+from wakupush.server.schedule.answers import publish_overdue
+from wakupush.server.schedule.deliveries import claim_due, count_dead_letters, enqueue_feedback, watch_marking
+from wakupush.server.schedule.queries import derive_keys, enqueue_waiting, fill_watched_topics, trim_waiting
 from wakupush.server.schedule.resources import ScheduleResources
-from wakupush.server.schedule.trim_quarantine import trim_quarantine
-from wakupush.server.schedule.trim_waiting import trim_waiting
-from wakupush.server.schedule.watch_marking import watch_marking
+from wakupush.server.schedule.retention import expire_segments, prune, trim_quarantine
 
 #: What is done, and the seconds between the end of one run and the next.
 JOBS: Final[dict[Callable[[ScheduleResources], object], float]] = {

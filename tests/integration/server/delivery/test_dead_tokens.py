@@ -12,7 +12,7 @@ from wakupush.postgres import token_trials
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime import metrics
 from wakupush.server.delivery import tokens
-from wakupush.server.schedule import watch_marking
+from wakupush.server.schedule import deliveries
 
 IOS, ANDROID = Platform.IOS, Platform.ANDROID
 
@@ -159,11 +159,11 @@ def test_too_many_bad_tokens_stop_marking_until_the_share_falls(server, client):
     assert not is_dead(server)
     assert server.events("failed") == [("token_doubted", None)]
     assert server.events("token_died") == []
-    assert watch_marking.watch_marking(server.context) == {IOS}
+    assert deliveries.watch_marking(server.context) == {IOS}
     assert metrics.TOKEN_MARKING_STOPPED.labels("ios")._value.get() == 1
     assert metrics.TOKEN_MARKING_STOPPED.labels("android")._value.get() == 0
     count(server, IOS, good=100)
-    assert watch_marking.watch_marking(server.context) == set()
+    assert deliveries.watch_marking(server.context) == set()
     assert metrics.TOKEN_MARKING_STOPPED.labels("ios")._value.get() == 0
     assert ask(server, client, content) == "NOT_REGISTERED"
     assert is_dead(server)
@@ -179,10 +179,10 @@ def test_nothing_is_suspected_while_marking_is_stopped(server, client):
 def test_the_alarm_is_an_error_in_the_log(server, monkeypatch):
     lines = []
     monkeypatch.setattr(
-        watch_marking, "log", type("Log", (), {"error": lambda _, event, **facts: lines.append((event, facts))})()
+        deliveries, "log", type("Log", (), {"error": lambda _, event, **facts: lines.append((event, facts))})()
     )
     count(server, ANDROID, bad=100)
-    watch_marking.watch_marking(server.context)
+    deliveries.watch_marking(server.context)
     assert lines == [("token_marking_stopped", {"platform": "android"})]
 
 
@@ -213,7 +213,7 @@ def test_one_platform_does_not_stop_the_other(server, client):
 def test_the_window_and_its_end(server, counts, stops):
     for each in counts:
         count(server, IOS, **each)
-    assert watch_marking.watch_marking(server.context) == ({IOS} if stops else set())
+    assert deliveries.watch_marking(server.context) == ({IOS} if stops else set())
 
 
 def test_every_verdict_of_a_platform_is_counted_and_nothing_else(server, client):
@@ -273,7 +273,7 @@ def test_invented_tokens_die_for_themselves_and_stop_nothing(open_server, client
         invented = server.register(stranger, device_token=f"dead-{number}")
         assert ask(server, stranger, invented) == "NOT_REGISTERED"
     assert server.rows("SELECT count(*) FROM registrations WHERE token_died_at IS NOT NULL") == [(8,)]
-    assert watch_marking.watch_marking(server.context) == set()
+    assert deliveries.watch_marking(server.context) == set()
     change_token(server, "dead")
     assert ask(server, client, content) == "NOT_REGISTERED"
 
@@ -286,7 +286,7 @@ def test_tokens_that_were_once_delivered_to_stop_marking(open_server, monkeypatc
     change_token(server, "dead")
     told = [ask(server, *each) for each in contents.items()]
     assert told == ["NOT_REGISTERED"] * 3 + ["INTERNAL_ERROR"], "from 3 of 7 on it holds"
-    assert watch_marking.watch_marking(server.context) == {IOS}
+    assert deliveries.watch_marking(server.context) == {IOS}
 
 
 def test_an_invented_token_does_not_keep_posts_single_and_one_that_was_delivered_to_does(server):

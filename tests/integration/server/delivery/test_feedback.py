@@ -12,8 +12,7 @@ from wakupush.model.queues import DISPATCH
 from wakupush.server.delivery import attempt, feedback, next_attempts
 from wakupush.server.delivery.feedback import FeedbackResult
 from wakupush.server.delivery.posting import Attempted
-from wakupush.server.schedule.claim_due import claim_due
-from wakupush.server.schedule.enqueue_feedback import enqueue_feedback
+from wakupush.server.schedule.deliveries import claim_due, enqueue_feedback
 
 
 def told_while_posting(server, client, content, error):

@@ -13,7 +13,7 @@ from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server.delivery import lanes, next_attempts
-from wakupush.server.schedule.claim_due import claim_due
+from wakupush.server.schedule.deliveries import claim_due
 
 
 def test_more_items_than_gorush_takes_go_out_in_several_posts(open_server, client):

@@ -25,10 +25,8 @@ from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import unopened
 from wakupush.redis.limits import Limiter
 from wakupush.server.inbox.later import Later
-from wakupush.server.schedule.derive_keys import derive_keys
-from wakupush.server.schedule.enqueue_waiting import enqueue_waiting
-from wakupush.server.schedule.publish_overdue import publish_overdue
-from wakupush.server.schedule.trim_waiting import trim_waiting
+from wakupush.server.schedule.answers import publish_overdue
+from wakupush.server.schedule.queries import derive_keys, enqueue_waiting, trim_waiting
 
 
 def contacts(count: int) -> dict:
@@ -205,7 +203,7 @@ def test_deriving_has_a_bounded_share_of_a_core(open_server, monkeypatch):
 
 def test_what_waits_is_bounded_and_chance_decides_what_goes(open_server, client, monkeypatch):
     """Whoever came first: of old and of new ones some stay."""
-    monkeypatch.setattr("wakupush.server.schedule.trim_waiting.QUERIES", 60)
+    monkeypatch.setattr("wakupush.server.schedule.queries.QUERIES", 60)
     server = open_server()
     topic = register_unseen(server, client)
     sent = [
@@ -219,7 +217,7 @@ def test_what_waits_is_bounded_and_chance_decides_what_goes(open_server, client,
     assert 10 < sum(number < 60 for number in stayed) < 50
     assert len(stayed) == 60
     assert trim_waiting(server.context) == 0
-    monkeypatch.setattr("wakupush.server.schedule.trim_waiting.QUERY_BYTES", 3_100)
+    monkeypatch.setattr("wakupush.server.schedule.queries.QUERY_BYTES", 3_100)
     assert trim_waiting(server.context) == 50
     server.rows("UPDATE waiting_queries SET seen_at = now() - interval '3601 seconds' RETURNING 1")
     assert trim_waiting(server.context) == 10

@@ -8,7 +8,7 @@ from support.served import request
 from wakupush.model.queues import DISPATCH
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server.inbox import follow_up
-from wakupush.server.schedule.publish_overdue import publish_overdue
+from wakupush.server.schedule.answers import publish_overdue
 
 
 def spoil_corrections(server, spoiled):

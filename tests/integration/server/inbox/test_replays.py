@@ -18,8 +18,8 @@ from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server.schedule.jobs import JOBS
-from wakupush.server.schedule.prune import prune
 from wakupush.server.schedule.resources import ScheduleResources
+from wakupush.server.schedule.retention import prune
 
 AT_REST = Identity.of(PrivateKey(b"\1" * 32)).at_rest
 PHONE = "3f4a7c02-11a9-496c-a63a-54582dca8cef"

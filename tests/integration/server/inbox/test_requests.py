@@ -6,7 +6,7 @@ from support.served import request, rewrapped
 from wakupush.devnet.demo import messages
 from wakupush.model.queues import DISPATCH, REGISTRATION
 from wakupush.pb.push_notification_pb2 import PushNotification, PushNotificationRegistration
-from wakupush.server.schedule.claim_due import claim_due
+from wakupush.server.schedule.deliveries import claim_due
 
 
 def test_a_request_that_comes_again_pushes_once_and_is_answered_alike(server, client):

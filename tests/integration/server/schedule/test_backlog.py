@@ -10,7 +10,7 @@ from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH
 from wakupush.postgres.due import _SQL
 from wakupush.runtime.settings import Settings
-from wakupush.server.schedule.claim_due import claim_due
+from wakupush.server.schedule.deliveries import claim_due
 from wakupush.server.schedule.resources import ScheduleResources
 
 #: Notifications in a task of the schedule.

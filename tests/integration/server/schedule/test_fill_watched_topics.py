@@ -2,7 +2,7 @@
 
 from support.served import count_watched
 from wakupush.redis import watched
-from wakupush.server.schedule.fill_watched_topics import fill_watched_topics
+from wakupush.server.schedule.queries import fill_watched_topics
 
 
 def test_the_schedule_fills_the_watched_topics_after_redis_was_wiped(server, client):

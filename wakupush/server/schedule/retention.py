@@ -1,4 +1,4 @@
-"""Partitions ahead of time, and deleting what is past its retention."""
+"""Jobs that bound what is stored: what is past its time, and what is too much."""
 
 from __future__ import annotations
 
@@ -12,8 +12,17 @@ from psycopg import Connection
 from psycopg_pool import PoolTimeout
 
 from wakupush.model.retention import RetentionRule
-from wakupush.postgres import maintenance, packed_requests, query_topics, registrations, token_trials
+from wakupush.postgres import (
+    maintenance,
+    message_segments,
+    packed_requests,
+    quarantine,
+    query_topics,
+    registrations,
+    token_trials,
+)
 from wakupush.redis import watched
+from wakupush.runtime import metrics
 from wakupush.runtime.connections.postgres import autocommit
 from wakupush.runtime.settings import RetentionSettings
 from wakupush.server.faults import is_outage
@@ -23,6 +32,15 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Chunks that one run deletes by a rule at most.
 MOST_CHUNKS: Final = 1000
+#: Seconds for which a part waits for the others: as long as the window of reconcile, which may bring the last one. A
+#: part that comes later completes none.
+SEGMENT_SECONDS: Final = 86_400.0
+#: Parts that are kept of all signers together; above it the oldest are dropped.
+SEGMENTS: Final = 10_000
+#: Bytes of these parts.
+SEGMENT_BYTES: Final = 256_000_000
+#: Bytes of messages in quarantine; beyond that chance decides which to drop.
+QUARANTINE_BYTES: Final = 256_000_000
 
 
 def prune(resources: Resources) -> None:
@@ -112,3 +130,26 @@ def _unwatch(resources: Resources) -> int:
         unused = query_topics.remove_unused(connection)
         watched.remove(resources.redis, unused)
     return len(unused)
+
+
+def expire_segments(resources: Resources) -> int:
+    """Delete segments whose message was not completed in time, and the oldest if too many are kept; return how many.
+
+    A flood of parts that are never completed does not hold up a message whose parts come one after the other.
+    """
+    with resources.pool.connection() as connection:
+        expired = message_segments.expire(connection, SEGMENT_SECONDS)
+        trimmed = message_segments.trim_all(connection, parts=SEGMENTS, bytes=SEGMENT_BYTES)
+    if trimmed:
+        log.info("segments_dropped", segments=trimmed)
+    return expired + trimmed
+
+
+def trim_quarantine(resources: Resources) -> int:
+    """Delete random messages from the quarantine if it has too many bytes; return how many."""
+    with resources.pool.connection() as connection:
+        dropped = quarantine.trim(connection, bytes=QUARANTINE_BYTES)
+    if dropped:
+        metrics.QUARANTINE_DROPPED.inc(dropped)
+        log.error("quarantine_full", dropped=dropped)
+    return dropped

@@ -1,4 +1,4 @@
-"""Publishing answers that their worker did not publish."""
+"""The job that publishes answers which their worker did not publish."""
 
 from __future__ import annotations
 

@@ -1,0 +1,130 @@
+"""Jobs about queries: the keys of their topics, those that wait, and the topics that ingest looks for."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Final
+
+import structlog
+
+from wakupush.model.query_topics import QueryTopic
+from wakupush.model.queues import QUERY, QUEUES
+from wakupush.postgres import ledger, query_topics, waiting_queries
+from wakupush.protocol import topics
+from wakupush.redis import watched
+from wakupush.redis.sending import in_tasks, send_entries
+from wakupush.runtime import metrics
+from wakupush.server.resources import Resources
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Topics that one run looks at; the next run chooses again by chance.
+TOPICS_MOST: Final = 8
+#: Users of one run who were not asked for. A user who is asked for meanwhile waits for that many.
+AHEAD_MOST: Final = 4
+#: Queries that one run enqueues at most.
+TAKEN_MOST: Final = 64
+#: Seconds for which a query waits; clients use what comes within an hour.
+EXPIRY_SECONDS: Final = 3600.0
+#: Queries that wait, for the key of their topic or for their turn; beyond that chance decides which to drop.
+QUERIES: Final = 10_000
+#: Bytes of these queries; most have 400.
+QUERY_BYTES: Final = 64_000_000
+#: Topics are filled in from this many seconds before they were last seen complete. The longest transaction has 90 s;
+#: the rest is for replication and clocks.
+MARGIN_SECONDS: Final = 600.0
+
+
+def derive_keys(resources: Resources) -> int:
+    """Derive some keys, and rest in between; return how many.
+
+    First come topics on which queries wait; then, while the workers have nothing to do, those of users who were not
+    asked for yet. Chance decides which. This needs no secret: a topic's name is the hash of its user's key.
+    """
+    with resources.pool.connection() as connection:
+        asked = waiting_queries.topics(connection, TOPICS_MOST)
+    if asked:
+        return sum(_of_topic(resources, topic) for topic in asked)
+    with resources.pool.connection() as connection:
+        users = query_topics.underived(connection, os.urandom(64), AHEAD_MOST)
+    if not users or any(resources.redis.llen(name) for name in QUEUES):
+        return 0
+    return sum(_derive(resources, user) for user in users)
+
+
+def _of_topic(resources: Resources, content_topic: str) -> int:
+    """Derive the keys of a topic, which several users can share, and wake the queries that wait for them."""
+    topic = topics.topic_of(content_topic)
+    with resources.pool.connection() as connection:
+        users = query_topics.candidates(connection, [topic]).get(topic, []) if topic else []
+    derived = sum(_derive(resources, user) for user in users if user.symmetric_key is None)
+    with resources.pool.connection() as connection:
+        waiting_queries.wake(connection, content_topic)
+    return derived
+
+
+def _derive(resources: Resources, user: QueryTopic) -> int:
+    begun = time.thread_time()
+    key = topics.symmetric_key(topics.query_topics(user.key_hash)[user.prefixed])
+    spent = time.thread_time() - begun
+    with resources.pool.connection() as connection:
+        query_topics.set_key(connection, user, key)
+    metrics.KEYS_DERIVED.inc()
+    time.sleep(spent / resources.settings.worker.key_derivation_share - spent)
+    return 1
+
+
+def enqueue_waiting(resources: Resources) -> int:
+    """Enqueue queries whose time has come, as if they had just arrived; return how many.
+
+    A worker that is faster than this commit waits for it, as it claims what is taken out of the ledger here. If the
+    query looks stale, it does not wait, and drops it as a copy.
+    """
+    with resources.pool.connection() as connection:
+        due = waiting_queries.take(connection, TAKEN_MOST)
+        if due:
+            ledger.remove(connection, due)
+            for task in in_tasks(due):
+                send_entries(resources.app, QUERY, task, waits_since=resources.now())
+    return len(due)
+
+
+def trim_waiting(resources: Resources) -> int:
+    """Delete queries that waited too long, and random ones if there are too many; return how many."""
+    with resources.pool.connection() as connection:
+        expired = waiting_queries.expire(connection, EXPIRY_SECONDS)
+        full = waiting_queries.trim(connection, rows=QUERIES, bytes=QUERY_BYTES)
+        for_key, for_turn = waiting_queries.count(connection)
+    metrics.QUERIES_DROPPED.labels("expired").inc(expired)
+    metrics.QUERIES_DROPPED.labels("full").inc(full)
+    metrics.QUERIES_WAITING.labels("key").set(for_key)
+    metrics.QUERIES_WAITING.labels("turn").set(for_turn)
+    return expired + full
+
+
+def fill_watched_topics(resources: Resources) -> bool:
+    """Fill in the watched topics from Postgres if they are not complete; say whether they were not."""
+    now = resources.now()
+    is_complete = watched.is_complete(resources.redis)
+    if is_complete:
+        watched.note_seen(resources.redis, now)
+    else:
+        _fill(resources)
+    return not is_complete
+
+
+def _fill(resources: Resources) -> None:
+    seen = watched.lacks_since(resources.redis)
+    since = None if seen is None else seen - MARGIN_SECONDS
+    mark = watched.begin_filling(resources.redis)
+    # Registrations that added their topics to a Redis that was wiped since are waited for, so that they are read here.
+    with resources.pool.connection() as connection:
+        query_topics.wait_for_additions(connection)
+    count = 0
+    with resources.pool.connection() as connection:
+        for added in query_topics.every_topic(connection, since=since):
+            watched.add(resources.redis, added)
+            count += len(added)
+    watched.mark_complete(resources.redis, mark)
+    log.info("watched_topics_filled", topics=count, since=since)
