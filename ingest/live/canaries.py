@@ -13,11 +13,11 @@ import structlog
 from redis import Redis, RedisError
 
 from ingest.live.hearing import Hearing
-from wakupush.model.nodes import NodeFault
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.topics import content_topic
 from wakupush.redis import left_out
+from wakupush.redis.left_out import NodeFault
 from wakupush.runtime import metrics
 from wakupush.waku.errors import NodeError
 from wakupush.waku.node import WakuNode

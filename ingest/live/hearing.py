@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final
 
-from wakupush.model.nodes import NodeFault
+from wakupush.redis.left_out import NodeFault
 
 #: Seconds for which what was heard counts.
 WINDOW_SECONDS: Final = 60.0

@@ -10,9 +10,9 @@ from threading import Lock
 import structlog
 from redis import Redis
 
-from wakupush.model.backlog import QueueBacklog
 from wakupush.model.queues import Queue
 from wakupush.redis import backlog
+from wakupush.redis.backlog import QueueBacklog
 from wakupush.runtime import metrics
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)

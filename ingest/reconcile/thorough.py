@@ -12,8 +12,8 @@ import structlog
 
 from ingest.reconcile.recent import lies_behind
 from ingest.reconcile.walk import NANOSECONDS, Tally, TooLong, Walker
-from wakupush.model.walks import Track
 from wakupush.postgres import reconciliation
+from wakupush.postgres.reconciliation import Track
 from wakupush.runtime.settings import ReconcileSettings
 from wakupush.waku.errors import EndlessPages
 

@@ -16,8 +16,8 @@ from ingest.reconcile.rest import LOOK_SECONDS, Rest
 from wakupush.model.entries import Entry
 from wakupush.model.queues import Queue
 from wakupush.model.waku_message import WakuMessage
-from wakupush.model.walks import Track
 from wakupush.postgres import reconciliation
+from wakupush.postgres.reconciliation import Track
 from wakupush.redis import watched
 from wakupush.runtime import metrics
 from wakupush.runtime.logging import is_told

@@ -17,7 +17,6 @@ from pipeline.events.lake import MARK, Lake, LakeMark, LakeState
 from pipeline.events.pseudonyms import Keys, blurred, rehash, today
 from pipeline.postgres import connected, jdbc_options, read_slices
 from pipeline.spark_errors import SPARK_ERRORS
-from wakupush.model import exports
 from wakupush.postgres import exporting
 from wakupush.runtime.settings import Settings
 
@@ -121,7 +120,7 @@ def _take_over(
     return done, steps
 
 
-def _check_source(connection: Connection, state: LakeState, now: exports.Mark) -> None:
+def _check_source(connection: Connection, state: LakeState, now: exporting.Mark) -> None:
     """Refuse a database whose transactions are not those of the lake's mark: events would be left out."""
     mark = state.mark
     if mark is None:

@@ -14,11 +14,11 @@ import psycopg
 from redis import AuthenticationError, ConnectionError, Redis, RedisError, ResponseError, TimeoutError  # noqa: A004 - Redis' own
 
 from wakupush.doctor.finding import Finding, Level
-from wakupush.model.nodes import NodeFault
 from wakupush.model.roles import Role
 from wakupush.postgres import roles
 from wakupush.postgres.migrations import runner
 from wakupush.redis import left_out
+from wakupush.redis.left_out import NodeFault
 from wakupush.runtime.connections.postgres import check_dsn, reason
 from wakupush.runtime.connections.redis import open_redis, open_sentinel, primary_name
 from wakupush.runtime.settings import Settings, SettingsError

@@ -1,8 +1,8 @@
-"""Messages on their way through a queue."""
+"""Messages on their way in through a queue, and answers on their way out through the outbox."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from wakupush.model.queues import Queue
 from wakupush.model.waku_message import WakuMessage
@@ -50,3 +50,15 @@ class Task:
     taken: float
     #: The name of the worker's process in events.
     worker: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedAnswer:
+    """An answer, or a part of one, sealed to the key of the client that asked."""
+
+    #: Where it goes: the shard that the question came from, and the asking key's partitioned topic.
+    pubsub_topic: str
+    content_topic: str
+    #: 26/WAKU2-PAYLOAD.
+    payload: bytes = field(repr=False)
+    trace_id: str

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from psycopg import Connection
 
-from wakupush.model.answers import SealedAnswer
+from wakupush.model.entries import SealedAnswer
 from wakupush.postgres.named_sql import load
 
 _SQL = load("answers")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from psycopg import Connection
 
-from wakupush.model.backlog import DeliveryBacklog
 from wakupush.model.platforms import Platform
 from wakupush.postgres.named_sql import load
 
@@ -14,6 +14,21 @@ _SQL = load("backlog")
 
 #: Rows of a platform that are counted at most; if there are more, this is the figure.
 MOST: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryBacklog:
+    """The deliveries of a platform that are not done."""
+
+    platform: Platform
+    #: Waiting for their next attempt.
+    pending: int
+    #: Those of them whose time has come.
+    due: int
+    #: Seconds for which the longest due delivery has been due; 0 if none is due.
+    due_age: float
+    #: Under a lease: being posted, or left behind by a worker that died.
+    posting: int
 
 
 def waiting(connection: Connection) -> list[DeliveryBacklog]:

@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import date
+
 from psycopg import Connection
 
-from wakupush.model.exports import Extent, Mark
 from wakupush.postgres.named_sql import load
 
 _SQL = load("exporting")
 #: Key of the advisory lock for writing to the lake ("the lake" in ASCII).
 LOCK = 0x746865206C616B65
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Up to where events are complete."""
+
+    #: Every transaction with a lower number has ended.
+    transaction: int
+    #: Which Postgres cluster counts these transactions.
+    source: str
+    #: Its timeline: a restore to an earlier time, and a promotion, begin another one.
+    timeline: int
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A summary of the events of a range of transactions."""
+
+    #: On which they happened, in UTC.
+    days: tuple[date, ...]
+    #: The newest version of their schema.
+    version: int
+    rows: int
 
 
 def lock(connection: Connection) -> bool:

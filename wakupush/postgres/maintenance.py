@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Final
 
 import psycopg
 from psycopg import Connection
 
-from wakupush.model.retention import RetentionRule
 from wakupush.postgres.named_sql import load
 
 _SQL = load("maintenance")
@@ -24,6 +24,16 @@ DAYS_IN_USE: Final = 1
 LEDGER: Final = "ledger"
 EVENTS: Final = "delivery_events"
 PARTITIONED: Final = (LEDGER, EVENTS)
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionRule:
+    """Which rows are deleted when."""
+
+    #: Name of the query in ``postgres/sql/maintenance.sql``.
+    name: str
+    #: Seconds.
+    keep: float
 
 
 def create_partitions(connection: Connection, today: date) -> None:

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 
 from psycopg import Connection
 
-from wakupush.model.query_topics import QueryTopic
 from wakupush.postgres.named_sql import load
 from wakupush.protocol.topics import query_topics, topic
 
 _SQL = load("query_topics")
 #: Key of the advisory lock between those who add topics (shared) and the sweep that removes them ("topics" in ASCII).
 _LOCK = {"lock": 0x746F70696373}
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTopic:
+    """A topic of a registered user; several users can share its 4 bytes."""
+
+    #: Of the user, 64 bytes.
+    key_hash: bytes
+    #: Whether its name has ``0x`` before the key hash, as the specification writes it.
+    prefixed: bool
+    #: 32 bytes, None if not derived yet.
+    symmetric_key: bytes | None = field(repr=False)
 
 
 def add(connection: Connection, key_hashes: Collection[bytes]) -> set[bytes]:

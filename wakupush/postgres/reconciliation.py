@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Final
 
 from psycopg import Connection
 
-from wakupush.model.walks import Track
 from wakupush.postgres.named_sql import load
 
 _SQL = load("reconciliation")
 #: Seconds after the last attempt of a message that is handled alone for which a worker, or its queue, still has it:
 #: longer than the visibility time-out of the broker and a task's time limit together.
 IN_WORK_SECONDS: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """What a watermark belongs to."""
+
+    #: Name of the node.
+    store: str
+    #: The shard.
+    pubsub_topic: str
+    #: Name of the kind of walk.
+    walk: str
 
 
 def missing(connection: Connection, hashes: Collection[bytes]) -> dict[bytes, bool]:

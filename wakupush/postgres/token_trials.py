@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from psycopg import Connection
 
 from wakupush.model.platforms import Platform
-from wakupush.model.tokens import TokenShare
 from wakupush.postgres.named_sql import columns, load
 
 _SQL = load("token_trials")
@@ -20,6 +20,15 @@ WINDOW_SECONDS: Final = 86_400.0
 RECENT_SECONDS: Final = 1_200.0
 #: Rows for a platform and a period: transactions that commit at the same time seldom meet in one.
 _SLOTS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TokenShare:
+    """How many device tokens of a platform were tried within some time, and how many of them were bad."""
+
+    platform: Platform
+    tried: int
+    bad: int
 
 
 def count(connection: Connection, trials: Iterable[tuple[Platform, bool, bool]]) -> None:

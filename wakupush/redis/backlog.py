@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Final, cast
 
 from redis import Redis
 
-from wakupush.model.backlog import QueueBacklog
 from wakupush.model.queues import QUEUES
 
 #: Tasks of a queue that one look reads at most. Up to this number the figures are exact.
@@ -78,6 +78,26 @@ end
 return cjson.encode(found)
 """
 )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBacklog:
+    """What waits in a queue and what its pool works on.
+
+    Of a long queue only a sample is read: then messages, and tasks in flight, are estimated.
+    """
+
+    #: Tasks that wait, and the messages in them.
+    tasks: int
+    messages: float
+    #: Bytes of Redis' memory that the tasks which wait take.
+    bytes: int
+    #: When the oldest message of the sample began to wait, in seconds since the epoch; None if none waits. The sample
+    #: includes both ends of the queue.
+    oldest: float | None
+    #: Taken by workers and not acknowledged. Those of a worker that died are among them until they come back.
+    tasks_in_flight: float
+    messages_in_flight: float
 
 
 def queue_bytes(redis: Redis, names: Collection[str]) -> dict[str, int]:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Final, cast
 
 from redis import Redis
 
-from wakupush.model.nodes import NodeFault
-
 KEY: Final = "wakupush:nodes:left_out"
 #: Seconds for which this holds unless it is written again. After that nothing is known, and all nodes are used.
 HOLDS_SECONDS: Final = 30
+
+
+class NodeFault(StrEnum):
+    """Why a node is left out for sending. It is polled all the same."""
+
+    #: It does not answer.
+    UNREACHABLE = "unreachable"
+    #: It misses other people's messages that the other nodes have.
+    DEAF = "deaf"
+    #: What is published on it arrives at no node that hears.
+    MUTE = "mute"
 
 
 def write(redis: Redis, faults: Mapping[str, NodeFault]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from wakupush.model.answers import SealedAnswer
+from wakupush.model.entries import SealedAnswer
 from wakupush.model.waku_message import WakuMessage
 from wakupush.postgres import answers
 from wakupush.runtime import metrics

@@ -12,8 +12,8 @@ from support.reconciling import FOREIGN, SHARD, ago, each_page, hashes, looked_b
 from wakupush.model.entries import Entry
 from wakupush.model.queues import DISPATCH
 from wakupush.model.waku_message import WakuMessage
-from wakupush.model.walks import Track
 from wakupush.postgres import ledger, reconciliation
+from wakupush.postgres.reconciliation import Track
 
 # --- the subtraction ---
 

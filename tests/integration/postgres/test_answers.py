@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 
-from wakupush.model.answers import SealedAnswer
+from wakupush.model.entries import SealedAnswer
 from wakupush.postgres import (
     answers,
 )

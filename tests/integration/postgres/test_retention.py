@@ -12,7 +12,6 @@ from wakupush.model.deliveries import DeliveryState, Settlement
 from wakupush.model.events import Event, EventKind
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import REGISTRATION
-from wakupush.model.retention import RetentionRule
 from wakupush.postgres import (
     deliveries,
     events,
@@ -21,6 +20,7 @@ from wakupush.postgres import (
     requests,
     token_trials,
 )
+from wakupush.postgres.maintenance import RetentionRule
 from wakupush.runtime.settings import RetentionSettings
 from wakupush.server.schedule.retention import rules
 

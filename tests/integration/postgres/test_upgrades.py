@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from support.statements import SQL, statements
-from wakupush.model.migrations import Migration
 from wakupush.postgres.migrations import runner
+from wakupush.postgres.migrations.runner import Migration
 from wakupush.postgres.old_code import OutdatedCodeError, refuse_outdated
 
 FROZEN = sorted((Path(__file__).parent / "frozen").iterdir())

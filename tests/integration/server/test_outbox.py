@@ -6,7 +6,7 @@ from structlog.testing import capture_logs
 from support.served import SHARD
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
-from wakupush.model.answers import SealedAnswer
+from wakupush.model.entries import SealedAnswer
 from wakupush.model.queues import QUERY, REGISTRATION
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,

@@ -6,9 +6,9 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from pipeline.archive import warm
-from wakupush.model.query_topics import QueryTopic
 from wakupush.model.roles import Role
 from wakupush.postgres import query_topics
+from wakupush.postgres.query_topics import QueryTopic
 from wakupush.protocol import topics
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Final
+from typing import Final, LiteralString
 
 from psycopg import Connection
 
-from wakupush.model.migrations import Migration
 from wakupush.postgres import roles
 from wakupush.runtime.usage import UsageError
 
@@ -20,6 +20,27 @@ LOCK = 0x77616B7570757368
 RELEASE_BEGINS: Final = 101
 #: Number of the migration with which a schema begins.
 FIRST: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One file of SQL."""
+
+    #: For example ``0100_pre_initial``.
+    name: str
+    sql: LiteralString
+    #: SHA-256 of the text, hex.
+    checksum: str
+
+    @property
+    def number(self) -> int:
+        """Its place in the order; a `pre` and a `post` migration of one change share it."""
+        return int(self.name.split("_")[0])
+
+    @property
+    def is_post(self) -> bool:
+        """Whether it takes away what code before this number needs: no such code may run any more."""
+        return "_post_" in self.name
 
 
 class MigrationError(UsageError):

@@ -14,8 +14,7 @@ from typing import ParamSpec, TypeVar
 import structlog
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
-from wakupush.model.answers import SealedAnswer
-from wakupush.model.entries import Task
+from wakupush.model.entries import SealedAnswer, Task
 from wakupush.model.queues import REGISTRATION
 from wakupush.runtime import metrics
 from wakupush.runtime.settings import STORE_SECONDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from wakupush.model.answers import SealedAnswer
+from wakupush.model.entries import SealedAnswer
 from wakupush.protocol import application
 from wakupush.protocol.envelopes import seal_parts
 from wakupush.protocol.keys import PrivateKey

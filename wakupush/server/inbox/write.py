@@ -11,8 +11,7 @@ from typing import Final
 import structlog
 from psycopg import Connection
 
-from wakupush.model.answers import SealedAnswer
-from wakupush.model.entries import Entry
+from wakupush.model.entries import Entry, SealedAnswer
 from wakupush.model.events import Event, together
 from wakupush.postgres import (
     answers,

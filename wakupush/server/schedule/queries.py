@@ -8,9 +8,9 @@ from typing import Final
 
 import structlog
 
-from wakupush.model.query_topics import QueryTopic
 from wakupush.model.queues import QUERY, QUEUES
 from wakupush.postgres import ledger, query_topics, waiting_queries
+from wakupush.postgres.query_topics import QueryTopic
 from wakupush.protocol import topics
 from wakupush.redis import watched
 from wakupush.redis.sending import in_tasks, send_entries

@@ -11,7 +11,6 @@ import structlog
 from psycopg import Connection
 from psycopg_pool import PoolTimeout
 
-from wakupush.model.retention import RetentionRule
 from wakupush.postgres import (
     maintenance,
     message_segments,
@@ -21,6 +20,7 @@ from wakupush.postgres import (
     registrations,
     token_trials,
 )
+from wakupush.postgres.maintenance import RetentionRule
 from wakupush.redis import watched
 from wakupush.runtime import metrics
 from wakupush.runtime.connections.postgres import autocommit
