@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -25,9 +26,9 @@ from wakupush.runtime.logging import configure
 from wakupush.runtime.settings import Settings
 from wakupush.server.delivery import feedback, next_attempts
 from wakupush.server.delivery.flower import AttemptFailed
+from wakupush.server.delivery.worker import Worker, open_worker
 from wakupush.server.faults import is_outage
 from wakupush.server.inbox import isolation
-from wakupush.server.inbox.resources import InboxResources
 from workers import transport
 from workers.pulse import Noting
 
@@ -37,11 +38,27 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 SLOW_DOWN_SECONDS = (0.5, 4.0)
 
 
+@dataclass
 class _Process:
-    """What a worker process opened after its fork, and the worker's name in Celery from before."""
+    """A process of the pool: the worker's name in Celery, from before the fork, and what was opened after it."""
 
-    resources: InboxResources
-    node: str
+    node: str | None = None
+    _worker: Worker | None = None
+
+    def open(self, settings: Settings) -> None:
+        """Open what tasks need; once, after the fork."""
+        self._worker = open_worker(settings, self.node)
+
+    @property
+    def worker(self) -> Worker:
+        """What was opened.
+
+        Raises:
+            RuntimeError: nothing was.
+        """
+        if self._worker is None:
+            raise RuntimeError("a task runs in a process that opened nothing")
+        return self._worker
 
 
 def create_app(settings: Settings, **log_context: Any) -> Celery:
@@ -53,35 +70,36 @@ def create_app(settings: Settings, **log_context: Any) -> Celery:
     """
     transport.install()
     app = celery_app(settings)
+    process = _Process()
     app.steps["consumer"].add(Noting)
     for queue in QUEUES.values():
-        _add_queue_task(app, queue)
-    _add_deliver_task(app)
-    _add_feedback_task(app)
-    _connect_signals(settings, log_context)
+        _add_queue_task(app, queue, process)
+    _add_deliver_task(app, process)
+    _add_feedback_task(app, process)
+    _connect_signals(settings, log_context, process)
     return app
 
 
-def _add_queue_task(app: Celery, queue: Queue) -> None:
+def _add_queue_task(app: Celery, queue: Queue, process: _Process) -> None:
     @app.task(name=queue.task, bind=True)
     def handle(self: Task[..., None], entries: list[dict[str, Any]], alone: bool = False) -> None:
         messages = [decode_entry(entry) for entry in entries]
         with _given_back(self, queue):
             try:
-                isolation.handle(_Process.resources, queue, messages, alone=alone or _is_redelivered(self))
+                isolation.handle(process.worker, queue, messages, alone=alone or _is_redelivered(self))
             except Exception as error:
                 if not is_outage(error):
                     raise
                 _send_back(app, queue, messages, alone, error)
 
 
-def _add_deliver_task(app: Celery) -> None:
+def _add_deliver_task(app: Celery, process: _Process) -> None:
     @app.task(name=DELIVER, bind=True, throws=(AttemptFailed,))
     def deliver(self: Task[..., None], claimed: dict[str, int]) -> None:
         settlement = None
         with _given_back(self, DISPATCH):
             begun = {bytes.fromhex(key): attempts for key, attempts in claimed.items()}
-            settlement = next_attempts.make(_Process.resources, begun, str(self.request.id))
+            settlement = next_attempts.make(process.worker, begun, str(self.request.id))
         _end(settlement)
 
 
@@ -102,11 +120,11 @@ def _end(settlement: Settlement | None) -> None:
         raise failed
 
 
-def _add_feedback_task(app: Celery) -> None:
+def _add_feedback_task(app: Celery, process: _Process) -> None:
     @app.task(name=FEEDBACK, bind=True)
     def apply_feedback(self: Task[..., None], delivery_keys: list[str]) -> None:
         with _given_back(self, DISPATCH):
-            feedback.apply(_Process.resources, [bytes.fromhex(key) for key in delivery_keys])
+            feedback.apply(process.worker, [bytes.fromhex(key) for key in delivery_keys])
 
 
 def _send_back(app: Celery, queue: Queue, entries: list[Entry], alone: bool, error: Exception) -> None:
@@ -139,19 +157,19 @@ def _is_redelivered(task: Task[..., None]) -> bool:
     return bool((task.request.delivery_info or {}).get("redelivered"))
 
 
-def _connect_signals(settings: Settings, log_context: dict[str, Any]) -> None:
+def _connect_signals(settings: Settings, log_context: dict[str, Any], process: _Process) -> None:
     @signals.setup_logging.connect(weak=False)
     def configure_logging(**_: Any) -> None:
         configure(settings, **log_context)
 
     @signals.celeryd_init.connect(weak=False)
     def remember_node(sender: str, **_: Any) -> None:
-        _Process.node = sender
+        process.node = sender
 
     @signals.worker_process_init.connect(weak=False)
     def open_resources(**_: Any) -> None:
         try:
-            _Process.resources = InboxResources.open(settings, _Process.node)
+            process.open(settings)
             tracing.start(settings.tracing, str(log_context["process"]))
         except Exception:
             # Celery would only log it, and the process would fail every task it takes.
@@ -168,7 +186,7 @@ def _connect_signals(settings: Settings, log_context: dict[str, Any]) -> None:
 
     @signals.worker_process_shutdown.connect(weak=False)
     def close_resources(pid: int, **_: Any) -> None:
-        _Process.resources.close()
+        process.worker.close()
         tracing.stop()
         if settings.port_or(-1) >= 0:
             multiprocess.mark_process_dead(pid)  # type: ignore[no-untyped-call]  # prometheus_client has no types there

@@ -17,7 +17,7 @@ from wakupush.runtime.settings import Settings
 from wakupush.runtime.stopping import stop_on_signals
 from wakupush.server.identity import NoIdentityError, is_published, load_identity
 from wakupush.server.schedule import turns
-from wakupush.server.schedule.resources import ScheduleResources
+from wakupush.server.schedule.beat import open_beat
 from wakupush.server.schedule.turns import Turns
 from workers.app import create_app
 from workers.counters import of_beat, of_publishing, of_worker
@@ -71,7 +71,7 @@ def beat(settings: Settings) -> None:
     Raises:
         SettingsError: an address is not valid.
     """
-    resources = ScheduleResources.open(settings)
+    resources = open_beat(settings)
     stop = stop_on_signals()
     running = Turns()
     counters.begin(of_beat(), of_publishing(settings))

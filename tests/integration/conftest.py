@@ -28,7 +28,7 @@ from wakupush.postgres.migrations import runner
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis.limits import Limiter
 from wakupush.runtime.settings import Settings
-from wakupush.server.inbox.resources import InboxResources
+from wakupush.server.delivery.worker import open_worker
 
 TEMPLATE = "wakupush_template"
 
@@ -146,7 +146,7 @@ def open_server(dsn, redis_server, node, gorush):
             "postgres": {"dsn": dsn},
             "gorush": {"url": gorush, "timeout": 3, "concurrency": 2},
         }
-        context = InboxResources.open(
+        context = open_worker(
             Settings(
                 **{
                     name: {**base.get(name, {}), **value} if isinstance(value, dict) else value

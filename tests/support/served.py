@@ -38,7 +38,7 @@ Report = PushNotificationReport
 
 
 class AtOnce:
-    """Does at once what is given to `wakupush.server.inbox.later.Later`, and notes for when that was."""
+    """Does at once what is given to `wakupush.server.background.Later`, and notes for when that was."""
 
     def __init__(self):
         self.seconds = []

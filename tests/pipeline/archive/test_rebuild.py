@@ -34,10 +34,10 @@ from wakupush.protocol.registration import seal_registration
 from wakupush.runtime import keyfile
 from wakupush.runtime.settings import LimitSettings, PostgresSettings, RedisSettings, WakuSettings
 from wakupush.server import loading
+from wakupush.server.delivery.worker import open_worker
 from wakupush.server.inbox import isolation, segments
 from wakupush.server.inbox.decide.registration import Known, change_of
 from wakupush.server.inbox.open import open_asymmetric, open_registration
-from wakupush.server.inbox.resources import InboxResources
 
 TOPICS = "SELECT key_hash, prefixed, topic FROM query_topics ORDER BY 1, 2"
 #: Outcomes that depend on the order in which messages arrive.
@@ -77,7 +77,7 @@ def server(make_settings, new_database, redis_server, tmp_path, monkeypatch):
 def handle(settings, sent, size=16):
     """Let a worker handle messages, batch after batch."""
     entries = [Entry(SHARD, message_hash(SHARD, message), time.time(), message) for message in sent]
-    context = InboxResources.open(settings)
+    context = open_worker(settings)
     try:
         for start in range(0, len(entries), size):
             isolation.handle(context, REGISTRATION, entries[start : start + size], alone=False)

@@ -21,13 +21,13 @@ from wakupush.protocol import notification as dialects
 from wakupush.protocol.notification import Dialect
 from wakupush.runtime import metrics, tracing
 from wakupush.server.delivery.posting import Attempted, Failed, Posting, Work
-from wakupush.server.delivery.resources import DeliveryResources
 from wakupush.server.delivery.settlement import settle
+from wakupush.server.delivery.worker import Worker
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 
-def start(resources: DeliveryResources, postings: list[Posting], *, scheduled: bool = False) -> list[Future[Failed]]:
+def start(resources: Worker, postings: list[Posting], *, scheduled: bool = False) -> list[Future[Failed]]:
     """Start posting deliveries that are under our lease; the results are the failures that are final.
 
     Args:
@@ -62,7 +62,7 @@ def wait_for(futures: Iterable[Future[Failed]], seconds: float) -> Failed:
     return failed
 
 
-def attempt(resources: DeliveryResources, post: list[Posting], probe: bool = False) -> Attempted:
+def attempt(resources: Worker, post: list[Posting], probe: bool = False) -> Attempted:
     """Post deliveries that are under our lease, and store the outcomes.
 
     If gorush refuses a post of several as a whole, nothing is stored: one of them may be to blame.
@@ -104,7 +104,7 @@ def attempt(resources: DeliveryResources, post: list[Posting], probe: bool = Fal
     )
 
 
-def _put_back(resources: DeliveryResources, waiting: list[Posting]) -> None:
+def _put_back(resources: Worker, waiting: list[Posting]) -> None:
     """Leave deliveries to the schedule, without an attempt."""
     metrics.DELIVERIES_DEFERRED.labels(waiting[0].delivery.platform.label).inc(len(waiting))
     with resources.pool.connection() as connection:

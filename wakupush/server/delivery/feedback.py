@@ -16,8 +16,8 @@ from wakupush.model.notifications import read_notif_id
 from wakupush.postgres import deliveries, events
 from wakupush.server.counting import count_events
 from wakupush.server.delivery import tokens
-from wakupush.server.delivery.resources import DeliveryResources
 from wakupush.server.delivery.settlement import failed, happened
+from wakupush.server.delivery.worker import Worker
 
 
 class FeedbackResult(StrEnum):
@@ -64,7 +64,7 @@ def take(pool: ConnectionPool, body: bytes) -> FeedbackResult:
         return FeedbackResult.KNOWN if deliveries.exists(connection, attempt[0]) else FeedbackResult.UNKNOWN
 
 
-def apply(resources: DeliveryResources, delivery_keys: list[bytes]) -> None:
+def apply(resources: Worker, delivery_keys: list[bytes]) -> None:
     """Make deliveries failed that were stored as delivered, as gorush's webhook reported; a repeat does nothing."""
     with resources.pool.connection() as connection:
         settled = deliveries.apply_feedback(connection, delivery_keys)

@@ -16,14 +16,14 @@ from wakupush.server.counting import count_events
 from wakupush.server.delivery import flower
 from wakupush.server.delivery.attempt import start, wait_for
 from wakupush.server.delivery.posting import Lead, Posting
-from wakupush.server.delivery.resources import DeliveryResources
 from wakupush.server.delivery.settlement import happened
+from wakupush.server.delivery.worker import Worker
 
 #: Seconds for which a task waits for its posts before it leaves them to themselves.
 WAIT_SECONDS: Final = 1.5
 
 
-def make(resources: DeliveryResources, claimed: Mapping[bytes, int], task_id: str) -> Settlement | None:
+def make(resources: Worker, claimed: Mapping[bytes, int], task_id: str) -> Settlement | None:
     """Make the next attempt of deliveries, unless another task began it.
 
     Args:

@@ -19,15 +19,15 @@ from wakupush.runtime.settings import STORE_SECONDS
 from wakupush.server.counting import count_events
 from wakupush.server.delivery import flower, tokens
 from wakupush.server.delivery.posting import Posting
-from wakupush.server.delivery.resources import DeliveryResources
 from wakupush.server.delivery.retry import state_after
+from wakupush.server.delivery.worker import Worker
 from wakupush.server.faults import INFRASTRUCTURE
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 def settle(
-    resources: DeliveryResources,
+    resources: Worker,
     post: Sequence[Posting],
     outcomes: Sequence[Outcome],
     *,
@@ -67,7 +67,7 @@ def settle(
 
 
 def happened(
-    resources: DeliveryResources,
+    resources: Worker,
     delivery: Delivery,
     kind: EventKind,
     failure: Failure | None,
@@ -98,7 +98,7 @@ def failed(failure: Failure) -> EventKind:
 
 
 def _settlement(
-    resources: DeliveryResources, posting: Posting, failure: Failure | None, *, retry_after: float, probe: bool
+    resources: Worker, posting: Posting, failure: Failure | None, *, retry_after: float, probe: bool
 ) -> Settlement:
     delivery, target = posting.delivery, posting.target
     tried = Settlement(delivery=delivery, state=DeliveryState.DELIVERED)
@@ -118,7 +118,7 @@ def _settlement(
     stop=stop_after_attempt(8) | stop_after_delay(STORE_SECONDS),
     reraise=True,
 )
-def _store(resources: DeliveryResources, settlements: list[Settlement], batch_size: int) -> list[Settlement]:
+def _store(resources: Worker, settlements: list[Settlement], batch_size: int) -> list[Settlement]:
     """Store settlements; a failure from gorush's webhook counts unless gorush's answer was certain."""
     with resources.pool.connection() as connection:
         told = deliveries.lock(connection, [settlement.delivery for settlement in settlements])
@@ -150,7 +150,7 @@ def _told(settlement: Settlement, feedback: Failure | None) -> Failure | None:
     return feedback or failure if failure is None or failure.unknown else failure
 
 
-def _revised(resources: DeliveryResources, settlement: Settlement, failure: Failure | None) -> Settlement:
+def _revised(resources: Worker, settlement: Settlement, failure: Failure | None) -> Settlement:
     """Return the settlement of an attempt that failed with `failure`."""
     if failure is None or failure is settlement.failure:
         return settlement

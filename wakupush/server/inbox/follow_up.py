@@ -22,10 +22,10 @@ from wakupush.server import outbox
 from wakupush.server.counting import count_events
 from wakupush.server.delivery.attempt import start, wait_for
 from wakupush.server.delivery.posting import Failed
+from wakupush.server.delivery.worker import Worker
 from wakupush.server.faults import INFRASTRUCTURE
 from wakupush.server.inbox.decide import request
 from wakupush.server.inbox.outcome import Outcome
-from wakupush.server.inbox.resources import InboxResources
 from wakupush.server.inbox.seal import seal
 from wakupush.server.inbox.silence import delays
 from wakupush.server.inbox.write import Written, correct
@@ -39,7 +39,7 @@ Outbox = list[Answers]
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 
-def follow_up(resources: InboxResources, task: Task, outcomes: Sequence[Outcome], written: Written) -> None:
+def follow_up(resources: Worker, task: Task, outcomes: Sequence[Outcome], written: Written) -> None:
     """Post the notifications of a task, and publish its answers, while later tasks are handled.
 
     Args:
@@ -53,7 +53,7 @@ def follow_up(resources: InboxResources, task: Task, outcomes: Sequence[Outcome]
     resources.followers.do(answers + notifications, partial(_follow_up, resources, task, outcomes, written))
 
 
-def _follow_up(resources: InboxResources, task: Task, outcomes: Sequence[Outcome], written: Written) -> None:
+def _follow_up(resources: Worker, task: Task, outcomes: Sequence[Outcome], written: Written) -> None:
     metrics.BATCH_SIZE.labels(task.queue.name).observe(task.size)
     count_events(written.events)
     begun = time.monotonic()
@@ -80,7 +80,7 @@ def _follow_up(resources: InboxResources, task: Task, outcomes: Sequence[Outcome
 
 
 def _corrections(
-    resources: InboxResources, task: Task, outcomes: Sequence[Outcome], posts: list[Future[Failed]]
+    resources: Worker, task: Task, outcomes: Sequence[Outcome], posts: list[Future[Failed]]
 ) -> dict[int, Outcome]:
     """Wait for the posts as long as the answers can wait; return the corrected outcomes, by their positions."""
     oldest = min(outcome.entry.seen for outcome in outcomes if outcome.request)
@@ -100,7 +100,7 @@ def _corrections(
     stop=stop_after_attempt(8) | stop_after_delay(STORE_SECONDS),
     reraise=True,
 )
-def _correct(resources: InboxResources, corrections: Mapping[int, Outcome], answers: Outbox) -> Answers:
+def _correct(resources: Worker, corrections: Mapping[int, Outcome], answers: Outbox) -> Answers:
     """Commit corrections, and return their answers."""
     most_bytes = resources.settings.waku.max_message_bytes
     sealed = seal(corrections.values(), resources.identity.private_key, most_bytes=most_bytes)
@@ -111,7 +111,7 @@ def _correct(resources: InboxResources, corrections: Mapping[int, Outcome], answ
     return _flat(written.outbox)
 
 
-def _publish(resources: InboxResources, again_after: float, answers: Answers) -> None:
+def _publish(resources: Worker, again_after: float, answers: Answers) -> None:
     taken = _without_fail(outbox.publish, resources, answers)
     if again_after and taken:
         resources.later.do(again_after, partial(outbox.repeat, resources, taken))

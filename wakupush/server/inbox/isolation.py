@@ -19,12 +19,12 @@ from wakupush.postgres import events, ledger
 from wakupush.redis.sending import send_entries
 from wakupush.runtime import metrics
 from wakupush.server.counting import count_events
+from wakupush.server.delivery.worker import Worker
 from wakupush.server.faults import is_costly, is_cut, is_outage
 from wakupush.server.inbox import steps
 from wakupush.server.inbox.content import OpenedRegistration
 from wakupush.server.inbox.copies import without_known
 from wakupush.server.inbox.open import Reader, open_messages
-from wakupush.server.inbox.resources import InboxResources
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -37,7 +37,7 @@ MOST_ATTEMPTS: Final = 3
 WELL_SHARE: Final = 0.1
 
 
-def handle(resources: InboxResources, queue: Queue, entries: Sequence[Entry], *, alone: bool) -> None:
+def handle(resources: Worker, queue: Queue, entries: Sequence[Entry], *, alone: bool) -> None:
     """Handle messages; when this returns, their effects are committed, or they are in a queue again.
 
     Args:
@@ -65,12 +65,12 @@ def handle(resources: InboxResources, queue: Queue, entries: Sequence[Entry], *,
             _scatter(resources, queue, entries)
 
 
-def _scatter(resources: InboxResources, queue: Queue, entries: Sequence[Entry]) -> None:
+def _scatter(resources: Worker, queue: Queue, entries: Sequence[Entry]) -> None:
     for entry in entries:
         send_entries(resources.app, queue, [entry], alone=True)
 
 
-def _handle_alone(resources: InboxResources, queue: Queue, entry: Entry) -> None:
+def _handle_alone(resources: Worker, queue: Queue, entry: Entry) -> None:
     """Handle one message. Its attempts are counted before each starts, so that even one that kills its process ends."""
     if entry.is_stale(resources.settings.ingest.claim_ttl) and not without_known(resources.pool, [entry], [entry]):
         # A copy, or the task came back after its commit: what is done has no attempts. A message that is not stale
@@ -100,7 +100,7 @@ def _handle_alone(resources: InboxResources, queue: Queue, entry: Entry) -> None
             _quarantine(resources, queue, entry, reason=type(error).__name__, attempts=attempts, owner=owner)
 
 
-def _is_its_own(resources: InboxResources, entry: Entry, error: Exception) -> bool:
+def _is_its_own(resources: Worker, entry: Entry, error: Exception) -> bool:
     """Say whether a message caused an error that looks like an outage by its cost: Postgres is well without it."""
     try:
         return is_cut(error) or (is_costly(error) and _writes_quickly(resources, ledger.touch_attempt, entry))
@@ -110,7 +110,7 @@ def _is_its_own(resources: InboxResources, entry: Entry, error: Exception) -> bo
         return False
 
 
-def _writes_quickly(resources: InboxResources, write: Callable[[Connection, Entry], None], entry: Entry) -> bool:
+def _writes_quickly(resources: Worker, write: Callable[[Connection, Entry], None], entry: Entry) -> bool:
     """Commit a small write, and say whether it was as quick as it is if Postgres is well."""
     with resources.pool.connection() as connection:
         begun = time.monotonic()
@@ -119,7 +119,7 @@ def _writes_quickly(resources: InboxResources, write: Callable[[Connection, Entr
         return time.monotonic() - begun < WELL_SHARE * resources.settings.postgres.statement_timeout
 
 
-def _owner(resources: InboxResources, entry: Entry) -> Installation | None:
+def _owner(resources: Worker, entry: Entry) -> Installation | None:
     """Return the installation that a message registers; None if it is no registration or cannot be read."""
     reader = Reader(REGISTRATION, resources.identity)
     [message] = open_messages([entry], reader, {})
@@ -127,7 +127,7 @@ def _owner(resources: InboxResources, entry: Entry) -> Installation | None:
 
 
 def _quarantine(
-    resources: InboxResources, queue: Queue, entry: Entry, *, reason: str, attempts: int, owner: Installation | None
+    resources: Worker, queue: Queue, entry: Entry, *, reason: str, attempts: int, owner: Installation | None
 ) -> None:
     """Put a message aside."""
     now = resources.now()
@@ -155,7 +155,7 @@ def _quarantine(
     stop=stop_after_attempt(10) | stop_after_delay(20),
     reraise=True,
 )
-def _refund(resources: InboxResources, entry: Entry) -> None:
+def _refund(resources: Worker, entry: Entry) -> None:
     """Take back an attempt that failed because Postgres or Redis failed, once Postgres is back."""
     with resources.pool.connection() as connection:
         ledger.refund_attempt(connection, entry)

@@ -2,38 +2,11 @@
 
 from __future__ import annotations
 
-import random
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Final
+from collections.abc import Collection, Sequence
 
-from wakupush.model.platforms import Platform
+from wakupush.server.background import Latencies
 from wakupush.server.delivery.posting import Posting
 from wakupush.server.inbox.outcome import Outcome
-
-#: How many of a platform's answers count as recent.
-RECENT: Final = 100
-
-
-class Latencies:
-    """For how long answers waited for the posts of a platform lately, in this process.
-
-    Args:
-        choose: returns one of several by chance.
-    """
-
-    def __init__(self, choose: Callable[[Sequence[float]], float] = random.choice) -> None:
-        self._choose = choose
-        self._recent: dict[Platform, deque[float]] = {platform: deque(maxlen=RECENT) for platform in Platform}
-
-    def note(self, platforms: Iterable[Platform], seconds: float) -> None:
-        """Note that an answer waited for posts of these."""
-        for platform in platforms:
-            self._recent[platform].append(seconds)
-
-    def draw(self, platform: Platform, most: float) -> float:
-        """Return one of the recent waits, or a random one up to `most` seconds if none is known."""
-        return self._choose(self._recent[platform] or (random.uniform(0.0, most),))
 
 
 def delays(

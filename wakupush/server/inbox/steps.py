@@ -13,6 +13,7 @@ from wakupush.model.entries import Entry, Task
 from wakupush.model.failures import Failure
 from wakupush.model.limits import Limit, Verdicts
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION, Queue
+from wakupush.server.delivery.worker import Worker
 from wakupush.server.faults import COLLISIONS
 from wakupush.server.inbox import topic_keys, unopened
 from wakupush.server.inbox.claim import claim, release
@@ -24,7 +25,6 @@ from wakupush.server.inbox.follow_up import follow_up
 from wakupush.server.inbox.open import Reader, open_messages
 from wakupush.server.inbox.outcome import Outcome
 from wakupush.server.inbox.pass_on import pass_on
-from wakupush.server.inbox.resources import InboxResources
 from wakupush.server.inbox.seal import seal
 from wakupush.server.inbox.write import write
 
@@ -40,7 +40,7 @@ DECIDE: Final = {
 }
 
 
-def run(resources: InboxResources, queue: Queue, entries: Sequence[Entry], *, alone: bool = False) -> None:
+def run(resources: Worker, queue: Queue, entries: Sequence[Entry], *, alone: bool = False) -> None:
     """Handle messages; when this returns, their effects are committed, or they are in a queue again.
 
     Args:
@@ -83,9 +83,7 @@ def run(resources: InboxResources, queue: Queue, entries: Sequence[Entry], *, al
         follow_up(resources, task, outcomes, written)
 
 
-def _decide(
-    resources: InboxResources, messages: Sequence[Message], facts: Facts, verdicts: dict[Limit, bool]
-) -> list[Outcome]:
+def _decide(resources: Worker, messages: Sequence[Message], facts: Facts, verdicts: dict[Limit, bool]) -> list[Outcome]:
     """Return what is decided on messages, in their order.
 
     Limits are asked all at once, after a first decision says which are needed; then those that come after others which
@@ -101,7 +99,7 @@ def _decide(
     return outcomes
 
 
-def _ask(resources: InboxResources, verdicts: dict[Limit, bool], wanted: Iterable[Limit]) -> dict[Limit, bool]:
+def _ask(resources: Worker, verdicts: dict[Limit, bool], wanted: Iterable[Limit]) -> dict[Limit, bool]:
     """Ask those limits that were not asked before, with one round trip, and return all verdicts."""
     new = [limit for limit in dict.fromkeys(wanted) if limit not in verdicts]
     if new:

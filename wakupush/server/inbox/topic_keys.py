@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from wakupush.model.entries import Entry
 from wakupush.postgres import query_topics
 from wakupush.protocol import topics
-from wakupush.server.inbox.resources import InboxResources
+from wakupush.server.delivery.worker import Worker
 
 
-def read(resources: InboxResources, entries: Iterable[Entry]) -> dict[bytes, list[bytes | None]]:
+def read(resources: Worker, entries: Iterable[Entry]) -> dict[bytes, list[bytes | None]]:
     """Return the keys (32 bytes each) of the topics (4 bytes each) of messages; None is one that is not derived yet."""
     own = topics.server_content_topics(resources.identity.public_key)
     asked = {

@@ -10,13 +10,13 @@ from redis import RedisError
 from wakupush.model.failures import Failure
 from wakupush.model.limits import MINUTE, UNOPENED, Limit
 from wakupush.redis import unopened
+from wakupush.server.delivery.worker import Worker
 from wakupush.server.inbox.content import Message
-from wakupush.server.inbox.resources import InboxResources
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 
-def note(resources: InboxResources, messages: Iterable[Message]) -> None:
+def note(resources: Worker, messages: Iterable[Message]) -> None:
     """Mark query topics with too many messages that no user's key opens: then ingest takes fewer from them.
 
     A topic keeps its mark while unopened messages are more than half of the most that ingest takes. A topic with mostly

@@ -25,10 +25,10 @@ from wakupush.postgres import (
 )
 from wakupush.redis import watched
 from wakupush.server.delivery.posting import Posting
+from wakupush.server.delivery.worker import Worker
 from wakupush.server.inbox import segments
 from wakupush.server.inbox.content import Part
 from wakupush.server.inbox.outcome import Outcome
-from wakupush.server.inbox.resources import InboxResources
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -51,7 +51,7 @@ class Written:
 
 def write(
     connection: Connection,
-    resources: InboxResources,
+    resources: Worker,
     outcomes: Sequence[Outcome],
     sealed: Sequence[list[SealedAnswer]],
     *,
@@ -156,7 +156,7 @@ def _waiting(outcomes: Iterable[Outcome]) -> Iterator[tuple[Entry, float | None]
             yield outcome.entry, None if outcome.postponed.for_key else random.uniform(0.0, TURN_SECONDS)
 
 
-def _write_parts(connection: Connection, resources: InboxResources, outcomes: Iterable[Outcome]) -> None:
+def _write_parts(connection: Connection, resources: Worker, outcomes: Iterable[Outcome]) -> None:
     """Keep the parts that wait for others, and forget those that are used up.
 
     If a signer has too many, the oldest of its parts are deleted. The limit for all signers together is left to the

@@ -9,7 +9,7 @@ import structlog
 from wakupush.postgres import answers
 from wakupush.runtime import metrics
 from wakupush.server import outbox
-from wakupush.server.resources import Resources
+from wakupush.server.schedule.beat import Beat
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -21,7 +21,7 @@ SWEEP_LIMIT: Final = 200
 SWEEP_HOLD: Final = 60.0
 
 
-def publish_overdue(resources: Resources) -> int:
+def publish_overdue(resources: Beat) -> int:
     """Publish answers that their worker did not, and drop those that no client waits for any more; return how many."""
     with resources.pool.connection() as connection:
         expired = answers.expire(connection, EXPIRY_SECONDS)

@@ -13,8 +13,7 @@ from wakupush.model.queues import DELIVER, DISPATCH, FEEDBACK
 from wakupush.postgres import dead_letters, due
 from wakupush.runtime import metrics
 from wakupush.server.delivery.tokens import stopped
-from wakupush.server.resources import Resources
-from wakupush.server.schedule.resources import ScheduleResources
+from wakupush.server.schedule.beat import Beat
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -23,7 +22,7 @@ CLAIMED_MOST: Final = 500
 TASK_SIZE: Final = 100
 
 
-def claim_due(resources: ScheduleResources) -> int:
+def claim_due(resources: Beat) -> int:
     """Enqueue the next attempts of deliveries whose time has come; return how many.
 
     Chance decides which platform comes first: the backlog of one is not to keep out the others.
@@ -33,7 +32,7 @@ def claim_due(resources: ScheduleResources) -> int:
     return sum(claim_due_on(platform, resources) for platform in random.sample(platforms, len(platforms)))
 
 
-def claim_due_on(platform: Platform, resources: ScheduleResources) -> int:
+def claim_due_on(platform: Platform, resources: Beat) -> int:
     """Enqueue the next attempts of a platform; return how many.
 
     It adds tasks only up to `claim_queue` tasks in the dispatch queue, so that a backlog does not come before new
@@ -53,7 +52,7 @@ def claim_due_on(platform: Platform, resources: ScheduleResources) -> int:
     return len(claimed)
 
 
-def _enqueue(resources: ScheduleResources, together: list[Due]) -> None:
+def _enqueue(resources: Beat, together: list[Due]) -> None:
     """Enqueue one attempt for each of these deliveries of a platform, as a task with the id and facts of the first."""
     first = together[0]
     most = resources.settings.delivery.max_attempts
@@ -69,7 +68,7 @@ def _enqueue(resources: ScheduleResources, together: list[Due]) -> None:
     )
 
 
-def enqueue_feedback(resources: Resources) -> int:
+def enqueue_feedback(resources: Beat) -> int:
     """Enqueue deliveries stored as delivered whose failure gorush's webhook reported late; return how many."""
     claim = resources.settings.delivery.claim
     with resources.pool.connection() as connection:
@@ -87,7 +86,7 @@ def enqueue_feedback(resources: Resources) -> int:
     return len(claimed)
 
 
-def count_dead_letters(resources: Resources) -> None:
+def count_dead_letters(resources: Beat) -> None:
     """Show in the metrics how many dead letters there are."""
     with resources.pool.connection() as connection:
         counts = dead_letters.counts(connection)
@@ -96,7 +95,7 @@ def count_dead_letters(resources: Resources) -> None:
         metrics.DEAD_LETTERS.labels(platform.label, reason).set(count)
 
 
-def watch_marking(resources: Resources) -> frozenset[Platform]:
+def watch_marking(resources: Beat) -> frozenset[Platform]:
     """Report the platforms on which so many tokens are bad that none is marked dead; an alarm for the operator."""
     with resources.pool.connection() as connection:
         platforms = stopped(connection, resources.settings.tokens)

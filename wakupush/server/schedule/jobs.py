@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Final
 
 from wakupush.server.schedule.answers import publish_overdue
+from wakupush.server.schedule.beat import Beat
 from wakupush.server.schedule.deliveries import claim_due, count_dead_letters, enqueue_feedback, watch_marking
 from wakupush.server.schedule.queries import derive_keys, enqueue_waiting, fill_watched_topics, trim_waiting
-from wakupush.server.schedule.resources import ScheduleResources
 from wakupush.server.schedule.retention import expire_segments, prune, trim_quarantine
 
 #: What is done, and the seconds between the end of one run and the next.
-JOBS: Final[dict[Callable[[ScheduleResources], object], float]] = {
+JOBS: Final[dict[Callable[[Beat], object], float]] = {
     claim_due: 0.1,
     derive_keys: 0.1,
     enqueue_waiting: 0.1,

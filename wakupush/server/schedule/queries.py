@@ -15,7 +15,7 @@ from wakupush.protocol import topics
 from wakupush.redis import watched
 from wakupush.redis.sending import in_tasks, send_entries
 from wakupush.runtime import metrics
-from wakupush.server.resources import Resources
+from wakupush.server.schedule.beat import Beat
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -36,7 +36,7 @@ QUERY_BYTES: Final = 64_000_000
 MARGIN_SECONDS: Final = 600.0
 
 
-def derive_keys(resources: Resources) -> int:
+def derive_keys(resources: Beat) -> int:
     """Derive some keys, and rest in between; return how many.
 
     First come topics on which queries wait; then, while the workers have nothing to do, those of users who were not
@@ -53,7 +53,7 @@ def derive_keys(resources: Resources) -> int:
     return sum(_derive(resources, user) for user in users)
 
 
-def _of_topic(resources: Resources, content_topic: str) -> int:
+def _of_topic(resources: Beat, content_topic: str) -> int:
     """Derive the keys of a topic, which several users can share, and wake the queries that wait for them."""
     topic = topics.topic_of(content_topic)
     with resources.pool.connection() as connection:
@@ -64,7 +64,7 @@ def _of_topic(resources: Resources, content_topic: str) -> int:
     return derived
 
 
-def _derive(resources: Resources, user: QueryTopic) -> int:
+def _derive(resources: Beat, user: QueryTopic) -> int:
     begun = time.thread_time()
     key = topics.symmetric_key(topics.query_topics(user.key_hash)[user.prefixed])
     spent = time.thread_time() - begun
@@ -75,7 +75,7 @@ def _derive(resources: Resources, user: QueryTopic) -> int:
     return 1
 
 
-def enqueue_waiting(resources: Resources) -> int:
+def enqueue_waiting(resources: Beat) -> int:
     """Enqueue queries whose time has come, as if they had just arrived; return how many.
 
     A worker that is faster than this commit waits for it, as it claims what is taken out of the ledger here. If the
@@ -90,7 +90,7 @@ def enqueue_waiting(resources: Resources) -> int:
     return len(due)
 
 
-def trim_waiting(resources: Resources) -> int:
+def trim_waiting(resources: Beat) -> int:
     """Delete queries that waited too long, and random ones if there are too many; return how many."""
     with resources.pool.connection() as connection:
         expired = waiting_queries.expire(connection, EXPIRY_SECONDS)
@@ -103,7 +103,7 @@ def trim_waiting(resources: Resources) -> int:
     return expired + full
 
 
-def fill_watched_topics(resources: Resources) -> bool:
+def fill_watched_topics(resources: Beat) -> bool:
     """Fill in the watched topics from Postgres if they are not complete; say whether they were not."""
     now = resources.now()
     is_complete = watched.is_complete(resources.redis)
@@ -114,7 +114,7 @@ def fill_watched_topics(resources: Resources) -> bool:
     return not is_complete
 
 
-def _fill(resources: Resources) -> None:
+def _fill(resources: Beat) -> None:
     seen = watched.lacks_since(resources.redis)
     since = None if seen is None else seen - MARGIN_SECONDS
     mark = watched.begin_filling(resources.redis)

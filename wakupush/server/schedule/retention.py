@@ -26,7 +26,7 @@ from wakupush.runtime import metrics
 from wakupush.runtime.connections.postgres import autocommit
 from wakupush.runtime.settings import RetentionSettings
 from wakupush.server.faults import is_outage
-from wakupush.server.resources import Resources
+from wakupush.server.schedule.beat import Beat
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -43,7 +43,7 @@ SEGMENT_BYTES: Final = 256_000_000
 QUARANTINE_BYTES: Final = 256_000_000
 
 
-def prune(resources: Resources) -> None:
+def prune(resources: Beat) -> None:
     """Make partitions ahead of time, delete what is past its retention, and stop watching unused topics.
 
     Each rule runs on its own; when all have run, the job fails if one did.
@@ -67,7 +67,7 @@ def prune(resources: Resources) -> None:
         raise next((error for error in failures if not is_outage(error)), failures[0])
 
 
-def _work(resources: Resources) -> dict[str, Callable[[], int | None]]:
+def _work(resources: Beat) -> dict[str, Callable[[], int | None]]:
     """Return what is to be done, by the names of the rules: first what loses rows, or grows most, if it is not done."""
     keep = resources.settings.retention
     today = datetime.fromtimestamp(resources.now(), UTC).date()
@@ -99,7 +99,7 @@ def rules(keep: RetentionSettings) -> tuple[RetentionRule, ...]:
     )
 
 
-def _in_chunks(resources: Resources, delete: Callable[[Connection], int]) -> int:
+def _in_chunks(resources: Beat, delete: Callable[[Connection], int]) -> int:
     deleted = 0
     for _ in range(MOST_CHUNKS):
         with resources.pool.connection() as connection:
@@ -110,29 +110,29 @@ def _in_chunks(resources: Resources, delete: Callable[[Connection], int]) -> int
     return deleted
 
 
-def _create_partitions(resources: Resources, today: date) -> None:
+def _create_partitions(resources: Beat, today: date) -> None:
     with resources.pool.connection() as connection, autocommit(connection):
         maintenance.create_partitions(connection, today)
 
 
-def _drop_partitions(resources: Resources, table: str, keep: float) -> int:
+def _drop_partitions(resources: Beat, table: str, keep: float) -> int:
     with resources.pool.connection() as connection, autocommit(connection):
         return maintenance.drop_partitions(connection, table, keep)
 
 
-def _forget_months(resources: Resources, oldest: date) -> int:
+def _forget_months(resources: Beat, oldest: date) -> int:
     with resources.pool.connection() as connection:
         return packed_requests.forget(connection, oldest)
 
 
-def _unwatch(resources: Resources) -> int:
+def _unwatch(resources: Beat) -> int:
     with resources.pool.connection() as connection:
         unused = query_topics.remove_unused(connection)
         watched.remove(resources.redis, unused)
     return len(unused)
 
 
-def expire_segments(resources: Resources) -> int:
+def expire_segments(resources: Beat) -> int:
     """Delete segments whose message was not completed in time, and the oldest if too many are kept; return how many.
 
     A flood of parts that are never completed does not hold up a message whose parts come one after the other.
@@ -145,7 +145,7 @@ def expire_segments(resources: Resources) -> int:
     return expired + trimmed
 
 
-def trim_quarantine(resources: Resources) -> int:
+def trim_quarantine(resources: Beat) -> int:
     """Delete random messages from the quarantine if it has too many bytes; return how many."""
     with resources.pool.connection() as connection:
         dropped = quarantine.trim(connection, bytes=QUARANTINE_BYTES)

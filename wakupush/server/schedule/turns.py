@@ -12,8 +12,8 @@ import structlog
 from wakupush.runtime import metrics
 from wakupush.runtime.logging import is_told
 from wakupush.server.faults import is_outage
+from wakupush.server.schedule.beat import Beat
 from wakupush.server.schedule.jobs import JOBS
-from wakupush.server.schedule.resources import ScheduleResources
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -32,11 +32,11 @@ class Turns:
         self._begun = dict.fromkeys(JOBS, time.monotonic())
         self._worked = dict.fromkeys(JOBS, False)
 
-    def begin(self, work: Callable[[ScheduleResources], object]) -> None:
+    def begin(self, work: Callable[[Beat], object]) -> None:
         """Note that a run of a job begins."""
         self._begun[work] = time.monotonic()
 
-    def end(self, work: Callable[[ScheduleResources], object], *, worked: bool) -> None:
+    def end(self, work: Callable[[Beat], object], *, worked: bool) -> None:
         """Note how a run of a job ended."""
         self._worked[work] = worked
 
@@ -52,7 +52,7 @@ class Turns:
         return {work.__name__: worked for work, worked in self._worked.items()}
 
 
-def run(resources: ScheduleResources, stop: Event, turns: Turns) -> None:
+def run(resources: Beat, stop: Event, turns: Turns) -> None:
     """Run all jobs, each in a thread of its own, until `stop` is set; what was begun is finished."""
     threads = [
         Thread(target=_repeat, args=(resources, stop, turns, work, pause), name=work.__name__)
@@ -64,9 +64,7 @@ def run(resources: ScheduleResources, stop: Event, turns: Turns) -> None:
         thread.join()
 
 
-def _repeat(
-    resources: ScheduleResources, stop: Event, turns: Turns, work: Callable[[ScheduleResources], object], pause: float
-) -> None:
+def _repeat(resources: Beat, stop: Event, turns: Turns, work: Callable[[Beat], object], pause: float) -> None:
     failures = 0
     while not stop.is_set():
         turns.begin(work)

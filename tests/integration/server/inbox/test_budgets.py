@@ -24,7 +24,7 @@ from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import unopened
 from wakupush.redis.limits import Limiter
-from wakupush.server.inbox.later import Later
+from wakupush.server.background import Later
 from wakupush.server.schedule.answers import publish_overdue
 from wakupush.server.schedule.queries import derive_keys, enqueue_waiting, trim_waiting
 
@@ -287,7 +287,7 @@ def test_what_waits_is_not_loaded(open_server, client, monkeypatch):
 
 
 class Kept:
-    """Keeps what is given to `wakupush.server.inbox.later.Later`: as if the process died before its time."""
+    """Keeps what is given to `wakupush.server.background.Later`: as if the process died before its time."""
 
     def __init__(self):
         self.seconds = []

@@ -17,8 +17,8 @@ from wakupush.protocol.grants import grant
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
+from wakupush.server.schedule.beat import open_beat
 from wakupush.server.schedule.jobs import JOBS
-from wakupush.server.schedule.resources import ScheduleResources
 from wakupush.server.schedule.retention import prune
 
 AT_REST = Identity.of(PrivateKey(b"\1" * 32)).at_rest
@@ -175,7 +175,7 @@ def test_no_job_packs_old_ids(server):
         "INSERT INTO admitted_requests (message_id, succeeded, admitted_at)"
         " VALUES ('\\x01', '1', now() - interval '500 days') RETURNING 1"
     )
-    schedule = ScheduleResources.open(server.context.settings)
+    schedule = open_beat(server.context.settings)
     try:
         for job in JOBS:
             job(schedule)

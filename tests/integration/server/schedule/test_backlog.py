@@ -10,8 +10,8 @@ from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH
 from wakupush.postgres.due import _SQL
 from wakupush.runtime.settings import Settings
+from wakupush.server.schedule.beat import open_beat
 from wakupush.server.schedule.deliveries import claim_due
-from wakupush.server.schedule.resources import ScheduleResources
 
 #: Notifications in a task of the schedule.
 BATCH = Settings().gorush.batch_size
@@ -47,7 +47,7 @@ def fill(dsn, rows):
 @pytest.fixture
 def resources(dsn, redis_server, redis, node):
     redis.flushall()
-    resources = ScheduleResources.open(
+    resources = open_beat(
         Settings(
             redis={"url": redis_server.url}, postgres={"dsn": dsn}, waku={"url": node}, delivery={"claim_queue": 4}
         )

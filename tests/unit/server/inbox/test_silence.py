@@ -10,10 +10,10 @@ from support.asking import RECEIVERS, asking, item, known, receiver
 from support.deciding import ALICE, ALLOW, NOW, TABLET, installation, messages
 from wakupush.model.platforms import Platform
 from wakupush.protocol.request import Filtered
+from wakupush.server.background import RECENT, Latencies, Later
 from wakupush.server.delivery.posting import Posting
 from wakupush.server.inbox.decide.request import decide
-from wakupush.server.inbox.later import Later
-from wakupush.server.inbox.silence import RECENT, Latencies, delays
+from wakupush.server.inbox.silence import delays
 
 #: Seconds that Alice's phone and her tablet let wait.
 WAITS = {Platform.IOS: 0.5, Platform.ANDROID: 0.75}

@@ -8,8 +8,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from wakupush.devnet.parts.processes import wait_until
-from wakupush.server.inbox import followers as module
-from wakupush.server.inbox.followers import Followers
+from wakupush.server import background as module
+from wakupush.server.background import Followers
 
 
 @pytest.fixture
