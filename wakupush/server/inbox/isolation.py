@@ -37,6 +37,15 @@ MOST_ATTEMPTS: Final = 3
 WELL_SHARE: Final = 0.1
 
 
+#: Tries again while Postgres or Redis fails: what is known of an attempt would be lost.
+_once_postgres_is_back: Final = retry(
+    retry=retry_if_exception(is_outage),
+    wait=wait_random_exponential(multiplier=0.2, max=3),
+    stop=stop_after_attempt(10) | stop_after_delay(20),
+    reraise=True,
+)
+
+
 def handle(resources: Worker, queue: Queue, entries: Sequence[Entry], *, alone: bool) -> None:
     """Handle messages; when this returns, their effects are committed, or they are in a queue again.
 
@@ -126,6 +135,7 @@ def _owner(resources: Worker, entry: Entry) -> Installation | None:
     return message.content.installation if isinstance(message.content, OpenedRegistration) else None
 
 
+@_once_postgres_is_back
 def _quarantine(
     resources: Worker, queue: Queue, entry: Entry, *, reason: str, attempts: int, owner: Installation | None
 ) -> None:
@@ -149,12 +159,7 @@ def _quarantine(
     log.error("message_quarantined", queue=queue.name, trace_id=entry.trace_id, reason=reason, attempts=attempts)
 
 
-@retry(
-    retry=retry_if_exception(is_outage),
-    wait=wait_random_exponential(multiplier=0.2, max=3),
-    stop=stop_after_attempt(10) | stop_after_delay(20),
-    reraise=True,
-)
+@_once_postgres_is_back
 def _refund(resources: Worker, entry: Entry) -> None:
     """Take back an attempt that failed because Postgres or Redis failed, once Postgres is back."""
     with resources.pool.connection() as connection:

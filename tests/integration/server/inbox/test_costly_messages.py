@@ -13,6 +13,7 @@ from support.served import work_off
 from wakupush.devnet.demo import messages
 from wakupush.devnet.parts.postgres import temporary_postgres
 from wakupush.model.queues import REGISTRATION
+from wakupush.postgres import ledger
 from wakupush.postgres.migrations import runner
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server.inbox import steps
@@ -172,6 +173,25 @@ def test_a_soft_time_limit_that_a_slow_disk_used_up_is_not_counted(open_server, 
         patient.execute("DROP FUNCTION slow CASCADE")  # waits for the statements that go on in Postgres
     server.handle(REGISTRATION, message, alone=True)
     assert server.outcomes(client) == ["success"]
+
+
+def test_the_reason_outlasts_an_outage(server, client, monkeypatch):
+    """A message that took Postgres down is put aside when Postgres is back, with what is known of it."""
+    quarantine, calls = ledger.quarantine, []
+
+    def fail_once(*arguments, **facts):
+        calls.append(facts)
+        if len(calls) == 1:
+            raise psycopg.OperationalError
+        quarantine(*arguments, **facts)
+
+    monkeypatch.setattr(ledger, "quarantine", fail_once)
+    content = messages.registration(client, server.key)
+    costs(server, client, content, "RAISE EXCEPTION 'poison'")
+    server.handle(REGISTRATION, messages.register(client, server.key, content))
+    work_off(server, REGISTRATION)
+    assert server.rows(QUARANTINE) == [("RaiseException", 3)]
+    assert len(calls) == 2
 
 
 def test_a_message_that_takes_postgres_down_ends_in_quarantine(open_server, client):
