@@ -133,16 +133,20 @@ def look(redis: Redis) -> dict[str, QueueBacklog]:
     with redis.pipeline(transaction=False) as pipeline:
         for name in QUEUES:
             pipeline.eval(_QUEUE, 1, name, SAMPLE)
+        for name in QUEUES:
+            pipeline.memory_usage(name, samples=0)
         pipeline.eval(_TAKEN, 2, UNACKED, UNACKED_INDEX, SAMPLE)
-        *waiting, taken = [json.loads(answer) for answer in cast("list[bytes]", pipeline.execute())]
-    sizes = queue_bytes(redis, QUEUES)
+        answers = pipeline.execute()
+    waiting = [json.loads(answer) for answer in answers[: len(QUEUES)]]
+    sizes = dict(zip(QUEUES, answers[len(QUEUES) : -1], strict=True))
+    taken = json.loads(answers[-1])
     found = {}
     for name, queue in zip(QUEUES, waiting, strict=True):
         in_flight = taken.get(name, {"tasks": 0, "messages": 0})
         found[name] = QueueBacklog(
             tasks=queue["tasks"],
             messages=queue["messages"],
-            bytes=sizes[name],
+            bytes=sizes[name] or 0,
             oldest=queue["oldest"] if queue["oldest"] >= 0 else None,
             tasks_in_flight=in_flight["tasks"],
             messages_in_flight=in_flight["messages"],
