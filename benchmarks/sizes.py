@@ -49,9 +49,8 @@ PARTS = {
     "feedback": "workers",
     "beat": "workers",
 }
-#: Settings that say for how long rows stay, by tables that grow with messages. Nothing deletes `admitted_requests`:
-#: they are counted for a year.
-KEPT = {"ledger": "ledger", "delivery_events": "events"}
+#: Settings that say for how long rows stay, by tables that grow with messages.
+KEPT = {"ledger": "ledger", "delivery_events": "events", "admitted_requests": "admitted_requests"}
 #: Bytes of a user's topics in Redis (docs/operating/scale.md), and of the claim of a message, which lasts two minutes.
 WATCHED_BYTES = {10**6: 8.4, 10**7: 4.5, 10**8: 4.0}
 CLAIM_SECONDS = 120
@@ -139,7 +138,6 @@ def rows(costs: dict[str, Cost], users: int) -> dict[str, str]:
     }
     processes = math.ceil(cores["workers"])
     kept = {table: getattr(settings.retention, name) for table, name in KEPT.items()}
-    kept["admitted_requests"] = 365.0 * DAY
     state = sum(costs["registration"].stored.get(table, 0.0) for table in ("registrations", "query_topics")) * users
     disk = {
         table: a_second(users, lambda kind, table=table: max(0.0, costs[kind].stored.get(table, 0.0))) * seconds

@@ -20,7 +20,7 @@ from wakupush.takeover import database, exporting, importing
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 #: What an import brings anew.
-TABLES = ("query_topics", "admitted_requests", "packed_requests", "packed_months")
+TABLES = ("query_topics", "admitted_requests")
 #: The one that is always played; the others say no more of an import, and take a minute.
 ALWAYS = "scenario_client_flow"
 

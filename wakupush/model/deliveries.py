@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from enum import StrEnum
 from typing import Final
 from uuid import UUID
@@ -137,3 +138,13 @@ def attempt_argument(attempt: int, most: int, count: int, platform: Platform, fa
     """
     why = f", after {failure.label}" if failure else ", after waiting" if attempt > 1 else ""
     return f"(attempt {attempt} of {most}, {count} {platform.label}{why})"
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedRequest:
+    """What is remembered of a push request."""
+
+    #: For each item whether its sender was told of a success.
+    succeeded: Sequence[bool]
+    #: The Monday (UTC) of the week in which it was admitted first; None if it has no row yet.
+    week: date | None = None

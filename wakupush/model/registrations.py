@@ -156,5 +156,3 @@ class Receiver:
     target: Target | None
     #: Whether it gives its access token to contacts only.
     contacts_only: bool = False
-    #: Whether it has had its access token for longer than request ids keep rows of their own; True if that is unknown.
-    is_of_old: bool = False

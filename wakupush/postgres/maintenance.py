@@ -1,4 +1,4 @@
-"""Partitions by day, and retention."""
+"""Partitions by day or week, and retention."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ CHUNK_ROWS: Final = 10_000
 LOCK_SECONDS: Final = 1
 #: Days from today on into which rows may be written now: no sender's time lies ahead by more than a day.
 DAYS_IN_USE: Final = 1
-#: Tables with a partition for each day (UTC) and one for everything else.
 LEDGER: Final = "ledger"
 EVENTS: Final = "delivery_events"
-PARTITIONED: Final = (LEDGER, EVENTS)
+ADMITTED_REQUESTS: Final = "admitted_requests"
+#: Tables with a partition for each day or week (UTC, from Monday) and one for everything else, and the days of each.
+PARTITIONED: Final = {LEDGER: 1, EVENTS: 1, ADMITTED_REQUESTS: 7}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class RetentionRule:
 
 
 def create_partitions(connection: Connection, today: date) -> None:
-    """Make the partitions from yesterday to `DAYS_AHEAD` days from now. No row is moved, and no write waits for a scan.
+    """Make the partitions of yesterday to `DAYS_AHEAD` days from now. No row is moved, and no write waits for a scan.
 
     A day whose rows are in the default partition already stays there; retention finds them there, too. For a future day
     the default partition first gets a constraint that it takes no row of that day, which is validated while others
@@ -51,15 +52,18 @@ def create_partitions(connection: Connection, today: date) -> None:
     Raises:
         LockNotAvailable: another transaction uses the tables for longer than `LOCK_SECONDS`.
     """
-    for table in PARTITIONED:
-        for offset in range(-1, DAYS_AHEAD + 1):
-            day = today + timedelta(days=offset)
+    for table, days in PARTITIONED.items():
+        for day in sorted({_first_day(today + timedelta(days=offset), days) for offset in range(-1, DAYS_AHEAD + 1)}):
             if _exists(connection, f"{table}_{day:%Y%m%d}"):
                 continue
-            if offset > DAYS_IN_USE:
+            if day > today + timedelta(days=DAYS_IN_USE):
                 _promise_and_attach(connection, table, day)
             else:
                 _do("attach if empty", connection, table, day)
+
+
+def _first_day(day: date, days: int) -> date:
+    return day if days == 1 else day - timedelta(days=day.weekday())
 
 
 def _promise_and_attach(connection: Connection, table: str, day: date) -> None:
@@ -94,7 +98,9 @@ def _exists(connection: Connection, name: str) -> bool:
 
 
 def drop_partitions(connection: Connection, table: str, keep: float) -> int:
-    """Drop the partitions of days that are over for a day and `keep` seconds, unread; return how many.
+    """Drop the partitions that have got no row for `keep` seconds, unread; return how many.
+
+    A day gets rows until the next one is over, a week until it is over.
 
     Args:
         connection: in autocommit mode; each drop is a transaction of its own.

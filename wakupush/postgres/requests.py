@@ -7,10 +7,9 @@ from typing import Any
 
 from psycopg import Connection
 
-from wakupush.model.deliveries import Delivery
+from wakupush.model.deliveries import Delivery, RememberedRequest
 from wakupush.model.notifications import NotificationType
 from wakupush.model.registrations import Address, Preferences, Receiver
-from wakupush.postgres import packed_requests
 from wakupush.postgres.named_sql import load
 from wakupush.protocol.at_rest import REQUEST_ID_BYTES, AtRest
 
@@ -18,42 +17,40 @@ _SQL = load("requests")
 
 
 def look_up(
-    connection: Connection, requests: Mapping[bytes, Collection[Address | None]], at_rest: AtRest, *, keep: float
-) -> tuple[dict[bytes, list[bool]], set[bytes], dict[Address, Receiver]]:
+    connection: Connection, requests: Mapping[bytes, Collection[Address | None]], at_rest: AtRest
+) -> tuple[dict[bytes, RememberedRequest], set[bytes], dict[Address, Receiver]]:
     """Return which requests came before, and who is to be notified.
 
     Args:
         connection: to the database.
         requests: what their notifications name, by their application message ids, 32 bytes each; None names no device.
         at_rest: opens what is sealed of a device.
-        keep: seconds for which ids of requests had rows of their own, when older ones were packed. Packed ids are
-            searched only if a device has had its access token for longer: a repeat has the access token of its time.
 
     Returns:
-        For each id that was admitted which of its items succeeded; the ids that are over, for which nothing is pushed
-        any more; and the devices that are registered.
+        What is remembered of each id that was admitted; the ids that are over, for which nothing is pushed any more;
+        and the devices that are registered.
     """
     before, over = admitted(connection, requests)
-    wanted = {address for named in requests.values() for address in named if address is not None}
-    found = receivers(connection, wanted, at_rest, keep=keep) if wanted else {}
-    of_old = {address for address, receiver in found.items() if receiver.is_of_old}
-    old = {
-        message_id
-        for message_id, named in requests.items()
-        if message_id not in before and not of_old.isdisjoint(named)
-    }
-    return before, over | (packed_requests.find(connection, old, at_rest) if old else set()), found
+    addresses = {address for named in requests.values() for address in named if address is not None}
+    return before, over, receivers(connection, addresses, at_rest) if addresses else {}
 
 
-def admitted(connection: Connection, message_ids: Collection[bytes]) -> tuple[dict[bytes, list[bool]], set[bytes]]:
-    """Return which items succeeded, for each of these application message ids (32 bytes) that was admitted.
+def admitted(
+    connection: Connection, message_ids: Collection[bytes]
+) -> tuple[dict[bytes, RememberedRequest], set[bytes]]:
+    """Return what is remembered of those of these application message ids (32 bytes each) that were admitted.
 
-    The second value holds the ids of requests that expired in our queues.
+    The second value holds the ids that are over. An id may have a row in each of two weeks, if it came twice when one
+    ended: over wins, then the newest.
     """
     ids = {message_id[:REQUEST_ID_BYTES]: message_id for message_id in message_ids}
     rows = connection.execute(_SQL["admitted"], {"ids": list(ids)}).fetchall()
-    expired = {ids[short] for short, _, is_expired in rows if is_expired}
-    return {ids[short]: [flag == "1" for flag in flags] for short, flags, is_expired in rows if not is_expired}, expired
+    over = {ids[short] for short, *_, expired in rows if expired}
+    return {
+        ids[short]: RememberedRequest([flag == "1" for flag in flags], week)
+        for short, week, flags, _ in rows
+        if ids[short] not in over
+    }, over
 
 
 def failed(connection: Connection, delivery_keys: Collection[bytes]) -> set[bytes]:
@@ -62,13 +59,10 @@ def failed(connection: Connection, delivery_keys: Collection[bytes]) -> set[byte
     return {delivery_key for (delivery_key,) in rows}
 
 
-def receivers(
-    connection: Connection, addresses: Collection[Address], at_rest: AtRest, *, keep: float
-) -> dict[Address, Receiver]:
-    """Return the devices that these addresses name, as far as they are registered; see `look_up`."""
+def receivers(connection: Connection, addresses: Collection[Address], at_rest: AtRest) -> dict[Address, Receiver]:
+    """Return the registered devices that these addresses name."""
     wanted = list(addresses)
     values = {
-        "keep": keep,
         "key_hashes": [address.installation.key_hash for address in wanted],
         "installation_hashes": [address.installation.installation_hash for address in wanted],
         "access_tokens": [address.access_token for address in wanted],
@@ -82,7 +76,7 @@ def receivers(
 def _receiver(at_rest: AtRest, address: Address, *row: Any) -> Receiver:
     (
         token_died, token_fits, enabled, block_mentions, author_blocked, chat_blocked, chat_muted, mention_allowed,
-        contacts_only, is_of_old, version, platform, device, suspected, proven,
+        contacts_only, version, platform, device, suspected, proven,
     ) = row  # fmt: skip
     preferences = Preferences(
         token_fits=token_fits,
@@ -99,13 +93,13 @@ def _receiver(at_rest: AtRest, address: Address, *row: Any) -> Receiver:
         target = at_rest.target(
             address.installation, int(version), device, platform, suspected=suspected, proven=proven
         )
-    return Receiver(preferences, target, contacts_only, token_fits and is_of_old)
+    return Receiver(preferences, target, contacts_only)
 
 
 def take_on(
     connection: Connection,
     deliveries: Sequence[Delivery],
-    succeeded: Mapping[bytes, Sequence[bool]],
+    admissions: Mapping[bytes, RememberedRequest],
     *,
     lease: float,
     time_to_live: Mapping[NotificationType, float],
@@ -116,7 +110,7 @@ def take_on(
     Args:
         connection: in a transaction.
         deliveries: for the caller to post once that is committed.
-        succeeded: for each application message id (32 bytes), which items are reported as taken on.
+        admissions: what is to be remembered, by application message id (32 bytes).
         lease: seconds for which the deliveries are the caller's.
         time_to_live: seconds after which they expire, by the type of notification.
         at_rest: seals what they say.
@@ -124,13 +118,14 @@ def take_on(
     Returns:
         The keys of the deliveries that are new, or had failed before.
     """
-    if not deliveries and not succeeded:
+    if not deliveries and not admissions:
         return set()
     addresses = [delivery.address for delivery in deliveries]
     added = connection.execute(
         _SQL["take_on"],
         {
-            **_succeeded(succeeded),
+            **_succeeded(admissions),
+            "weeks": [request.week for request in admissions.values()],
             "delivery_key": [delivery.delivery_key for delivery in deliveries],
             "key_hash": [delivery.installation.key_hash for delivery in deliveries],
             "installation_hash": [delivery.installation.installation_hash for delivery in deliveries],
@@ -154,21 +149,27 @@ def take_on(
     return {delivery_key for (delivery_key,) in added}
 
 
-def admit(connection: Connection, succeeded: Mapping[bytes, Sequence[bool]]) -> None:
-    """Remember anew which items of requests succeeded; the arguments are those of `take_on`."""
-    if succeeded:
-        connection.execute(_SQL["admit"], _succeeded(succeeded))
+def correct(connection: Connection, corrections: Mapping[bytes, RememberedRequest]) -> None:
+    """Change which items of admitted requests succeeded, by application message id (32 bytes)."""
+    if corrections:
+        connection.execute(_SQL["correct"], _succeeded(corrections))
 
 
-def remember_expired(connection: Connection, message_ids: Collection[bytes]) -> None:
-    """Remember requests that waited in our own queues until they were too old."""
-    connection.execute(
-        _SQL["remember_expired"], {"message_ids": [message_id[:REQUEST_ID_BYTES] for message_id in message_ids]}
-    )
+def remember_over(connection: Connection, message_ids: Collection[bytes]) -> int:
+    """Remember requests for which nothing is pushed or answered any more; return how many had no row yet.
+
+    They waited in our own queues until they were too old, or another server handled them.
+
+    Args:
+        connection: to the database.
+        message_ids: of the applications, of which the first 16 bytes count.
+    """
+    ids = list({message_id[:REQUEST_ID_BYTES] for message_id in message_ids})
+    return connection.execute(_SQL["remember_over"], {"message_ids": ids}).rowcount
 
 
-def _succeeded(succeeded: Mapping[bytes, Sequence[bool]]) -> dict[str, list[Any]]:
+def _succeeded(requests: Mapping[bytes, RememberedRequest]) -> dict[str, list[Any]]:
     return {
-        "message_ids": [message_id[:REQUEST_ID_BYTES] for message_id in succeeded],
-        "succeeded": ["".join("01"[item] for item in items) for items in succeeded.values()],
+        "message_ids": [message_id[:REQUEST_ID_BYTES] for message_id in requests],
+        "succeeded": ["".join("01"[item] for item in request.succeeded) for request in requests.values()],
     }

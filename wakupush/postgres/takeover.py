@@ -36,7 +36,7 @@ def every(connection: Connection) -> Iterator[list[Held]]:
 
 
 def count(connection: Connection) -> tuple[int, int]:
-    """Return how many registrations and unregistrations, and ids of requests with rows of their own, there are."""
+    """Return how many registrations and unregistrations, and rows of request ids, there are."""
     row = connection.execute(_SQL["count"]).fetchone()
     return (int(row[0]), int(row[1])) if row else (0, 0)
 
@@ -44,7 +44,7 @@ def count(connection: Connection) -> tuple[int, int]:
 def requests(connection: Connection) -> Iterator[list[bytes]]:
     """Yield the ids of admitted requests (the first 16 bytes), in constant memory; needs a transaction.
 
-    Those that an earlier release packed are not among them: of these a keyed digest is left.
+    An id may come twice, if its request came twice when one week ended.
     """
     with connection.cursor(name="every_request") as cursor:
         cursor.execute(_SQL["requests"])
@@ -53,26 +53,10 @@ def requests(connection: Connection) -> Iterator[list[bytes]]:
 
 
 def known_requests(connection: Connection, message_ids: Collection[bytes]) -> int:
-    """Return how many of these application message ids are remembered; see `remember`."""
-    row = connection.execute(_SQL["known_requests"], _short(message_ids)).fetchone()
+    """Return how many of these application message ids (their first 16 bytes count) are remembered."""
+    ids = list({message_id[:REQUEST_ID_BYTES] for message_id in message_ids})
+    row = connection.execute(_SQL["known_requests"], {"message_ids": ids}).fetchone()
     return int(row[0]) if row else 0
-
-
-def remember(connection: Connection, message_ids: Collection[bytes]) -> int:
-    """Remember requests that another server handled: nothing is pushed or answered for them any more.
-
-    Args:
-        connection: to the database.
-        message_ids: of the applications, of which the first 16 bytes count.
-
-    Returns:
-        How many were not remembered yet.
-    """
-    return connection.execute(_SQL["remember"], _short(message_ids)).rowcount
-
-
-def _short(message_ids: Collection[bytes]) -> dict[str, list[bytes]]:
-    return {"message_ids": list({message_id[:REQUEST_ID_BYTES] for message_id in message_ids})}
 
 
 def _held(row: tuple[Any, ...]) -> Held:

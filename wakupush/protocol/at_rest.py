@@ -44,14 +44,13 @@ class AtRest:
     _content: AESGCM = field(repr=False)
     _access_token: bytes = field(repr=False)
     _named: bytes = field(repr=False)
-    _request: bytes = field(repr=False)
 
     @classmethod
     def of(cls, derive: Callable[[str], bytes]) -> AtRest:
         """Return the keys that `derive` makes of the names of their purposes, 32 bytes each."""
         device, allowed_key_list, content, *digests = (
             derive(f"at rest: {purpose}")
-            for purpose in ("device", "allowed_key_list", "content", "access token", "chat or author", "request")
+            for purpose in ("device", "allowed_key_list", "content", "access token", "chat or author")
         )
         return cls(AESGCM(device), AESGCM(allowed_key_list), AESGCM(content), *digests)
 
@@ -153,11 +152,6 @@ class AtRest:
         shares a chat.
         """
         return _digest(self._named, installation, item)
-
-    def request(self, message_id: bytes) -> int:
-        """Return the digest (64 bits) of a request, from the 16 bytes that are kept of its application message id."""
-        digest = blake2b(message_id[:REQUEST_ID_BYTES], key=self._request, digest_size=8).digest()
-        return int.from_bytes(digest, "big")
 
     def list_digests(self, installation: Installation, items: Iterable[bytes]) -> bytes | None:
         """Return the digests of a list of chats and authors, each once, in ascending order; None if it is empty."""

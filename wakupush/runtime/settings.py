@@ -377,10 +377,8 @@ class RetentionSettings(Group):
     ledger: Seconds = 2 * 86_400.0
     """Seconds for which hashes of processed messages are kept."""
     admitted_requests: Annotated[float, Field(ge=86_400), _FROM_DURATION] = 30 * 86_400.0
-    """Seconds after which an earlier release packed the ids of admitted push requests. Packed ones are looked up for a
-    device whose access token is older than this. Ids that are not packed are not deleted."""
-    packed_requests: Annotated[float, Field(ge=86_400), _FROM_DURATION] = 400 * 86_400.0
-    """Seconds for which packed ids are kept, in whole months."""
+    """Seconds for which ids of admitted push requests are kept, in whole weeks. A request recorded longer ago can push
+    once more, within the limits of its device."""
     deliveries: Seconds = 86_400.0
     """The same for deliveries that are done. A request that comes again is told of those that failed."""
     dead_letters: Seconds = 7 * 86_400.0

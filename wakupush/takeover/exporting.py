@@ -106,8 +106,8 @@ def _write(
             _write_rows(reference, page, identity, done)
             progress(len(page))
         for ids in takeover.requests(connection):
-            reference.executemany(f"INSERT INTO {REQUESTS} VALUES (?)", [(id_,) for id_ in ids])  # noqa: S608
-            done.requests += len(ids)
+            insert = f"INSERT OR IGNORE INTO {REQUESTS} VALUES (?)"  # noqa: S608 - a name of ours
+            done.requests += reference.executemany(insert, [(id_,) for id_ in ids]).rowcount
             progress(len(ids))
     reference.commit()
     return done

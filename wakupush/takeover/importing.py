@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from psycopg import Connection
 
 from wakupush.model.registrations import Change
-from wakupush.postgres import registrations, takeover
+from wakupush.postgres import registrations, requests, takeover
 from wakupush.protocol import registration as rules
 from wakupush.protocol.at_rest import REQUEST_ID_BYTES
 from wakupush.protocol.identity import Identity
@@ -87,7 +87,7 @@ def _take_requests(job: Import, done: Imported) -> None:
         if job.dry:
             new = len({each[:REQUEST_ID_BYTES] for each in ids}) - takeover.known_requests(job.connection, ids)
         else:
-            new = takeover.remember(job.connection, ids)
+            new = requests.remember_over(job.connection, ids)
         done.requests_taken += new
         done.requests_stored_already += len(ids) - new
         done.requests_refused += refused

@@ -2,19 +2,18 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date, timedelta
 
 import psycopg
 import pytest
 
 from support.rows import AT_REST, delivery, take, take_on
-from wakupush.model.deliveries import TRANSITIONS, DeliveryState, Settlement
+from wakupush.model.deliveries import TRANSITIONS, DeliveryState, RememberedRequest, Settlement
 from wakupush.model.failures import Failure
 from wakupush.model.platforms import Platform
-from wakupush.postgres import (
-    deliveries,
-    due,
-    requests,
-)
+from wakupush.postgres import deliveries, due, requests
+
+MONDAY = date(2026, 11, 23)
 
 
 def test_a_delivery_is_added_once_and_again_after_it_failed(connection):
@@ -148,6 +147,43 @@ def test_every_transition_out_of_posting_is_possible(connection, state):
 
 def test_admitted_requests(connection):
     ids = [os.urandom(32) for _ in range(3)]
-    take_on(connection, [], {ids[0]: [True, False], ids[1]: []})
-    requests.admit(connection, {ids[0]: [False, False]})
-    assert requests.admitted(connection, ids) == ({ids[0]: [False, False], ids[1]: []}, set())
+    take_on(connection, [], {ids[0]: RememberedRequest([True, False]), ids[1]: RememberedRequest([])})
+    requests.correct(connection, {ids[0]: RememberedRequest([False, False])})
+    known, over = requests.admitted(connection, ids)
+    assert ({id_: request.succeeded for id_, request in known.items()}, over) == (
+        {ids[0]: [False, False], ids[1]: []},
+        set(),
+    )
+
+
+def in_week(connection, message_id, week, *, succeeded="1", expired=False):
+    connection.execute(
+        "INSERT INTO admitted_requests (message_id, week, succeeded, expired) VALUES (%s, %s, %s, %s)",
+        [message_id[:16], week, succeeded, expired],
+    )
+
+
+def test_of_two_weeks_the_newer_counts(connection):
+    message_id = os.urandom(32)
+    in_week(connection, message_id, MONDAY, succeeded="10")
+    in_week(connection, message_id, MONDAY - timedelta(days=7), succeeded="11")
+    assert requests.admitted(connection, [message_id]) == (
+        {message_id: RememberedRequest([True, False], MONDAY)},
+        set(),
+    )
+
+
+@pytest.mark.parametrize("weeks", [1, -1])
+def test_over_wins_in_whatever_week(connection, weeks):
+    message_id = os.urandom(32)
+    in_week(connection, message_id, MONDAY)
+    in_week(connection, message_id, MONDAY - timedelta(weeks=weeks), succeeded="", expired=True)
+    assert requests.admitted(connection, [message_id]) == ({}, {message_id})
+
+
+def test_a_correction_adds_no_row(connection):
+    known, gone = os.urandom(32), os.urandom(32)
+    in_week(connection, known, MONDAY - timedelta(days=7))
+    requests.correct(connection, {known: RememberedRequest([False]), gone: RememberedRequest([False])})
+    rows = connection.execute("SELECT message_id, week, succeeded FROM admitted_requests").fetchall()
+    assert rows == [(known[:16], MONDAY - timedelta(days=7), "0")]

@@ -51,7 +51,7 @@ def receiver(connection, *, chat_id=b"", author=b""):
     """Return what is known of Alice's device for a notification that names these."""
     address = AT_REST.address(ALICE, access_token="access", chat_id=chat_id, author=author)
     other = replace(address, installation=Installation(b"b" * 64, b"1" * 16))
-    found = requests.receivers(connection, [other, address], AT_REST, keep=60)
+    found = requests.receivers(connection, [other, address], AT_REST)
     assert found.keys() <= {address}
     return found.get(address)
 

@@ -28,6 +28,7 @@ from wakupush.server.schedule.retention import rules
 def test_todays_rows_have_partitions(connection):
     ledger.add(connection, [entry(1, int(NOW.timestamp() * 1e9))])
     events.add(connection, [Event(kind=EventKind.RECEIVED, time=NOW.timestamp(), worker="w", trace_id="t")])
+    requests.remember_over(connection, [bytes(32)])
     for table in maintenance.PARTITIONED:
         assert connection.execute(f"SELECT count(*) FROM {table}_default").fetchone() == (0,)
         assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (1,)
@@ -91,10 +92,17 @@ def test_drops_a_partition_keep_seconds_after_the_next_day(connection, seconds):
 @pytest.mark.parametrize("table", maintenance.PARTITIONED)
 def test_reads_no_row_of_a_partition_it_drops(connection, table):
     day = NOW.date() - timedelta(days=8)
+    if table == maintenance.ADMITTED_REQUESTS:
+        day -= timedelta(days=day.weekday())
     old = NOW - timedelta(days=8)
     ledger.add(connection, [entry(number, int(old.timestamp() * 1e9)) for number in range(100)])
     connection.execute("UPDATE ledger SET received_at = %s", [old])
     events.add(connection, [Event(kind=EventKind.RECEIVED, time=old.timestamp(), worker="w", trace_id="t")] * 100)
+    connection.execute(
+        "INSERT INTO admitted_requests (message_id, week, succeeded) SELECT int8send(n), %s, '1'"
+        " FROM generate_series(1, 100) AS n",
+        [day],
+    )
     [(oid, rows)] = connection.execute(
         f"SELECT %s::regclass::oid, (SELECT count(*) FROM {table}_{day:%Y%m%d})", [f"{table}_{day:%Y%m%d}"]
     ).fetchall()
@@ -102,7 +110,7 @@ def test_reads_no_row_of_a_partition_it_drops(connection, table):
     read = "SELECT pg_stat_get_xact_tuples_returned(%s), pg_stat_get_xact_tuples_fetched(%s)"
     with connection.transaction():
         before = connection.execute(read, [oid, oid]).fetchone()
-        assert connection.execute("SELECT drop_partition(%s, %s, 86400)", [table, day]).fetchone() == (True,)
+        assert connection.execute("SELECT drop_partition(%s, %s, 3600)", [table, day]).fetchone() == (True,)
         assert connection.execute(read, [oid, oid]).fetchone() == before
     assert connection.execute("SELECT to_regclass(%s)", [f"{table}_{day:%Y%m%d}"]).fetchone() == (None,)
 
@@ -143,11 +151,12 @@ def test_every_rule_deletes(connection, rule):
     deliveries.settle(connection, [Settlement(delivery=delivery(2), state=DeliveryState.DEAD_LETTER)])
     ledger.count_attempt(connection, entry(5))
     ledger.quarantine(connection, REGISTRATION, entry(1), reason="x", attempts=3, owner=None)
-    requests.admit(connection, {b"m" * 32: [True]})
+    connection.execute("INSERT INTO admitted_requests (message_id, week, succeeded) VALUES ('m', '2000-01-03', '1')")
     token_trials.count(connection, [(Platform.IOS, True, False)])
     events.add(connection, [Event(kind=EventKind.RECEIVED, time=0.0, worker="w", trace_id="t")])
-    assert maintenance.delete(connection, RetentionRule(rule.name, 3600)) == (rule.name == "delivery_events_default")
-    assert maintenance.delete(connection, RetentionRule(rule.name, 0)) == (rule.name != "delivery_events_default")
+    is_older = rule.name in {"delivery_events_default", "admitted_requests_default"}
+    assert maintenance.delete(connection, RetentionRule(rule.name, 3600)) == is_older
+    assert maintenance.delete(connection, RetentionRule(rule.name, 0)) == (not is_older)
 
 
 #: Many rows that stay longer than those of a rule, and five of the rule, which a scan would come to last.
@@ -164,6 +173,10 @@ FILL = {
         INSERT INTO ledger (message_hash, message_timestamp, received_at)
         SELECT int8send(n), 0, now() - CASE WHEN n > 100000 THEN interval '3 days' ELSE interval '1 hour' END
         FROM generate_series(1, 100005) AS n""",
+    "admitted_requests_default": """
+        INSERT INTO admitted_requests_default (message_id, week, succeeded)
+        SELECT int8send(n), date '2100-01-04' - CASE WHEN n > 100000 THEN 52000 ELSE 0 END, '1'
+        FROM generate_series(1, 100005) AS n""",
     "delivery_events_default": """
         INSERT INTO delivery_events (time, schema_version, kind, worker, trace_id)
         SELECT now() - CASE WHEN n > 100000 THEN interval '33 days' ELSE interval '20 days' END, 1, 'received', '', ''
@@ -174,7 +187,7 @@ FILL = {
 @pytest.mark.parametrize("name", FILL)
 def test_a_rule_reads_only_what_it_deletes(connection, name):
     connection.execute(FILL[name])
-    connection.execute("ANALYZE deliveries, ledger_default, delivery_events_default")
+    connection.execute("ANALYZE deliveries, ledger_default, delivery_events_default, admitted_requests_default")
     [rule] = [rule for rule in rules(RetentionSettings()) if rule.name == name]
     [[[result]]] = connection.execute(
         "EXPLAIN (ANALYZE, FORMAT JSON) " + maintenance._SQL[name], {"keep": rule.keep, "most": maintenance.CHUNK_ROWS}

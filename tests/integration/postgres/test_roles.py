@@ -49,7 +49,6 @@ USES = {
         "requests": EVERY,
         "deliveries": {"take", "lock", "settle", "put_back", "apply_feedback"},
         "registrations": {"token_died", "suspect", "prove"},
-        "packed_requests": {"months", "find"},
         "token_trials": EVERY,
     },
     Role.SCHEDULE: {
@@ -64,7 +63,6 @@ USES = {
         "token_trials": {"shares"},
         "dead_letters": {"counts"},
         "registrations": {"unregister_dead"},
-        "packed_requests": {"forget_months", "forget_digests"},
         "old_code": EVERY,
     },
     Role.RECONCILE: {"reconciliation": EVERY, "old_code": EVERY},
@@ -76,6 +74,7 @@ USES = {
     Role.REBUILD: {
         "rebuilding": EVERY,
         "takeover": EVERY,
+        "requests": {"remember_over"},
         "registrations": {"stored"},
         "old_code": EVERY,
         "query_topics": {"lock_shared", "add", "count_without_key", "without_key", "set_keys", "all", "since"},

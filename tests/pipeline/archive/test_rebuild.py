@@ -187,7 +187,7 @@ def test_while_a_server_is_writing(server):
 def test_every_column_is_rebuilt_or_what_platforms_told(connection):
     columns = "SELECT column_name FROM information_schema.columns WHERE table_name = 'registrations'"
     found = {name for (name,) in connection.execute(columns)}
-    assert found == {*COLUMNS, "token_died_at", "suspected_at", "access_token_since", "proven"}
+    assert found == {*COLUMNS, "token_died_at", "suspected_at", "proven"}
 
 
 def test_nothing_is_lowered(server, spark):

@@ -1,5 +1,6 @@
 -- Beat, whose jobs retry, expire and delete. It owns nothing: two functions make and drop partitions for it.
 
+GRANT SELECT (ctid, week), DELETE ON admitted_requests_default TO wakupush_schedule;
 GRANT SELECT, UPDATE (publish_at), DELETE ON answers TO wakupush_schedule;
 GRANT
     SELECT (delivery_key, platform, state, attempt, failure, feedback, feedback_due_at, next_attempt_at, lease_until,
@@ -13,8 +14,6 @@ GRANT SELECT (message_hash), DELETE ON ledger TO wakupush_schedule;
 GRANT SELECT (ctid, received_at), DELETE ON ledger_default TO wakupush_schedule;
 GRANT SELECT (ctid, updated_at), DELETE ON message_attempts TO wakupush_schedule;
 GRANT SELECT, UPDATE (received_at), DELETE ON message_segments TO wakupush_schedule;
-GRANT SELECT (month), DELETE ON packed_months TO wakupush_schedule;
-GRANT SELECT (month), DELETE ON packed_requests TO wakupush_schedule;
 GRANT
     SELECT (ctid, message_hash, payload, quarantined_at, key_hash, installation_hash),
     DELETE
@@ -24,7 +23,7 @@ GRANT SELECT, UPDATE (symmetric_key), DELETE ON query_topics TO wakupush_schedul
 GRANT
     SELECT (key_hash, installation_hash, registered, token_died_at),
     UPDATE (token_type, enabled, allow_from_contacts_only, block_mentions, sealed_device, sealed_allowed_key_list,
-        access_token_digest, access_token_since, blocked_chat_digests, muted_chat_digests,
+        access_token_digest, blocked_chat_digests, muted_chat_digests,
         allowed_mentions_chat_digests, registered, request_digest, token_died_at, suspected_at)
 ON registrations TO wakupush_schedule;
 GRANT SELECT (name) ON schema_migrations TO wakupush_schedule;

@@ -16,8 +16,6 @@ CREATE TABLE registrations (
     sealed_device bytea,
     sealed_allowed_key_list bytea,
     access_token_digest bytea,
-    -- From when on a device has another access token than before; NULL where that is not known.
-    access_token_since timestamptz,
     blocked_chat_digests bytea,
     muted_chat_digests bytea,
     allowed_mentions_chat_digests bytea,
@@ -313,6 +311,10 @@ BEGIN
             key := 'time';
             first := begins;
             beyond := ends;
+        WHEN 'admitted_requests' THEN
+            key := 'week';
+            first := day;
+            beyond := day + 7;
     END CASE;
     IF step = 'has rows' THEN
         EXECUTE format('SELECT EXISTS (SELECT FROM %I WHERE %I >= %L AND %I < %L)', rest, key, first, key, beyond)
@@ -347,16 +349,20 @@ BEGIN
 END
 $$;
 
--- Says whether it dropped the partition of a day, of which it reads nothing: `keep` seconds after the end of the next day.
--- What comes in later than that day, stamped with this one, also has a row in the default partition of the ledger.
+-- Says whether it dropped the partition of a day or week, of which it reads nothing: `keep` seconds after no row comes into
+-- it any more. A row may come a day after the day of its timestamp; what comes later also has a row in the default partition
+-- of the ledger.
 -- An unknown table is an error of CASE.
 CREATE FUNCTION drop_partition(parent text, day date, keep double precision) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER AS $$
+DECLARE
+    days integer;
 BEGIN
     CASE parent
-        WHEN 'ledger', 'delivery_events' THEN NULL;
+        WHEN 'ledger', 'delivery_events' THEN days := 2;
+        WHEN 'admitted_requests' THEN days := 7;
     END CASE;
-    IF now() < (day + 2)::timestamp AT TIME ZONE 'UTC' + greatest(keep, 0) * interval '1 second' THEN
+    IF now() < (day + days)::timestamp AT TIME ZONE 'UTC' + greatest(keep, 0) * interval '1 second' THEN
         RETURN false;
     END IF;
     EXECUTE format('DROP TABLE %I', parent || '_' || to_char(day, 'YYYYMMDD'));
@@ -395,27 +401,20 @@ CREATE TABLE wakupush_lake.iceberg_namespace_properties (
     PRIMARY KEY (catalog_name, namespace, property_key)
 );
 
+-- The Monday of this week, UTC.
+CREATE FUNCTION this_week() RETURNS date LANGUAGE sql STABLE
+RETURN date_trunc('week', now() AT TIME ZONE 'UTC')::date;
+
 -- Application message ids of push requests of which an item was taken on; for each item 1 if it was reported so, or 0.
 CREATE TABLE admitted_requests (
-    message_id bytea PRIMARY KEY,
+    message_id bytea NOT NULL,
+    -- Of the first admission: a repeat changes that row.
+    week date NOT NULL DEFAULT this_week(),
     succeeded text NOT NULL,
-    admitted_at timestamptz NOT NULL DEFAULT now(),
     -- It waited in our own queues until it was too old: neither pushed then nor by a repeat.
-    expired boolean NOT NULL DEFAULT false
-);
-CREATE INDEX admitted_requests_age ON admitted_requests USING brin (admitted_at);
-
--- Ids that are past their time in admitted_requests, by the month of that: keyed digests, of which the first bits are the
--- row and the next 48 are in it, ascending.
-CREATE TABLE packed_requests (
-    month date NOT NULL,
-    prefix integer NOT NULL,
-    digests bytea NOT NULL,
-    PRIMARY KEY (month, prefix)
-);
-ALTER TABLE packed_requests ALTER COLUMN digests SET STORAGE EXTERNAL;
--- How many bits a prefix has: chosen by how many ids a month brings.
-CREATE TABLE packed_months (
-    month date PRIMARY KEY,
-    prefix_bits smallint NOT NULL
-);
+    expired boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (message_id, week)
+) PARTITION BY RANGE (week);
+CREATE TABLE admitted_requests_default PARTITION OF admitted_requests DEFAULT;
+-- By it retention reads of the default partition only what it deletes.
+CREATE INDEX admitted_requests_default_age ON admitted_requests_default (week);

@@ -25,6 +25,13 @@ DELETE FROM delivery_events_default WHERE ctid = ANY (ARRAY(
     ORDER BY time LIMIT %(most)s
 ))
 
+-- name: admitted_requests_default
+DELETE FROM admitted_requests_default WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM admitted_requests_default
+    WHERE week < now() AT TIME ZONE 'UTC' - interval '7 days' - %(keep)s * interval '1 second'
+    ORDER BY week LIMIT %(most)s
+))
+
 -- name: message_attempts
 DELETE FROM message_attempts WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM message_attempts WHERE updated_at < now() - %(keep)s * interval '1 second' LIMIT %(most)s

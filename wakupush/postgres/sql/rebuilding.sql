@@ -32,10 +32,6 @@ WITH newer AS (
         sealed_device = excluded.sealed_device,
         sealed_allowed_key_list = excluded.sealed_allowed_key_list,
         access_token_digest = excluded.access_token_digest,
-        access_token_since = CASE
-            WHEN stored.access_token_digest <> excluded.access_token_digest
-            THEN now() ELSE stored.access_token_since
-        END,
         blocked_chat_digests = excluded.blocked_chat_digests,
         muted_chat_digests = excluded.muted_chat_digests,
         allowed_mentions_chat_digests = excluded.allowed_mentions_chat_digests,

@@ -1,5 +1,5 @@
 -- name: admitted
-SELECT message_id, succeeded, expired FROM admitted_requests WHERE message_id = ANY (%(ids)b)
+SELECT message_id, week, succeeded, expired FROM admitted_requests WHERE message_id = ANY (%(ids)b) ORDER BY week
 
 -- name: failed
 SELECT delivery_key FROM deliveries
@@ -11,8 +11,7 @@ SELECT wanted.position, token_died_at IS NOT NULL,
     access_token_digest = wanted.access_token, enabled, block_mentions,
     digests_have(lists.blocked, wanted.author), digests_have(lists.blocked, wanted.chat),
     digests_have(lists.muted, wanted.chat), digests_have(lists.mentions, wanted.chat),
-    allow_from_contacts_only, coalesce(access_token_since < now() - %(keep)s * interval '1 second', true), version,
-    token_type, lists.device, suspected_at IS NOT NULL, proven IS TRUE
+    allow_from_contacts_only, version, token_type, lists.device, suspected_at IS NOT NULL, proven IS TRUE
 FROM unnest(
     %(key_hashes)b::bytea[], %(installation_hashes)b::bytea[], %(access_tokens)b::bytea[], %(chats)b::bytea[],
     %(authors)b::bytea[]
@@ -26,10 +25,11 @@ WHERE registered
 
 -- name: take_on
 WITH remembered AS (
-    INSERT INTO admitted_requests (message_id, succeeded)
-    SELECT * FROM unnest(%(message_ids)b::bytea[], %(succeeded)s::text[]) AS new (message_id, succeeded)
+    INSERT INTO admitted_requests (message_id, week, succeeded)
+    SELECT message_id, coalesce(week, this_week()), succeeded
+    FROM unnest(%(message_ids)b::bytea[], %(weeks)s::date[], %(succeeded)s::text[]) AS new (message_id, week, succeeded)
     ORDER BY message_id
-    ON CONFLICT (message_id) DO UPDATE SET succeeded = excluded.succeeded
+    ON CONFLICT (message_id, week) DO UPDATE SET succeeded = excluded.succeeded
 )
 INSERT INTO deliveries AS old (
     delivery_key, key_hash, installation_hash, platform, notification_type, sealed_content, chat_digest, author_digest,
@@ -70,14 +70,22 @@ ON CONFLICT (delivery_key) DO UPDATE SET
 WHERE old.state IN ('failed', 'expired', 'dead_letter')
 RETURNING delivery_key
 
--- name: admit
-INSERT INTO admitted_requests (message_id, succeeded)
-SELECT * FROM unnest(%(message_ids)b::bytea[], %(succeeded)s::text[]) AS new (message_id, succeeded)
-ORDER BY message_id
-ON CONFLICT (message_id) DO UPDATE SET succeeded = excluded.succeeded
+-- name: correct
+-- The week may have turned since the admission: the row is found by its id, and none is added.
+UPDATE admitted_requests AS stored SET succeeded = corrected.succeeded
+FROM (
+    SELECT admitted.message_id, admitted.week, new.succeeded
+    FROM unnest(%(message_ids)b::bytea[], %(succeeded)s::text[]) AS new (message_id, succeeded)
+    JOIN admitted_requests AS admitted USING (message_id)
+    ORDER BY message_id, week
+    FOR UPDATE OF admitted
+) AS corrected
+WHERE stored.message_id = corrected.message_id AND stored.week = corrected.week
 
--- name: remember_expired
+-- name: remember_over
+-- Nothing is pushed or answered for them any more. What was admitted stays as it is.
 INSERT INTO admitted_requests (message_id, succeeded, expired)
 SELECT message_id, '', true FROM unnest(%(message_ids)b::bytea[]) AS new (message_id)
+WHERE NOT EXISTS (SELECT FROM admitted_requests AS stored WHERE stored.message_id = new.message_id)
 ORDER BY message_id
-ON CONFLICT (message_id) DO NOTHING
+ON CONFLICT (message_id, week) DO NOTHING

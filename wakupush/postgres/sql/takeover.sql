@@ -20,11 +20,4 @@ SELECT (SELECT count(*) FROM registrations), (SELECT count(*) FROM admitted_requ
 SELECT message_id FROM admitted_requests
 
 -- name: known_requests
-SELECT count(*) FROM admitted_requests WHERE message_id = ANY (%(message_ids)b)
-
--- name: remember
--- The outcome of their items is not known: they are over, like requests that expired.
-INSERT INTO admitted_requests (message_id, succeeded, expired)
-SELECT message_id, '', true FROM unnest(%(message_ids)b::bytea[]) AS new (message_id)
-ORDER BY message_id
-ON CONFLICT (message_id) DO NOTHING
+SELECT count(DISTINCT message_id) FROM admitted_requests WHERE message_id = ANY (%(message_ids)b)

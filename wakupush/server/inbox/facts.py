@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 
 from psycopg import Connection
 
+from wakupush.model.deliveries import RememberedRequest
 from wakupush.model.entries import Entry, Task
 from wakupush.model.failures import Failure
 from wakupush.model.limits import Limit
@@ -58,9 +59,9 @@ class Facts:
     counts: Mapping[bytes, int] = field(default_factory=dict)
     #: Of queries: by key hash.
     devices: Mapping[bytes, Sequence[QueriedDevice]] = field(default_factory=dict)
-    #: Of push requests, by application message id (32 bytes): which items of those admitted before succeeded, and did
-    #: not fail since; which requests are over because they came long ago or too late. Then the devices to be notified.
-    admitted: Mapping[bytes, Sequence[bool]] = field(default_factory=dict)
+    #: Of push requests, by application message id (32 bytes): what is remembered of those admitted before, without the
+    #: items that failed since; which requests are over because they came too late. Then the devices to be notified.
+    admitted: Mapping[bytes, RememberedRequest] = field(default_factory=dict)
     over: AbstractSet[bytes] = frozenset()
     receivers: Mapping[Address, Receiver] = field(default_factory=dict)
 
@@ -139,17 +140,16 @@ def _of_requests(connection: Connection, messages: Sequence[Message], facts: Fac
     }
     if not named:
         return facts
-    keep = facts.settings.retention.admitted_requests
-    admitted, over, receivers = requests.look_up(connection, named, facts.identity.at_rest, keep=keep)
+    admitted, over, receivers = requests.look_up(connection, named, facts.identity.at_rest)
     if admitted:
         admitted = _still_admitted(connection, messages, admitted)
     return replace(facts, admitted=admitted, over=over, receivers=receivers)
 
 
 def _still_admitted(
-    connection: Connection, messages: Sequence[Message], admitted: Mapping[bytes, Sequence[bool]]
-) -> dict[bytes, list[bool]]:
-    """Return which items of repeats succeeded, without those whose deliveries failed for good since."""
+    connection: Connection, messages: Sequence[Message], admitted: Mapping[bytes, RememberedRequest]
+) -> dict[bytes, RememberedRequest]:
+    """Return what is remembered of repeats, where items whose deliveries failed for good since are no success."""
     keys = {
         message.content.message_id: [
             delivery_key(message.content.request.message_id, item) for item in message.content.request.items
@@ -159,9 +159,13 @@ def _still_admitted(
     }
     failed = requests.failed(connection, {key for each in keys.values() for key in each})
     return {
-        message_id: [
-            succeeded and key not in failed for succeeded, key in zip(admitted[message_id], each, strict=False)
-        ]
+        message_id: replace(
+            admitted[message_id],
+            succeeded=[
+                succeeded and key not in failed
+                for succeeded, key in zip(admitted[message_id].succeeded, each, strict=False)
+            ],
+        )
         for message_id, each in keys.items()
     }
 

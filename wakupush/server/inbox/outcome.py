@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from wakupush.model.deliveries import Delivery
+from wakupush.model.deliveries import Delivery, RememberedRequest
 from wakupush.model.entries import Entry
 from wakupush.model.events import Event
 from wakupush.model.failures import Failure
@@ -50,6 +50,8 @@ class DecidedRequest:
     delivery_keys: tuple[bytes | None, ...]
     #: For each item that looks as if it were pushed now, the platform.
     platforms: tuple[Platform | None, ...]
+    #: What is remembered of it, if it came before.
+    before: RememberedRequest | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 from psycopg import Connection
 
+from wakupush.model.deliveries import RememberedRequest
 from wakupush.model.entries import Entry, SealedAnswer
 from wakupush.model.events import Event, together
 from wakupush.postgres import (
@@ -83,14 +84,14 @@ def write(
     added = requests.take_on(
         connection,
         [admission.delivery for admission in admissions],
-        {message_id: items for message_id, items in _succeeded(outcomes).items() if any(items)},
+        {message_id: request for message_id, request in _remembered(outcomes).items() if any(request.succeeded)},
         lease=resources.settings.delivery.lease,
         time_to_live=resources.times_to_live,
         at_rest=resources.identity.at_rest,
     )
     new = [admission for admission in admissions if admission.delivery.delivery_key in added]
     if expired := [outcome.expired for outcome in outcomes if outcome.expired]:
-        requests.remember_expired(connection, [each.message_id for each in expired])
+        requests.remember_over(connection, [each.message_id for each in expired])
     outbox = _add_answers(connection, sealed)
     told = (event for outcome in outcomes for event in outcome.events)
     news = together(chain(told, (admission.event for admission in new)))
@@ -128,7 +129,7 @@ def correct(
     in_time = [not held.isdisjoint(ids) for ids in replaced]
     outbox = _add_answers(connection, [parts if is_so else [] for parts, is_so in zip(sealed, in_time, strict=True)])
     corrections = list(compress(outcomes, in_time))
-    requests.admit(connection, _succeeded(corrections))
+    requests.correct(connection, _remembered(corrections))
     news = [event for correction in corrections for event in correction.events]
     events.add(connection, news)
     return Written(outbox, [], news)
@@ -140,10 +141,13 @@ def _add_answers(connection: Connection, sealed: Sequence[list[SealedAnswer]]) -
     return [[(next(ids), part) for part in parts] for parts in sealed]
 
 
-def _succeeded(outcomes: Iterable[Outcome]) -> dict[bytes, list[bool]]:
-    """Return which items of each request succeeded, by application message id."""
+def _remembered(outcomes: Iterable[Outcome]) -> dict[bytes, RememberedRequest]:
+    """Return what is to be remembered of each request, by application message id."""
     return {
-        outcome.request.message_id: [failure is None for failure in outcome.request.failures]
+        outcome.request.message_id: RememberedRequest(
+            [failure is None for failure in outcome.request.failures],
+            outcome.request.before.week if outcome.request.before else None,
+        )
         for outcome in outcomes
         if outcome.request
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from functools import partial
 from typing import Final
 
@@ -11,15 +11,7 @@ import structlog
 from psycopg import Connection
 from psycopg_pool import PoolTimeout
 
-from wakupush.postgres import (
-    maintenance,
-    message_segments,
-    packed_requests,
-    quarantine,
-    query_topics,
-    registrations,
-    token_trials,
-)
+from wakupush.postgres import maintenance, message_segments, quarantine, query_topics, registrations, token_trials
 from wakupush.postgres.maintenance import RetentionRule
 from wakupush.redis import watched
 from wakupush.runtime import metrics
@@ -71,17 +63,18 @@ def _work(resources: Beat) -> dict[str, Callable[[], int | None]]:
     """Return what is to be done, by the names of the rules: first what loses rows, or grows most, if it is not done."""
     keep = resources.settings.retention
     today = datetime.fromtimestamp(resources.now(), UTC).date()
-    oldest = (today - timedelta(seconds=keep.packed_requests)).replace(day=1)
     work: dict[str, Callable[[], int | None]] = {
         "partitions": partial(_create_partitions, resources, today),
         maintenance.LEDGER: partial(_drop_partitions, resources, maintenance.LEDGER, keep.ledger),
         maintenance.EVENTS: partial(_drop_partitions, resources, maintenance.EVENTS, keep.events),
+        maintenance.ADMITTED_REQUESTS: partial(
+            _drop_partitions, resources, maintenance.ADMITTED_REQUESTS, keep.admitted_requests
+        ),
         **{rule.name: partial(_in_chunks, resources, partial(maintenance.delete, rule=rule)) for rule in rules(keep)},
     }
     if keep.registrations is not None:
         unregister = partial(registrations.unregister_dead, seconds=keep.registrations, most=maintenance.CHUNK_ROWS)
         work["registrations"] = partial(_in_chunks, resources, unregister)
-    work["packed_months"] = partial(_forget_months, resources, oldest)
     work["topics"] = partial(_unwatch, resources)
     return work
 
@@ -93,6 +86,7 @@ def rules(keep: RetentionSettings) -> tuple[RetentionRule, ...]:
         RetentionRule("dead_letters", keep.dead_letters),
         RetentionRule("ledger_default", keep.ledger),
         RetentionRule("delivery_events_default", keep.events),
+        RetentionRule("admitted_requests_default", keep.admitted_requests),
         RetentionRule("message_attempts", keep.ledger),
         RetentionRule("quarantine", keep.dead_letters),
         RetentionRule("token_trials", token_trials.WINDOW_SECONDS),
@@ -118,11 +112,6 @@ def _create_partitions(resources: Beat, today: date) -> None:
 def _drop_partitions(resources: Beat, table: str, keep: float) -> int:
     with resources.pool.connection() as connection, autocommit(connection):
         return maintenance.drop_partitions(connection, table, keep)
-
-
-def _forget_months(resources: Beat, oldest: date) -> int:
-    with resources.pool.connection() as connection:
-        return packed_requests.forget(connection, oldest)
 
 
 def _unwatch(resources: Beat) -> int:

@@ -48,7 +48,7 @@ OLD = {
             attempts, quarantined_at
         ) VALUES ('a', '', '', '', '', 1, '', now(), '', 3, now() - interval '9 days')""",
     "token_trials": "INSERT INTO token_trials VALUES (1, now() - interval '9 days', 0, 1, 1)",
-    "packed_months": "INSERT INTO packed_months VALUES (now() - interval '500 days', 4)",
+    "admitted_requests_default": "INSERT INTO admitted_requests VALUES ('a', now() - interval '40 days', '1')",
     "query_topics": "INSERT INTO query_topics (key_hash, prefixed, topic) VALUES ('a', false, 'abcd')",
 }
 

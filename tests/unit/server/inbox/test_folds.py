@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from support.asking import asking, item, known
 from support.deciding import ALICE, ALLOW, BOB, CAROL, PHONE, TABLET, entry, facts, messages, registering, unregistering
+from wakupush.model.deliveries import RememberedRequest
 from wakupush.model.failures import Failure
 from wakupush.model.limits import FIRST_REGISTRATIONS, Verdicts
 from wakupush.model.notifications import NotificationType
@@ -157,7 +158,9 @@ def requests(draw, **limits):
     ]
     few.append(asking(*draw(st.lists(items, max_size=3)), number=4, too_many=True))
     admitted = {
-        each.message_id: draw(st.lists(st.booleans(), min_size=len(each.addresses), max_size=len(each.addresses)))
+        each.message_id: RememberedRequest(
+            draw(st.lists(st.booleans(), min_size=len(each.addresses), max_size=len(each.addresses)))
+        )
         for each in draw(st.sets(st.sampled_from(few[:3]), max_size=2))
     }
     contents = draw(st.lists(st.tuples(st.sampled_from(few), st.sampled_from([BOB, CAROL])), max_size=8))
@@ -173,7 +176,7 @@ def admit(before, outcome):
     succeeded = [failure is None for failure in outcome.request.failures]
     if not any(succeeded):
         return before
-    return replace(before, admitted={**before.admitted, outcome.request.message_id: succeeded})
+    return replace(before, admitted={**before.admitted, outcome.request.message_id: RememberedRequest(succeeded)})
 
 
 @given(limited, denials)

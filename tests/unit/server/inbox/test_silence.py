@@ -8,6 +8,7 @@ import pytest
 
 from support.asking import RECEIVERS, asking, item, known, receiver
 from support.deciding import ALICE, ALLOW, NOW, TABLET, installation, messages
+from wakupush.model.deliveries import RememberedRequest
 from wakupush.model.platforms import Platform
 from wakupush.protocol.request import Filtered
 from wakupush.server.background import RECENT, Latencies, Later
@@ -56,7 +57,7 @@ def test_what_is_posted_waits_for_its_post_alone(latencies):
 
 def test_what_is_refused_or_succeeded_before_waits_for_nothing(latencies):
     assert held(decided(item(access_token="wrong", message=b"1")), latencies) == [0.0]
-    before = known(admitted={asking().message_id: [True]}, receivers=RECEIVERS)
+    before = known(admitted={asking().message_id: RememberedRequest([True])}, receivers=RECEIVERS)
     assert held(decide(messages(asking(item())), before, ALLOW), latencies) == [0.0]
 
 

@@ -89,7 +89,7 @@ def _decide(
     if content.request.too_many:
         refused = message_event(facts.task, message.entry, EventKind.REFUSED, facts.now, failure=Failure.REQUEST_LIMIT)
         nothing = [_Item(Failure.REQUEST_LIMIT)] * len(content.request.items)
-        return _answered(message, facts, _told(content, nothing), limits, events=(refused,))
+        return _answered(message, facts, _told(content, nothing, facts), limits, events=(refused,))
     items = [_decide_item(message, content, position, facts, verdicts) for position in range(len(content.addresses))]
     admissions: dict[bytes, Admission] = {}
     for item in items:
@@ -99,7 +99,7 @@ def _decide(
     return _answered(
         message,
         facts,
-        _told(content, items),
+        _told(content, items, facts),
         limits + tuple(item.limit for item in items if item.limit is not None),
         events=kept_back.events_of(message.entry, reasons, facts) if reasons else (),
         admissions=tuple(admissions.values()),
@@ -150,7 +150,7 @@ def _decide_item(message: Message, asked: OpenedRequest, position: int, facts: F
     All that its sender could notice is checked, and charged, before the wishes of its receiver.
     """
     before = facts.admitted.get(asked.message_id)
-    if before is not None and before[position]:
+    if before is not None and before.succeeded[position]:
         return _Item(None)
     item, address = asked.request.items[position], asked.addresses[position]
     receiver = facts.receivers.get(address) if address is not None else None
@@ -200,10 +200,11 @@ def _delivery(
     return replace(delivery, message=fitting(facts.settings.gorush.dialect, delivery, target))
 
 
-def _told(asked: OpenedRequest, items: Sequence[_Item]) -> DecidedRequest:
+def _told(asked: OpenedRequest, items: Sequence[_Item], facts: Facts) -> DecidedRequest:
     failures, keys = tuple(item.failure for item in items), tuple(item.delivery_key for item in items)
     platforms = tuple(item.platform for item in items)
-    return DecidedRequest(asked.sender, asked.message_id, asked.request, failures, keys, platforms)
+    before = facts.admitted.get(asked.message_id)
+    return DecidedRequest(asked.sender, asked.message_id, asked.request, failures, keys, platforms, before)
 
 
 def _answered(

@@ -12,12 +12,12 @@ GROUP BY key_hash
 -- name: put
 INSERT INTO registrations AS stored (
     key_hash, installation_hash, version, request_digest, registered, token_type, enabled, allow_from_contacts_only,
-    block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest, access_token_since,
+    block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest,
     blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests
 )
 SELECT
     key_hash, installation_hash, version, request_digest, true, token_type, enabled, allow_from_contacts_only,
-    block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest, now(),
+    block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest,
     blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests
 FROM unnest(
     %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[], %(request_digest)b::bytea[],
@@ -42,10 +42,6 @@ ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
     sealed_device = excluded.sealed_device,
     sealed_allowed_key_list = excluded.sealed_allowed_key_list,
     access_token_digest = excluded.access_token_digest,
-    access_token_since = CASE
-        WHEN stored.access_token_digest <> excluded.access_token_digest
-        THEN now() ELSE stored.access_token_since
-    END,
     blocked_chat_digests = excluded.blocked_chat_digests,
     muted_chat_digests = excluded.muted_chat_digests,
     allowed_mentions_chat_digests = excluded.allowed_mentions_chat_digests,
@@ -72,7 +68,6 @@ ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
     sealed_device = NULL,
     sealed_allowed_key_list = NULL,
     access_token_digest = NULL,
-    access_token_since = NULL,
     blocked_chat_digests = NULL,
     muted_chat_digests = NULL,
     allowed_mentions_chat_digests = NULL,
@@ -97,7 +92,6 @@ WITH dead AS (
         sealed_device = NULL,
         sealed_allowed_key_list = NULL,
         access_token_digest = NULL,
-        access_token_since = NULL,
         blocked_chat_digests = NULL,
         muted_chat_digests = NULL,
         allowed_mentions_chat_digests = NULL,

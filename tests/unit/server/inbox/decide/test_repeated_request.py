@@ -27,6 +27,7 @@ from support.push_requests import (
     pushed,
     reports,
 )
+from wakupush.model.deliveries import RememberedRequest
 from wakupush.model.events import EventKind, message_event
 from wakupush.model.failures import Failure
 from wakupush.model.limits import MINUTE, REPEATS, Limit, Verdicts
@@ -70,7 +71,7 @@ def test_different_requests_with_the_same_notification_push_it_once():
 
 
 def before(*succeeded):
-    return known(admitted={asking().message_id: succeeded})
+    return known(admitted={asking().message_id: RememberedRequest(succeeded)})
 
 
 def test_what_succeeded_before_does_so_again_without_a_push_and_what_failed_is_tried_anew():

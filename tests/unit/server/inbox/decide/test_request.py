@@ -35,7 +35,7 @@ from support.push_requests import (
     pushed,
     reports,
 )
-from wakupush.model.deliveries import Delivery
+from wakupush.model.deliveries import Delivery, RememberedRequest
 from wakupush.model.events import EventKind, message_event, together
 from wakupush.model.failures import Failure
 from wakupush.model.platforms import Platform
@@ -239,7 +239,9 @@ def test_content_that_is_refused_is_met_by_silence(failure):
     ],
 )
 def test_what_is_too_old_is_not_looked_at(content):
-    facts = known(admitted={asking(number=2).message_id: [True]}, limits={"pushes_per_device_per_minute": 1})
+    facts = known(
+        admitted={asking(number=2).message_id: RememberedRequest([True])}, limits={"pushes_per_device_per_minute": 1}
+    )
     # The worker took the task a second ago.
     [old] = decide(messages(content, seen=NOW - 601.5), facts, ALLOW)
     assert old == Outcome(entry=entry(1, seen=NOW - 601.5), events=old.events)
