@@ -31,7 +31,7 @@ from typing import Self
 #: What most processes import and what takes long. Nothing here may import prometheus_client, which reads its
 #: environment when it is imported.
 PRELOADED = (
-    *("aiohttp.web", "celery.app.amqp", "celery.apps.beat", "celery.apps.worker", "celery.concurrency.prefork"),
+    *("aiohttp", "celery.app.amqp", "celery.apps.beat", "celery.apps.worker", "celery.concurrency.prefork"),
     *("celery.worker.autoscale", "coincurve", "cryptography.x509", "httptools", "httpx2", "kombu.transport.redis"),
     *("opentelemetry.sdk.trace", "psycopg_pool", "redis.asyncio", "starlette.applications", "structlog", "tenacity"),
     *("typer.main", "uvicorn", "wakupush.protocol.keys", "wakupush.runtime.settings"),

@@ -1,11 +1,19 @@
 """What probes answer, whoever serves them."""
 
+from email.message import Message
 from http import HTTPStatus
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from wakupush.runtime.probes import PATHS, ProbeAnswer, Probes
+from wakupush.runtime.http_server import Answer, Request
+from wakupush.runtime.probes import PATHS, Probes
+
+
+def request(path, accept=""):
+    headers = Message()
+    headers["Accept"] = accept
+    return Request("GET", path, headers, lambda _: b"")
 
 
 @pytest.fixture
@@ -29,7 +37,7 @@ def test_all_that_is_checked_has_to_be_well(path, checks, status, registry):
     probed = {"/healthz": "healthy", "/readyz": "ready"}[path]
     probes = Probes(**others | {probed: lambda: checks}, registry=registry)
     body = "{" + ", ".join(f'"{name}": {str(well).lower()}' for name, well in checks.items()) + "}\n"
-    assert probes.answer(path) == ProbeAnswer(status, "application/json", body.encode())
+    assert probes.answer(request(path)) == Answer(status, "application/json", body.encode())
 
 
 @pytest.mark.parametrize(
@@ -40,13 +48,13 @@ def test_all_that_is_checked_has_to_be_well(path, checks, status, registry):
     ],
 )
 def test_metrics_have_the_format_that_is_asked_for(accept, format_, registry):
-    answer = Probes(healthy=dict, ready=dict, registry=registry).answer("/metrics", accept)
+    answer = Probes(healthy=dict, ready=dict, registry=registry).answer(request("/metrics", accept))
     assert answer.status == HTTPStatus.OK
     assert answer.content_type.startswith(format_)
     assert b"queued 3.0" in answer.body
 
 
 def test_another_path_is_told_those_that_there_are(registry):
-    answer = Probes(healthy=dict, ready=dict, registry=registry).answer("/")
+    answer = Probes(healthy=dict, ready=dict, registry=registry).answer(request("/"))
     assert answer.status == HTTPStatus.NOT_FOUND
     assert answer.body.decode() == f"{', '.join(PATHS)}\n"

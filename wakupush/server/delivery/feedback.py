@@ -37,7 +37,7 @@ class FeedbackResult(StrEnum):
     TOO_LARGE = "too_large"
     #: The body did not come in time.
     TOO_SLOW = "too_slow"
-    #: Postgres did not take it, or too many calls wait for it.
+    #: Postgres did not take it.
     UNAVAILABLE = "unavailable"
 
 
