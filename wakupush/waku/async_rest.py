@@ -1,6 +1,6 @@
 """Requests to a node's REST API out of an event loop.
 
-aiohttp: a request costs a sixth of the CPU time of httpx2's asynchronous client, see docs/adr/0018.
+aiohttp: a request costs 0.4 times the CPU time of httpx2's asynchronous client, see docs/adr/0005.
 """
 
 from __future__ import annotations
