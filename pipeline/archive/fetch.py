@@ -64,10 +64,7 @@ def run(settings: Settings, since: float, progress: Callable[[int, int], None]) 
         for shard in settings.waku.shards
     ]
     waku = settings.waku
-    stores = [
-        Store(url, timeout=waku.timeout, connections=CONNECTIONS, max_read_bytes=waku.max_read_bytes)
-        for url in settings.stores.values()
-    ]
+    stores = [Store(url, timeout=waku.timeout, max_read_bytes=waku.max_read_bytes) for url in settings.stores.values()]
     with archive.writing():
         wanted = [hour for hour in hours if not archive.is_complete(hour)]
         walks = [_Walk(hour, stores, server_content_topics(server), now) for hour in wanted]

@@ -42,7 +42,7 @@ def publish(node: WakuNode, post: Post) -> None:
 
 def publish_all(url: str, posts: Iterable[Post], plan: Path) -> None:
     """Write messages down and publish them, side by side."""
-    with WakuNode(url, timeout=5, connections=PUBLISHERS) as node, ThreadPoolExecutor(PUBLISHERS) as threads:
+    with WakuNode(url, timeout=5) as node, ThreadPoolExecutor(PUBLISHERS) as threads:
         futures = []
         with plan.open("a") as lines:
             for post in posts:

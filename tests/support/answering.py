@@ -8,7 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class Server(ThreadingHTTPServer):
     """Gives its answers one after the other, the last one for ever.
 
-    An answer is (status, body), raw bytes, or a function that gets the handler; the last two end the connection.
+    An answer is (status, body), raw bytes, which end the connection, or a function that gets the handler: it may return
+    (status, body), else it ends the connection.
     """
 
     daemon_threads = True
@@ -37,8 +38,9 @@ class Handler(BaseHTTPRequestHandler):
         answers = self.server.answers
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if callable(answer):
+            answer = answer(self)
+        if answer is None:
             self.close_connection = True
-            answer(self)
         elif isinstance(answer, bytes):
             self.wfile.write(answer)
             self.close_connection = True

@@ -10,11 +10,10 @@ import json
 import re
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import partial
 from http import HTTPStatus
-from io import BytesIO
 from typing import Self
 
 import pycurl
@@ -22,8 +21,7 @@ import pycurl
 from wakupush.gorush.outcomes import Outcome, read_answer
 from wakupush.model.failures import Failure
 from wakupush.model.notifications import Notification
-from wakupush.runtime.connections.curl import curl_handle, keep_within, set_timeout
-from wakupush.runtime.connections.sockets import has_input
+from wakupush.runtime.connections.curl import CurlHandles, curl_handle, keep_within, set_content, set_timeout
 
 #: Notifications in a post at most (gorush's own max_notification).
 POST_LIMIT = 100
@@ -56,10 +54,8 @@ class Gorush:
 
     def __init__(self, url: str, *, connect_timeout: float = 5.0, timeout: float = 75.0) -> None:
         self.url = url.rstrip("/")
-        self._connect_timeout = connect_timeout
         self._timeout = timeout
-        # Threads that post at the same time each take their own handle, whose connection is kept.
-        self._idle: list[pycurl.Curl] = []
+        self._handles = CurlHandles(partial(curl_handle, timeout=timeout, connect_timeout=connect_timeout))
 
     def post(self, notifications: Sequence[Notification]) -> Posted:
         """Post notifications and return the outcome of each, in their order.
@@ -92,8 +88,7 @@ class Gorush:
 
     def close(self) -> None:
         """Close all connections."""
-        while self._idle:
-            self._idle.pop().close()
+        self._handles.close()
 
     def __enter__(self) -> Self:
         return self
@@ -102,23 +97,8 @@ class Gorush:
         self.close()
 
     def _request(self, path: str, timeout: float, content: bytes | None = None) -> _Answer | Failure:
-        handle = self._handle()
-        try:
-            answer = _perform(handle, self.url + path, timeout, content)
-        except BaseException:
-            handle.close()
-            raise
-        self._idle.append(handle)
-        return answer
-
-    def _handle(self) -> pycurl.Curl:
-        with suppress(IndexError):
-            while True:
-                handle = self._idle.pop()
-                if not _is_closed(handle):
-                    return handle
-                handle.close()
-        return curl_handle(timeout=self._timeout, connect_timeout=self._connect_timeout)
+        with self._handles.take() as handle:
+            return _perform(handle, self.url + path, timeout, content)
 
 
 class _Answer:
@@ -135,12 +115,6 @@ class _Answer:
             self.retry_after = value.strip().decode("latin-1")
 
 
-def _is_closed(handle: pycurl.Curl) -> bool:
-    """Return whether gorush has closed a handle's kept connection: nothing else makes an idle one readable."""
-    descriptor = handle.getinfo(pycurl.ACTIVESOCKET)
-    return descriptor >= 0 and has_input(descriptor)
-
-
 def _perform(handle: pycurl.Curl, url: str, timeout: float, content: bytes | None) -> _Answer | Failure:
     """Make a request, a POST if there is content."""
     answer = _Answer()
@@ -148,14 +122,7 @@ def _perform(handle: pycurl.Curl, url: str, timeout: float, content: bytes | Non
     set_timeout(handle, timeout)
     handle.setopt(pycurl.HEADERFUNCTION, answer.take_header)
     handle.setopt(pycurl.WRITEFUNCTION, keep_within(answer.body, ANSWER_LIMIT))
-    if content is None:
-        handle.setopt(pycurl.HTTPGET, 1)
-    else:
-        handle.setopt(pycurl.POST, 1)
-        # If a kept connection breaks before any answer, libcurl sends the request again, unless the content comes from
-        # a function: that cannot be read anew, so the request fails.
-        handle.setopt(pycurl.READFUNCTION, BytesIO(content).read)
-        handle.setopt(pycurl.POSTFIELDSIZE_LARGE, len(content))
+    set_content(handle, content)
     try:
         handle.perform()
     except pycurl.error as error:

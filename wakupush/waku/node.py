@@ -65,14 +65,11 @@ class WakuNode(NodeClient):
     Args:
         url: see `NodeClient`, as for the other two.
         timeout: seconds.
-        connections: connections at most.
         max_read_bytes: bytes of a payload at most; a message with a larger one counts as malformed.
     """
 
-    def __init__(
-        self, url: str, *, timeout: float = 10.0, connections: int = 8, max_read_bytes: int = PAYLOAD_LIMIT
-    ) -> None:
-        super().__init__(url, timeout=timeout, connections=connections)
+    def __init__(self, url: str, *, timeout: float = 10.0, max_read_bytes: int = PAYLOAD_LIMIT) -> None:
+        super().__init__(url, timeout=timeout)
         self._max_read_bytes = max_read_bytes
         #: Topics to which the node is believed to be subscribed, each with a mark of when that was learned.
         self._subscribed: dict[str, object] = {}
@@ -98,7 +95,7 @@ class WakuNode(NodeClient):
             if not missing:
                 return
             try:
-                self._call("POST", "/relay/v1/subscriptions", missing)
+                self._call("/relay/v1/subscriptions", missing)
             finally:
                 self._subscribed.update(dict.fromkeys(missing, object()))
 
@@ -115,7 +112,7 @@ class WakuNode(NodeClient):
             NodeRefused: nwaku does not know such a topic.
         """
         known = self._subscribed.get(pubsub_topic)
-        with self._answer("GET", messages_path(pubsub_topic)) as (status, body):
+        with self._answer(messages_path(pubsub_topic)) as (status, body):
             if status == HTTPStatus.NOT_FOUND:
                 with self._lock:
                     # Unless another thread has subscribed while this read was under way.
@@ -139,7 +136,7 @@ class WakuNode(NodeClient):
             NodeUnreachable: try again; a message that went out all the same is relayed once.
             NodeRefused: this message will never be taken.
         """
-        status, body = self._send("POST", messages_path(pubsub_topic), encode_message(message))
+        status, body = self._send(messages_path(pubsub_topic), encode_message(message))
         check_published(status, body)
 
     def info(self) -> NodeInfo:
@@ -148,7 +145,7 @@ class WakuNode(NodeClient):
         Raises:
             NodeError: see there.
         """
-        match parse(self._call("GET", "/debug/v1/info")):
+        match parse(self._call("/debug/v1/info")):
             case {"enrUri": str(enr_uri), "listenAddresses": [*addresses]}:
                 return NodeInfo(enr_uri, tuple(address for address in addresses if isinstance(address, str)))
         raise NodeUnreadable("the answer is not a node's info")
@@ -161,7 +158,7 @@ class WakuNode(NodeClient):
         Raises:
             NodeError: see there.
         """
-        status, body = self._send("GET", "/health")
+        status, body = self._send("/health")
         if status in _NO_HEALTH:
             self.info()
             return NodeHealth(ready=True, state="ALIVE")

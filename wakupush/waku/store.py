@@ -63,14 +63,11 @@ class Store(NodeClient):
     Args:
         url: see `NodeClient`, as for the other two.
         timeout: seconds.
-        connections: connections at most.
         max_read_bytes: bytes of a payload at most; a message with a larger one counts as malformed.
     """
 
-    def __init__(
-        self, url: str, *, timeout: float = 10.0, connections: int = 8, max_read_bytes: int = PAYLOAD_LIMIT
-    ) -> None:
-        super().__init__(url, timeout=timeout, connections=connections)
+    def __init__(self, url: str, *, timeout: float = 10.0, max_read_bytes: int = PAYLOAD_LIMIT) -> None:
+        super().__init__(url, timeout=timeout)
         self._max_read_bytes = max_read_bytes
         self._speaks_v1: bool | None = None
 
@@ -134,7 +131,7 @@ class Store(NodeClient):
 
     def _is_v1(self, query: Query) -> bool:
         if self._speaks_v1 is None:
-            status, body = self._send("GET", V3, parameters={**query.parameters(), "pageSize": "1"})
+            status, body = self._send(V3, parameters={**query.parameters(), "pageSize": "1"})
             self._speaks_v1 = speaks_v1(status, body)
         return self._speaks_v1
 
@@ -199,7 +196,7 @@ class Store(NodeClient):
     def _ask(
         self, path: str, parameters: Mapping[str, str], decode: Decode, query: Query
     ) -> tuple[Page, Cursor | None]:
-        with self._answer("GET", path, parameters=parameters) as (status, body):
+        with self._answer(path, parameters=parameters) as (status, body):
             check(status, body)
             page, cursor = decode(body, query.pubsub_topic, self._max_read_bytes)
         return query.only(page, timeless=path == V1), cursor

@@ -3,10 +3,10 @@
 import json
 from contextlib import contextmanager
 
-import httpx2
 import pytest
 
 from support import recordings
+from support.answering import serving
 from support.nwaku import AREA, SHARD
 from wakupush.model.waku_message import WakuMessage
 from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreachable, NotSubscribed
@@ -27,15 +27,14 @@ def recorded(*beginnings):
 def response(recording):
     is_text = recording.answer == "" or recording.content_type.startswith("text/")
     content = recording.answer if is_text else json.dumps(recording.answer)
-    return httpx2.Response(recording.status, content=content.encode())
+    return recording.status, content.encode()
 
 
 @contextmanager
 def answered(kind, *answers):
     """A client whose requests get some answers in turn."""
-    rest = iter(answers)
-    with kind("http://node") as client:
-        client._http._transport = httpx2.MockTransport(lambda _: next(rest))
+    with serving() as server, kind(server.url) as client:
+        server.answers = [*answers]
         yield client
 
 
@@ -102,8 +101,8 @@ def test_info():
 def test_store_pages(name):
     """A page of a walk; the status in the body counts, whatever HTTP says."""
     recording = recordings.load(AREA, name)
-    first, page = httpx2.Response(200, json=EMPTY_PAGE), response(recording)
-    with answered(Store, first, page, httpx2.Response(200, json=EMPTY_PAGE)) as store:
+    first, page = (200, json.dumps(EMPTY_PAGE).encode()), response(recording)
+    with answered(Store, first, page, first) as store:
         walk = store.walk(QUERY, with_messages=False)
         if recording.status != 200 or recording.answer["statusCode"] != 200:
             with pytest.raises(NodeError):
@@ -121,7 +120,7 @@ def test_store_pages(name):
 def test_store_messages_have_our_hash(name):
     rows = recordings.load(AREA, name).answer["messages"]
     query = Query(pubsub_topic=SHARD, content_topics=(), start=1, end=2**62)
-    page = httpx2.Response(200, json={**EMPTY_PAGE, "messages": rows})
+    page = 200, json.dumps({**EMPTY_PAGE, "messages": rows}).encode()
     with answered(Store, page) as store:
         fetched = store.fetch(query, [bytes(32)])
     assert [f"0x{stored.hash.hex()}" for stored in fetched.found] == [row["messageHash"] for row in rows]

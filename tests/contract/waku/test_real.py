@@ -126,7 +126,7 @@ def test_after_a_restart_of_the_node(tmp_path):
 
 def test_a_second_client_does_not_subscribe_twice(node):
     node.subscribe([SHARD])
-    with WakuNode(str(node._http.base_url)) as second:
+    with WakuNode(node.url) as second:
         second.read(SHARD)
         second.subscribe([SHARD])
         sent = message()

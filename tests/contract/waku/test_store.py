@@ -12,6 +12,7 @@ import httpx2
 import pytest
 
 from support import recordings
+from support.answering import serving
 from wakupush.devnet.node import go_waku, nwaku
 from wakupush.devnet.node.go_waku_state import GoWakuNode
 from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
@@ -213,16 +214,10 @@ def test_the_cursor_goes_back_as_recorded():
 
 
 @pytest.mark.parametrize("name", ["store-v3-local", "store-v3-against-go-waku-store", "store-v3-no-match"])
-def test_a_go_waku_is_asked_by_its_store_v1(name, monkeypatch):
-    refusal, answer = recordings.load("waku-rest", name), recordings.load("waku-rest", "store-v1-empty")
-    asked = []
-
-    def reply(request):
-        asked.append(request.url.path)
-        recorded = refusal if "v3" in request.url.path else answer
-        return httpx2.Response(recorded.status, json=recorded.answer)
-
-    with Store("http://node") as store:
-        monkeypatch.setattr(store._http, "_transport", httpx2.MockTransport(reply))
+def test_a_go_waku_is_asked_by_its_store_v1(name):
+    recorded = recordings.load("waku-rest", name), recordings.load("waku-rest", "store-v1-empty")
+    with serving() as server, Store(server.url) as store:
+        server.answers = [(each.status, json.dumps(each.answer).encode()) for each in recorded]
         assert walked(store, query(1, 2, TOPIC)) == []
+        asked = [urlsplit(path).path for _, path, *_ in server.requests]
     assert asked == ["/store/v3/messages", "/store/v1/messages"]

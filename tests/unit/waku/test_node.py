@@ -1,6 +1,7 @@
 """The client against a real server on loopback that answers as told."""
 
 import asyncio
+import gzip
 import json
 import socket
 import threading
@@ -11,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.answering import hang, serving
+from support.answering import drip, hang, serving
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.waku_message import WakuMessage
 from wakupush.waku import client as client_module
 from wakupush.waku.async_relay import AsyncRelay
 from wakupush.waku.async_rest import AsyncRest
-from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreachable, NodeUnreadable, NotSubscribed
+from wakupush.waku.errors import AnswerTooLarge, NodeError, NodeRefused, NodeUnreachable, NodeUnreadable, NotSubscribed
 from wakupush.waku.node import NodeHealth, NodeInfo, Read, WakuNode, publish_with_retry
 
 SHARD, OTHER = "/waku/2/rs/16/32", "/waku/2/rs/16/64"
@@ -87,9 +88,9 @@ def test_a_late_404_does_not_undo_a_newer_subscription(server, node, monkeypatch
     answer = node._answer
 
     @contextmanager
-    def subscribed_meanwhile(method, path):
+    def subscribed_meanwhile(path):
         monkeypatch.setattr(node, "_answer", answer)
-        with answer(method, path) as late:
+        with answer(path) as late:
             node.subscribe([SHARD])
             yield late
 
@@ -156,6 +157,20 @@ def test_no_answer_in_time(server, hasty):
         hasty.read(SHARD)
 
 
+def test_an_answer_that_trickles_is_given_up(server, hasty):
+    server.answers = [drip]
+    with pytest.raises(NodeUnreadable):
+        hasty.read(SHARD)
+
+
+def test_a_lost_subscription_is_not_sent_again_by_libcurl(server, node):
+    server.answers = [(200, b"null"), b""]
+    node.read(SHARD)
+    with pytest.raises(NodeUnreachable):
+        node.subscribe([OTHER])
+    assert [method for method, *_ in server.requests] == ["GET", "POST"]
+
+
 def test_the_reason_of_a_refusal_is_bounded_and_printable(server, node):
     server.answers = [(400, b"\x1b[31m no\n\xff\x00 " + b"x" * 100_000)]
     with pytest.raises(NodeRefused) as caught:
@@ -180,11 +195,24 @@ def test_an_answer_that_does_not_end_is_cut_off(server, node, monkeypatch):
         node.read(SHARD)
 
 
+def test_a_compressed_answer_is_bounded_by_its_content(server, node, monkeypatch):
+    monkeypatch.setattr(client_module, "ANSWER_LIMIT", 100_000)
+    for size in (90_000, 200_000):
+        packed = gzip.compress(b"[" + b" " * size + b"]")
+        head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
+        server.answers = [head + packed]
+        if size < 100_000:
+            assert node.read(SHARD) == Read((), 0)
+        else:
+            with pytest.raises(AnswerTooLarge):
+                node.read(SHARD)
+
+
 def test_large_answers_are_read_one_at_a_time(server, node, monkeypatch):
     monkeypatch.setattr(client_module, "LARGE_ANSWER", 1000)
     server.answers = [(200, b"[" + b" " * 100_000 + b"]"), (200, b"[]"), (200, b"[" + b" " * 100_000 + b"]")]
     results = []
-    with node._answer("GET", READ_PATH):
+    with node._answer(READ_PATH):
         assert node.read(SHARD) == Read((), 0)  # a small one waits for nothing
         second = threading.Thread(target=lambda: results.append(node.read(SHARD)))
         second.start()

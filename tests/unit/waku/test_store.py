@@ -3,11 +3,10 @@
 import json
 import time
 from base64 import b64encode
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise
 
-import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +15,7 @@ from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
 from wakupush.waku import client as client_module
 from wakupush.waku import store as store_module
-from wakupush.waku.errors import NodeBusy, NodeError, NodeUnreachable, NodeUnreadable
+from wakupush.waku.errors import AnswerTooLarge, NodeBusy, NodeError, NodeUnreachable, NodeUnreadable
 from wakupush.waku.store import V1, V3, Store
 from wakupush.waku.store_codec import (
     Cursor,
@@ -202,15 +201,16 @@ class Archive(Store):
     def __init__(self, answer_):
         super().__init__("http://127.0.0.1:1")
         self.asked = []
+        self.answer = answer_
 
-        def serve(request):
-            asked = request.url.path, dict(request.url.params)
-            self.asked.append(asked)
-            answer = answer_(*asked)
-            status, body = answer if isinstance(answer, tuple) else (200, answer)
-            return httpx2.Response(status, content=body)
-
-        self._http._transport = httpx2.MockTransport(serve)
+    @contextmanager
+    def _answer(self, path, _value=None, parameters=None):
+        self.asked.append((path, dict(parameters)))
+        answer = self.answer(path, parameters)
+        status, body = answer if isinstance(answer, tuple) else (200, answer)
+        if len(body) > client_module.ANSWER_LIMIT:
+            raise AnswerTooLarge
+        yield status, body
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx2
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -186,9 +185,9 @@ def _connect(waku_url: str) -> WakuNode:
     if not is_http(waku_url):
         raise ReplayError("--waku-url is the URL of a REST API, for example http://127.0.0.1:8645")
     try:
-        node = WakuNode(waku_url, connections=1)
+        node = WakuNode(waku_url)
         node.info()
-    except (NodeError, httpx2.InvalidURL) as error:
+    except NodeError as error:
         raise ReplayError(f"no Waku node answers at {without_user(waku_url)}: {error}; see --waku-url") from error
     return node
 
