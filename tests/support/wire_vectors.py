@@ -1,7 +1,7 @@
 """The project's own vectors of the wire, and how they are made.
 
-Sections and fields are named as those of tests/vectors where there are such, so that the checks in wire_checks.py hold
-both. All keys come of names, and all randomness of a seed: made again they are the same.
+Sections and fields are named as those of tests/vectors where there are such.
+All keys come of names, and all randomness of a seed: made again they are the same.
 """
 
 import json

@@ -1,18 +1,14 @@
 """The arithmetic of `make attack`, its table of floods, and that what it makes is what it says."""
 
 import math
-from dataclasses import replace
 from functools import partial
 
 import pytest
-from rich.console import Console
 
 from benchmarks.attack import strangers
-from benchmarks.attack.aims import Line, Verdict, exit_code, percentile, rate_beside, verdict
-from benchmarks.attack.floods import FLOODS
-from benchmarks.attack.honest import KINDS, MIX
+from benchmarks.attack.aims import Line, Verdict, verdict
 from benchmarks.attack.measure import Cost, Felt
-from benchmarks.attack.report import Result, as_json, honest_table, line, not_kept, ratio, table, verdicts
+from benchmarks.attack.report import Result, verdicts
 from benchmarks.attack.stored import Stored
 from benchmarks.attack.traffic import Flood, Power, size
 from benchmarks.attack.victims import registered
@@ -62,36 +58,6 @@ def test_runs_that_do_not_agree_say_nothing(figures, found):
     assert verdict(figures, 2.0) is found
 
 
-@pytest.mark.parametrize(
-    ("found", "code"),
-    [
-        ([], 0),
-        ([Verdict.PASS], 0),
-        ([Verdict.PASS, Verdict.NOISY], 2),
-        ([Verdict.NOISY, Verdict.MISS, Verdict.PASS], 1),
-    ],
-)
-def test_an_aim_that_is_missed_counts_more_than_noise(found, code):
-    assert exit_code(found) == code
-
-
-def test_percentiles():
-    values = [*range(100, 0, -1)]
-    assert [percentile(values, share) for share in (0.5, 0.99, 1.0)] == [51, 100, 100]
-    assert percentile([1.0, math.inf], 0.99) == math.inf
-
-
-def test_twice_as_much_is_twice_as_many_messages_or_twice_as_many_bytes():
-    assert rate_beside(100, 1000, 300) == 200
-    assert rate_beside(100, 1000, 1000) == 200
-    assert rate_beside(100, 1000, 100_000) == 2
-
-
-def test_what_never_came_took_for_ever():
-    assert ratio(0.3, 0.2) == pytest.approx(1.5)
-    assert ratio(math.inf, math.inf) == math.inf
-
-
 def cost(*, messages=10, cpu=0.02, stored=3000, memory=0.5, others=0.0):
     grown = Stored({"ledger": messages, "events": 2 * messages}, {"ledger": stored, "events": stored}, 500)
     used = {"postgres": cpu / 4, "worker": 3 * cpu / 4}
@@ -109,15 +75,6 @@ FLOOD = Flood(name="flood", make=lambda _world, _count: [], power=Power.PUBLISH,
 LINES = [Line([(100, 0.001)])] * 2
 
 
-def test_the_cost_of_a_message_sums_up_processes_and_tables():
-    found = cost()
-    assert found.size == 100
-    assert found.cpu_seconds == pytest.approx(0.002)
-    assert found.rows == 3
-    assert found.stored_for_each_byte == 6
-    assert found.redis_for_each_byte == 0.5
-
-
 def test_the_aims():
     quiet = Result(FLOOD, [cost(cpu=0.02, stored=2000), cost(cpu=0.019, stored=1900)], [(felt(0.1), felt(0.15))] * 2)
     assert [aim.verdict for aim in quiet.aims(LINES)] == [Verdict.PASS] * 4
@@ -129,14 +86,6 @@ def test_the_aims():
     assert [aim.verdict for aim in loud.aims(LINES)] == [Verdict.MISS] * 4
 
 
-def test_stored_bytes_are_not_counted_against_what_is_there_to_be_stored():
-    purpose = Result(replace(FLOOD, purpose=True), [cost(), cost()])
-    assert [aim.name for aim in purpose.aims(LINES)] == [
-        "times the CPU of an honest message",
-        "share of a pod's memory",
-    ]
-
-
 def test_others_on_the_machine_excuse_a_latency_and_nothing_else():
     found = Result(FLOOD, [cost(others=0.5), cost()], [(felt(0.1), felt(0.2))] * 2)
     assert [aim.verdict for aim in found.aims(LINES)] == [Verdict.PASS, Verdict.PASS, Verdict.MISS, Verdict.NOISY]
@@ -144,41 +93,6 @@ def test_others_on_the_machine_excuse_a_latency_and_nothing_else():
 
 def test_a_flood_that_the_server_does_not_get_done_with_is_a_miss():
     assert verdicts([Result(FLOOD, stopped="waited in vain")], {"request": LINES}) == [Verdict.MISS]
-
-
-def test_the_report_tells_of_every_flood():
-    results = [
-        Result(FLOOD, [cost(), cost()], [(felt(0.1), felt(math.inf))] * 2),
-        Result(replace(FLOOD, name="endless"), stopped="waited in vain"),
-    ]
-    lines = {"request": LINES}
-    console = Console(width=160)
-    with console.capture() as capture:
-        console.print(table(results, lines))
-    assert "flood" in capture.get()
-    assert "endless" in capture.get()
-    assert [text.split(":")[:2] for text in not_kept(results, lines)] == [
-        ["miss", " flood"],
-        ["miss", " flood"],
-        ["miss", " endless"],
-    ]
-    honest = {"request": [[cost()], [cost()]]}
-    with console.capture() as capture:
-        console.print(honest_table(honest))
-    assert "request" in capture.get()
-    assert [line(run).at(100) for run in honest["request"]] == [pytest.approx(0.002)] * 2
-    [told, stopped] = as_json(results, honest, lines)["floods"]
-    assert told["aims"][-1]["figures"] == [None, None]
-    assert told["felt"][0][1]["p99"] is None
-    assert stopped["stopped"] == "waited in vain"
-
-
-def test_the_table_of_floods():
-    names = [flood.name for flood in FLOODS]
-    assert len(names) == len(set(names))
-    assert {flood.power for flood in FLOODS} == set(Power)
-    assert {flood.honest for flood in FLOODS} == set(KINDS)
-    assert set(MIX) <= set(KINDS)
 
 
 def test_junk_makes_the_server_agree_on_a_key_and_opens_to_nothing(monkeypatch):

@@ -1,6 +1,5 @@
 """docs/reference/conformance.md names what exists: recorded steps, deviations, limits."""
 
-import ast
 import json
 import re
 from functools import cache
@@ -9,6 +8,7 @@ from pkgutil import resolve_name
 
 import pytest
 
+from conformance import deviations
 from wakupush.model.failures import BY_LABEL
 from wakupush.runtime.settings import LimitSettings, Settings
 
@@ -54,36 +54,11 @@ def test_results_are_of_these_scenarios():
 
 
 def test_deviations_are_those_of_the_suite():
-    # Not imported: the file lies beside a conftest.py with options of its own.
-    values = {}
-    for node in ast.parse((ROOT / "tests" / "conformance" / "deviations.py").read_text()).body:
-        if isinstance(node, ast.Assign):
-            _assign(node.targets[0], node.value, values)
     listed = [
-        [", ".join(f"`{step}`" for step in each["steps"]) or "any", each["sends"], each["ours"], each["why"]]
-        for each in values["DEVIATIONS"]
+        [", ".join(f"`{step}`" for step in each.steps) or "any", each.sends, each.ours, each.why]
+        for each in deviations.DEVIATIONS
     ]
     assert listed == DEVIATIONS
-
-
-def _assign(target, value, values):
-    if isinstance(target, ast.Tuple):
-        for one, part in zip(target.elts, value.elts, strict=True):
-            _assign(one, part, values)
-    else:
-        values[target.id] = _value(value, values)
-
-
-def _value(node, values):
-    """Return what an expression of deviations.py is; a Deviation is a dict of its fields."""
-    match node:
-        case ast.Name():
-            return values[node.id]
-        case ast.Tuple():
-            return tuple(_value(each, values) for each in node.elts)
-        case ast.Call():
-            return {keyword.arg: _value(keyword.value, values) for keyword in node.keywords}
-    return ast.literal_eval(node)
 
 
 #: What senders are told where nothing failed.

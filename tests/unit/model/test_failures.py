@@ -2,22 +2,9 @@
 
 import pytest
 
-from wakupush.model.failures import BY_LABEL, OF_DELIVERIES, Answer, Failure, Retry, Route, Token, route_told
+from wakupush.model.failures import OF_DELIVERIES, Answer, Failure, Retry, Route, Token, route_told
 
 each_failure = pytest.mark.parametrize("failure", Failure, ids=lambda failure: failure.label)
-
-
-def test_no_two_are_one():
-    # An Enum makes members of equal values one.
-    for enum in (Failure, Answer, Retry, Route, Token):
-        assert len(enum) == len(enum.__members__)
-    assert len(BY_LABEL) == len(Failure)
-
-
-@each_failure
-def test_label(failure):
-    assert failure.label == failure.name.lower()
-    assert BY_LABEL[failure.label] is failure
 
 
 @each_failure
@@ -71,34 +58,3 @@ def test_answer(failure):
     assert (failure.answer is Answer.SILENCE) == (errors.registration is None and errors.report is None)
     assert errors.registration != 0
     assert errors.report != 0
-
-
-#: Raised before anything is known of the sender's intent, or by what must not be answered.
-SILENT = {
-    Failure.NOT_FOR_US,
-    Failure.PAYLOAD_MALFORMED,
-    Failure.SIGNATURE_INVALID,
-    Failure.SIGNATURE_MISSING,
-    Failure.METADATA_MALFORMED,
-    Failure.SEGMENT_INCOMPLETE,
-    Failure.SEGMENT_LIMIT,
-    Failure.TYPE_UNSUPPORTED,
-    Failure.INNER_MALFORMED,
-    Failure.REGISTRATION_UNDECRYPTABLE,
-    Failure.QUERY_WITHOUT_KEYS,
-    Failure.QUERY_LIMIT,
-    Failure.NOTHING_KNOWN,
-    Failure.MESSAGE_ID_MISSING,
-    Failure.REQUEST_EXPIRED,
-    Failure.REQUEST_OVER,
-    Failure.REPEATED_TOO_OFTEN,
-    Failure.QUARANTINED,
-}
-
-
-def test_what_is_met_with_silence():
-    assert {failure for failure in Failure if failure.answer is Answer.SILENCE} == SILENT
-
-
-def test_dead_tokens():
-    assert {failure for failure in Failure if failure.token is Token.DEAD} == {Failure.TOKEN_UNREGISTERED}

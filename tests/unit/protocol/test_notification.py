@@ -43,33 +43,11 @@ def test_settings_know_every_dialect():
 
 
 @pytest.mark.parametrize(("dialect", "platform", "whole"), OF_ALL)
-def test_dialect(dialect, platform, whole):
-    assert data(dialect, b"\1\2", platform=platform) == whole
-
-
-@pytest.mark.parametrize(("dialect", "platform", "whole"), OF_ALL)
 def test_empty_values_are_0x(dialect, platform, whole):
     chat_and_message = {"encryptedMessage", "chatId", "chat_id", "message"}
     assert data(dialect, b"", b"", platform=platform) == {
         name: "0x" if name in chat_and_message else whole[name] for name in whole
     }
-
-
-#: Of each type: the link in `status` and `both`.
-LINKS = {
-    NotificationType.MESSAGE: "status-app://chats",
-    NotificationType.MENTION: "status-app://ac",
-    NotificationType.REQUEST_TO_JOIN_COMMUNITY: "status-app://ac",
-    NotificationType.CONTACT_REQUEST: "status-app://contact-requests",
-}
-
-
-@pytest.mark.parametrize("kind", NotificationType)
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_ios_opens_where_the_type_belongs(dialect, kind):
-    link = LINKS[kind] if dialect in ("status", "both") else None
-    assert data(dialect, b"", kind=kind).get("deepLink") == link
-    assert "deepLink" not in data(dialect, b"", kind=kind, platform=ANDROID)
 
 
 def largest_message(dialect, platform):
@@ -120,21 +98,3 @@ def test_data_leaves_room_for_the_rest_of_4_kilobytes(dialect):
     most = data(dialect, b"x" * largest_message(dialect, IOS))
     rest = {"message": max(profile.texts.values(), key=len), "topic": "x" * 255, **profile.ios_fields}
     assert len(json.dumps({"data": most, **rest})) < 4096
-
-
-MESSAGE_2024, MENTION_2024 = "You have a new message", "Someone mentioned you"
-MESSAGE_2026, MENTION_2026 = "New message in Messenger", "New mention or reply in Communities"
-JOIN, CONTACT = "Someone requested to join a community you are an admin of", "Someone sent you a contact request"
-
-
-@pytest.mark.parametrize(
-    ("dialect", "texts"),
-    {
-        "spec": (MESSAGE_2024, MENTION_2024, JOIN, CONTACT),
-        "status": (MESSAGE_2026, MENTION_2026, JOIN, CONTACT),
-        "status-2024": (MESSAGE_2024, MENTION_2024, JOIN, MENTION_2024),
-        "both": (MESSAGE_2026, MENTION_2026, JOIN, CONTACT),
-    }.items(),
-)
-def test_every_type_has_its_text(dialect, texts):
-    assert PROFILES[dialect].texts == dict(zip(NotificationType, texts, strict=True))

@@ -5,126 +5,15 @@ from functools import cache
 
 import pytest
 
-from support import vectors, wire_checks
+from support import vectors
 from wakupush.model.failures import Failure
 from wakupush.model.waku_message import WakuMessage
-from wakupush.protocol import application, grants, payload, sealing, topics
+from wakupush.protocol import payload, topics
 from wakupush.protocol.errors import Refused
-from wakupush.protocol.hashing import keccak256, message_hash, shake256_64
+from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey, PublicKey
-from wakupush.protocol.sealing import UnsealableError
 
 unhex = bytes.fromhex
-TOPICS = [
-    pytest.param(PublicKey.from_hex(entry["public_key"]), topic, id=f"{entry['key']}-{topic['kind']}")
-    for entry in vectors.load("topics")["topics"]
-    for topic in entry["topics"]
-]
-
-
-@pytest.mark.parametrize("entry", vectors.entries("keys", "keys"))
-def test_key(entry):
-    assert PrivateKey.from_hex(entry["private_key"]).secret.hex() == entry["private_key"]
-    wire_checks.check_key(entry)
-
-
-@pytest.mark.parametrize("entry", vectors.entries("keys", "keys"))
-def test_key_in_each_form_is_the_same_key(entry):
-    forms = (entry["public_key"], entry["compressed_public_key"], entry["author_string"])
-    assert {PublicKey.from_hex(form) for form in forms} == {PrivateKey.from_hex(entry["private_key"]).public_key}
-
-
-@pytest.mark.parametrize(("key", "entry"), TOPICS)
-def test_topic(key, entry):
-    name = {
-        "personal": lambda: topics.personal_topic(key),
-        "partitioned": lambda: topics.partitioned_topic(key),
-        "contact_code": lambda: topics.contact_code_topic(key),
-        "query": lambda: topics.query_topics(key.key_hash)[0],
-        "query_0x_as_in_the_spec_text_not_used_by_status_go": lambda: topics.query_topics(key.key_hash)[1],
-    }[entry["kind"]]()
-    assert name == entry["name"]
-    assert topics.topic(name).hex() == entry["topic"]
-    assert topics.content_topic(name) == entry["content_topic"]
-    assert topics.topic_of(entry["content_topic"]) == unhex(entry["topic"])
-
-
-@pytest.mark.parametrize("entry", [pytest.param(p.values[1], id=p.id) for p in TOPICS if p.values[1]["symmetric_key"]])
-def test_symmetric_key(entry):
-    assert topics.symmetric_key(entry["name"]).hex() == entry["symmetric_key"]
-
-
-@pytest.mark.parametrize("entry", vectors.entries("hashes", "hashes"))
-def test_hashes(entry):
-    assert entry["text"].encode() == unhex(entry["input"])
-    assert shake256_64(unhex(entry["input"])).hex() == entry["shake256_64"]
-    assert keccak256(unhex(entry["input"])).hex() == entry["keccak256"]
-
-
-@pytest.mark.parametrize("entry", vectors.entries("ecdh", "pairs"))
-def test_shared_key(entry):
-    for one, other in ("ab", "ba"):
-        private = PrivateKey.from_hex(entry[f"private_key_{one}"])
-        assert private.public_key.uncompressed.hex() == entry[f"public_key_{one}"]
-        assert private.shared_key(PublicKey.from_hex(entry[f"public_key_{other}"])).hex() == entry["shared_key"]
-
-
-@pytest.mark.parametrize("entry", vectors.entries("aes_gcm", "cases"))
-def test_sealing(entry):
-    key, plaintext, nonce, sealed = (unhex(entry[name]) for name in ("key", "plaintext", "nonce", "ciphertext"))
-    if not entry["opens"]:
-        with pytest.raises(UnsealableError):
-            sealing.unseal(key, sealed)
-        return
-    assert sealing.unseal(key, sealed) == plaintext
-    assert sealing.seal(key, plaintext, nonce) == sealed
-    assert sealing.unseal(key, sealing.seal(key, plaintext)) == plaintext
-
-
-@pytest.mark.parametrize("entry", vectors.entries("grants", "grants"))
-def test_grant(entry):
-    client, server = (PublicKey.from_hex(entry[f"{party}_public_key"]) for party in ("client", "server"))
-    token, given = entry["access_token"], unhex(entry["grant"])
-    assert client.compressed + server.compressed + token.encode() == unhex(entry["material"])
-    assert keccak256(unhex(entry["material"])).hex() == entry["material_keccak256"]
-    assert grants.is_granted(given, client, server, token) is entry["valid"]
-    if entry["client_private_key"]:
-        assert grants.grant(PrivateKey.from_hex(entry["client_private_key"]), server, token) == given
-
-
-@pytest.mark.parametrize("entry", vectors.entries("access_tokens", "items"))
-def test_item_of_allowed_key_list(entry):
-    keys = {name: PrivateKey.from_hex(entry[f"{name}_private_key"]) for name in ("user", "contact", "stranger")}
-    user, item, token = keys["user"].public_key, unhex(entry["item"]), entry["access_token"].encode()
-    shared = keys["user"].shared_key(keys["contact"].public_key)
-    assert shared.hex() == entry["shared_key"]
-    assert sealing.seal(shared, token, unhex(entry["nonce"])) == item
-    for reader in ("contact", "stranger"):
-        if entry[f"{reader}_opens"]:
-            assert sealing.unseal(keys[reader].shared_key(user), item) == token
-        else:
-            with pytest.raises(UnsealableError):
-                sealing.unseal(keys[reader].shared_key(user), item)
-
-
-@pytest.mark.parametrize("entry", vectors.entries("metadata", "messages"))
-def test_metadata(entry):
-    metadata, inner = unhex(entry["metadata"]), unhex(entry["inner"])
-    if not entry["parses"]:
-        with pytest.raises(Refused):
-            application.unwrap(metadata)
-        return
-    message = application.unwrap(metadata)
-    assert (message.inner, message.type) == (inner, entry["type"])
-    assert keccak256(inner).hex() == entry["inner_keccak256"]
-    assert message.message_id.hex() == entry["message_id"]
-    assert message.signer == (PublicKey.from_hex(entry["signer_public_key"]) if entry["signature"] else None)
-    if entry["private_key"]:
-        signer = PrivateKey.from_hex(entry["private_key"])
-        assert signer.sign(keccak256(inner)).hex() == entry["signature"]
-        unknown_fields = metadata.removeprefix(application.wrap(entry["type"], inner, signer))
-        assert len(unknown_fields) < len(metadata), "the metadata, but for fields that we do not know, is as we make it"
-        assert bool(unknown_fields) == (entry["note"] == "unknown extra field")
 
 
 @pytest.mark.parametrize("message", vectors.messages())

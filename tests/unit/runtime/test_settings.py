@@ -8,24 +8,21 @@ import socket
 import subprocess
 import sys
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import structlog
-from annotated_types import Gt, Le
 from typer.testing import CliRunner
 
-from support.attribute_docstrings import attribute_docstrings
 from support.logs import logging_as_before
 from wakupush.cli import app, cli
-from wakupush.model.waku_message import PUBSUB_TOPIC, WakuMessage
+from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis.celery_app import celery_app
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.logging import configure
-from wakupush.runtime.settings import _PUBSUB_TOPIC, Group, Settings, SettingsError, load_settings
+from wakupush.runtime.settings import Settings, SettingsError, load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -39,10 +36,6 @@ def no_settings(monkeypatch):
 def _logging():
     with logging_as_before():
         yield
-
-
-def test_defaults():
-    assert load_settings() == Settings()
 
 
 def test_nested_settings(monkeypatch):
@@ -173,30 +166,10 @@ def test_the_nodes_that_come_along_have_the_cache_that_ingest_takes_them_to_have
     assert [int(each) for each in told] == [Settings().waku.cache_capacity]
 
 
-def test_a_shard_is_the_same_in_the_settings_and_in_the_model():
-    # What every process runs on imports nothing of ours, so the pattern is there twice.
-    assert (_PUBSUB_TOPIC.pattern, _PUBSUB_TOPIC.flags) == (PUBSUB_TOPIC.pattern, PUBSUB_TOPIC.flags)
-
-
 def test_secrets_are_not_shown(monkeypatch):
     for name in ("WAKUPUSH_IDENTITY_KEY", "WAKUPUSH_POSTGRES__DSN", "WAKUPUSH_REDIS__URL"):
         monkeypatch.setenv(name, "planted-secret")
     assert "planted" not in repr(load_settings())
-
-
-def test_times_have_their_unit():
-    groups = [field.default for field in Settings.model_fields.values() if isinstance(field.default, Group)]
-    times = {
-        name: attribute_docstrings(type(group))[name]
-        for group in groups
-        for name, field in type(group).model_fields.items()
-        if field.annotation is float
-        and Gt(gt=0) in field.metadata
-        and not any(isinstance(each, Le) for each in field.metadata)
-    }
-    assert len(times) > 20
-    # "The same" is said below a setting that has it.
-    assert [name for name, text in times.items() if not re.search("[Ss]econds|^The same", text)] == []
 
 
 # The command line
@@ -204,11 +177,6 @@ def test_times_have_their_unit():
 
 def run(*arguments, **environment):
     return CliRunner().invoke(app, arguments, env=environment)
-
-
-def test_the_version_is_that_of_the_package():
-    result = run("--version")
-    assert (result.exit_code, result.stdout) == (0, f"wakupush {version('wakupush')}\n")
 
 
 def test_keygen_writes_a_key_that_only_its_owner_reads_and_never_over_another(tmp_path):
