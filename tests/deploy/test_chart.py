@@ -222,3 +222,18 @@ def test_the_bundled_postgres_takes_the_connections_of_all(mode):
     ]
     assert args[:2] == ["postgres", "-c"]
     assert int(args[2].removeprefix("max_connections=")) >= needed + 10 > 100
+
+
+@pytest.mark.parametrize("name", ["hpa", "keda", "minimal"])
+def test_the_cluster_rehearsal_can_run_these_pods(name):
+    """A pod of the rehearsal has one container, and knows these sources of variables and files alone."""
+    for each, spec in pod_specs(objects(VALUES[name])):
+        if each["metadata"]["labels"]["app.kubernetes.io/component"] in {"flower", "node", "gorush", "pipeline"}:
+            continue
+        [container] = spec["containers"]
+        assert {key for source in container.get("envFrom", []) for key in source} <= {"configMapRef"}
+        assert {key for variable in container["env"] for key in variable.get("valueFrom", {})} <= {"secretKeyRef"}
+        assert {key for volume in spec["volumes"] for key in volume} <= {"name", "emptyDir", "secret"}
+        secrets = {volume["name"] for volume in spec["volumes"] if "secret" in volume}
+        mounts = [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] in secrets]
+        assert all(path.startswith("/run/") for path in mounts)

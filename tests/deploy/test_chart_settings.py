@@ -7,8 +7,7 @@ import pytest
 import typer
 import yaml
 
-from support.deploy.chart import CHART, ROOT, VALUES, need, objects, pod_specs
-from support.deploy.reach import PARTS, REACHES
+from support.deploy.chart import CHART, PARTS, REACHES, ROOT, VALUES, need, objects, pod_specs
 from wakupush.cli import app
 from wakupush.model.queues import QUEUES
 from wakupush.protocol.keys import PrivateKey

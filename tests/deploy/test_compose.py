@@ -68,19 +68,6 @@ def test_compose_is_valid(tmp_path):
     assert json.loads(result.stdout)["services"].keys() == SERVICES.keys()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("imagee", "x"), ("stop_grace_period", 5), ("read_only", [1]), ("networks", 3), ("environment", {"A": [1]})],
-)
-def test_an_invalid_compose_is_refused(name, value, tmp_path):
-    content = filled(VARIABLES)
-    content["services"]["ingest"][name] = value
-    result = load(content, tmp_path)
-    assert result.returncode == 1
-    assert "services.ingest" in result.stderr
-    assert name in result.stderr
-
-
 def test_everything_that_is_named_exists():
     content = filled(VARIABLES)
     used = {kind: set() for kind in ("networks", "volumes", "secrets")}
@@ -281,21 +268,10 @@ def test_mounted_files_exist():
                 assert (FILE.parent / volume["source"]).exists(), volume["source"]
 
 
-def lint(dockerfile):
-    hadolint = Path(sys.executable).parent / "hadolint"
-    return subprocess.run([hadolint, dockerfile], capture_output=True, text=True, check=False)
-
-
 def test_the_dockerfile_passes_its_linter():
-    result = lint(DOCKERFILE)
+    hadolint = Path(sys.executable).parent / "hadolint"
+    result = subprocess.run([hadolint, DOCKERFILE], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout
-
-
-def test_the_linter_can_fail(tmp_path):
-    (tmp_path / "Dockerfile").write_text("FROM python:latest\nRUN pip install celery\n")
-    result = lint(tmp_path / "Dockerfile")
-    assert result.returncode == 1
-    assert {"DL3007", "DL3013"} <= set(re.findall(r"DL\d+", result.stdout))
 
 
 def test_images_have_one_name_everywhere():

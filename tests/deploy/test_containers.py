@@ -216,12 +216,6 @@ def test_every_service_becomes_healthy(composed):
         )
 
 
-def test_a_health_check_can_fail(composed):
-    composed.ports["nobody"] = free_port()
-    composed.services["nobody"] = composed.services["ingest"]
-    assert not composed.healthy("nobody")
-
-
 def test_a_device_is_registered_and_pushed_to(composed, parts):
     server = PrivateKey.from_hex((composed.secrets / "identity.key").read_text()).public_key
     alice, bob = PrivateKey.generate(), PrivateKey.generate()

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from support.deploy.chart import VALUES, component, need, objects, pod_specs
-from support.deploy.reach import PARTS, REACHES
+from support.deploy.chart import PARTS, REACHES, VALUES, component, need, objects, pod_specs
 
 need("helm")
 

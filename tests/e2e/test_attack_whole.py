@@ -77,12 +77,6 @@ def test_it_ends_with_all_that_it_started(number):
     assert alive == []
 
 
-def test_a_kind_that_there_is_not_is_said():
-    with attacking("--kind", "no such flood") as process:
-        process.communicate()
-    assert process.returncode == 2
-
-
 @pytest.mark.long
 def test_every_flood_is_made_and_handled():
     with running(1) as bench:

@@ -102,13 +102,6 @@ def test_a_part_that_does_not_start_ends_it_with_the_reason():
     assert "connection" in result.stdout
 
 
-def test_what_is_unusable_is_said():
-    command = [sys.executable, "-m", "wakupush", "dev", "--identity-key", "/nowhere"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 2
-    assert "/nowhere cannot be read" in result.stderr
-
-
 def test_a_setting_that_is_wrong_is_said_without_its_value():
     command = [sys.executable, "-m", "wakupush", "dev"]
     environment = os.environ | {"WAKUPUSH_GORUSH__FEEDBACK_SECRET": "planted:secret"}

@@ -5,29 +5,23 @@ import os
 import re
 import subprocess
 import sys
-import time
-from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from e2e.clients import device, eventually, key, notify, people
 from pipeline.session import missing_parts
 from support.stored import contents
-from wakupush.client.client import Client
-from wakupush.client.drivers.notifying import Recipient
-from wakupush.client.drivers.storage import SqliteFile
 from wakupush.client.drivers.transport import LightTransport
 from wakupush.client.events import Enrolled
-from wakupush.client.rules.registering import Device, Status
+from wakupush.client.rules.registering import Status
 from wakupush.client.rules.sending import Result
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.demo.stack import SHARDS, External
 from wakupush.devnet.parts.postgres import temporary_postgres
-from wakupush.model.notifications import NotificationType
-from wakupush.model.platforms import TokenType
 from wakupush.protocol.identity import Identity
-from wakupush.protocol.keys import PrivateKey
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "operating" / "restore.md"
@@ -114,43 +108,15 @@ def pushes(stack):
     pushes.close()
 
 
-@asynccontextmanager
-async def people(stack, events, *names):
-    async with AsyncExitStack() as exits:
-        file = exits.enter_context(SqliteFile(":memory:"))
-        transport = await exits.enter_async_context(LightTransport(stack.node_url, [SHARDS[0]]))
-        yield [
-            await exits.enter_async_context(
-                Client(PrivateKey.generate(), transport, file.account(name), on_event=events.append)
-            )
-            for name in names
-        ]
-
-
-def key(client):
-    return client.account.key.public_key
-
-
 async def register(client, stack, token, seconds=120.0):
-    device = Device(token_type=TokenType.APN, device_token=token, apn_topic="im.status")
-    client.enable_receiving(device, [stack.key.public_key])
+    client.enable_receiving(device(token), [stack.key.public_key])
     assert await client.settled(seconds)
 
 
-async def notify(sender, receiver):
+async def push(sender, receiver):
     """Return what came of it for each device that the sender finds."""
     await sender.query([key(receiver)], force=True)
-    targets = await sender.notify(
-        [Recipient(user=key(receiver))], message_id=os.urandom(32), chat_id="chat", kind=NotificationType.MESSAGE
-    )
-    return [target.result for target in targets]
-
-
-async def eventually(predicate, seconds=300.0):
-    deadline = time.monotonic() + seconds
-    while not predicate():
-        assert time.monotonic() < deadline, "waited in vain"
-        await asyncio.sleep(0.1)
+    return await notify(sender, receiver)
 
 
 @pytest.mark.long
@@ -159,14 +125,15 @@ def test_the_clients_notice_nothing(stack, postgres, pushes, tmp_path):
     events = []
 
     async def run():
-        async with people(stack, events, "alice", "bob", "dora", "eve") as (alice, bob, dora, eve):
+        light = partial(LightTransport, stack.node_url, [SHARDS[0]])
+        async with people(light, "alice", "bob", "dora", "eve", on_event=events.append) as (alice, bob, dora, eve):
             await register(alice, stack, "alice-old")
             await register(alice, stack, "alice")
             await register(dora, stack, "dora")
             dora.disable_receiving()
             assert await dora.settled(120)
             bob.enable_sending()
-            assert await notify(bob, alice) == [Result.ACCEPTED]
+            assert await push(bob, alice) == [Result.ACCEPTED]
             before = rows(stack.postgres_dsn, stack.key)
             events.clear()
 
@@ -183,10 +150,10 @@ def test_the_clients_notice_nothing(stack, postgres, pushes, tmp_path):
             after = rows(stack.postgres_dsn, stack.key)
             assert {where: row for where, row in after.items() if where in before} == before
             assert len(after) == len(before) + 1
-            assert await notify(bob, alice) == [Result.ACCEPTED]
-            assert await notify(bob, eve) == [Result.ACCEPTED]
-            assert await notify(bob, dora) == []
-            await eventually(lambda: "eve" in pushes.tokens())
+            assert await push(bob, alice) == [Result.ACCEPTED]
+            assert await push(bob, eve) == [Result.ACCEPTED]
+            assert await push(bob, dora) == []
+            await eventually(lambda: "eve" in pushes.tokens(), 300)
             assert pushes.tokens() == {"alice", "eve"}
 
     asyncio.run(run())

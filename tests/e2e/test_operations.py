@@ -5,11 +5,9 @@ import pytest
 
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.stack import SHARDS
-from wakupush.devnet.parts.processes import free_port, wait_until
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
-
-PORT = free_port()
 
 
 @pytest.fixture(scope="module")
@@ -69,24 +67,6 @@ def test_probes_and_metrics_of_reconcile(stack):
             finished = f'wakupush_reconcile_walks_total{{result="finished",walk="{walk}"}}'
             assert finished in shown
             assert f"{finished} 0.0" not in shown
-
-
-def test_a_worker_counts_all_its_processes_on_one_port(stack):
-    port = free_port()
-    worker = stack.worker("registration", concurrency=2, settings={"WAKUPUSH_HTTP_PORT": str(port)})
-    stack.workers["registration"].stop()
-    with worker, WakuNode(stack.node_url) as node:
-        for _ in range(6):
-            client = PrivateKey.generate()
-            content = messages.registration(client, stack.key.public_key)
-            node.publish(SHARDS[0], messages.register(client, stack.key.public_key, content))
-
-        def counted():
-            text = get(f"http://127.0.0.1:{port}/metrics").text
-            found = [line for line in text.splitlines() if 'kind="registered"' in line and "_total" in line]
-            return sum(float(line.rsplit(" ", 1)[1]) for line in found) == 6
-
-        wait_until(counted, timeout=120, what="six registrations are counted")
 
 
 def test_everything_ends_gracefully_and_without_an_error_in_the_logs(stack):

@@ -9,19 +9,15 @@ import httpx2
 import pytest
 from redis import Redis
 
+from e2e.users import User
 from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.conversation import open_reply
-from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import answers_http, free_port, wait_until
 from wakupush.model.queues import DISPATCH
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationRegistrationResponse,
     PushNotificationReport,
-    PushNotificationResponse,
 )
-from wakupush.protocol.application import Type
-from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
 
 
@@ -42,52 +38,9 @@ def stack(start_stack):
 @pytest.fixture
 def client(stack):
     with WakuNode(stack.node_url) as node:
-        client = Client(stack, node)
+        client = User(stack, node)
         yield client
         client.observer.close()
-
-
-class Client:
-    """A client that registers itself and asks for pushes to itself."""
-
-    def __init__(self, stack, node):
-        self.stack, self.node = stack, node
-        self.key = PrivateKey.generate()
-        self.server = stack.key.public_key
-        self.observer = Observer(stack.node_url, stack.gorush_url)
-        self.registered = messages.registration(self.key, self.server)
-        self.replies = []
-        self.pushes = []
-
-    def register(self):
-        self.node.publish(SHARDS[0], messages.register(self.key, self.server, self.registered))
-
-    def ask_for_push(self):
-        item = messages.notification(self.key.public_key.key_hash, self.registered)
-        self.node.publish(SHARDS[0], messages.request(self.key, self.server, [item]))
-
-    def look(self):
-        for seen in self.observer.messages():
-            reply = open_reply(seen.message, (self.key,))
-            if reply and reply.signer == self.server:
-                self.replies.append((reply, seen.arrived))
-        self.pushes += self.observer.pushes()
-
-    def wait(self, *, replies=0, delivered=0, timeout=120.0):
-        def enough():
-            self.look()
-            pushed = [push for push in self.pushes if push.outcome == "delivered"]
-            return len(self.replies) >= replies and len(pushed) >= delivered
-
-        wait_until(enough, timeout=timeout, what=f"{replies} answers and {delivered} pushes")
-
-    def reports(self):
-        return [
-            report
-            for reply, _ in self.replies
-            if reply.type == Type.PUSH_NOTIFICATION_RESPONSE
-            for report in PushNotificationResponse.FromString(reply.inner).reports
-        ]
 
 
 def fault(stack, **fields):

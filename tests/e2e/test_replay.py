@@ -2,8 +2,6 @@
 
 import base64
 import json
-import os
-import pty
 import re
 import subprocess
 import sys
@@ -187,72 +185,62 @@ def test_a_large_file_takes_no_more_memory(tmp_path):
         tracemalloc.stop()
 
 
-GARBAGE = {
-    "not json": ("line 2: not JSON",),
-    "[]": ("line 2: the message is not an object",),
-    "{}": ("line 2: payload is not a text or too long",),
-    line(b"x", payload="!"): ("line 2: payload is not base64",),
-    line(b"x", timestamp=1.5): ("line 2: timestamp is not an integer of its range",),
-    line(b"x", pubsubTopic=None): ("line 2: pubsubTopic is not a text",),
-    line(b"x", pubsubTopic="\ud800"): ("line 2: pubsubTopic is not a text",),
-    "[" * 100_000: ("line 2: not JSON",),
-    "x" * 3_000_000: ("line 2: longer than 2097152 bytes",),
-}
-
-
-@pytest.mark.parametrize("garbage", GARBAGE, ids=lambda garbage: garbage[:20])
-def test_garbage_lines(garbage, tmp_path, node_url, read):
-    result = replay(written(tmp_path, line(b"good"), garbage, line(b"good too")), node_url)
-    assert (result.returncode, result.stdout) == (2, "")
-    [reason] = GARBAGE[garbage]
-    assert result.stderr == f"wakupush: {tmp_path / 'messages.jsonl'}, {reason}\n"
-    assert read() == []
-
-
 STEP = {"name": "first", "deliver_times": 1, "send": [{"waku_message": {}}]}
 UNUSABLE = {
-    "empty": ("", "holds no message"),
-    "not a scenario": ('{\n"keys": []}', "is neither a scenario nor JSON lines"),
-    "half a scenario": ('{\n"steps": [', "is neither a scenario nor JSON lines"),
-    "no steps": ('{"steps": []}', "holds no message"),
-    "steps of no kind": ('{"steps": 5}', "is neither a scenario nor JSON lines"),
-    "no step": ('{"steps": [5]}', "step 1: not a step of a scenario"),
-    "no message": (json.dumps({"steps": [STEP]}), "step 1 (first): not a step of a scenario"),
-    "binary": ("\0\1\2", "line 1: not JSON"),
+    "no JSON": (f"{line(b'good')}\nnot json", ", line 2: not JSON"),
+    "no object": ("[]", ", line 1: the message is not an object"),
+    "no payload": ("{}", ", line 1: payload is not a text or too long"),
+    "no base64": (line(b"x", payload="!"), ", line 1: payload is not base64"),
+    "a broken time": (line(b"x", timestamp=1.5), ", line 1: timestamp is not an integer of its range"),
+    "no topic": (line(b"x", pubsubTopic=None), ", line 1: pubsubTopic is not a text"),
+    "no UTF-8": (line(b"x", pubsubTopic="\ud800"), ", line 1: pubsubTopic is not a text"),
+    "deep": ("[" * 100_000, ", line 1: not JSON"),
+    "a long line": ("x" * 3_000_000, ", line 1: longer than 2097152 bytes"),
+    "binary": ("\0\1\2", ", line 1: not JSON"),
+    "not a scenario": ('{\n"keys": []}', " is neither a scenario nor JSON lines"),
+    "half a scenario": ('{\n"steps": [', " is neither a scenario nor JSON lines"),
+    "steps of no kind": ('{"steps": 5}', " is neither a scenario nor JSON lines"),
+    "no step": ('{"steps": [5]}', ", step 1: not a step of a scenario"),
+    "no message": (json.dumps({"steps": [STEP]}), ", step 1 (first): not a step of a scenario"),
 }
 
 
 @pytest.mark.parametrize("name", UNUSABLE)
-def test_unusable_files(name, tmp_path, node_url):
+def test_an_unusable_file_says_where(name, tmp_path):
     content, reason = UNUSABLE[name]
     file = tmp_path / "file.json"
     file.write_text(content)
+    with pytest.raises(devnet_replay.ReplayError) as raised:
+        list(devnet_replay.read(file))
+    assert str(raised.value) == f"{file}{reason}"
+
+
+def test_nothing_of_an_unusable_file_is_published(tmp_path, node_url, read):
+    file = written(tmp_path, line(b"good"), "not json", line(b"good too"))
     result = replay(file, node_url)
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"wakupush: {file}")
-    assert result.stderr.endswith(f"{reason}\n")
+    assert result.stderr == f"wakupush: {file}, line 2: not JSON\n"
+    assert read() == []
 
 
-def test_a_bad_message_in_a_scenario(tmp_path, node_url, read):
+def test_a_bad_message_in_a_scenario(tmp_path):
     raw = json.loads((VECTORS / "scenario_client_flow.json").read_text())
     raw["steps"][3]["send"][0]["waku_message"]["payload"] = "?"
     file = tmp_path / "scenario.json"
     file.write_text(json.dumps(raw))
-    result = replay(file, node_url)
-    assert result.returncode == 2
-    name = raw["steps"][3]["name"]
-    assert result.stderr == f"wakupush: {file}, step 4 ({name}), message 1: payload is not base64\n"
-    assert read() == []
+    reason = f"step 4 .{raw['steps'][3]['name']}., message 1: payload is not base64"
+    with pytest.raises(devnet_replay.ReplayError, match=reason):
+        list(devnet_replay.read(file))
 
 
-def test_files_that_are_none(tmp_path, node_url):
-    missing = replay(tmp_path / "missing", node_url)
-    assert (missing.returncode, missing.stderr) == (
-        2,
-        f"wakupush: {tmp_path / 'missing'} cannot be read: No such file or directory\n",
-    )
-    folder = replay(tmp_path, node_url)
-    assert (folder.returncode, folder.stderr) == (2, f"wakupush: {tmp_path} is not a file\n")
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("missing", "cannot be read: No such file or directory"), ("", "is not a file"), ("empty", "holds no message")],
+)
+def test_files_without_messages(name, reason, tmp_path):
+    (tmp_path / "empty").write_text("")
+    with pytest.raises(devnet_replay.ReplayError, match=reason):
+        devnet_replay.run(tmp_path / name, "http://127.0.0.1:1")
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://user:planted@127.0.0.1:1", "http://127.0.0.1:1/\u00e9"])
@@ -266,9 +254,8 @@ def test_no_node(url, tmp_path):
 
 @pytest.mark.parametrize("url", ["nonsense", "http://127.0.0.1:x"])
 def test_no_url(url, tmp_path):
-    result = replay(written(tmp_path, line(b"x")), url)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith("wakupush: --waku-url is the URL of a REST API")
+    with pytest.raises(devnet_replay.ReplayError, match="--waku-url is the URL of a REST API"):
+        devnet_replay.run(written(tmp_path, line(b"x")), url)
 
 
 def test_into_a_node_with_go_wakus_manners(tmp_path, forkserver):
@@ -280,27 +267,3 @@ def test_into_a_node_with_go_wakus_manners(tmp_path, forkserver):
         assert len(httpx2.get(f"{url}/store/v1/messages?pageSize=100").json()["messages"]) == 25
         # Nothing was subscribed.
         assert httpx2.get(f"{url}/relay/v1/messages/{SHARD.replace('/', '%2F')}").status_code == 404
-
-
-def test_a_terminal_shows_a_bar(tmp_path, node_url, read):
-    file = written(tmp_path, *(line(b"%d" % number) for number in range(20)))
-    command = [sys.executable, "-m", "wakupush", "replay", str(file), "--waku-url", node_url, "--rate", "20"]
-    parent, child = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
-    with subprocess.Popen(command, stdout=child, stderr=child, env=environment) as process:
-        os.close(child)
-        shown = b""
-        while chunk := _read_terminal(parent):
-            shown += chunk
-        os.close(parent)
-    assert process.returncode == 0
-    assert b"publishing" in shown
-    assert b"20 published, 0 refused, 0 failed" in shown
-    assert len(read()) == 20
-
-
-def _read_terminal(descriptor):
-    try:
-        return os.read(descriptor, 65536)
-    except OSError:  # the other end is closed
-        return b""

@@ -11,12 +11,9 @@ import pytest
 from celery.events import EventReceiver
 from celery.events.state import State
 
+from e2e.users import User
 from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.conversation import open_reply
-from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import wait_until
-from wakupush.protocol.keys import PrivateKey
 from wakupush.redis.celery_app import celery_app
 from wakupush.runtime.settings import RedisSettings, Settings
 from wakupush.waku.node import WakuNode
@@ -77,26 +74,15 @@ def flower(stack):
     app.close()
 
 
-class Client:
-    """A user with devices, who asks for pushes to himself."""
+class Client(User):
+    """A user with devices."""
 
-    def __init__(self, stack, node):
-        self.stack, self.node = stack, node
-        self.key = PrivateKey.generate()
-        self.observer = Observer(stack.node_url, stack.gorush_url)
-
-    def register(self, **fields):
-        content = messages.registration(self.key, self.stack.key.public_key, **fields)
-        self.node.publish(SHARDS[0], messages.register(self.key, self.stack.key.public_key, content))
-        wait_until(self.is_answered, timeout=120, what="the registration is answered")
-        return content
-
-    def is_answered(self):
-        return any(open_reply(seen.message, (self.key,)) for seen in self.observer.messages())
-
-    def ask_for_pushes(self, content, count=1):
-        items = [messages.notification(self.key.public_key.key_hash, content) for _ in range(count)]
-        self.node.publish(SHARDS[0], messages.request(self.key, self.stack.key.public_key, items))
+    def registered_anew(self, **fields):
+        """Register a device, and wait for the answer."""
+        self.registered = messages.registration(self.key, self.server, **fields)
+        self.register()
+        self.wait(replies=len(self.replies) + 1)
+        return self.registered
 
     def deliveries(self):
         """Return task id and state of this user's deliveries."""
@@ -138,11 +124,11 @@ def counted(stack, flower):
 
 
 def test_an_outage_of_gorush_with_several_deliveries(stack, client, flower):
-    content = client.register()
+    client.registered_anew()
     with counted(stack, flower):
         stack.gorush.kill()
-        client.ask_for_pushes(content, 12)
-        client.ask_for_pushes(content, 3)
+        client.ask_for_push(12)
+        client.ask_for_push(3)
         wait_until(lambda: len(client.deliveries()) == 15, timeout=120, what="all are taken on")
         task_ids = list(client.deliveries())
         wait_until(lambda: flower.retried().total() >= 30, timeout=300, what="there were retries")
@@ -168,12 +154,12 @@ def test_an_outage_of_gorush_with_several_deliveries(stack, client, flower):
 
 
 def test_the_end_of_a_delivery_that_failed_is_that_of_its_task(stack, client, flower):
-    content = client.register(device_token="unavailable")
+    content = client.registered_anew(device_token="unavailable")
     with counted(stack, flower):
-        client.ask_for_pushes(content)
+        client.ask_for_push()
         [task_id] = client.wait_for("pending", 1)
         wait_until(lambda: flower.retried()[task_id] >= 2, timeout=120, what="it is retried")
-        client.register(version=2, installation_id=content.installation_id, device_token="dead")
+        client.registered_anew(version=2, installation_id=content.installation_id, device_token="dead")
         client.wait_for("failed", 1)
         wait_until(lambda: flower.of(task_id, "failed"), timeout=60, what="it ends")
         assert flower.state.tasks[task_id].state == "FAILURE"
@@ -182,9 +168,9 @@ def test_the_end_of_a_delivery_that_failed_is_that_of_its_task(stack, client, fl
 
 
 def test_posts_that_outlive_their_task(stack, client, flower):
-    content = client.register(device_token="slow-2500-flaky-2")
+    client.registered_anew(device_token="slow-2500-flaky-2")
     with counted(stack, flower):
-        client.ask_for_pushes(content)
+        client.ask_for_push()
         wait_until(lambda: len(client.deliveries()) == 1, timeout=120, what="it is taken on")
         [task_id] = client.wait_for("delivered", 1)
         wait_until(lambda: flower.of(task_id, "succeeded"), timeout=60, what="it ends")
@@ -195,8 +181,8 @@ def test_posts_that_outlive_their_task(stack, client, flower):
 
 
 def test_first_attempts_that_succeed_are_not_shown(client, flower):
-    content = client.register()
-    client.ask_for_pushes(content, 3)
+    client.registered_anew()
+    client.ask_for_push(3)
     task_ids = client.wait_for("delivered", 3)
     # What is told later is heard later: the task that made these attempts has ended.
     wait_until(
@@ -208,9 +194,9 @@ def test_first_attempts_that_succeed_are_not_shown(client, flower):
 
 
 def test_a_worker_that_is_killed_in_a_post_gives_its_deliveries_back_when_the_lease_ends(stack, client, flower):
-    content = client.register(device_token="slow-3000")
+    client.registered_anew(device_token="slow-3000")
     with counted(stack, flower):
-        client.ask_for_pushes(content)
+        client.ask_for_push()
         [task_id] = client.wait_for("posting", 1)
         begun = time.monotonic()
         stack.workers["dispatch"].kill()
@@ -227,12 +213,13 @@ def test_a_worker_that_is_killed_in_a_post_gives_its_deliveries_back_when_the_le
 
 
 def test_gorush_holds_up_neither_registrations_nor_the_other_platform(stack, client):
-    apple = client.register()
-    google = client.register(token_type=2, apn_topic="", device_token="slow-60000")
-    client.ask_for_pushes(google, 40)
+    apple = client.registered_anew()
+    client.registered_anew(token_type=2, apn_topic="", device_token="slow-60000")
+    client.ask_for_push(40)
     begun = time.monotonic()
-    client.ask_for_pushes(apple)
-    client.register()
+    client.registered = apple
+    client.ask_for_push()
+    client.registered_anew()
     with stack.connect() as connection:
         query = "SELECT count(*) FROM deliveries WHERE platform = 1 AND state = 'delivered' AND key_hash = %s"
         wait_until(

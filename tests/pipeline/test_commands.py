@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from typer.testing import CliRunner
@@ -13,7 +12,6 @@ from typer.testing import CliRunner
 from pipeline import session
 from support.pipeline.happenings import FOR_EVER
 from wakupush.cli import app
-from wakupush.devnet.parts.processes import wait_until
 
 
 @pytest.fixture
@@ -106,27 +104,6 @@ def test_tasks_are_told_while_spark_is_at_them(spark):
     of_the_first_stage = [done for done, total in told if total == 8]
     assert of_the_first_stage == sorted(of_the_first_stage)
     assert len(set(of_the_first_stage)) > 2
-
-
-def test_a_test_whose_time_is_up_leaves_no_job_and_no_answer_to_the_next(spark):
-    def time_is_up(*_):
-        raise pytest.fail.Exception("time is up")
-
-    def interrupt():
-        wait_until(spark.sparkContext.statusTracker().getActiveStageIds, timeout=300, what="it is at work")
-        os.kill(os.getpid(), signal.SIGUSR1)
-
-    before = signal.signal(signal.SIGUSR1, time_is_up)
-    try:
-        with ThreadPoolExecutor() as threads:
-            threads.submit(interrupt)
-            with pytest.raises(pytest.fail.Exception, match="time is up"):
-                spark.range(0, 10**15, 1, 8).selectExpr("sum(hash(id))").collect()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    # As is done after every test.
-    spark.sparkContext.cancelAllJobs()
-    assert [row.id for row in spark.range(3).collect()] == [0, 1, 2]
 
 
 def test_jars_are_those_of_the_folder_and_one_that_is_not_there_is_told(make_settings, tmp_path):

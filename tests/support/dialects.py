@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from support import asking, rows
+from support import deciding, rows
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import Platform
 from wakupush.model.registrations import Installation
@@ -19,4 +19,4 @@ def data(dialect, *, key_hash, installation_id, chat_id, message, kind=Notificat
         chat_id=chat_id,
         message=message,
     )
-    return notification.data(dialect, delivery, replace(asking.target(platform), installation_id=installation_id))
+    return notification.data(dialect, delivery, replace(deciding.target(platform), installation_id=installation_id))

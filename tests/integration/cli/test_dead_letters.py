@@ -10,11 +10,10 @@ from typer.testing import CliRunner
 
 from support.served import request
 from wakupush.cli import app
-from wakupush.devnet.demo import messages
 from wakupush.model.dead_letters import Selection
 from wakupush.model.failures import Failure
 from wakupush.model.platforms import Platform
-from wakupush.model.queues import DISPATCH, REGISTRATION
+from wakupush.model.queues import DISPATCH
 from wakupush.model.roles import Role
 from wakupush.postgres import dead_letters, maintenance
 from wakupush.postgres.dead_letters import CHUNK_ROWS
@@ -71,21 +70,6 @@ def several(connection):
     make(connection, 1, state="expired", failure="delivery_expired", age=200_000)
     make(connection, 5, state="failed", failure="token_rejected")
     make(connection, 5, state="delivered", failure=None)
-
-
-def test_what_expired_and_what_ran_out_of_attempts_keeps_its_content_and_is_listed(open_server, client, listed):
-    server = open_server(delivery={"max_attempts": 2, "first_wait": 0.01})
-    content = server.register(client, device_token="unavailable")
-    server.handle(DISPATCH, request(client, server, content), request(client, server, content))
-    keys = [key for (key,) in server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")]
-    server.rows("UPDATE deliveries SET expires_at = now() WHERE delivery_key = %s RETURNING 1", keys[0])
-    assert claim_due(server.context) == 2
-    next_attempts.make(server.context, dict.fromkeys(keys, 1), "")
-    assert server.rows("SELECT count(sealed_content) FROM deliveries") == [(2,)]
-    assert {(letter["delivery_key"], letter["state"], letter["reason"]) for letter in listed()} == {
-        (keys[0].hex(), "expired", "delivery_expired"),
-        (keys[1].hex(), "dead_letter", "platform_unavailable"),
-    }
 
 
 @pytest.mark.usefixtures("several")
@@ -168,11 +152,6 @@ def test_a_database_that_refuses(run, dsn, connection, monkeypatch):
     monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", make_conninfo(dsn, user="stranger"))
     assert "answers with InsufficientPrivilege" in run("list", expect=USAGE).stderr
     connection.execute("DROP ROLE stranger")
-
-
-def test_no_schema(run, empty_dsn, monkeypatch):
-    monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", empty_dsn)
-    assert "wakupush migrate" in run("list", expect=USAGE).stderr
 
 
 def exhausted(server, client, **fields):
@@ -287,17 +266,6 @@ def test_a_page_is_read_from_an_index_whatever_else_there_is(connection, selecti
     plan = repr(connection.execute("EXPLAIN " + query.as_string(), values | {"limit": 50}).fetchall())
     assert "Index Scan" in plan
     assert "deliveries_dead_letters" in plan
-
-
-def test_unregistering_deletes_dead_letters(open_server, client, run):
-    server = open_server(delivery={"max_attempts": 1})
-    exhausted(server, client, installation_id="3f4a7c02-11a9-496c-a63a-54582dca8cef")
-    gone = messages.PushNotificationRegistration(
-        unregister=True, version=2, installation_id="3f4a7c02-11a9-496c-a63a-54582dca8cef"
-    )
-    server.handle(REGISTRATION, messages.register(client, server.key, gone))
-    run("list", expect=NOTHING)
-    assert server.rows("SELECT count(*) FROM deliveries") == [(0,)]
 
 
 @pytest.mark.usefixtures("several")

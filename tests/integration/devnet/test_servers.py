@@ -21,7 +21,7 @@ import redis
 
 from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
 from wakupush.devnet.parts import postgres
-from wakupush.devnet.parts.postgres import PostgresServer, temporary_postgres
+from wakupush.devnet.parts.postgres import PostgresServer
 from wakupush.devnet.parts.processes import (
     Process,
     StartFailedError,
@@ -73,18 +73,6 @@ def test_postgres_survives_a_crash_and_a_restart(open_directory: Path) -> None:
     assert _processes_naming(str(open_directory)) == []
     with PostgresServer(open_directory) as server, psycopg.connect(server.dsn) as connection:
         assert connection.execute("SELECT count(*) FROM t").fetchone() == (2,)
-
-
-def test_postgres_settings() -> None:
-    with temporary_postgres() as server, psycopg.connect(server.dsn) as connection:
-        settings = dict(connection.execute("SELECT name, setting FROM pg_settings").fetchall())
-    assert settings["listen_addresses"] == "127.0.0.1"
-    assert settings["unix_socket_directories"] == ""
-    assert settings["shared_buffers"] == str(64 * 1024 // 8)
-    assert settings["max_connections"] == "100"
-    assert settings["fsync"] == "off"
-    assert settings["server_encoding"] == "UTF8"
-    assert not Path(settings["data_directory"]).exists()
 
 
 def test_postgres_that_cannot_start_shows_its_log(open_directory: Path) -> None:
@@ -147,15 +135,6 @@ def test_redis_survives_a_crash_and_a_restart(tmp_path: Path) -> None:
     assert _processes_naming(str(tmp_path)) == []
 
 
-def test_redis_without_appendonly_forgets(tmp_path: Path) -> None:
-    with RedisServer(tmp_path, appendonly=False) as server:
-        with redis.Redis.from_url(server.url) as client:
-            client.set("key", "value")
-        server.restart()
-        with redis.Redis.from_url(server.url) as client:
-            assert client.get("key") is None
-
-
 # --- processes ---
 
 
@@ -215,13 +194,6 @@ def test_development_waku_node_has_go_wakus_manners(tmp_path: Path) -> None:
         assert len(httpx2.get(f"{url}/store/v1/messages").json()["messages"]) == 2
 
 
-def test_development_gorush_runs_as_a_process(tmp_path: Path) -> None:
-    with _serving(tmp_path, "gorush", "--hide-token", "--max-retry", "1") as url:
-        push = {"notifications": [{"tokens": ["dead-1"], "platform": 2}]}
-        logs = httpx2.post(f"{url}/api/push", json=push).json()["logs"]
-        assert [entry["token"] for entry in logs] == ["******", "******"]
-
-
 @contextlib.contextmanager
 def _serving(directory: Path, *arguments: str, hanging: str = "/version", killed: bool = False) -> Iterator[str]:
     """Run a development server; it must end soon although a request hangs, and have nothing to complain about."""
@@ -267,11 +239,6 @@ def test_child_that_is_never_ready_is_killed(tmp_path: Path) -> None:
     assert not process.running
 
 
-def test_program_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(StartFailedError, match=r"ended with 127(.|\n)*no-such-program"):
-        Process("none", ["no-such-program"], log=tmp_path / "log", ready=lambda: False).start()
-
-
 def test_stop_ends_the_whole_group_even_if_it_does_not_want_to(tmp_path: Path) -> None:
     marker = f"1{os.getpid()}9"
     script = f"trap '' TERM; sleep {marker} & echo ready; wait; sleep {marker}"
@@ -303,11 +270,6 @@ time.sleep(60)
         wait_until(lambda: len(_processes_naming(f"sleep {marker}")) > 1, timeout=60, what="the children run")
         process.kill()
     wait_until(lambda: not _processes_naming(f"sleep {marker}"), timeout=60, what="the children are gone")
-
-
-def test_wait_until_names_what_it_waited_for() -> None:
-    with pytest.raises(WaitTimeoutError, match=r"waited 0.05 s in vain: the moon"):
-        wait_until(lambda: False, timeout=0.05, what="the moon")
 
 
 def _processes_naming(text: str) -> list[str]:

@@ -359,14 +359,6 @@ def test_a_set_that_was_wiped_while_it_was_filled_is_not_complete(redis):
     assert not watched.is_complete(redis)
 
 
-def test_watched_topics(redis):
-    some = [bytes([number]) * 4 for number in range(5)]
-    watched.add(redis, some[:3])
-    watched.remove(redis, some[2:3])
-    assert watched.among(redis, some) == set(some[:2])
-    assert watched.among(redis, []) == set()
-
-
 def test_what_was_claimed_and_could_not_be_sent_is_claimed_again_at_the_next_look(enqueuer, monkeypatch):
     """Also if Redis hung, and was not asked to give the claim back."""
     message = entry()

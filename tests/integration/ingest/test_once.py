@@ -1,11 +1,8 @@
 """``wakupush ingest reconcile --once``: what it says, on a terminal and elsewhere, and how it ends."""
 
 import os
-import pty
 import subprocess
 import sys
-from contextlib import suppress
-from threading import Thread
 
 import pytest
 from psycopg.conninfo import make_conninfo
@@ -47,31 +44,6 @@ def test_once_says_what_it_found(bench):
     result = run_once(bench, "--once")
     assert f"{name} {SHARD} registration: 5 examined, 5 missing, 3 enqueued" in result.stdout
     assert bench.connection.execute("SELECT count(*) FROM watermarks").fetchone() == (3,)
-
-
-def read_all(terminal, parts):
-    """Read until the other side is closed."""
-    with suppress(OSError):
-        while part := os.read(terminal, 65_536):
-            parts.append(part)
-
-
-def test_a_terminal_shows_how_it_goes(bench):
-    bench.send(count=3)
-    ours, theirs = pty.openpty()
-    parts = []
-    # A terminal that nobody reads holds up who writes to it.
-    reader = Thread(target=read_all, args=(ours, parts))
-    reader.start()
-    try:
-        assert run_once(bench, "--once", stderr=theirs, TERM="xterm", COLUMNS="160").returncode == 0
-    finally:
-        os.close(theirs)
-        reader.join()
-        os.close(ours)
-    shown = b"".join(parts).decode()
-    assert "registration" in shown
-    assert "3 examined, 3 missing, 3 enqueued" in shown
 
 
 def test_once_fails_if_a_store_was_not_walked_to_its_end(bench):

@@ -220,20 +220,3 @@ def test_a_device_that_gave_its_token_to_contacts_only_already_may_renew_it(serv
 
 
 # Sizes
-
-
-@pytest.mark.parametrize(("size", "result"), [(0, "success"), (128, "success"), (129, "MALFORMED_MESSAGE")])
-@pytest.mark.parametrize("name", ["allowed_key_list", "blocked_chat_list", "muted_chat_list"])
-def test_items_of_lists_are_bounded(server, client, name, size, result):
-    content = messages.registration(client, server.key, **{name: [bytes(size)]})
-    server.handle(REGISTRATION, messages.register(client, server.key, content))
-    assert server.outcomes(client) == [result]
-
-
-@pytest.mark.parametrize(("size", "result"), [(0, "success"), (128, "success"), (129, "INTERNAL_ERROR")])
-@pytest.mark.parametrize("name", ["chat_id", "author"])
-def test_what_a_notification_names_is_bounded(server, client, name, size, result):
-    content = server.register(client)
-    server.handle(DISPATCH, request(client, server, content, **{name: bytes(size)}))
-    assert server.outcomes(client) == [[result]]
-    assert server.events("refused") == ([("notification_too_large", None)] if result != "success" else [])

@@ -9,7 +9,6 @@ from wakupush.model.entries import Entry
 from wakupush.model.queues import DISPATCH
 from wakupush.model.waku_message import WakuMessage
 from wakupush.postgres import ledger, message_segments, quarantine, registrations
-from wakupush.protocol import query
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.segments import Segment
 
@@ -48,16 +47,6 @@ def users(server):
         server.register(user, allow_from_contacts_only=only, allowed_key_list=sealed)
         users[user.public_key.key_hash] = contacts if only else 0
     return users
-
-
-def test_an_answer_has_no_more_bytes_than_were_told(connection, server, users):
-    sizes = registrations.answer_bytes(connection, [*users, bytes(64)])
-    devices = registrations.devices(connection, list(users), server.context.identity.at_rest)
-    assert sizes.keys() == devices.keys() == users.keys()
-    for user, contacts in users.items():
-        real = len(query.encode_response(bytes(32), devices[user]))
-        assert len(devices[user][0].allowed_key_list) == contacts
-        assert real <= sizes[user] < real + 512 + 8 * contacts
 
 
 def test_the_bytes_of_an_answer_are_told_without_loading_it(connection, users):

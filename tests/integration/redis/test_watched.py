@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from redis import Redis
 from structlog.testing import capture_logs
 
+from support.served import count_watched
 from wakupush.postgres import query_topics
 from wakupush.redis import watched
 from wakupush.server.schedule.queries import fill_watched_topics
@@ -156,3 +157,16 @@ def test_the_last_topics_are_found_without_reading_all(open_server):
         connection.execute("SET LOCAL enable_seqscan = off")  # the table has a few pages only
         plan = connection.execute("EXPLAIN " + query_topics._SQL["since"], {"since": 2e9}).fetchall()
     assert any("query_topics_added_at" in line for (line,) in plan), plan
+
+
+def test_redis_is_wiped_while_the_topics_are_filled(server, client, monkeypatch):
+    server.register(client)
+    redis = server.context.redis
+    redis.flushall()
+    add = watched.add
+    with monkeypatch.context() as patch:
+        patch.setattr(watched, "add", lambda *args, **named: add(*args, **named) or redis.flushall())
+        assert fill_watched_topics(server.context)
+    assert fill_watched_topics(server.context)
+    assert count_watched(redis) == 2
+    assert not fill_watched_topics(server.context)

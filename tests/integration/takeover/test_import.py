@@ -15,7 +15,6 @@ from support.served import rewrapped
 from support.stored import contents
 from wakupush.devnet.demo import messages
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
-from wakupush.model.registrations import Registration
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryInfo,
     PushNotificationQueryResponse,
@@ -315,18 +314,3 @@ def test_no_secret_is_told(run, folder, capfd, caplog):
     secrets += [made.PASSWORD, KEY.secret.hex(), *(row["decoded"]["device_token"] for row in ROWS if row["decoded"])]
     assert len(secrets) > 20
     assert [secret for secret in secrets if secret in said] == []
-
-
-def test_registration_is_what_a_row_gives():
-    """`expected_of` reads the fixtures by the server's own function; this holds it to their JSON."""
-    for row in ROWS:
-        if row["decoded"] is None:
-            continue
-        _, (version, registration, _) = expected_of(row)
-        assert isinstance(registration, Registration)
-        decoded = row["decoded"]
-        assert version == int(decoded["version"])
-        for name in ("installation_id", "device_token", "access_token", "enabled", "allow_from_contacts_only"):
-            assert getattr(registration, name) == decoded[name]
-        for name in ("allowed_key_list", "blocked_chat_list", "muted_chat_list", "allowed_mentions_chat_list"):
-            assert [item.hex() for item in getattr(registration, name)] == decoded[name]

@@ -14,7 +14,7 @@ from pipeline.events.catalog import CATALOG
 from pipeline.events.lake import Lake
 from pipeline.events.pseudonyms import whole_periods
 from pipeline.events.tables import TABLES
-from support.pipeline import counting, happenings, subtracting
+from support.pipeline import counting, happenings
 from support.pipeline.happenings import EMPTY, FIRST, LAST, day_of, kept_from
 from wakupush.model.events import EventKind
 
@@ -95,33 +95,6 @@ def test_every_number_is_that_of_a_plain_count(written, events, database):
         with psycopg.connect(database) as connection:
             stored = set(connection.execute(query))
         assert stored == {tuple(row[name] for name in columns) for row in written.rows[table.name]}
-
-
-def test_no_value_is_about_too_few(written):
-    for table in TABLES:
-        for row in written.rows[table.name]:
-            if table.anonymous and not row["suppressed"]:
-                assert row["people"] >= K
-
-
-def test_no_subtraction_tells_of_too_few(written, events):
-    """Neither a total less the rows that are shown, nor another one less what was had by that."""
-    expected = counting.every(events, date(1970, 1, 1))
-    few = {(name, key) for name, rows in expected.items() for key, (people, *_) in rows.items() if people < K}
-    told = subtracting.told(written.rows)
-    assert not few & told.keys()
-    # It would be told if only that was hidden which is about few.
-    shown = {
-        table.name: [
-            dict(zip(table.keys, key, strict=True)) | {"events": None if (table.name, key) in few else value[1]}
-            for key, value in expected[table.name].items()
-        ]
-        for table in TABLES
-        if table.name in subtracting.PARTS
-    }
-    found = subtracting.told(shown)
-    assert len(few & found.keys()) > 10
-    assert all(expected[name][key][1] == value for (name, key), value in found.items())
 
 
 def in_catalog(spark, settings, table):

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from support.wanting import preferences
+from support.deciding import preferences
 from wakupush.model.failures import Answer, Failure
 from wakupush.model.notifications import NotificationType
 from wakupush.pb.push_notification_pb2 import (

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support import dialects
+from support.deciding import preferences
 from support.strangers import CLIENT, SERVER, SHARED, TOKEN, attempt, open_registration
-from support.wanting import preferences
 from wakupush.model import waku_message
 from wakupush.model.failures import Answer, Failure
 from wakupush.model.registrations import QueriedDevice, Registration, Unregistration

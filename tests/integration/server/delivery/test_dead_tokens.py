@@ -193,12 +193,6 @@ def test_a_few_bad_tokens_do_not_stop_marking(server, client):
     assert is_dead(server)
 
 
-def test_one_platform_does_not_stop_the_other(server, client):
-    content = server.register(client, device_token="dead-phone")
-    count(server, ANDROID, bad=100)
-    assert ask(server, client, content) == "NOT_REGISTERED"
-
-
 @pytest.mark.parametrize(
     ("counts", "stops"),
     [
@@ -237,16 +231,6 @@ def test_a_doubted_platform_is_believed_in_all_but_that_a_token_is_gone(failure)
     told = tokens.believed(failure, IOS, {IOS})
     assert told is (Failure.TOKEN_DOUBTED if failure is Failure.TOKEN_UNREGISTERED else failure)
     assert tokens.believed(failure, IOS, {ANDROID}) is failure
-
-
-def test_unregistering_deletes_suspicions(server, client):
-    content = server.register(client, device_token="bad")
-    count(server, IOS, good=1)
-    ask(server, client, content)
-    assert server.rows("SELECT cardinality(suspected_at) FROM registrations") == [(1,)]
-    gone = messages.PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
-    server.handle(REGISTRATION, messages.register(client, server.key, gone))
-    assert server.rows("SELECT suspected_at FROM registrations") == [(None,)]
 
 
 def proven(server):

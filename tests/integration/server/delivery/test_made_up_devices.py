@@ -3,10 +3,9 @@
 import pytest
 
 from support.served import is_due, prove, request
-from wakupush.devnet.demo import messages
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.platforms import Platform
-from wakupush.model.queues import DISPATCH, REGISTRATION
+from wakupush.model.queues import DISPATCH
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server.delivery import next_attempts
 
@@ -48,15 +47,6 @@ def test_a_device_that_a_push_reached_opens_it(open_server, client, device_token
     assert not is_closed(server)
 
 
-def test_a_made_up_device_makes_no_posts_single(server, client):
-    stranger, other = PrivateKey.generate(), PrivateKey.generate()
-    invented = server.register(stranger, device_token="unavailable")
-    contents = {client: server.register(client), other: server.register(other)}
-    server.handle(DISPATCH, request(stranger, server, invented))
-    server.handle(DISPATCH, *(request(each, server, content) for each, content in contents.items()))
-    assert server.rows("SELECT DISTINCT batch_size FROM delivery_history WHERE kind = 'delivered'") == [(2,)]
-
-
 def test_headers_that_are_too_long_fail_their_device_alone(open_server, client):
     """As they are stored of a time when a registration could have them."""
     server = open_server(breaker={"faults": 1})
@@ -66,14 +56,6 @@ def test_headers_that_are_too_long_fail_their_device_alone(open_server, client):
     assert server.outcomes(client) == [["INTERNAL_ERROR"]]
     assert server.rows("SELECT state, failure, attempt FROM deliveries") == [("failed", "token_rejected", 1)]
     assert is_closed(server)
-
-
-@pytest.mark.parametrize("long", [{"device_token": LONG}, {"apn_topic": LONG}], ids=["device_token", "apn_topic"])
-def test_headers_that_are_too_long_are_not_registered(server, client, long):
-    content = messages.registration(client, server.key, **long)
-    server.handle(REGISTRATION, messages.register(client, server.key, content))
-    assert server.outcomes(client) == ["MALFORMED_MESSAGE"]
-    assert server.rows("SELECT count(*) FROM registrations") == [(0,)]
 
 
 @pytest.mark.parametrize("device_token", ["unavailable", "bad"])

@@ -108,13 +108,6 @@ def test_a_device_whose_token_died_meanwhile_is_not_posted_to(server, client):
     assert len(server.pushes()) == 1
 
 
-def test_nothing_permanent_is_tried_again(server, client):
-    contents = [server.register(client, device_token=token) for token in ("dead", "bad", "expired", "topic")]
-    server.handle(DISPATCH, *(request(client, server, content) for content in contents))
-    assert server.rows("SELECT DISTINCT state FROM deliveries") == [("failed",)]
-    assert claim_due(server.context) == 0
-
-
 def test_the_next_attempt_is_not_before_gorush_asked_for(open_server, client, throttling_proxy):
     server = open_server(gorush={"url": throttling_proxy}, delivery={"max_wait": 300, "slow_first_wait": 0.01})
     content = server.register(client)

@@ -1,7 +1,5 @@
 """Registrations, handled on a real Postgres, Redis and node: watched, answered, counted, once."""
 
-from functools import partial
-
 import psycopg
 
 from support.served import count_watched, rewrapped
@@ -72,15 +70,6 @@ def test_the_same_envelope_is_answered_once(server, client):
     assert server.outcomes(client) == ["success"]
 
 
-def test_versions_within_a_batch_count_in_their_order(server, client):
-    make = partial(messages.registration, client, server.key, installation_id="3f4a7c02-11a9-496c-a63a-54582dca8cef")
-    versions = [make(version=version, device_token=f"token-{version}") for version in (2, 1, 3)]
-    server.handle(REGISTRATION, *(messages.register(client, server.key, each) for each in versions))
-    assert sorted(server.outcomes(client)) == ["VERSION_MISMATCH", "success", "success"]
-    assert server.rows("SELECT version FROM registrations") == [(3,)]
-    assert [device.device_token for device in server.devices()] == ["token-3"]
-
-
 def test_installations_per_key_are_limited(open_server, client):
     server = open_server(limits={"installations_per_key": 2})
     contents = [messages.registration(client, server.key) for _ in range(3)]
@@ -90,16 +79,6 @@ def test_installations_per_key_are_limited(open_server, client):
     server.handle(REGISTRATION, messages.register(client, server.key, gone))
     server.handle(REGISTRATION, messages.register(client, server.key, contents[2]))
     assert server.outcomes(client) == ["success", "success"]
-
-
-def test_first_registrations_an_hour_are_limited_and_further_ones_are_not(open_server, client):
-    server = open_server(limits={"first_registrations_per_hour": 1})
-    content = server.register(client)
-    other = PrivateKey.generate()
-    server.handle(REGISTRATION, messages.register(other, server.key, messages.registration(other, server.key)))
-    again = messages.registration(client, server.key, version=2, installation_id=content.installation_id)
-    server.handle(REGISTRATION, messages.register(client, server.key, again))
-    assert sorted(server.outcomes(client, other)) == ["INTERNAL_ERROR", "success"]
 
 
 def test_two_workers_with_the_same_batch_answer_each_message_once(server):

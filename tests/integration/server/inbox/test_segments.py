@@ -1,13 +1,10 @@
 """Messages in segments, on a real Postgres: complete once, whoever has which part, and no flood of parts."""
 
-from dataclasses import replace
-
 import pytest
 
 from support.served import contacts, in_segments, waiting
 from wakupush.devnet.demo import messages
 from wakupush.model.queues import DISPATCH, REGISTRATION
-from wakupush.protocol import payload, segments
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server.schedule.retention import expire_segments
 
@@ -140,16 +137,3 @@ def test_of_segments_whose_messages_are_too_large_together_the_rest_waits_its_tu
     assert waiting(server, REGISTRATION) == [([half[1].payload], {})]
     server.handle(REGISTRATION, half[1])
     assert server.outcomes(*clients) == ["success"]
-
-
-def test_segments_that_do_not_fit_together_are_refused(server, client):
-    sent = messages.register(client, server.key, messages.registration(client, server.key))
-    data = payload.open_asymmetric(sent.payload, server.context.identity.private_key).data
-    parts = segments.split(data, 200)
-    parts[0] = parts[0].replace(b"\x0a\x41", b"\x0a\x42")
-    nested = segments.split(segments.split(data, 2000)[0], 200)
-    for group in (parts, nested):
-        sealed = [payload.seal_asymmetric(part, server.key, client) for part in group]
-        server.handle(REGISTRATION, *(replace(sent, payload=each) for each in sealed))
-    assert server.events("refused") == [("payload_malformed", None)] * 2
-    assert server.rows("SELECT count(*) FROM message_segments") == [(0,)]

@@ -6,7 +6,6 @@ import time
 import pytest
 
 from support.served import request
-from wakupush.devnet.demo import messages
 from wakupush.model.queues import DISPATCH
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import PushNotification, PushNotificationRequest
@@ -73,26 +72,6 @@ def test_a_strangers_message_leaves_less_than_four_bytes_for_each_of_its_own(ser
     grown = {name: size - before.get(name, 0) for name, size in stored(server).items() if size != before.get(name)}
     rounded = 2 * PAGE_BYTES * len(grown)  # an index and the table
     assert sum(grown.values()) - rounded < MOST_STORED_BYTES * sent
-
-
-def test_items_of_a_request_are_rows_by_what_became_of_them(server, client):
-    content = server.register(client)
-    of_client = [
-        messages.notification(client.public_key.key_hash, content, **fields)
-        for fields in [{"access_token": "wrong"}] * 7 + [{"type": PushNotification.MENTION}] * 5 + [{}]
-    ]
-    to_others = [messages.notification(os.urandom(64), content) for _ in range(9)]
-    server.handle(DISPATCH, messages.request(STRANGER, server.key, [*of_client, *to_others]))
-    found = server.rows(
-        "SELECT kind, coalesce(failure, reason), count, key_pseudonym IS NULL FROM delivery_events"
-        " WHERE queue = 'dispatch' AND kind IN ('refused', 'filtered', 'admitted') ORDER BY kind, count"
-    )
-    assert found == [
-        ("admitted", None, 1, False),
-        ("filtered", "mention_not_allowed", 5, True),
-        ("refused", "wrong_token", 7, True),
-        ("refused", "not_registered", 9, True),
-    ]
 
 
 def test_messages_that_are_not_for_us_are_counted_by_the_task(server, client):

@@ -4,14 +4,14 @@ from itertools import product
 
 import pytest
 
-from support import asking, rows
+from support import deciding, rows
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import Platform
 from wakupush.model.registrations import Installation
 from wakupush.server.delivery import attempt
 
 MESSAGE, MENTION, JOIN, CONTACT = NotificationType
-PHONE = asking.target().installation_id
+PHONE = deciding.target().installation_id
 HASH, CHAT = b"\x0a" * 64, b"\x0b" * 64
 STATUS = {"encryptedMessage": "0x0102", "chatId": "0x" + "0b" * 64, "publicKey": "0x" + "0a" * 64}
 SPEC = {"chat_id": "0x" + "0b" * 64, "message": "0x0102", "installation_ids": [PHONE]}
@@ -51,7 +51,7 @@ def posted(dialect, kind, platform):
         chat_id=CHAT,
         message=b"\1\2",
     )
-    return attempt._notification(dialect, delivery, asking.target(platform)).to_json()
+    return attempt._notification(dialect, delivery, deciding.target(platform)).to_json()
 
 
 @pytest.mark.parametrize(("dialect", "kind"), list(product(DATA, NotificationType)))

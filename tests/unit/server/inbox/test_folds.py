@@ -6,8 +6,22 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.asking import asking, item, known
-from support.deciding import ALICE, ALLOW, BOB, CAROL, PHONE, TABLET, entry, facts, messages, registering, unregistering
+from support.deciding import (
+    ALICE,
+    ALLOW,
+    BOB,
+    CAROL,
+    PHONE,
+    TABLET,
+    asking,
+    entry,
+    facts,
+    item,
+    known,
+    messages,
+    registering,
+    unregistering,
+)
 from wakupush.model.deliveries import RememberedRequest
 from wakupush.model.failures import Failure
 from wakupush.model.limits import FIRST_REGISTRATIONS, Verdicts

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from support.asking import RECEIVERS, asking, item, known, receiver
-from support.deciding import ALICE, ALLOW, NOW, TABLET, installation, messages
+from support.deciding import ALICE, ALLOW, NOW, RECEIVERS, TABLET, asking, installation, item, known, messages, receiver
 from wakupush.model.deliveries import RememberedRequest
 from wakupush.model.platforms import Platform
 from wakupush.protocol.request import Filtered

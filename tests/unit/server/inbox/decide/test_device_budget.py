@@ -2,28 +2,30 @@
 
 from dataclasses import replace
 
-from support.asking import asking, item, known, receiver, target
 from support.deciding import (
     ALICE,
     ALLOW,
     BOB,
     IDENTITY,
-    PHONE,
-    TABLET,
-    installation,
-    messages,
-    told,
-)
-from support.push_requests import (
     INTERNAL,
     MENTION,
     NOT_REGISTERED,
+    PHONE,
     SUCCESS,
+    TABLET,
     TO_NOBODY,
     WRONG,
     WRONG_TOKEN,
+    asking,
     charge,
+    installation,
+    item,
+    known,
+    messages,
+    receiver,
     reports,
+    target,
+    told,
 )
 from wakupush.model.limits import DEVICE_PUSHES, Verdicts
 from wakupush.model.notifications import NotificationType

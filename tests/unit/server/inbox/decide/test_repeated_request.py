@@ -4,28 +4,28 @@ from dataclasses import replace
 
 import pytest
 
-from support.asking import asking, item, known
 from support.deciding import (
     ALLOW,
     BOB,
     CAROL,
-    NOW,
-    TABLET,
-    entry,
-    messages,
-    told,
-)
-from support.push_requests import (
     INTERNAL,
     MENTION,
     NOT_REGISTERED,
+    NOW,
     SUCCESS,
+    TABLET,
     WRONG,
     WRONG_TOKEN,
+    asking,
     charge,
+    entry,
+    item,
     keys,
+    known,
+    messages,
     pushed,
     reports,
+    told,
 )
 from wakupush.model.deliveries import RememberedRequest
 from wakupush.model.events import EventKind, message_event

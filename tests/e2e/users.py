@@ -1,0 +1,53 @@
+"""Users of the whole server."""
+
+from wakupush.devnet.demo import messages
+from wakupush.devnet.demo.conversation import open_reply
+from wakupush.devnet.demo.observer import Observer
+from wakupush.devnet.demo.stack import SHARDS
+from wakupush.devnet.parts.processes import wait_until
+from wakupush.pb.push_notification_pb2 import PushNotificationResponse
+from wakupush.protocol.application import Type
+from wakupush.protocol.keys import PrivateKey
+
+
+class User:
+    """Somebody who registers a device and asks for pushes to it, and follows what came of both."""
+
+    def __init__(self, stack, node, **fields):
+        self.stack, self.node = stack, node
+        self.key = PrivateKey.generate()
+        self.server = stack.key.public_key
+        self.observer = Observer(stack.node_url, stack.gorush_url)
+        self.registered = messages.registration(self.key, self.server, **fields)
+        self.replies = []
+        self.pushes = []
+
+    def register(self):
+        self.node.publish(SHARDS[0], messages.register(self.key, self.server, self.registered))
+
+    def ask_for_push(self, count=1):
+        items = [messages.notification(self.key.public_key.key_hash, self.registered) for _ in range(count)]
+        self.node.publish(SHARDS[0], messages.request(self.key, self.server, items))
+
+    def look(self):
+        for seen in self.observer.messages():
+            reply = open_reply(seen.message, (self.key,))
+            if reply and reply.signer == self.server:
+                self.replies.append((reply, seen.arrived))
+        self.pushes += self.observer.pushes()
+
+    def wait(self, *, replies=0, delivered=0, timeout=120.0):
+        def enough():
+            self.look()
+            pushed = [push for push in self.pushes if push.outcome == "delivered"]
+            return len(self.replies) >= replies and len(pushed) >= delivered
+
+        wait_until(enough, timeout=timeout, what=f"{replies} answers and {delivered} pushes")
+
+    def reports(self):
+        return [
+            report
+            for reply, _ in self.replies
+            if reply.type == Type.PUSH_NOTIFICATION_RESPONSE
+            for report in PushNotificationResponse.FromString(reply.inner).reports
+        ]
