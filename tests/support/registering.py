@@ -51,12 +51,18 @@ def registrar(state=None, key=KEY):
     return Registrar(key, INSTALLATION, state or RegistrarState(), random=Random(1))
 
 
-def registered(server, options=None, device=PHONE):
-    """Return a registrar that is registered with a server."""
+def enabled(*servers, options=None):
+    """Return a registrar that is about to register with servers."""
     client = registrar()
     client.set_options(options or Options())
-    client.enable(device)
-    client.set_servers([server.public_key])
+    client.enable(PHONE)
+    client.set_servers([server.public_key for server in servers])
+    return client
+
+
+def registered(server, options=None):
+    """Return a registrar that is registered with a server."""
+    client = enabled(server, options=options)
     exchange(client, server)
     return client
 

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from support.registering import BOTH, CONTACT, DAY, OTHER, PHONE, Server, exchange, registered, registrar
+from support.registering import BOTH, CONTACT, DAY, OTHER, PHONE, Server, enabled, exchange, registered, registrar
 from wakupush.client.drivers.storage import REGISTRATION
 from wakupush.client.rules.registering import MOST_VERSION, Device, Options, Status
 from wakupush.model.failures import Answer
@@ -59,9 +59,7 @@ def test_a_device_is_checked_at_once():
 @pytest.mark.parametrize("foreign", ["request_id", "signer"])
 def test_an_answer_to_something_else_is_none(foreign):
     server = Server()
-    client = registrar()
-    client.enable(PHONE)
-    client.set_servers([server.public_key])
+    client = enabled(server)
     [asking] = client.due(0)
     answer = server.take(asking.sealed)
     signer = server.public_key
@@ -74,9 +72,7 @@ def test_an_answer_to_something_else_is_none(foreign):
 
 
 def test_without_an_answer_the_same_bytes_go_again_after_growing_waits():
-    client = registrar()
-    client.enable(PHONE)
-    client.set_servers([Server().public_key])
+    client = enabled(Server())
     now, waits, sent = 0.0, [], set()
     for _ in range(14):
         [asking] = client.due(now)
@@ -91,9 +87,8 @@ def test_without_an_answer_the_same_bytes_go_again_after_growing_waits():
 
 
 def test_the_wait_for_an_answer_begins_when_the_registration_has_left():
-    server, client = Server(), registrar()
-    client.enable(PHONE)
-    client.set_servers([server.public_key])
+    server = Server()
+    client = enabled(server)
     [asking] = client.due(0.0)
     client.sent(asking, 100.0)
     assert client.next_at > 100.0
@@ -103,9 +98,8 @@ def test_the_wait_for_an_answer_begins_when_the_registration_has_left():
 
 
 def test_nobody_waits_for_days_when_the_clock_is_set_back():
-    server, client = Server(), registrar()
-    client.enable(PHONE)
-    client.set_servers([server.public_key])
+    server = Server()
+    client = enabled(server)
     assert client.due(10 * DAY)
     assert not client.due(10 * DAY)
     assert client.due(9 * DAY)
@@ -113,9 +107,7 @@ def test_nobody_waits_for_days_when_the_clock_is_set_back():
 
 def test_an_internal_error_is_tried_again_later():
     server = Server()
-    client = registrar()
-    client.enable(PHONE)
-    client.set_servers([server.public_key])
+    client = enabled(server)
     taken = refuse(client, server, Answer.INTERNAL_ERROR)
     assert (taken.status, taken.error) == (Status.DUE, Answer.INTERNAL_ERROR)
     assert client.due(4.9) == []
@@ -129,9 +121,7 @@ def test_an_internal_error_is_tried_again_later():
 @pytest.mark.parametrize("error", [Answer.MALFORMED_MESSAGE, Answer.UNSUPPORTED_TOKEN_TYPE])
 def test_what_is_wrong_is_not_sent_again_until_it_is_changed(error):
     server = Server()
-    client = registrar()
-    client.enable(PHONE)
-    client.set_servers([server.public_key])
+    client = enabled(server)
     taken = refuse(client, server, error)
     assert (taken.status, taken.error) == (Status.REFUSED, error)
     assert client.due(1e9) == []
@@ -142,10 +132,8 @@ def test_what_is_wrong_is_not_sent_again_until_it_is_changed(error):
 
 @pytest.mark.parametrize("error", [Answer.INTERNAL_ERROR, Answer.MALFORMED_MESSAGE])
 def test_trying_again_does_not_wait(error):
-    client = registrar()
     server = Server()
-    client.enable(PHONE)
-    client.set_servers([server.public_key])
+    client = enabled(server)
     for _ in range(5):
         refuse(client, server, error, now=client.next_at)
         if status(client) is Status.REFUSED:
@@ -164,9 +152,7 @@ def test_trying_again_does_not_wait(error):
 def test_the_version_moves_beyond_the_servers(stored):
     server = Server()
     server.version = stored
-    client = registrar()
-    client.enable(PHONE)
-    client.set_servers([server.public_key])
+    client = enabled(server)
     now, count = 0.0, 0
     while status(client) is not Status.REGISTERED:
         count += exchange(client, server, now)
@@ -179,9 +165,7 @@ def test_the_version_moves_beyond_the_servers(stored):
 def test_a_server_without_room_above_is_given_up():
     server = Server()
     server.version = MOST_VERSION
-    client = registrar()
-    client.enable(PHONE)
-    client.set_servers([server.public_key])
+    client = enabled(server)
     now = 0.0
     while not client.has_settled():
         now = client.next_at
@@ -192,9 +176,7 @@ def test_a_server_without_room_above_is_given_up():
 
 def test_a_server_that_gave_the_device_up_gets_a_higher_version_of_a_repeat():
     server = Server()
-    client = registrar()
-    client.enable(PHONE)
-    client.set_servers([server.public_key])
+    client = enabled(server)
     [asking] = client.due(0.0)
     server.take(asking.sealed)  # the answer is lost, and the device token dies
     client = registrar(REGISTRATION.load(REGISTRATION.dump(client.state)))
@@ -254,9 +236,7 @@ def test_a_server_that_is_left_is_told_and_one_never_asked_is_not():
 @pytest.mark.parametrize("error", Answer)
 def test_a_server_s_error_survives_a_restart(error):
     server = Server()
-    client = registrar()
-    client.set_servers([server.public_key])
-    client.enable(PHONE)
+    client = enabled(server)
     [asking] = client.due(0)
     client.answered(server.public_key, replace(server.take(asking.sealed), error=error), 0)
     assert client.state.enrolments[0].error is error
@@ -361,9 +341,7 @@ TestMachine.settings = settings(max_examples=60, stateful_step_count=25, deadlin
 
 def test_a_server_that_was_a_mistake_keeps_no_other_waiting():
     wrong, right = Server(), Server()
-    client = registrar()
-    client.enable(PHONE)
-    client.set_servers([wrong.public_key])
+    client = enabled(wrong)
     client.due(0.0)  # which nobody hears
     client.set_servers([right.public_key])
     for asking in client.due(0.0):

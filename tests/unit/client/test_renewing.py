@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from support.registering import BOTH, CONTACT, DAY, KEY, OTHER, PHONE, Server, exchange, registered, registrar
+from support.registering import BOTH, CONTACT, DAY, KEY, OTHER, PHONE, Server, enabled, exchange, registered, registrar
 from wakupush.client.drivers.storage import REGISTRATION
 from wakupush.client.rules.registering import Options
 from wakupush.model.failures import Answer
@@ -104,9 +104,7 @@ def test_who_was_away_for_long_registers_anew_at_once_with_another_token():
 
 def test_a_clock_that_was_set_back_only_renews_sooner():
     server = Server()
-    client = registrar()
-    client.enable(PHONE)
-    client.set_servers([server.public_key])
+    client = enabled(server)
     exchange(client, server, 100 * DAY)
     assert exchange(client, server, 10 * DAY) == 1
     assert exchange(client, server, 10 * DAY) == 0
@@ -126,9 +124,7 @@ def test_a_document_of_before_is_renewed_within_a_week_and_not_at_once():
 def test_a_renewal_goes_to_who_has_the_device_alone():
     servers = {each.public_key: each for each in (Server(), Server(), Server())}
     kept, refuses, left = servers.values()
-    client = registrar()
-    client.enable(PHONE)
-    client.set_servers(servers)
+    client = enabled(*servers.values())
     for asking in client.due(0.0):
         answer = servers[asking.server].take(asking.sealed)
         error = Answer.MALFORMED_MESSAGE if asking.server == refuses.public_key else None
