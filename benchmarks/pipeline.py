@@ -8,7 +8,6 @@ export      `wakupush pipeline export` into a new lake, all cores
 report      `wakupush pipeline report`, all cores, into Postgres too
 capacity    `wakupush pipeline capacity`
 tidy        `wakupush pipeline tidy`, after which a day and kind is one file; and bytes a row, against plain Parquet
-store       export and report with the lake in a server of S3's API; the report must be that of `report`
 
 Each command runs as an operator runs it, the start of Java included. Memory is the most that all its processes had at
 the same time; Postgres is not among them. With a FOLDER, which is kept, steps can run one by one, and figures are added
@@ -18,25 +17,20 @@ to its results.json.
 import argparse
 import json
 import os
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from shutil import rmtree
 
 import duckdb
 import psycopg
-from psycopg.rows import dict_row
 from pyiceberg.catalog import load_catalog
 
 from benchmarks.commands import measured
-from pipeline.events.report import SCHEMA
 from pipeline.events.synthesize import WORKER
-from pipeline.events.tables import TABLES
-from tests.support.pipeline.stores import store
 from wakupush.devnet.parts.postgres import PostgresServer
 from wakupush.postgres.migrations import runner
 
@@ -64,8 +58,6 @@ class Size:
     folder: Path
     events: int
     postgres: PostgresServer
-    #: Settings of where the lake is, if it is in no folder.
-    elsewhere: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def database(self) -> str:
@@ -76,31 +68,15 @@ class Size:
         return self.postgres.dsn.rsplit("/", 1)[0] + f"/{self.database}"
 
     def environment(self) -> dict[str, str]:
-        return (
-            os.environ
-            | {
-                "SPARK_LOCAL_IP": "127.0.0.1",
-                "WAKUPUSH_POSTGRES__DSN": self.dsn,
-                "WAKUPUSH_PIPELINE__MASTER": "local[*]",
-                "WAKUPUSH_PIPELINE__WAREHOUSE": str(self.folder / "lake"),
-                "WAKUPUSH_PIPELINE__KEYS": str(self.folder / "keys"),
-                "WAKUPUSH_PIPELINE__REPORTS": str(self.folder / "reports"),
-                "WAKUPUSH_PIPELINE__REPORT_DSN": self.dsn,
-            }
-            | self.elsewhere
-        )
-
-    @contextmanager
-    def on(self, part: str, elsewhere: Mapping[str, str]) -> Iterator["Size"]:
-        """Yield the same events with another lake and other reports; the catalog forgets it in the end."""
-        own = replace(self, folder=self.folder / part, elsewhere=elsewhere)
-        own.folder.mkdir(exist_ok=True)
-        self._rename("lake", "aside")
-        try:
-            yield own
-        finally:
-            own.forget()
-            self._rename("aside", "lake")
+        return os.environ | {
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "WAKUPUSH_POSTGRES__DSN": self.dsn,
+            "WAKUPUSH_PIPELINE__MASTER": "local[*]",
+            "WAKUPUSH_PIPELINE__WAREHOUSE": str(self.folder / "lake"),
+            "WAKUPUSH_PIPELINE__KEYS": str(self.folder / "keys"),
+            "WAKUPUSH_PIPELINE__REPORTS": str(self.folder / "reports"),
+            "WAKUPUSH_PIPELINE__REPORT_DSN": self.dsn,
+        }
 
     def forget(self) -> None:
         """Remove the lake from the catalog, and delete its files."""
@@ -108,13 +84,6 @@ class Size:
             for table in CATALOG_TABLES:
                 connection.execute(f"DELETE FROM wakupush_lake.{table} WHERE catalog_name = 'lake'")
         rmtree(self.folder / "lake", ignore_errors=True)
-
-    def _rename(self, name: str, other: str) -> None:
-        with psycopg.connect(self.dsn) as connection:
-            for table in CATALOG_TABLES:
-                connection.execute(
-                    f"UPDATE wakupush_lake.{table} SET catalog_name = %s WHERE catalog_name = %s", [other, name]
-                )
 
 
 def make(size: Size) -> None:
@@ -156,12 +125,6 @@ def export(size: Size) -> None:
 
 def report(size: Size) -> None:
     pipeline(size, "report", *REPORTED)
-    with psycopg.connect(size.dsn, row_factory=dict_row) as connection:
-        rows = {table.name: connection.execute(f"SELECT * FROM {SCHEMA}.{table.name}").fetchall() for table in TABLES}
-    for row in rows["unusual_daily"]:
-        del row["pseudonym"]  # another one in each lake
-    text = json.dumps({name: in_order(of_table) for name, of_table in rows.items()})
-    (size.folder / "report.json").write_text(text)
 
 
 def capacity(size: Size) -> None:
@@ -183,38 +146,11 @@ def tidy(size: Size) -> None:
     plain.unlink()
 
 
-def in_store(size: Size) -> None:
-    with (
-        tempfile.TemporaryDirectory(prefix="wakupush-store-") as directory,
-        store(Path(directory)) as s3,
-        size.on("store", s3.environment) as own,
-    ):
-        export(own)
-        report(own)
-        same_rows(size.folder / "report.json", own.folder / "report.json")
-
-
-def same_rows(one: Path, other: Path) -> None:
-    """End unless two files have the same rows of every table."""
-    rows, others = (json.loads(path.read_text()) for path in (one, other))
-    if wrong := [name for name in rows if rows[name] != others[name]]:
-        sys.exit(f"{one} and {other} do not agree on {', '.join(wrong)}")
-    print(f"  the same {sum(map(len, rows.values())):,} rows", flush=True)
-
-
 def files(dsn: str) -> list[str]:
     """Return the files of events, as a reader of Iceberg finds them."""
     uri = f"{dsn.replace('postgresql:', 'postgresql+psycopg:')}?options=-csearch_path%3Dwakupush_lake"
     with load_catalog("lake", type="sql", uri=uri) as catalog:
         return [task.file.file_path for task in catalog.load_table("wakupush.events").scan().plan_files()]
-
-
-def in_order(rows: list[dict]) -> list[str]:
-    """Return rows as texts that can be compared: integers in full, means to nine digits."""
-    return sorted(
-        repr(sorted((name, f"{value:.9g}" if name == "mean" else str(value)) for name, value in row.items()))
-        for row in rows
-    )
 
 
 STEPS: dict[str, Callable[[Size], None]] = {
@@ -223,7 +159,6 @@ STEPS: dict[str, Callable[[Size], None]] = {
     "report": report,
     "capacity": capacity,
     "tidy": tidy,
-    "store": in_store,
 }
 
 

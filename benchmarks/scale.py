@@ -17,11 +17,8 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks import made
-from benchmarks.attack.aims import percentile
-from benchmarks.latency import waits
-from benchmarks.loads import ASKED, Load, measure, registrations, requests
-from benchmarks.running import Bench, family, memory, relay, running
-from benchmarks.server_state import rest, set_topic_keys
+from benchmarks.loads import ASKED, Load, measure, registrations, requests, waits
+from benchmarks.running import Bench, family, memory, percentile, relay, rest, running, set_topic_keys
 from wakupush.devnet.parts.processes import Process, wait_until
 from wakupush.model.platforms import TokenType
 from wakupush.model.registrations import Change, Registration

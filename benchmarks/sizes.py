@@ -19,8 +19,19 @@ from pathlib import Path
 from benchmarks import made
 from benchmarks.attack.stored import Stored
 from benchmarks.made import Made
-from benchmarks.running import Bench, cpu, idle_cpu, relay, running, suspended
-from benchmarks.server_state import handled, now, rest, set_other_topic_keys, set_topic_keys
+from benchmarks.running import (
+    Bench,
+    cpu,
+    handled,
+    idle_cpu,
+    now,
+    relay,
+    rest,
+    running,
+    set_other_topic_keys,
+    set_topic_keys,
+    suspended,
+)
 from pipeline.events.synthesize import HOURS, WEEKDAYS
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.runtime.settings import Settings

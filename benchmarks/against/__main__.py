@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.against.pairs import NOISY, Ratios, spread
 from benchmarks.against.revisions import serving
 from benchmarks.loads import AT_ONCE, IN_50_MS, LOADS, Load, Measured, measure, warm_up
 from benchmarks.running import end_on_signals
@@ -37,8 +38,53 @@ MILLISECONDS = 1000
 #: Columns of the tables, so that they are not cut without a terminal.
 WIDTH = 180
 
+#: The confidence of a bound.
+CONFIDENCE = 0.9
+#: Spread of the base, from its least to its most, above which the machine was too noisy.
+NOISY = 0.15
+
 #: The pairs of figures of a load: the base's and ours.
 Pairs = list[tuple[Measured, Measured]]
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Ratios of ours to the base's, one of each pair."""
+
+    values: Sequence[float]
+
+    @property
+    def mean(self) -> float:
+        return geometric_mean(self.values)
+
+    @property
+    def median(self) -> float:
+        return median(self.values)
+
+    @property
+    def upper(self) -> float:
+        """A bound below which their median is with `CONFIDENCE`, for any distribution; infinite for too few pairs."""
+        return self._bound(sorted(self.values), math.inf)
+
+    @property
+    def lower(self) -> float:
+        """A bound above which their median is with `CONFIDENCE`; 0 for too few pairs."""
+        return self._bound(sorted(self.values, reverse=True), 0.0)
+
+    def _bound(self, ordered: Sequence[float], unknown: float) -> float:
+        """Return the first value that the median does not lie beyond, by enough certainty (order statistics)."""
+        ways = 0
+        for position, value in enumerate(ordered):
+            # The ways in which coins show `position` heads: a value is as likely on this side of the median as not.
+            ways += math.comb(len(ordered), position)
+            if ways >= CONFIDENCE * 2 ** len(ordered):
+                return value
+        return unknown
+
+
+def spread(base: Sequence[float]) -> float:
+    """Return how far the base's figures lie apart, as a share of their median."""
+    return (max(base) - min(base)) / median(base)
 
 
 def measured(root: Path, loads: Sequence[Load], concurrency: int) -> dict[str, Measured]:

@@ -48,19 +48,6 @@ def verdict(figures: Sequence[float], most: float) -> Verdict:
     return Verdict.MISS if min(figures) > most else Verdict.NOISY
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """Return the value that this share of values lies below."""
-    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
-
-
-def rate_beside(honest_rate: float, honest_bytes: float, flood_bytes: float, times: float = 2.0) -> float:
-    """Return how many messages a second a flood has that is so many times as much as honest traffic.
-
-    As many messages are as much, unless they are larger: then as many bytes.
-    """
-    return times * honest_rate * min(1.0, honest_bytes / flood_bytes)
-
-
 def exit_code(verdicts: Sequence[Verdict]) -> int:
     """Return 1 if an aim is missed, else 2 if the machine was too noisy to say, else 0."""
     if Verdict.MISS in verdicts:

@@ -10,8 +10,7 @@ from secrets import token_bytes
 
 from benchmarks import made
 from benchmarks.attack.traffic import Message, Traffic
-from benchmarks.attack.victims import registered
-from benchmarks.attack.world import World
+from benchmarks.attack.world import World, registered
 from benchmarks.made import Made, User
 from wakupush.devnet.demo import messages
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration, PushNotificationRequest

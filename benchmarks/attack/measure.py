@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from benchmarks.attack import honest
-from benchmarks.attack.aims import percentile, rate_beside
 from benchmarks.attack.machine import Busy, Others, Peaks, chart_limits
 from benchmarks.attack.stored import Stored
 from benchmarks.attack.traffic import Message, Traffic, flat, size
 from benchmarks.attack.world import World
-from benchmarks.latency import waits
-from benchmarks.running import cpu, idle_cpu, relay, suspended
+from benchmarks.loads import waits
+from benchmarks.running import cpu, idle_cpu, percentile, relay, suspended
 
 #: Seconds that reconcile has to walk over the messages, and looks back. It walks once a second here, so each message is
 #: met as often as with its defaults: every 30 s, two minutes back.
@@ -172,4 +171,6 @@ def _noise(world: World, rate: float, seconds: float, flood: Traffic) -> list[Me
     """Return twice as much of a flood as there is honest traffic, or what its bounds let."""
     honest_size = fmean(each.bytes for each in honest.mixed(world, len(honest.MIX)))
     flood_size, most = bounds(world, flood)
-    return flood.make(world, max(1, min(most, int(rate_beside(rate, honest_size, flood_size) * seconds))))
+    # As many messages are as much, unless they are larger: then as many bytes.
+    flood_rate = 2 * rate * min(1.0, honest_size / flood_size)
+    return flood.make(world, max(1, min(most, int(flood_rate * seconds))))

@@ -12,7 +12,7 @@ from secrets import token_bytes, token_hex
 
 from benchmarks import made
 from benchmarks.attack.traffic import Message
-from benchmarks.attack.victims import registered
+from benchmarks.attack.world import registered
 from benchmarks.made import Made, User
 from wakupush.devnet.demo import messages
 from wakupush.model.waku_message import WakuMessage

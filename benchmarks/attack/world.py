@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import secrets
+import time
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from typing import Any
 
 import httpx2
 
 from benchmarks import made
-from benchmarks.attack import victims
 from benchmarks.attack.traffic import Message, flat
-from benchmarks.made import User
-from benchmarks.running import Bench, relay
-from benchmarks.server_state import rest, set_other_topic_keys, set_topic_keys
+from benchmarks.made import Made, User
+from benchmarks.running import Bench, relay, rest, set_other_topic_keys, set_topic_keys
+from wakupush.devnet.demo import messages
 from wakupush.devnet.parts.processes import WaitTimeoutError, wait_until
+from wakupush.protocol import envelopes
+from wakupush.protocol.application import Type
+from wakupush.protocol.keys import PrivateKey, PublicKey
+from wakupush.protocol.registration import seal_registration
 from wakupush.redis import claims
 
 #: Seconds until all who registered are stored.
@@ -70,7 +76,7 @@ class World:
 
     def register(self, count: int, work: Callable | None = None) -> list[User]:
         """Register users by a function of the server's key and a number; ordinary ones by default."""
-        pairs = self.bench.make(partial(work or victims.ordinary, self.server), list(range(count)))
+        pairs = self.bench.make(partial(work or ordinary, self.server), list(range(count)))
         before = self._registered()
         self.send([message for message, _ in pairs])
         try:
@@ -117,13 +123,13 @@ class World:
     @cached_property
     def listed(self) -> list[User]:
         """Users whose lists are full."""
-        return self.register(100, victims.listed)
+        return self.register(100, listed)
 
     @cached_property
     def heavy(self) -> User:
         """A user with as many contacts on as many devices as an answer can hold."""
         client = made.key(made.UNAWAITED).secret
-        return self.register(4, partial(victims.heavy, client))[0]
+        return self.register(4, partial(heavy, client))[0]
 
     @cached_property
     def open(self) -> list[User]:
@@ -133,14 +139,54 @@ class World:
     @cached_property
     def invented(self) -> list[User]:
         """Users whose device tokens never existed."""
-        return self.register(50, victims.invented)
+        return self.register(50, invented)
 
     @cached_property
     def spoiled(self) -> list[User]:
         """Users of whom the first one's pushes are refused by gorush, with everything in the same post."""
-        return self.register(20, victims.spoiled)
+        return self.register(20, spoiled)
 
     @cached_property
     def updating(self) -> list[bytes]:
         """Secret keys of clients that register again and again."""
         return [made.key(made.UNAWAITED).secret for _ in range(20)]
+
+
+#: Items of a full list.
+FULL = 10_000
+#: Bytes of each in a list of contacts: an answer holds four such lists.
+CONTACT_BYTES = 90
+
+
+def registered(server: bytes, client: PrivateKey, **fields: Any) -> tuple[Message, User]:
+    """Return a registration, in segments where it is large, and who registers."""
+    content = messages.registration(client, PublicKey(server), **fields)
+    sealed = seal_registration(content, client, PublicKey(server))
+    kind = Type.PUSH_NOTIFICATION_REGISTRATION
+    parts = envelopes.to_key(client, PublicKey(server), kind, sealed, timestamp=time.time_ns())
+    user = User(client.public_key.key_hash, content.installation_id, content.access_token)
+    return tuple(map(Made.of, parts)), user
+
+
+def ordinary(server: bytes, _: int) -> tuple[Message, User]:
+    return registered(server, made.key(made.UNAWAITED))
+
+
+def listed(server: bytes, _: int) -> tuple[Message, User]:
+    lists = {"muted_chat_list": [secrets.token_bytes(64) for _ in range(FULL)]}
+    return registered(server, made.key(made.UNAWAITED), **lists)
+
+
+def heavy(client: bytes, server: bytes, _: int) -> tuple[Message, User]:
+    contacts = [secrets.token_bytes(CONTACT_BYTES) for _ in range(FULL)]
+    return registered(server, PrivateKey(client), allow_from_contacts_only=True, allowed_key_list=contacts)
+
+
+def invented(server: bytes, _: int) -> tuple[Message, User]:
+    return registered(server, made.key(made.UNAWAITED), device_token=f"bad-{secrets.token_hex(32)}")
+
+
+def spoiled(server: bytes, number: int) -> tuple[Message, User]:
+    """Return one device of twenty for which gorush refuses a whole post, with all that is in it."""
+    scripts = ("malformed-", *[""] * 19)
+    return registered(server, made.key(made.UNAWAITED), device_token=scripts[number % 20] + secrets.token_hex(32))

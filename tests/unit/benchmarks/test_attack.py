@@ -11,7 +11,7 @@ from benchmarks.attack.measure import Cost, Felt
 from benchmarks.attack.report import Result, verdicts
 from benchmarks.attack.stored import Stored
 from benchmarks.attack.traffic import Flood, Power, size
-from benchmarks.attack.victims import registered
+from benchmarks.attack.world import registered
 from wakupush.model.entries import Entry
 from wakupush.model.failures import Failure
 from wakupush.pb.push_notification_pb2 import PushNotificationRequest
