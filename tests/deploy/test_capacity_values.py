@@ -59,7 +59,7 @@ def test_pools_are_scaled_as_planned(values, busiest):
 
 
 @pytest.mark.parametrize("busiest", [1, 90])
-def test_pools_have_the_replicas_of_the_busiest_hour_where_nothing_scales_them(values, busiest):
+def test_unscaled_pools_have_replicas_for_the_busiest_hour(values, busiest):
     replicas = {
         each["metadata"]["name"].removeprefix("wakupush-"): each["spec"]["replicas"]
         for each in objects(VALUES["minimal"], "--values", values(busiest), "--set", "settings.gorush.concurrency=8")

@@ -18,7 +18,7 @@ from wakupush.runtime import metrics
 need("helm")
 
 
-def test_pools_that_are_scaled_never_begin_with_fewer_than_the_least():
+def test_scaled_pools_begin_with_the_least_replicas():
     """Those that run already have what they have, which only an installation or upgrade sees (`lookup`)."""
     for name, kind in (("keda", "ScaledObject"), ("hpa", "HorizontalPodAutoscaler")):
         rendered = objects(VALUES[name])

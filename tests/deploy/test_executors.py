@@ -57,7 +57,7 @@ def test_as_many_as_wanted_are_made_of_the_size_that_is_wanted():
     assert found["spark.authenticate"] == found["spark.network.crypto.enabled"] == "true"
 
 
-def test_a_driver_finds_its_settings_and_is_found_by_its_executors():
+def test_a_driver_finds_settings_and_executors_find_it():
     service = rendered("Service")[SPARK]["spec"]
     assert service["clusterIP"] == "None"
     ports = {port["name"]: str(port["port"]) for port in service["ports"]}
@@ -105,7 +105,7 @@ def test_a_driver_may_have_pods_and_nothing_else():
     assert [subject["name"] for subject in binding["subjects"]] == [SPARK]
 
 
-def test_drivers_and_executors_reach_each_other_and_executors_postgres():
+def test_executors_reach_driver_and_postgres():
     policies = rendered("NetworkPolicy")
     between = policies[SPARK]["spec"]
     [ingress], [egress] = between["ingress"], between["egress"]

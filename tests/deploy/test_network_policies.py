@@ -53,7 +53,7 @@ def test_each_part_is_reached_by_those_who_need_it():
     assert "egress" not in found["postgres"]
 
 
-def test_parts_outside_are_reached_by_their_ports_and_where_they_are():
+def test_parts_outside_are_reached_by_address_and_port():
     for name, expected in (("minimal", {}), ("keda", {"redis": 6380})):
         found = policies(name)
         ports = {53, *(expected.get(part, port) for part, port in PARTS.items())}
@@ -65,7 +65,7 @@ def test_parts_outside_are_reached_by_their_ports_and_where_they_are():
             assert len(anywhere) == (len(parts) if name == "minimal" else 0)
 
 
-def test_jobs_of_the_pipeline_reach_the_node_where_one_fetches_from_it():
+def test_jobs_that_fetch_reach_the_node():
     for name, ports in (("keda", [5432, 8645]), ("hpa", [5432])):
         [spec] = [
             each["spec"]

@@ -78,7 +78,7 @@ def test_from_registration_to_push_and_back(stack, transport, pushes):
     asyncio.run(run())
 
 
-def test_several_users_are_asked_about_at_once_and_what_was_learned_is_kept(stack, either):
+def test_several_users_are_queried_at_once_and_kept(stack, either):
     async def run():
         async with people(either, "alice", "bob", "dave", "nobody", "carol") as everybody:
             *registered, nobody, carol = everybody
@@ -128,7 +128,7 @@ def test_advertisements_are_discovered_and_followed(stack, transport):
     asyncio.run(run())
 
 
-def test_whoever_comes_later_finds_the_latest_advertisement_in_the_store(stack, either):
+def test_latecomers_find_the_latest_advertisement_in_the_store(stack, either):
     async def run():
         events = []
         async with people(either, "alice", on_event=events.append) as (alice,):
@@ -170,7 +170,7 @@ def test_a_restarted_client_goes_on_where_it_was(stack, either, tmp_path):
         assert [event.enrolment.status for event in events if isinstance(event, Enrolled)] == [Status.REGISTERED]
 
 
-def test_a_device_is_registered_anew_in_time_and_its_contacts_find_the_new_token(stack, either, pushes):
+def test_contacts_find_the_token_of_a_renewed_registration(stack, either, pushes):
     async def run():
         passed = 0.0
         async with AsyncExitStack() as exits:
@@ -308,7 +308,7 @@ def test_a_node_that_restarts_is_subscribed_to_again(stack, peer_url, either):
     asyncio.run(run())
 
 
-def test_of_three_servers_one_is_down_one_slow_and_one_lies_and_there_is_one_push(stack, transport, pushes):
+def test_servers_that_are_down_slow_or_lie_push_once(stack, transport, pushes):
     async def run():
         async with people(transport, "alice", "bob") as (alice, bob):
             running = alice._context.transport

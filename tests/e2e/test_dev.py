@@ -43,7 +43,7 @@ def started(tmp_path_factory):
         yield process, shown, key
 
 
-def test_the_settings_of_the_environment_hold_but_for_key_addresses_and_ports(started):
+def test_the_environment_sets_all_but_key_addresses_and_ports(started):
     _, shown, key = started
     client = PrivateKey.generate()
     assert (shown["public key"], shown["shards"]) == (str(key.public_key), SHARD)

@@ -272,7 +272,7 @@ def test_a_cache_of_the_node_runs_over(stack, client, forkserver):
     assert client.kinds()["registered"] == 30
 
 
-def test_requests_that_were_in_the_store_for_too_long_are_not_pushed(stack, client):
+def test_old_requests_of_the_store_are_not_pushed(stack, client):
     client.register()
     client.wait()
     stack.ingest.stop()

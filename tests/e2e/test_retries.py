@@ -193,7 +193,7 @@ def test_first_attempts_that_succeed_are_not_shown(client, flower):
     assert not [event for event in flower.events if event["uuid"] in task_ids]
 
 
-def test_a_worker_that_is_killed_in_a_post_gives_its_deliveries_back_when_the_lease_ends(stack, client, flower):
+def test_deliveries_of_a_killed_worker_return_with_the_lease(stack, client, flower):
     client.registered_anew(device_token="slow-3000")
     with counted(stack, flower):
         client.ask_for_push()
@@ -212,7 +212,7 @@ def test_a_worker_that_is_killed_in_a_post_gives_its_deliveries_back_when_the_le
         assert row == (2,)
 
 
-def test_gorush_holds_up_neither_registrations_nor_the_other_platform(stack, client):
+def test_a_slow_platform_holds_up_nothing_else(stack, client):
     apple = client.registered_anew()
     client.registered_anew(token_type=2, apn_topic="", device_token="slow-60000")
     client.ask_for_push(40)

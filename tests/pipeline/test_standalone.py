@@ -89,7 +89,7 @@ class Way:
         return [name for name in (*table.keys, "people", *table.values) if name != "pseudonym"]  # another in each lake
 
 
-def test_a_cluster_with_an_object_store_has_the_numbers_of_one_process(new_database, tmp_path):
+def test_a_cluster_has_the_numbers_of_one_process(new_database, tmp_path):
     local = Way(
         new_database(),
         tmp_path / "local",
@@ -114,7 +114,7 @@ def kill_an_executor(dsn):
     processes("org.apache.spark.executor.CoarseGrainedExecutorBackend")[0].kill()
 
 
-def test_an_executor_is_killed_and_what_it_left_in_the_store_goes(new_database, tmp_path):
+def test_files_of_a_killed_executor_go(new_database, tmp_path):
     with store(tmp_path, behind=4 * 86_400) as s3, pytest.MonkeyPatch.context() as patched:
         for name, value in s3.credentials.items():
             patched.setenv(name, value)

@@ -113,7 +113,7 @@ def test_advertised_discovered_and_listened_to(stack, person):
     assert carol.run("query", alice.public_key, code=3) == []
 
 
-def test_a_node_that_is_gone_costs_nothing_where_another_is_named(stack, person):
+def test_a_dead_node_costs_nothing_beside_another(stack, person):
     alice = person("alice")
     server = str(stack.key.public_key)
     [registered] = alice.run("--node", "http://127.0.0.1:1", "register", "--server", server, "--device-token", "a")

@@ -183,7 +183,7 @@ def test_show_tells_all_that_is_no_secret(open_server, client, run):
         assert text in table
 
 
-def test_a_dead_letter_is_sent_again_with_all_attempts_and_its_time_anew(open_server, client, run):
+def test_a_retried_dead_letter_has_attempts_and_time_anew(open_server, client, run):
     server = open_server(delivery={"max_attempts": 1})
     key = exhausted(server, client)
     server.rows("UPDATE deliveries SET expires_at = now() - interval '1 day' RETURNING 1")
@@ -201,7 +201,7 @@ def test_a_dead_letter_is_sent_again_with_all_attempts_and_its_time_anew(open_se
     assert server.events("unknown") == []
 
 
-def test_many_are_sent_again_in_chunks_and_what_dies_meanwhile_is_not(connection, rows, run, monkeypatch):
+def test_retry_of_all_excludes_what_dies_meanwhile(connection, rows, run, monkeypatch):
     make(connection, 2 * CHUNK_ROWS + 500)
     make(connection, 3, failure="rate_limited")
     steps = []

@@ -201,7 +201,7 @@ def test_nothing_happens_where_redis_does_not_answer(server, run, monkeypatch):
     assert server.rows("SELECT count(*) FROM ledger") == [(1,)]
 
 
-def test_who_takes_it_before_it_is_committed_waits_and_does_nothing_if_that_fails(server, client, quarantined, dsn):
+def test_a_worker_waits_for_the_commit_of_a_retry(server, client, quarantined, dsn):
     message, put_right = quarantined
     put_right()
     with psycopg.connect(dsn) as connection:

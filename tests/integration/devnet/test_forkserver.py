@@ -48,7 +48,7 @@ def test_it_is_as_if_started_anew(forkserver, tmp_path):
     assert told[0] == told[1]
 
 
-def test_nothing_preloaded_reads_where_the_counters_of_processes_are():
+def test_nothing_preloaded_imports_the_metrics():
     imports = f"import sys, importlib; [importlib.import_module(name) for name in {PRELOADED}]"
     asks = "print('prometheus_client' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", f"{imports}; {asks}"], capture_output=True, text=True, check=True)

@@ -94,7 +94,7 @@ def test_postgres_as_root_says_which_directory_it_needs(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(unprivileged_user() is None, reason="only root changes the user")
-def test_postgres_runs_from_a_copy_if_the_wheel_cannot_be_reached(
+def test_postgres_runs_from_a_copy_of_an_unreachable_wheel(
     open_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hidden = open_directory / "hidden"
@@ -145,7 +145,7 @@ def test_development_waku_node_runs_as_a_process(tmp_path: Path) -> None:
         assert len(httpx2.get(f"{url}/store/v3/messages").json()["messages"]) == 1
 
 
-def test_development_servers_remember_over_a_kill_what_they_are_told_to(tmp_path: Path) -> None:
+def test_development_servers_keep_their_files_over_a_kill(tmp_path: Path) -> None:
     log, archive = tmp_path / "log.jsonl", tmp_path / "archive.sqlite"
     options = ("waku", "--shard", "/waku/2/rs/16/32", "--archive-window", "any")
     with _serving(tmp_path, *options, "--log-file", str(log), "--archive-file", str(archive), killed=True) as url:
@@ -165,7 +165,7 @@ def test_development_servers_remember_over_a_kill_what_they_are_told_to(tmp_path
             assert httpx2.get(f"{url}/dev/log").json()["next"] == last
 
 
-def test_an_archive_that_is_full_forgets_the_oldest_in_its_file_too(tmp_path: Path) -> None:
+def test_a_full_archive_forgets_the_oldest_in_its_file(tmp_path: Path) -> None:
     settings = NodeSettings(
         shards=("/waku/2/rs/16/32",), archive_window=None, archive_capacity=2, archive_file=tmp_path / "archive.sqlite"
     )

@@ -146,7 +146,7 @@ def as_user(dsn, name):
     return {"WAKUPUSH_POSTGRES__DSN": make_conninfo(dsn, user=name)}
 
 
-def test_a_server_whose_processes_are_all_the_owner_is_warned_about(environment):
+def test_processes_that_are_all_the_owner_are_a_warning(environment):
     code, findings = examine(environment)
     assert code == 0
     assert "postgres is in no role of wakupush_registration, " in texts(findings, "warning")
@@ -160,7 +160,7 @@ def test_a_login_with_the_rights_of_its_role_is_fine(environment, dsn, members):
     assert "rights" not in texts(findings, "warning")
 
 
-def test_a_login_with_more_rights_than_its_process_needs_is_a_warning(environment, dsn, members, connection):
+def test_a_login_with_needless_rights_is_a_warning(environment, dsn, members, connection):
     members("people", "wakupush_operator")
     members("hook", "wakupush_feedback")
     members("super", "wakupush_exporter", "SUPERUSER")

@@ -60,7 +60,7 @@ def test_what_one_store_has_and_the_other_has_not_is_counted(nodes):
         assert metrics.STORE_OLDEST.labels("one", SHARD)._value.get() == pytest.approx(700, abs=60)
 
 
-def test_a_stretch_that_a_store_did_not_tell_is_compared_the_next_time(nodes):
+def test_a_stretch_that_failed_is_compared_next_time(nodes):
     with Store(nodes["nwaku"]) as one, Store("http://127.0.0.1:1") as two:
         audit = Audit(stores={"one": one, "two": two}, shards=(SHARD,), content_topics=OURS, window=60.0, stop=Event())
         assert audit.compare(SHARD, time.time()) == {}

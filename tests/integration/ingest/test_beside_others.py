@@ -37,7 +37,7 @@ def test_queries_are_found_in_the_whole_shard(bench, opened):
 
 
 @pytest.mark.parametrize("overlap", [120.0, 20.0])
-def test_a_query_whose_claim_outlived_its_place_in_the_queue_heals(bench, overlap):
+def test_a_query_that_lost_its_place_in_the_queue_heals(bench, overlap):
     """Redis was killed after the claim, and lost the rest: nobody looks for it anew until the claim is over."""
     found, queries, *_ = bench.walkers(overlap=overlap)
     topic = os.urandom(4)
@@ -50,7 +50,7 @@ def test_a_query_whose_claim_outlived_its_place_in_the_queue_heals(bench, overla
     assert bench.queued() == {"query": 1}
 
 
-def test_without_the_whole_set_of_watched_topics_no_query_is_looked_for(bench, opened, monkeypatch):
+def test_queries_are_healed_only_with_all_watched_topics(bench, opened, monkeypatch):
     queries, own, _ = opened
     bench.redis.delete(watched.MARKER)
     assert looked_back(queries) is None
@@ -104,7 +104,7 @@ def test_a_full_queue_ends_the_walk_and_the_watermark_stays(bench):
     found.close()
 
 
-def test_what_goes_to_a_queue_rests_while_that_is_behind_and_nothing_else_does(bench):
+def test_only_the_walk_of_a_queue_that_is_behind_rests(bench):
     """A backlog of push requests holds up no registration."""
     found, queries, registrations, requests = bench.walkers(pause=0.1, backlog_age=60)
     [old] = bench.send(bench.partitioned, ago=100)
@@ -135,7 +135,7 @@ def events(logs):
     return [(log["event"], log["queue"]) for log in logs if log["event"] in {"resting", "rested"}]
 
 
-def test_behind_a_redis_that_hangs_walks_do_not_wait_for_each_other():
+def test_walks_behind_a_hanging_redis_are_independent():
     with socket.create_server(("127.0.0.1", 0)) as hanging:  # it takes connections and says nothing
         settings = RedisSettings(url=f"redis://127.0.0.1:{hanging.getsockname()[1]}/0", timeout=1.5)
         with open_redis(settings) as redis, ThreadPoolExecutor(6) as threads:

@@ -32,7 +32,7 @@ def node_url(tmp_path, forkserver):
         yield url
 
 
-def test_what_a_flood_with_stamps_ahead_hides_from_live_is_found_at_the_next_look(node_url, dsn, redis_server):
+def test_what_a_flood_with_future_stamps_hides_is_found(node_url, dsn, redis_server):
     server = PrivateKey.generate().public_key
     personal, _ = topics.server_content_topics(server)
     settings = Settings(

@@ -137,7 +137,7 @@ def test_headers_tell_how_many_and_how_old(enqueuer, redis):
     assert oldest(redis) == 5.0
 
 
-def test_what_was_seen_long_ago_in_a_store_has_not_waited_in_the_queue(enqueuer, redis):
+def test_time_in_a_store_is_no_time_in_the_queue(enqueuer, redis):
     before = time.time()
     enqueuer.enqueue([replace(entry(), seen=5.0)])
     enqueuer.enqueue([entry(PARTITIONED)])
@@ -186,7 +186,7 @@ def test_of_claims_that_are_refused_none_is_taken(enqueuer, redis):
     assert enqueuer.enqueue([allowed, other]).sent == 2
 
 
-def test_a_full_queue_is_left_to_reconcile_and_the_others_are_not(enqueuer, redis):
+def test_only_a_full_queue_is_left_to_reconcile(enqueuer, redis):
     enqueuer.settings = IngestSettings(queue_bytes=3_000_000)
     while enqueuer.enqueue([entry(size=100_000)]).sent:
         pass
@@ -215,7 +215,7 @@ def test_a_queue_may_have_a_quarter_of_redis_memory(enqueuer, redis):
         redis.config_set("maxmemory", 0)
 
 
-def test_a_long_queue_takes_messages_by_chance_and_not_first_come_first_served(redis_server, redis):
+def test_a_long_queue_admits_messages_by_chance(redis_server, redis):
     """Whoever floods a queue has no more of it than others, message for message, whatever the order of arrival."""
     chosen = settings(redis_server.url, batch_size=1000, queue_bytes=100_000_000)
     with celery_app(chosen) as app:
@@ -237,7 +237,7 @@ def test_a_long_queue_takes_messages_by_chance_and_not_first_come_first_served(r
     assert share[100] == share[150] == (0, 0)
 
 
-def test_a_message_from_the_future_is_neither_claimed_nor_enqueued(enqueuer, redis):
+def test_messages_from_the_future_are_not_enqueued(enqueuer, redis):
     """Else its row of the ledger would go where no partition is made yet."""
     assert enqueue.AHEAD_SECONDS <= (maintenance.DAYS_AHEAD - 2) * 86_400
     count = metrics.MESSAGES_AHEAD._value.get
@@ -345,7 +345,7 @@ def test_the_marker_fits_one_run_of_redis_only(redis, redis_server):
     assert not watched.is_complete(redis)
 
 
-def test_a_set_that_was_wiped_while_it_was_filled_is_not_complete(redis):
+def test_topics_wiped_while_they_are_filled_are_incomplete(redis):
     marks = [watched.begin_filling(redis) for _ in range(2)]
     assert marks[0] == marks[1]
     redis.flushall()
@@ -359,7 +359,7 @@ def test_a_set_that_was_wiped_while_it_was_filled_is_not_complete(redis):
     assert not watched.is_complete(redis)
 
 
-def test_what_was_claimed_and_could_not_be_sent_is_claimed_again_at_the_next_look(enqueuer, monkeypatch):
+def test_a_claim_is_released_if_sending_fails(enqueuer, monkeypatch):
     """Also if Redis hung, and was not asked to give the claim back."""
     message = entry()
 

@@ -45,7 +45,7 @@ def test_the_subtraction_asks_the_indexes(connection):
     assert "Seq Scan on ledger" not in str(plan)
 
 
-def test_a_watermark_moves_forward_unless_it_is_beyond_what_clocks_can_say(connection):
+def test_a_watermark_only_moves_forward_within_clock_skew(connection):
     track = Track("node:1", SHARD, "registration")
     assert reconciliation.watermark(connection, track) is None
     assert reconciliation.advance(connection, track, 100, most=100) == 100
@@ -87,7 +87,7 @@ def test_the_watermark_passes_what_is_done_and_nothing_else(bench, opened):
     assert bench.watermark(own) > lost.message.timestamp
 
 
-def test_a_look_begins_at_the_last_one_and_twice_in_an_overlap_before_the_watermark(opened):
+def test_each_look_overlaps_the_last_one(opened):
     """So that a short pause does not read all of the overlap each time."""
     _, own, _ = opened
     own.walker.settle(SHARD, ago(30), None)

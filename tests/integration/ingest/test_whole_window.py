@@ -15,7 +15,7 @@ from wakupush.devnet.parts.processes import wait_until
 from wakupush.redis import watched
 
 
-def test_what_came_late_is_found_in_the_whole_window_and_looked_for_until_it_is_handled(bench, whole):
+def test_late_messages_are_sought_until_they_are_handled(bench, whole):
     thorough_, own = whole
     own.walker.settle(SHARD, ago(1), None)
     thorough_._whole_due[SHARD] = math.inf
@@ -59,7 +59,7 @@ def test_the_window_is_walked_in_slices_and_the_watermark_follows(bench, whole):
     assert bench.watermark(own) > sent[3].message.timestamp
 
 
-def test_the_whole_window_is_walked_again_when_it_is_due_and_goes_on_after_a_restart(whole):
+def test_the_whole_walk_is_periodic_and_survives_restarts(whole):
     thorough_, own = whole
     own.walker.settle(SHARD, ago(1), None)
     for _ in range(5):
@@ -105,7 +105,7 @@ def test_pages_without_an_end_hide_nothing_that_comes_after_them(bench, whole, m
     assert hashes(after) <= bench.claimed()
 
 
-def test_recent_messages_are_found_beside_a_walk_over_the_whole_window(bench, whole):
+def test_recent_messages_are_found_beside_a_whole_walk(bench, whole):
     """A flood, or a day at 200 messages a second, is walked by a thread of its own."""
     thorough_, own = whole
     own.walker.settle(SHARD, ago(1), None)

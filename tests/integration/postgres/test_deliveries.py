@@ -97,7 +97,7 @@ def test_due_deliveries_are_claimed_once(dsn, connection):
     assert {(each.begun, each.failure) for each in claimed} == {(1, Failure.RATE_LIMITED)}
 
 
-def test_a_dead_letter_keeps_what_an_operator_needs_to_send_it_again(connection):
+def test_a_dead_letter_keeps_all_that_a_retry_needs(connection):
     take_on(connection, [delivery(1)], {})
     deliveries.settle(
         connection, [Settlement(delivery=delivery(1), state=DeliveryState.DEAD_LETTER, failure=Failure.RATE_LIMITED)]
@@ -116,7 +116,7 @@ def test_giving_a_delivery_back_counts_no_attempt(connection):
     assert (claimed.begun, claimed.failure) == (0, None)
 
 
-def test_first_attempts_that_were_put_back_are_claimed_before_a_backlog_and_the_newest_first(connection):
+def test_first_attempts_are_claimed_before_a_backlog(connection):
     take_on(connection, [delivery(number) for number in range(6)], {})
     retries = [Settlement(delivery=delivery(number), state=DeliveryState.PENDING, wait=0) for number in (0, 1)]
     deliveries.settle(connection, retries)
@@ -128,7 +128,7 @@ def test_first_attempts_that_were_put_back_are_claimed_before_a_backlog_and_the_
     assert keys == [{delivery(n).delivery_key for n in part} for part in ((4, 3), (2, 0), (1,))]
 
 
-def test_a_claim_that_nobody_takes_comes_again_and_counts_no_attempt(connection):
+def test_an_abandoned_claim_counts_no_attempt(connection):
     take_on(connection, [delivery(1)], {})
     deliveries.settle(connection, [Settlement(delivery=delivery(1), state=DeliveryState.PENDING, wait=0)])
     for _ in range(3):

@@ -75,7 +75,7 @@ def others(dsn):
         yield connection
 
 
-def test_a_partition_is_made_beside_writes_without_a_look_at_the_default_one_under_a_lock(connection, others):
+def test_create_partition_does_not_block_writers(connection, others):
     """What a stranger put into the default partition is nobody's wait, and stays where it is."""
     ledger.add(connection, [entry(number, ahead) for number, ahead in enumerate((0, *WITHOUT_PARTITION))])
     default = "SELECT count(DISTINCT message_hash) FROM ledger_default"
@@ -105,7 +105,7 @@ def test_who_died_in_between_leaves_nothing_that_refuses_rows(connection):
     assert promises(connection) == []
 
 
-def test_a_promise_that_was_left_is_taken_back_once_its_day_is_in_use(connection):
+def test_an_abandoned_promise_is_taken_back(connection):
     maintenance._do("promise", connection, maintenance.LEDGER, NOW.date() + timedelta(days=5))
     ledger.add(connection, [entry(1, -30 * DAY)])
     maintenance.create_partitions(connection, NOW.date() + timedelta(days=5))
@@ -113,7 +113,7 @@ def test_a_promise_that_was_left_is_taken_back_once_its_day_is_in_use(connection
     assert promises(connection) == []
 
 
-def test_a_day_whose_rows_came_while_it_was_promised_away_is_left_to_the_default_partition(connection, others):
+def test_rows_beside_the_promise_stay_in_the_default_partition(connection, others):
     """As by a clock that is wrong: nobody is refused for longer than that takes."""
     late = entry(1, 4 * DAY)
 
@@ -132,7 +132,7 @@ def test_a_day_whose_rows_came_while_it_was_promised_away_is_left_to_the_default
     assert not ledger.add(connection, [late])
 
 
-def test_a_day_in_use_stays_in_the_default_partition_that_has_rows(connection):
+def test_a_day_in_use_stays_in_the_default_partition(connection):
     past = NOW.date() - timedelta(days=20)
     old = entry(1, -20 * DAY)
     ledger.add(connection, [old])
@@ -143,7 +143,7 @@ def test_a_day_in_use_stays_in_the_default_partition_that_has_rows(connection):
     assert not ledger.add(connection, [old])
 
 
-def test_events_of_a_day_in_use_stay_in_the_default_partition_that_has_rows(connection):
+def test_events_of_a_day_in_use_stay_in_the_default_partition(connection):
     past = Event(kind=EventKind.RECEIVED, time=NOW.timestamp() - 20 * 86400, worker="w", trace_id="t")
     events.add(connection, [past])
     maintenance.create_partitions(connection, (NOW - timedelta(days=20)).date())

@@ -165,7 +165,7 @@ def died(connection, days, installation=ALICE):
     )
 
 
-def test_the_retention_of_registrations_takes_what_is_dead_for_long_and_leaves_hash_and_version(connection, dsn):
+def test_retention_of_the_dead_leaves_hash_and_version(connection, dsn):
     phones = [Installation(ALICE.key_hash, bytes([number]) * 16) for number in range(5)]
     store(connection, [change(7, phone) for phone in (ALICE, *phones)])
     alive, fresh, *dead = phones

@@ -64,7 +64,7 @@ def first_step(connection):
 
 
 @pytest.mark.parametrize("frozen", FROZEN, ids=lambda path: path.name)
-def test_the_frozen_queries_fit_the_schema_that_they_were_written_for(empty_dsn, frozen):
+def test_frozen_queries_fit_their_schema(empty_dsn, frozen):
     assert len(list(statements(frozen))) > 30
     assert refused(migrated(empty_dsn, frozen.name), frozen) == {}
 

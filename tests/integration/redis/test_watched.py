@@ -88,7 +88,7 @@ def test_a_redis_that_was_wiped_is_filled(open_server):
     assert watched.among(server.context.redis, sorted(topics)) == topics
 
 
-def test_topics_are_read_from_postgres_in_their_order_without_sorting_them(open_server):
+def test_topics_are_read_in_order_without_a_sort(open_server):
     server = open_server()
     register(server, *range(2000))
     with server.context.pool.connection() as connection:
@@ -139,7 +139,7 @@ def test_a_redis_that_does_not_know_since_when_is_filled_wholly(failed_over, los
     assert watched.among(redis, sorted(old | new)) == old | new
 
 
-def test_what_was_restored_from_an_older_copy_is_filled_from_there_on(failed_over):
+def test_a_restored_older_copy_is_filled_up(failed_over):
     server, old, new = failed_over
     redis = server.context.redis
     watched.remove(redis, sorted(old))

@@ -32,7 +32,7 @@ def takes_writes(pool: ConnectionPool) -> bool:
     return True
 
 
-def test_a_connection_that_postgres_ended_is_replaced_before_it_is_used(dsn):
+def test_an_ended_connection_is_replaced_before_its_use(dsn):
     pool: ConnectionPool = open_pool(PostgresSettings(dsn=dsn, pool_size=1))
     try:
         with pool.connection() as connection:
@@ -48,7 +48,7 @@ def test_a_connection_that_postgres_ended_is_replaced_before_it_is_used(dsn):
         pool.close()
 
 
-def test_a_host_that_vanished_is_noticed_while_its_answer_is_waited_for(dsn):
+def test_a_vanished_host_is_noticed_during_a_query(dsn):
     options = (socket.SO_KEEPALIVE, 1), (socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)
     with (
         closing(open_pool(PostgresSettings(dsn=dsn))) as pool,
@@ -67,7 +67,7 @@ def test_the_options_of_the_connection_string_are_kept(dsn):
         assert connection.execute("SHOW statement_timeout").fetchone() == ("7s",)
 
 
-def test_a_long_outage_is_noticed_to_be_over_as_soon_as_a_short_one(own_postgres):
+def test_reconnects_soon_after_a_long_outage(own_postgres):
     with closing(open_pool(PostgresSettings(dsn=own_postgres.dsn, timeout=1.0))) as pool:
         assert takes_writes(pool)
         own_postgres.kill()

@@ -8,7 +8,7 @@ from pathlib import Path
 from wakupush.runtime.connections.sentinel import shut_connections
 
 
-def test_who_waits_for_an_answer_of_the_old_primary_gets_the_end_at_once():
+def test_queries_at_the_old_primary_end_at_once():
     with socket.create_server(("127.0.0.1", 0)) as old, socket.create_server(("127.0.0.1", 0)) as other:
         waiting, kept = (socket.create_connection(each.getsockname()) for each in (old, other))
         got = []

@@ -17,7 +17,7 @@ from wakupush.server import outbox
 from wakupush.server.schedule.answers import publish_overdue
 
 
-def test_answers_that_the_node_does_not_take_are_told_of_together(open_server):
+def test_refused_answers_are_logged_together(open_server):
     server = open_server(waku={"url": "http://127.0.0.1:1"})
     answers = [
         (number, SealedAnswer(pubsub_topic=SHARD, content_topic="/waku/1/0x00000001/rfc26", payload=b"", trace_id="t"))
@@ -29,7 +29,7 @@ def test_answers_that_the_node_does_not_take_are_told_of_together(open_server):
     assert told == [("answers_not_published", 20)]
 
 
-def test_an_answer_that_is_too_large_for_the_node_is_sent_in_segments(open_server, client):
+def test_too_large_an_answer_is_sent_in_segments(open_server, client):
     server = open_server(waku={"max_message_bytes": 10_000})
     user = PrivateKey.generate()
     server.register(user, allow_from_contacts_only=True, allowed_key_list=[bytes([n]) * 64 for n in range(200)])
@@ -42,7 +42,7 @@ def test_an_answer_that_is_too_large_for_the_node_is_sent_in_segments(open_serve
     assert len(info.allowed_key_list) == 200
 
 
-def test_answers_that_their_worker_did_not_publish_are_published_by_the_schedule(server, client, monkeypatch):
+def test_the_schedule_publishes_what_a_worker_left(server, client, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(outbox, "publish", lambda *_, **__: None)
         content = messages.registration(client, server.key)
@@ -54,7 +54,7 @@ def test_answers_that_their_worker_did_not_publish_are_published_by_the_schedule
     assert server.rows("SELECT count(*) FROM answers") == [(0,)]
 
 
-def test_answers_to_ephemeral_keys_are_published_once_more_where_that_is_set(open_server, client):
+def test_answers_to_ephemeral_keys_are_published_twice_if_set(open_server, client):
     server = open_server(worker={"repeat_answers_after": 0.5})
     asker = PrivateKey.generate()
     server.register(client)
@@ -67,7 +67,7 @@ def test_answers_to_ephemeral_keys_are_published_once_more_where_that_is_set(ope
     assert server.rows("SELECT count(*) FROM answers") == [(0,)]
 
 
-def test_what_no_node_took_is_left_to_the_schedule_and_not_repeated(open_server, client, node):
+def test_what_no_node_took_is_left_to_the_schedule(open_server, client, node):
     server = open_server(worker={"repeat_answers_after": 0.5})
     server.register(client)
     httpx2.post(f"{node}/dev/faults", json={"kind": "status", "status": 503, "method": "POST"}).raise_for_status()

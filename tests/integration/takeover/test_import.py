@@ -92,7 +92,7 @@ def test_a_query_learns_what_it_learnt_from_the_reference(run, connection, user)
     assert sorted(map(str, ours)) == sorted(map(str, theirs))
 
 
-def test_one_installation_id_in_upper_and_lower_case_is_two_devices(run, connection):
+def test_installation_ids_are_case_sensitive(run, connection):
     run("reference.db")
     [key_hash] = {bytes.fromhex(row["public_key"]) for row in ROWS if row["user"] == "grace"}
     names = [

@@ -285,7 +285,7 @@ def test_no_secret_leaves_the_executors(server, spark):
     assert server.key.secret.hex() not in plan
 
 
-def test_a_message_that_is_repeated_without_end_is_handed_over_meanwhile(server):
+def test_an_endlessly_repeated_message_is_handed_over(server):
     """Its parts come again and again, and make the whole each time."""
     history = History.of(server.key.public_key, seed=10)
     archive(server.archive, history.register(PrivateKey.generate(), SMALL, muted_chat_list=[b"m" * 64] * 40))

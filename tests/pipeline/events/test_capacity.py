@@ -46,7 +46,7 @@ def test_waits_are_the_work_before_over_the_speed():
     assert play([second(0, 1400), second(10, 80)], lambda _: 1, question(), 1)[0.014] == pytest.approx(20)
 
 
-def test_a_slow_gorush_counts_where_there_are_too_few_connections():
+def test_a_slow_gorush_counts_with_few_connections():
     seconds = [second(0, 100, posts=400)]
     fast, slow = (play(seconds, lambda _: 2, question(gorush=gorush), 1) for gorush in (0.001, 2.0))
     assert max(slow) > 10 * max(fast)
@@ -176,7 +176,7 @@ def test_a_plan_holds_on_the_half_that_it_did_not_see(spark, made):
     assert told["gorush"]["queueNum"] >= (scaling["maxReplicas"] + 3) * CONCURRENCY * 16 * 50
 
 
-def test_made_up_events_are_the_same_for_the_same_seed_however_many_make_them(spark, made):
+def test_made_up_events_depend_on_the_seed_alone(spark, made):
     settings, plan, count = made
     events = Lake.of(spark, settings).events()
     kinds = {row.kind: row["count"] for row in events.groupBy("kind").count().collect()}

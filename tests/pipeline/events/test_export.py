@@ -62,9 +62,7 @@ def test_what_names_a_user_cannot_be_joined_by_time(spark, connection, dsn, make
     assert all(users == sorted(users) for users in files.values())
 
 
-def test_a_transaction_that_is_open_holds_back_what_comes_after_and_loses_nothing(
-    spark, connection, dsn, make_settings
-):
+def test_an_open_transaction_holds_back_what_follows(spark, connection, dsn, make_settings):
     settings = make_settings(dsn)
     early, late, after = (make(10, seed=seed) for seed in (1, 2, 3))
     happenings.write(connection, early)
@@ -116,7 +114,7 @@ def test_another_cluster_is_refused(spark, connection, dsn, make_settings):
     assert export.run(spark, settings, ignore).rows == 0
 
 
-def test_a_database_that_was_restored_to_an_earlier_time_is_refused(spark, connection, dsn, make_settings):
+def test_a_database_restored_to_an_earlier_time_is_refused(spark, connection, dsn, make_settings):
     """The numbers of the transactions that were lost are given to others, which would seem to be in the lake."""
     settings = make_settings(dsn)
     happenings.write(connection, make(30))

@@ -181,7 +181,7 @@ def _is_free(connection):
 
 
 @pytest.mark.parametrize("end", ["killed", "woken"])
-def test_a_commit_that_the_catalog_has_is_made_whatever_becomes_of_who_asked(spark, connection, settings, start, end):
+def test_a_commit_in_the_catalog_survives_its_writer(spark, connection, settings, start, end):
     """Postgres has the statement and goes on with it: whether it was committed, the mark tells."""
     events = first_steps(spark, connection, settings) + (new := make(300))
     happenings.write(connection, new)

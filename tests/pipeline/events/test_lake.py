@@ -87,7 +87,7 @@ def test_of_two_runs_that_saw_the_same_state_one_commits(lake, first):
 
 
 @pytest.mark.parametrize("other", ["an export", "compaction", "retention", "a property"])
-def test_what_is_committed_between_the_look_and_the_commit_makes_it_fail(lake, monkeypatch, other):
+def test_a_concurrent_commit_makes_a_commit_fail(lake, monkeypatch, other):
     """The run has found the lake as it was, and then sleeps until the other one is through."""
     append(lake, [("attempt", DAY, 1)])
     append(lake, [("attempt", DAY, 2)], transaction=2)

@@ -112,7 +112,7 @@ def test_tables_of_the_catalog_have_the_rows(spark, exported, written):
 
 
 @pytest.mark.long
-def test_a_second_report_replaces_the_first_and_has_what_came_late(spark, connection, dsn, make_settings):
+def test_a_second_report_has_what_came_late(spark, connection, dsn, make_settings):
     settings = make_settings(dsn, report_dsn=dsn, smallest_cell=2)
     events, late = (happenings.make(60, seed, days=happenings.DAYS[:2]) for seed in (1, 2))
     pages = []
@@ -133,7 +133,7 @@ def test_a_second_report_replaces_the_first_and_has_what_came_late(spark, connec
 
 
 @pytest.mark.long
-def test_rows_of_a_period_are_of_the_whole_period_in_every_report(spark, exported, dsn, make_settings, events):
+def test_every_report_counts_whole_periods(spark, exported, dsn, make_settings, events):
     """Night after night the days of a report move on, and one day is made anew."""
     of_period = 3
     settings = make_settings(

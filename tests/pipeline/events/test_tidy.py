@@ -51,7 +51,7 @@ def later(monkeypatch, seconds, since=None):
     monkeypatch.setattr(tidy, "time", SimpleNamespace(time=lambda: now))
 
 
-def test_files_of_a_day_become_one_and_rows_stay_in_the_order_of_users(spark, exported, settings):
+def test_files_of_a_day_become_one_sorted_by_user(spark, exported, settings):
     lake, events = exported
     before = lake.state()
     rows = lake.spark.table(EVENTS).selectExpr("sum(hash(*) & 65535)").first()
@@ -70,7 +70,7 @@ def test_files_of_a_day_become_one_and_rows_stay_in_the_order_of_users(spark, ex
 
 
 @pytest.mark.long
-def test_what_was_replaced_stays_for_a_day_and_then_goes_but_for_the_mark(spark, exported, settings, monkeypatch):
+def test_replaced_files_stay_for_a_day(spark, exported, settings, monkeypatch):
     lake, events = exported
     mark = lake.state().mark
     read = lake.state().snapshot
@@ -92,7 +92,7 @@ def test_what_was_replaced_stays_for_a_day_and_then_goes_but_for_the_mark(spark,
     assert export.run(spark, settings, ignore).rows == 0
 
 
-def test_days_past_the_retention_are_forgotten_and_gone_after_a_day(spark, exported, settings, monkeypatch):
+def test_days_past_the_retention_are_gone_a_day_later(spark, exported, settings, monkeypatch):
     lake, events = exported
     retention = settings.retention.model_copy(update={"lake": kept_from(DAYS[1])})
     old = [event for event in events if day_of(event) < DAYS[1]]
@@ -107,7 +107,7 @@ def test_days_past_the_retention_are_forgotten_and_gone_after_a_day(spark, expor
     assert not any(path.exists() for path in of_day)
 
 
-def test_what_a_killed_run_left_goes_and_what_may_be_committed_stays(spark, exported, settings):
+def test_only_files_that_cannot_be_committed_go(spark, exported, settings):
     lake, events = exported
     lake.spark.sql(f"ALTER TABLE {EVENTS} CREATE BRANCH export_left")
     lake.spark.table(EVENTS).limit(5).writeTo(f"{EVENTS}.branch_export_left").append()

@@ -91,11 +91,11 @@ def test_others_on_the_machine_excuse_a_latency_and_nothing_else():
     assert [aim.verdict for aim in found.aims(LINES)] == [Verdict.PASS, Verdict.PASS, Verdict.MISS, Verdict.NOISY]
 
 
-def test_a_flood_that_the_server_does_not_get_done_with_is_a_miss():
+def test_an_unfinished_flood_is_a_miss():
     assert verdicts([Result(FLOOD, stopped="waited in vain")], {"request": LINES}) == [Verdict.MISS]
 
 
-def test_junk_makes_the_server_agree_on_a_key_and_opens_to_nothing(monkeypatch):
+def test_junk_costs_a_key_agreement_and_opens_to_nothing(monkeypatch):
     agreed = []
     shared_key = PrivateKey.shared_key
     monkeypatch.setattr(PrivateKey, "shared_key", lambda self, other: agreed.append(1) or shared_key(self, other))
@@ -133,7 +133,7 @@ def test_a_request_names_each_device_in_turn():
         assert [item.access_token for item in asked] == tokens
 
 
-def test_copies_have_the_payload_and_what_the_hash_covers_tells_them_apart():
+def test_copies_differ_in_what_the_hash_covers():
     message = strangers.junk(PARTITIONED, 300, 0.0, 0)
     [same], [version], [meta], [wrapped] = (
         strangers.changed(message, **fields) for fields in ({}, {"version": 0}, {"meta": b"m"}, {"timestamp": 1})

@@ -44,7 +44,7 @@ def common(*, as_json=False):
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_what_strangers_wrote_is_shown_and_does_not_steer_the_terminal(text, capsys):
+def test_text_of_strangers_does_not_steer_the_terminal(text, capsys):
     commands._show(common(), [{"installation_id": text}])
     commands._show_event(common(), Unsent(text))
     shown = capsys.readouterr().out

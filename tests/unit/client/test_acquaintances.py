@@ -95,7 +95,7 @@ def test_the_newest_registration_counts_in_any_order():
     assert tokens(learn(old, new)) == tokens(learn(new, old)) == [NEW_TOKEN]
 
 
-def test_after_a_wrong_token_an_old_advertisement_does_not_bring_it_back_but_the_server_does():
+def test_an_old_advertisement_does_not_revive_a_wrong_token():
     known = learn(info()).useless(PHONE, SERVER.public_key, TOKEN)
     assert tokens(known) == []
     assert known.is_to_be_asked(0)
@@ -120,14 +120,14 @@ def test_tokens_are_used_for_a_day_and_then_as_a_last_resort():
     assert list(known.devices(later, most=3)) == [PHONE]
 
 
-def test_what_was_learned_or_asked_before_the_clock_was_set_back_is_old():
+def test_a_clock_set_back_makes_knowledge_old():
     known = learn(info(), now=10 * KEEP_SECONDS)
     assert known.usable(0) == []
     assert known.asked(10 * KEEP_SECONDS).is_to_be_asked(0)
     assert len(known.usable(10 * KEEP_SECONDS - 1)) == 1
 
 
-def test_a_device_that_was_closed_days_ago_is_asked_about_and_notified_although_another_one_advertises():
+def test_a_silent_device_is_notified_beside_an_active_one():
     later = 2 * KEEP_SECONDS
     known = learn(info(), now=0).asked(0)
     known = learn(info(installation=DESKTOP), known=known, now=later).active(DESKTOP, later)
@@ -147,19 +147,19 @@ def test_a_device_is_notified_by_new_tokens_where_it_has_some():
     assert way.server == OTHER_SERVER.public_key
 
 
-def test_a_device_that_is_gone_is_neither_notified_nor_asked_about():
+def test_a_device_that_is_gone_is_not_notified():
     known = learn(info(installation=DESKTOP), known=learn(info())).useless(PHONE, SERVER.public_key, TOKEN)
     assert list(known.devices(0, most=3)) == [DESKTOP]
     assert not known.is_to_be_asked(0)
 
 
-def test_nobody_is_asked_again_at_once_about_a_user_whom_nobody_knew():
+def test_an_unknown_user_is_not_queried_again_at_once():
     known = Acquaintance(user=USER.public_key).asked(100)
     assert not known.is_to_be_asked(100 + ABSENT_SECONDS - 1)
     assert known.is_to_be_asked(100 + ABSENT_SECONDS)
 
 
-def test_devices_by_last_activity_capped_and_only_those_that_are_meant():
+def test_devices_are_capped_by_last_activity():
     ids = [str(uuid.uuid4()) for _ in range(6)]
     known = learn(*(info(installation=each) for each in ids))
     for number, at in ((4, 40.0), (2, 30.0), (0, 20.0), (1, 10.0)):
@@ -193,7 +193,7 @@ def test_it_is_kept_as_it_is_and_shows_no_token():
     assert str(known.push_key)[:14] not in repr(known)
 
 
-def test_users_of_one_server_are_asked_about_together_and_strangers_alone():
+def test_users_of_one_server_are_queried_together():
     others = [PrivateKey.generate() for _ in range(3)]
     shared = [
         Acquaintance(user=each.public_key).learn([info(user=each)], asker=ME, server=None, now=0) for each in others

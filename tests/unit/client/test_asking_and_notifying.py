@@ -83,7 +83,7 @@ def test_known_devices_do_not_wait_for_answers_about_others(network, client, fri
     asyncio.run(run())
 
 
-def test_a_question_that_the_node_does_not_take_keeps_nobody_else_from_being_notified(network, storage, friend):
+def test_an_unsent_query_does_not_stop_other_notifications(network, storage, friend):
     events = []
 
     async def run():
@@ -101,7 +101,7 @@ def test_a_question_that_the_node_does_not_take_keeps_nobody_else_from_being_not
     assert events == [Unsent("down")]
 
 
-def test_who_was_asked_about_lately_is_asked_about_again_by_force_alone(network, client, monkeypatch):
+def test_only_force_repeats_a_recent_query(network, client, monkeypatch):
     monkeypatch.setattr(client_module, "QUERY_SECONDS", 0.01)
 
     async def run():

@@ -106,7 +106,7 @@ WAY = Way(installation_id="i", server=ME.public_key, access_token="t", version=1
         (SEEN, SeenMessage()),
     ],
 )
-def test_what_a_later_version_has_added_is_refused_wherever_it_stands(kind, value):
+def test_fields_of_later_versions_are_refused_everywhere(kind, value):
     count = len(objects(json.loads(kind.dump(value))))
     for number in range(count):
         later = json.loads(kind.dump(value))
@@ -136,7 +136,7 @@ def test_messages_come_out_as_they_went_in():
     assert Mailbox(EVE).take(message) is None
 
 
-def test_segments_are_put_together_in_any_order_and_not_across_senders():
+def test_segments_join_in_any_order_of_one_sender():
     inner = os.urandom(5000)
     box, parts = Mailbox(ME, 100), sent(inner, most_bytes=2000)
     foreign = sent(inner, most_bytes=2000, sender=PrivateKey.generate())
@@ -196,7 +196,7 @@ def test_that_nothing_is_registered_any_more_is_advertised_once():
     assert advertiser.next_at is None
 
 
-def test_other_installations_are_handed_on_while_they_are_heard_of_but_no_hearsay():
+def test_installations_are_handed_on_while_heard_of():
     advertiser = Advertiser(100)
     advertiser.heard([info("tablet"), info("desktop")], "me", 0)
     advertiser.heard([info("me"), info("stale")], "me", 0)  # our own, as it comes back
@@ -206,7 +206,7 @@ def test_other_installations_are_handed_on_while_they_are_heard_of_but_no_hearsa
     assert advertiser.due([info("me")], 301) == [info("me")]
 
 
-def test_an_installation_that_is_registered_no_longer_is_not_advertised_by_others():
+def test_an_unregistered_installation_is_not_handed_on():
     phone, tablet = Advertiser(100), Advertiser(100)
     phone.heard([info("tablet")], "phone", 0)
     tablet.heard([info("phone")], "tablet", 0)
@@ -270,7 +270,7 @@ def test_a_push_for_somebody_else_is_none():
     assert receive(data("both", other), [account], [], lambda _: False) is None
 
 
-def test_an_anonymous_account_is_found_by_its_push_key_and_opens_with_its_chat_key():
+def test_an_anonymous_account_is_found_by_its_push_key():
     account = Account.of(ME, str(uuid.uuid4()), PrivateKey.generate())
     assert account.is_anonymous
     message, _ = seal_message(EVE, ME.public_key, 1, b"hello")

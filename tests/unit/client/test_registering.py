@@ -71,7 +71,7 @@ def test_an_answer_to_something_else_is_none(foreign):
     assert status(client) is Status.ASKED
 
 
-def test_without_an_answer_the_same_bytes_go_again_after_growing_waits():
+def test_without_an_answer_the_same_bytes_go_again():
     client = enabled(Server())
     now, waits, sent = 0.0, [], set()
     for _ in range(14):
@@ -86,7 +86,7 @@ def test_without_an_answer_the_same_bytes_go_again_after_growing_waits():
     assert waits[-1] >= 3600
 
 
-def test_the_wait_for_an_answer_begins_when_the_registration_has_left():
+def test_the_wait_begins_when_the_registration_has_left():
     server = Server()
     client = enabled(server)
     [asking] = client.due(0.0)
@@ -174,7 +174,7 @@ def test_a_server_without_room_above_is_given_up():
     assert len(server.asked) <= 66
 
 
-def test_a_server_that_gave_the_device_up_gets_a_higher_version_of_a_repeat():
+def test_a_server_that_gave_up_gets_a_higher_version():
     server = Server()
     client = enabled(server)
     [asking] = client.due(0.0)
@@ -200,7 +200,7 @@ def test_options_leave_as_hashes():
     assert not server.stored.enabled
 
 
-def test_disabling_unregisters_and_a_new_token_comes_with_the_next_time():
+def test_disabling_unregisters_and_ends_the_token():
     server = Server()
     client = registered(server)
     token = client.state.access_token
@@ -215,7 +215,7 @@ def test_disabling_unregisters_and_a_new_token_comes_with_the_next_time():
     assert (server.version, server.stored.access_token == token) == (3, False)
 
 
-def test_a_server_that_is_left_is_told_and_one_never_asked_is_not():
+def test_only_a_server_that_was_asked_is_left():
     first, second, never = Server(), Server(), Server()
     client = registered(first)
     client.set_servers([second.public_key, never.public_key])

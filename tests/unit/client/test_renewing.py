@@ -14,7 +14,7 @@ from wakupush.protocol.grants import is_granted
 from wakupush.protocol.query import find_token
 
 
-def test_a_new_device_token_is_registered_with_the_same_access_token():
+def test_a_new_device_token_keeps_the_access_token():
     server = Server()
     client = registered(server)
     before = client.state.access_token
@@ -56,7 +56,7 @@ def test_contacts_alone_find_the_token_in_what_is_advertised():
     assert is_granted(info.grant, KEY.public_key, server.public_key, client.state.access_token)
 
 
-def test_registers_anew_every_week_and_never_with_a_token_older_than_two():
+def test_renews_weekly_with_tokens_of_two_weeks_at_most():
     server = Server()
     client = registered(server)
     told = [(0.0, server.stored)]
@@ -79,7 +79,7 @@ def test_registers_anew_every_week_and_never_with_a_token_older_than_two():
     assert len(since) <= 16  # each is of use for two weeks
 
 
-def test_a_renewal_with_another_token_is_sealed_for_the_contacts_anew():
+def test_a_renewed_token_is_sealed_for_contacts_anew():
     server = Server()
     client = registered(server, Options(contacts_only=True, contacts=(CONTACT.public_key,)))
     before = client.state.access_token
@@ -91,7 +91,7 @@ def test_a_renewal_with_another_token_is_sealed_for_the_contacts_anew():
     assert is_granted(info.grant, KEY.public_key, server.public_key, client.state.access_token)
 
 
-def test_who_was_away_for_long_registers_anew_at_once_with_another_token():
+def test_after_a_long_absence_the_token_is_renewed():
     server = Server()
     client = registered(server)
     before = client.state.access_token
@@ -111,7 +111,7 @@ def test_a_clock_that_was_set_back_only_renews_sooner():
     assert 16 * DAY <= client.next_at <= 17 * DAY
 
 
-def test_a_document_of_before_is_renewed_within_a_week_and_not_at_once():
+def test_an_old_document_is_renewed_within_a_week():
     server = Server()
     text = REGISTRATION.dump(registered(server).state)
     document = {name: value for name, value in json.loads(text).items() if name not in {"renew_at", "token_at"}}

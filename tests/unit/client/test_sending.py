@@ -85,7 +85,7 @@ def test_a_late_answer_counts_and_stops_the_others():
     assert work.due(1e9) == []
 
 
-def test_without_any_answer_all_servers_are_asked_again_with_growing_waits_and_then_no_more():
+def test_without_answers_servers_are_asked_again_and_given_up():
     work = sending(target(*SERVERS[:2]))
     now, asked, rounds = 0.0, [], []
     while not work.is_done:
@@ -121,7 +121,7 @@ def test_an_answer_that_is_none_changes_nothing(wrong):
     assert (work.is_done, work.next_at) == (False, before)
 
 
-def test_a_server_that_failed_leads_to_the_next_at_once_and_the_last_to_a_wait():
+def test_a_failure_leads_to_the_next_server_at_once():
     work = sending(target(*SERVERS[:2]))
     [first] = work.due(0)
     answer(work, first, report(Answer.INTERNAL_ERROR), now=1)
@@ -133,7 +133,7 @@ def test_a_server_that_failed_leads_to_the_next_at_once_and_the_last_to_a_wait()
     assert third.server == SERVERS[0]
 
 
-def test_what_an_earlier_server_says_of_its_failure_does_not_hurry_the_next():
+def test_a_late_failure_does_not_hurry_the_next_server():
     work = sending(target(*SERVERS))
     [first] = work.due(0)
     [_second] = work.due(ANSWER_SECONDS)
@@ -166,7 +166,7 @@ def test_a_wrong_token_is_asked_for_once_more():
     assert work.targets[0].result is Result.WRONG_TOKEN
 
 
-def test_a_wrong_token_that_nobody_renews_leads_to_the_other_servers():
+def test_a_wrong_token_leads_to_the_other_servers():
     work = sending(target(*SERVERS[:2]))
     [asking] = work.due(0)
     answer(work, asking, report(Answer.WRONG_TOKEN))
@@ -194,7 +194,7 @@ ERRORS = st.sampled_from([None, Answer.INTERNAL_ERROR, Answer.NOT_REGISTERED, An
 
 
 @given(st.lists(st.tuples(ERRORS, st.booleans(), st.floats(0, 10)), max_size=40), st.integers(1, 3))
-def test_whatever_the_servers_say_it_ends_and_never_two_servers_within_three_seconds_of_silence(script, servers):
+def test_sending_ends_and_never_hurries_silent_servers(script, servers):
     """No server is asked while another may still answer: only its own word, or three seconds, lead to the next."""
     work = sending(target(*SERVERS[:servers]))
     now, asked, open_since, late = 0.0, 0, None, []

@@ -130,7 +130,7 @@ def test_a_busy_client_renews_and_takes_back_what_nobody_needs(light, monkeypatc
     asyncio.run(run())
 
 
-def test_messages_at_once_go_one_after_the_other_as_the_service_node_takes_them(light, monkeypatch):
+def test_messages_at_once_go_one_by_one(light, monkeypatch):
     monkeypatch.setattr(service, "PUSH_PAUSE", 0.11)
 
     async def run():
@@ -143,7 +143,7 @@ def test_messages_at_once_go_one_after_the_other_as_the_service_node_takes_them(
     asyncio.run(run())
 
 
-def test_a_topic_that_is_wanted_again_while_others_are_subscribed_is_subscribed(light):
+def test_a_topic_wanted_again_is_subscribed(light):
     async def listen(running, content_topic):
         async with listening(running, content_topic):
             await asyncio.sleep(60)
@@ -174,7 +174,7 @@ def test_a_topic_that_is_wanted_again_while_others_are_subscribed_is_subscribed(
 
 
 @pytest.mark.parametrize("unanswered", ["subscribe", "unsubscribe"])
-def test_a_node_that_hangs_is_well_after_a_subscription_and_not_after_a_ping(used, unanswered):
+def test_a_hanging_node_is_well_after_a_subscription(used, unanswered):
     async def run():
         node, wanted = Node(), {"own", "other"}
         async with used(node, wanted) as running:
@@ -201,7 +201,7 @@ def test_a_node_that_hangs_is_well_after_a_subscription_and_not_after_a_ping(use
     asyncio.run(run())
 
 
-def test_what_a_caller_waits_for_comes_before_the_end_of_what_nobody_needs(used):
+def test_subscribe_goes_before_unsubscribe(used):
     async def run():
         node, wanted = Node(seconds=0.1), {"own", "old"}
         async with used(node, wanted) as running:
@@ -216,7 +216,7 @@ def test_what_a_caller_waits_for_comes_before_the_end_of_what_nobody_needs(used)
     asyncio.run(run())
 
 
-def test_who_comes_while_the_end_of_others_waits_for_its_turn_goes_first(used, monkeypatch):
+def test_subscribe_preempts_a_waiting_unsubscribe(used, monkeypatch):
     async def run():
         node, wanted = Node(), {"own", "old"}
         async with used(node, wanted) as running:
@@ -234,7 +234,7 @@ def test_who_comes_while_the_end_of_others_waits_for_its_turn_goes_first(used, m
     asyncio.run(run())
 
 
-def test_a_topic_that_nobody_wants_any_more_does_not_make_a_node_well(used):
+def test_an_unwanted_topic_does_not_make_a_node_well(used):
     async def run():
         node, wanted = Node(), {"own"}
         node.hangs = True
@@ -248,7 +248,7 @@ def test_a_topic_that_nobody_wants_any_more_does_not_make_a_node_well(used):
     asyncio.run(run())
 
 
-def test_what_was_lost_before_another_subscription_is_subscribed_again(used):
+def test_a_lost_subscription_is_made_again(used):
     async def run():
         node, wanted = Node(), {"own", "new"}
         async with used(node, wanted) as running:

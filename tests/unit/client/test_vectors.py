@@ -206,7 +206,7 @@ def test_every_answer_of_the_reference_server_is_opened(reply):
     "reply",
     [each for each in answers() if each.values[0]["application"]["type"] == Type.PUSH_NOTIFICATION_QUERY_RESPONSE],
 )
-def test_what_the_reference_server_tells_is_learned_as_by_the_reference_client(reply):
+def test_learns_what_the_reference_client_learns(reply):
     """A token is found exactly where the recorded client then used one: with an open device, or as a contact."""
     response = parse_response(unhex(reply["application"]["inner"]))
     asker = next(

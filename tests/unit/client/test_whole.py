@@ -50,7 +50,7 @@ def test_an_anonymous_account_stays_so(network, storage):
         assert Client(key, network, storage, config).push_key == first.push_key != key.public_key
 
 
-def test_whoever_is_followed_no_longer_is_not_under_an_older_key_either(network, client):
+def test_unfollowing_holds_for_older_keys(network, client):
     async def run():
         await client.follow(FRIEND)
         client.learn_push_key(FRIEND, STRANGER)
@@ -62,7 +62,7 @@ def test_whoever_is_followed_no_longer_is_not_under_an_older_key_either(network,
     asyncio.run(run())
 
 
-def test_what_an_app_does_wrong_with_an_event_does_not_end_the_client(network, storage):
+def test_an_error_of_the_app_does_not_end_the_client(network, storage):
     events = []
 
     def on_event(event):
@@ -98,7 +98,7 @@ def test_the_activity_of_what_is_no_installation_is_not_noted(network, client):
 
 
 @pytest.mark.parametrize("anonymous", [False, True])
-def test_servers_do_not_learn_the_chat_key_from_a_contact_code_that_goes_along(network, storage, anonymous):
+def test_a_contact_code_does_not_tell_servers_the_chat_key(network, storage, anonymous):
     code = ProtocolMessage(public_message=b"bundles with the chat key").SerializeToString()
 
     async def run():
@@ -120,7 +120,7 @@ class Silent:
         await asyncio.sleep(60)
 
 
-def test_discovering_ends_in_time_and_a_store_that_is_silent_hides_nothing(network, storage):
+def test_a_silent_store_does_not_hold_up_discovery(network, storage):
     user = PrivateKey.generate()
     token = str(uuid.uuid4())
     info = Info(
@@ -148,7 +148,7 @@ def test_discovering_ends_in_time_and_a_store_that_is_silent_hides_nothing(netwo
     assert time.monotonic() - begun < 20
 
 
-def test_an_advertisement_that_a_node_refuses_is_not_sent_again_and_again(network, storage, monkeypatch):
+def test_a_refused_advertisement_is_not_sent_for_ever(network, storage, monkeypatch):
     monkeypatch.setattr(enrolling, "RETRY_SECONDS", 0.0)
     events = []
 
@@ -180,7 +180,7 @@ def test_a_client_looks_at_the_clock_now_and_then(network, storage, monkeypatch)
     asyncio.run(run())
 
 
-def test_one_client_of_an_account_runs_at_a_time_and_knows_what_the_one_before_kept(network, tmp_path):
+def test_one_client_of_an_account_runs_at_a_time(network, tmp_path):
     key = PrivateKey.generate()
     new = replace(PHONE, device_token="new")
 
@@ -203,7 +203,7 @@ def test_one_client_of_an_account_runs_at_a_time_and_knows_what_the_one_before_k
     assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
 
 
-def test_that_nothing_is_registered_is_not_advertised_while_a_server_is_asked(network, client):
+def test_nothing_is_advertised_while_a_server_is_asked(network, client):
     async def run():
         async with client:
             client.enable_receiving(PHONE, [SERVER])

@@ -32,20 +32,20 @@ def test_what_fits_is_let_through_whatever_it_is(most, asked):
 
 
 @given(mosts, costs)
-def test_nobody_is_locked_out_and_on_average_twice_the_limit_is_let_through_at_most(most, asked):
+def test_at_most_twice_the_limit_passes_and_nobody_is_locked_out(most, asked):
     found = chances(most, asked)
     assert all(0.0 < each <= 1.0 for each in found)
     assert sum(each * cost for each, cost in zip(found, asked, strict=True)) <= 2 * most * (1 + 1e-9)
 
 
 @given(mosts, costs)
-def test_equals_have_equal_chances_and_who_asks_for_less_no_smaller_one(most, asked):
+def test_equal_demands_have_equal_chances(most, asked):
     found = sorted(zip(asked, chances(most, asked), strict=True))
     assert all(more <= less for (_, less), (_, more) in pairwise(found))
 
 
 @given(st.integers(1, 1000), st.integers(1, 1000), st.integers(1, 10_000), st.integers(1, 10_000))
-def test_large_answers_take_nothing_from_those_who_ask_for_no_more_than_their_share(honest, strange, share, more):
+def test_large_answers_leave_the_fair_share_to_others(honest, strange, share, more):
     """However much each of the stranger's costs."""
     most = (honest + strange) * share
     found = chances(most, [share] * honest + [share + more * share] * strange)

@@ -88,7 +88,7 @@ def test_the_same_is_never_sealed_to_the_same():
     ]
 
 
-def test_digests_are_each_once_and_ascending_and_an_empty_list_is_none():
+def test_digests_are_unique_and_ascending():
     digests = SEALED["blocked_chat_digests"]
     assert digests == b"".join(sorted(AT_REST.named(HERE, item) for item in (b"a", b"b")))
     assert SEALED["allowed_mentions_chat_digests"] == AT_REST.named(HERE, b"a")

@@ -62,7 +62,7 @@ def test_changed_signed_payload_is_never_its_signers():
         assert opened is None or opened.signer != CLIENT.public_key
 
 
-def test_changed_metadata_is_never_its_signers_and_another_message():
+def test_changed_metadata_is_never_its_signers():
     good = application.wrap(20, b"inner", CLIENT)
     message = application.unwrap(good)
     for other in [*changed(good), *resized(good)]:

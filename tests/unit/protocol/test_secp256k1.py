@@ -74,7 +74,7 @@ class InterruptedByTestError(Exception):
     """What the signal handler of the next test raises."""
 
 
-def test_what_a_signal_handler_raises_while_a_shared_key_is_computed_is_raised():
+def test_errors_of_signal_handlers_leave_key_agreement():
     # As for Ctrl-C and Celery's soft time limit. Most of the time goes into C, which an exception cannot pass.
     point = secp256k1.point_of(SECRET)
     shared = secp256k1.shared_x(point, SECRET)
@@ -133,7 +133,7 @@ def without_signer(digest):
     return (x % secp256k1.ORDER).to_bytes(32, "big") + s.to_bytes(32, "big") + bytes([y & 1])
 
 
-def test_a_layer_whose_signer_is_nobody_counts_where_its_signer_is_asked_for():
+def test_a_signer_that_is_nobody_counts_where_it_is_asked_for():
     signature = without_signer(keccak256(b"signed"))
     assert secp256k1.is_recoverable(signature)
     assert secp256k1.recover(keccak256(b"signed"), signature) is None

@@ -113,7 +113,7 @@ def asking(items):
     return EMPTY_ITEM * items + b"\x12\x01i"
 
 
-def test_a_request_with_too_many_items_is_read_for_its_first_ones_and_refused_as_a_whole_far_above():
+def test_of_too_many_items_only_the_first_are_read():
     answered = request.parse_request(PushNotificationRequest(requests=[{"type": 1}] * 9, message_id=b"i")
                                      .SerializeToString(), most_items=3)  # fmt: skip
     assert (answered.message_id, len(answered.items), answered.too_many) == (b"i", 3, True)

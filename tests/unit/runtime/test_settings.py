@@ -161,7 +161,7 @@ def test_no_shard_may_begin_as_another_is_called(monkeypatch):
 
 
 @pytest.mark.parametrize("file", ["docker/compose.yaml", "deploy/helm/wakupush/templates/node.yaml"])
-def test_the_nodes_that_come_along_have_the_cache_that_ingest_takes_them_to_have(file):
+def test_nodes_have_the_cache_that_ingest_assumes(file):
     told = re.findall(r"--rest-relay-cache-capacity=(\d+)", (Path(__file__).parents[3] / file).read_text())
     assert [int(each) for each in told] == [Settings().waku.cache_capacity]
 
@@ -179,7 +179,7 @@ def run(*arguments, **environment):
     return CliRunner().invoke(app, arguments, env=environment)
 
 
-def test_keygen_writes_a_key_that_only_its_owner_reads_and_never_over_another(tmp_path):
+def test_keygen_writes_a_private_file_and_replaces_none(tmp_path):
     file = tmp_path / "identity.key"
     result = run("keygen", str(file))
     assert result.exit_code == 0
@@ -257,14 +257,14 @@ def test_the_text_of_an_exception_is_never_logged(capsys):
 @pytest.mark.parametrize(
     "secret", ["short", "a secret with spaces", "with:a:colon:0123456789", "0123456789abcdef\n", ""]
 )
-def test_a_secret_that_gorush_cannot_send_is_refused_and_not_shown(monkeypatch, secret):
+def test_a_secret_that_gorush_cannot_send_is_refused(monkeypatch, secret):
     monkeypatch.setenv("WAKUPUSH_GORUSH__FEEDBACK_SECRET", secret)
     with pytest.raises(SettingsError, match="WAKUPUSH_GORUSH__FEEDBACK_SECRET: 16 or more visible") as error:
         load_settings()
     assert not secret or secret not in str(error.value)
 
 
-def test_the_receiver_of_the_webhook_does_not_start_without_a_secret():
+def test_feedback_does_not_start_without_a_secret():
     result = CliRunner().invoke(app, ["feedback"])
     assert result.exit_code == 2
     assert 'core.feedback_header: ["X-Wakupush-Secret: …"]' in result.stderr
@@ -303,7 +303,7 @@ def test_a_process_ends_without_the_port_of_its_probes(arguments, name):
     assert "Traceback" not in result.stderr
 
 
-def test_ctrl_c_before_a_command_has_begun_ends_without_a_traceback(monkeypatch):
+def test_ctrl_c_before_a_command_shows_no_traceback(monkeypatch):
     def interrupted():
         raise KeyboardInterrupt
 

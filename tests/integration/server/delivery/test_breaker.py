@@ -104,7 +104,7 @@ def test_what_says_nothing_about_the_route_counts_neither_way(make, routes):
     assert not breaker.is_closed(APN)
 
 
-def test_of_many_processes_few_get_probes_and_a_success_closes_it(make, redis):
+def test_few_processes_probe_and_a_success_closes_it(make, redis):
     breakers = [make() for _ in range(16)]
     fail(breakers[0])
     end_pause(redis)
@@ -117,7 +117,7 @@ def test_of_many_processes_few_get_probes_and_a_success_closes_it(make, redis):
     assert breakers[5].take_probes(APN, 8) is None
 
 
-def test_a_probe_that_fails_opens_it_again_and_late_faults_of_others_do_not(make, redis):
+def test_only_the_fault_of_a_probe_opens_it_again(make, redis):
     breaker = make()
     fail(breaker)
     end_pause(redis)

@@ -42,7 +42,7 @@ def count(server, platform, *, good=0, bad=0, age=0):
     )
 
 
-def test_a_device_that_came_back_is_back_by_a_higher_version_alone(server, client):
+def test_only_a_higher_version_brings_a_device_back(server, client):
     first = messages.registration(client, server.key, device_token="dead-phone")
     device = first.installation_id
     second = messages.registration(
@@ -79,7 +79,7 @@ def test_a_device_that_came_back_is_back_by_a_higher_version_alone(server, clien
 
 
 @pytest.mark.parametrize("platform", Platform)
-def test_a_token_that_is_doubted_three_times_is_dead_until_its_device_registers_again(server, client, platform):
+def test_three_doubts_kill_a_token_until_it_registers_again(server, client, platform):
     fields = {"device_token": "bad-phone", "token_type": platform, "apn_topic": "a" if platform is IOS else ""}
     content = server.register(client, **fields)
     count(server, platform, good=1)
@@ -227,7 +227,7 @@ def test_the_brake_can_be_switched_off(open_server, client):
 
 
 @pytest.mark.parametrize("failure", Failure)
-def test_a_doubted_platform_is_believed_in_all_but_that_a_token_is_gone(failure):
+def test_a_doubted_platform_cannot_kill_tokens(failure):
     told = tokens.believed(failure, IOS, {IOS})
     assert told is (Failure.TOKEN_DOUBTED if failure is Failure.TOKEN_UNREGISTERED else failure)
     assert tokens.believed(failure, IOS, {ANDROID}) is failure
@@ -273,7 +273,7 @@ def test_tokens_that_were_once_delivered_to_stop_marking(open_server, monkeypatc
     assert deliveries.watch_marking(server.context) == {IOS}
 
 
-def test_an_invented_token_does_not_keep_posts_single_and_one_that_was_delivered_to_does(server):
+def test_only_a_proven_token_keeps_posts_single(server):
     contents = {client: server.register(client) for client in (PrivateKey.generate() for _ in range(3))}
     stranger = PrivateKey.generate()
     assert ask(server, stranger, server.register(stranger, device_token="dead")) == "NOT_REGISTERED"
@@ -309,7 +309,7 @@ def test_a_device_is_marked_proven_once_and_not_at_each_push(server, client):
     assert len(set(rows)) == 1
 
 
-def test_a_token_that_was_never_delivered_to_is_doubted_only_while_the_platform_takes_others(server, client):
+def test_an_unproven_token_is_doubted_only_beside_successes(server, client):
     content = server.register(client, device_token="bad")
     assert [ask(server, client, content) for _ in range(4)] == ["INTERNAL_ERROR"] * 4
     assert server.rows("SELECT suspected_at FROM registrations") == [(None,)], "it may be the server's setup"

@@ -40,7 +40,7 @@ def test_what_is_told_before_gorush_answers_is_the_outcome(server, client):
     assert server.events("delivered") == []
 
 
-def test_what_failed_in_passing_is_tried_again_although_gorush_said_nothing(server, client):
+def test_a_passing_failure_of_the_webhook_is_tried_again(server, client):
     content = server.register(client, device_token="slow-400")
     assert told_while_posting(server, client, content, BUSY) == "success"
     query = "SELECT state, failure, attempt FROM deliveries"
@@ -57,7 +57,7 @@ def test_what_gorush_answers_is_not_overruled(server, client):
     assert server.rows("SELECT state, failure FROM deliveries") == [("failed", "token_unregistered")]
 
 
-def test_what_an_earlier_attempt_was_told_does_not_count_for_the_next(server, client, monkeypatch):
+def test_feedback_counts_for_its_own_attempt(server, client, monkeypatch):
     content = server.register(client)
     with monkeypatch.context() as patch:
         patch.setattr(attempt, "attempt", lambda *_, **__: Attempted())
@@ -128,7 +128,7 @@ def test_what_the_webhook_leaves_unknown_is_told_as_unknown(server, client, erro
     assert told == [(kind, failure)]
 
 
-def test_a_new_life_of_a_delivery_forgets_what_was_told_of_the_old_one(server, client):
+def test_a_delivery_made_anew_forgets_old_feedback(server, client):
     content = server.register(client, device_token="bad")
     sent = request(client, server, content)
     server.handle(DISPATCH, sent)

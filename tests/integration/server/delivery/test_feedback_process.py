@@ -231,9 +231,7 @@ def real_gorush(tmp_path):
 
 
 @pytest.mark.real
-def test_what_a_real_gorush_tells_its_webhook_alone_is_the_outcome(
-    open_server, client, dsn, start_receiver, real_gorush
-):
+def test_feedback_of_a_real_gorush_is_the_outcome(open_server, client, dsn, start_receiver, real_gorush):
     receiver = start_receiver(dsn)
     server = open_server(gorush={"url": real_gorush(receiver), "timeout": 20})
     content = server.register(client, token_type=2, apn_topic="")

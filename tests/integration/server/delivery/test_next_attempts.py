@@ -25,7 +25,7 @@ def android(client, server):
     )
 
 
-def test_a_gorush_that_is_down_uses_up_no_attempts_and_its_senders_are_told_of_success(open_server, client, gorush):
+def test_a_gorush_that_is_down_uses_up_no_attempts(open_server, client, gorush):
     server = open_server(breaker={"faults": 2}, delivery={"max_attempts": 3})
     content = server.register(client)
     fault(gorush, kind="status", status=503)
@@ -41,9 +41,7 @@ def test_a_gorush_that_is_down_uses_up_no_attempts_and_its_senders_are_told_of_s
     assert claim_due(server.context) == 0
 
 
-def test_probes_bring_the_deliveries_back_and_those_that_fail_count_no_attempt(
-    open_server, client, gorush, monkeypatch
-):
+def test_failed_probes_count_no_attempt(open_server, client, gorush, monkeypatch):
     monkeypatch.setattr("wakupush.server.delivery.breaker.PROBES", 2)
     server = open_server(breaker={"faults": 1}, gorush={"url": gorush, "concurrency": 8})
     content = server.register(client)
@@ -88,7 +86,7 @@ def test_a_dead_firebase_does_not_stop_ios(open_server, gorush):
     assert len([push for push in server.pushes() if push.notification["platform"] == 2]) == 1
 
 
-def test_a_device_that_registered_anew_gets_the_next_attempt_at_its_new_token(server, client):
+def test_the_next_attempt_goes_to_the_new_token(server, client):
     content = server.register(client, device_token="unavailable")
     server.handle(DISPATCH, request(client, server, content))
     assert server.outcomes(client) == [["success"]]

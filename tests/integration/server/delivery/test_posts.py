@@ -41,7 +41,7 @@ def test_what_finds_no_free_slot_waits_for_the_schedule(server, client):
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 1)]
 
 
-def test_a_fault_of_ours_in_a_post_is_logged_and_the_posts_after_it_are_put_back(open_server, client, gorush):
+def test_posts_after_a_fault_of_ours_are_put_back(open_server, client, gorush):
     server = open_server(gorush={"url": gorush, "concurrency": 2, "batch_size": 1})
     content = server.register(client)
 
@@ -103,7 +103,7 @@ def test_a_device_whose_notification_spoils_a_post_does_so_once(server):
     assert sizes == {1: 4 + 1, 3: 3}
 
 
-def test_what_is_posted_one_by_one_after_a_refusal_keeps_to_its_lease(open_server, gorush):
+def test_single_posts_after_a_refusal_keep_to_the_lease(open_server, gorush):
     server = open_server(delivery={"lease": 30, "max_attempts": 2}, gorush={"url": gorush, "concurrency": 2})
     contents = {client: server.register(client) for client in (PrivateKey.generate() for _ in range(3))}
     fault(gorush, kind="status", status=413, times=1)

@@ -114,7 +114,7 @@ def test_an_attempt_from_its_beginning_to_its_end(app, shown):
     assert "secret" not in repr(heard)
 
 
-def test_without_redis_events_are_lost_and_counted_and_hold_nobody_up_for_long(app, redis, shown, monkeypatch):
+def test_without_redis_events_are_lost_and_counted(app, redis, shown, monkeypatch):
     monkeypatch.setattr(flower, "CONNECT_SECONDS", 0.2)
     shown.send(shown.begun(delivery()))
     redis.stop()

@@ -237,7 +237,7 @@ def waiting(server, queue):
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("queue", QUEUES.values(), ids=lambda queue: queue.name)
-def test_messages_at_once_leave_what_they_leave_one_after_the_other(two_servers, queue, seed):
+def test_a_batch_leaves_what_single_messages_leave(two_servers, queue, seed):
     world = World(two_servers[0], seed)
     earlier = [(REGISTRATION, entries(world.before)), (DISPATCH, entries(world.requests))]
     batch = entries(world.batch(queue))
@@ -261,7 +261,7 @@ def test_messages_at_once_leave_what_they_leave_one_after_the_other(two_servers,
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_unregistering_ends_deliveries_even_if_the_device_registers_again_at_once(server, client, size):
+def test_unregistering_ends_deliveries_in_the_same_batch(server, client, size):
     content = server.register(client, device_token="unavailable")
     server.handle(DISPATCH, request(client, server, content))
     assert server.rows("SELECT state FROM deliveries") == [("pending",)]

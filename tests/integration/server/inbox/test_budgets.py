@@ -82,7 +82,7 @@ def test_counters_go_by_themselves(redis):
 # Registrations.
 
 
-def test_installations_of_a_key_an_hour_are_limited_each_by_itself(open_server, client):
+def test_installations_of_each_key_an_hour_are_limited(open_server, client):
     server = open_server(limits={"installations_per_key_per_hour": 2})
     other = PrivateKey.generate()
     gone = []
@@ -128,7 +128,7 @@ def register_unseen(server, user):
     return messages.query(PrivateKey.generate(), user.public_key.key_hash).content_topic
 
 
-def test_a_query_on_a_topic_without_a_key_waits_aside_and_is_answered_once_it_is_derived(server, client, monkeypatch):
+def test_a_query_waits_aside_until_its_key_is_derived(server, client, monkeypatch):
     topic = register_unseen(server, client)
     sent = messages.query(client, client.public_key.key_hash)
     with monkeypatch.context() as patch:
@@ -167,7 +167,7 @@ def test_keys_are_derived_before_anybody_asks(server, client):
     assert len(server.answers(client)) == 1
 
 
-def test_honest_queries_on_derived_keys_do_not_notice_junk_on_topics_without_one(server, client):
+def test_queries_on_derived_keys_do_not_notice_junk(server, client):
     """Junk is put aside with its ciphertext; no worker derives, and the queue holds nothing of it."""
     server.register(client)
     strangers = [PrivateKey.generate() for _ in range(3)]
@@ -251,7 +251,7 @@ def test_pushes_of_a_device_a_minute_are_limited(open_server, client, monkeypatc
     assert found == {("phone", *whole): 1, ("phone", "0x", "0x"): 1, ("tablet", *whole): 1}
 
 
-def test_answers_about_a_user_are_limited_and_the_queries_beyond_wait_for_their_turn(open_server, client):
+def test_answers_about_a_user_are_limited(open_server, client):
     """They are answered later, by chance; other users are asked for as before."""
     server = open_server(limits={"answer_bytes_per_user_per_minute": 40_000})
     known, other = PrivateKey.generate(), PrivateKey.generate()
@@ -296,7 +296,7 @@ class Kept:
         self.seconds.append(seconds)
 
 
-def test_the_answer_to_what_is_filtered_is_held_back_and_holds_up_nobody(open_server, client):
+def test_answers_to_the_filtered_are_held_back(open_server, client):
     server = open_server()
     filtering = server.register(client, muted_chat_list=[b"muted"])
     server.context.latencies.note([Platform.IOS], 0.5)
@@ -312,7 +312,7 @@ def test_the_answer_to_what_is_filtered_is_held_back_and_holds_up_nobody(open_se
     assert server.outcomes(client) == [["success"]]
 
 
-def test_what_is_held_back_leaves_by_itself_and_posts_say_for_how_long_they_took(open_server, client):
+def test_what_is_held_back_leaves_like_a_post(open_server, client):
     server = open_server()
     filtering = server.register(client, muted_chat_list=[b"muted"])
     server.context = replace(server.context, later=Later())
@@ -328,9 +328,7 @@ def test_what_is_held_back_leaves_by_itself_and_posts_say_for_how_long_they_took
 # Topics whose traffic is not for us.
 
 
-def test_a_topic_whose_traffic_does_not_open_gets_a_bounded_share_and_its_registration_stands(
-    open_server, client, redis
-):
+def test_junk_on_a_topic_gets_a_bounded_share(open_server, client, redis):
     """Queries on it are among what chance takes; those on other topics are all taken."""
     server = open_server(ingest={"topic_messages_per_minute": 20})
     busy, quiet = PrivateKey.generate(), PrivateKey.generate()

@@ -28,7 +28,7 @@ def opened(monkeypatch):
 
 
 @pytest.mark.parametrize("fields", [{"version": 0}, {"version": 7}, {"ephemeral": True}])
-def test_a_copy_that_differs_in_what_the_hash_does_not_cover_is_the_message(server, client, fields):
+def test_a_copy_with_the_same_hash_is_the_message(server, client, fields):
     """It may come first, and take the message's place in the ledger: then its fate is that of the message."""
     content = messages.registration(client, server.key)
     sent = messages.register(client, server.key, content)

@@ -81,7 +81,7 @@ def soft_time_limit(seconds):
         ("RAISE 'too much' USING ERRCODE = 'configuration_limit_exceeded'", "ConfigurationLimitExceeded"),
     ],
 )
-def test_a_message_that_costs_too_much_ends_in_quarantine_and_its_neighbours_pass(impatient, work, reason):
+def test_only_the_costly_message_ends_in_quarantine(impatient, work, reason):
     server, clients = impatient, [PrivateKey.generate() for _ in range(3)]
     contents = [messages.registration(client, server.key) for client in clients]
     costs(server, clients[1], contents[1], work)

@@ -130,7 +130,7 @@ def test_a_request_that_is_over_stays_silent(server, client):
     assert repeat(server, client, sent) == ([], [])
 
 
-def test_repeats_beyond_their_limit_are_neither_answered_nor_charged(open_server, client, monkeypatch):
+def test_repeats_beyond_the_limit_are_not_answered(open_server, client, monkeypatch):
     monkeypatch.setattr("wakupush.server.inbox.budget.REPEATS_PER_MINUTE", 1)
     server = open_server(delivery={"max_attempts": 1})
     sent = send(server, client, server.register(client, device_token="unavailable"))

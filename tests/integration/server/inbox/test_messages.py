@@ -11,7 +11,7 @@ from wakupush.model.queues import DISPATCH, QUEUES, REGISTRATION
 from wakupush.protocol import application, payload
 
 
-def test_the_same_message_twice_in_a_batch_gets_the_same_answer_twice(server, client):
+def test_twins_in_a_batch_get_the_same_answer(server, client):
     content = server.register(client, device_token="dead-phone")
     sent = request(client, server, content)
     server.handle(DISPATCH, sent, rewrapped(sent, server))

@@ -47,7 +47,7 @@ def test_both_spellings_of_the_query_topic_are_answered(server, client):
     assert len(server.answers(client)) == 1
 
 
-def test_too_many_keys_and_other_kinds_of_messages_are_met_by_silence(server, client):
+def test_too_many_keys_are_met_by_silence(server, client):
     user = PrivateKey.generate()
     content = server.register(user)
     name, _ = topics.query_topics(user.public_key.key_hash)
@@ -78,7 +78,7 @@ def test_answers_to_queries_are_limited(open_server, client, monkeypatch):
     assert server.events("refused") == [("query_limit", None)] * 2
 
 
-def test_of_queries_whose_answers_are_too_large_together_the_rest_waits_its_turn(open_server, client, monkeypatch):
+def test_queries_beyond_the_answers_of_a_task_wait(open_server, client, monkeypatch):
     monkeypatch.setattr("wakupush.server.inbox.facts.TASK_BYTES", 20_000)
     server = open_server()
     user = PrivateKey.generate()

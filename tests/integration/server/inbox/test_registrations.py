@@ -25,7 +25,7 @@ def test_the_topics_are_watched_before_the_answer_leaves(server, client, monkeyp
     assert watched.among(server.context.redis, [topics.topic(name) for name in names]) == set(map(topics.topic, names))
 
 
-def test_a_repeat_is_answered_again_but_not_for_ever_and_heals_the_watched_topics(server, client):
+def test_a_repeat_is_answered_and_heals_the_watched_topics(server, client):
     sent = messages.register(client, server.key, messages.registration(client, server.key))
     server.handle(REGISTRATION, sent)
     server.context.redis.delete(watched.KEY)
@@ -81,7 +81,7 @@ def test_installations_per_key_are_limited(open_server, client):
     assert server.outcomes(client) == ["success", "success"]
 
 
-def test_two_workers_with_the_same_batch_answer_each_message_once(server):
+def test_two_workers_with_one_batch_answer_once(server):
     clients = [PrivateKey.generate() for _ in range(20)]
     sent = [messages.register(one, server.key, messages.registration(one, server.key)) for one in clients]
     submit = server.threads.submit

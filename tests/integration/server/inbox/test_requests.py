@@ -6,7 +6,7 @@ from wakupush.model.queues import DISPATCH, REGISTRATION
 from wakupush.server.schedule.deliveries import claim_due
 
 
-def test_a_request_that_comes_again_pushes_once_and_is_answered_alike(server, client):
+def test_a_repeated_request_pushes_once_answered_alike(server, client):
     content = server.register(client)
     sent = request(client, server, content)
     server.handle(DISPATCH, sent)

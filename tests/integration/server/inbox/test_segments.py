@@ -25,7 +25,7 @@ def test_a_message_in_segments_is_handled_once_it_is_complete(server, client, si
     assert server.rows("SELECT count(*) FROM message_segments") == [(0,)]
 
 
-def test_segments_of_a_message_for_another_queue_are_handled_there(server, client):
+def test_segments_for_another_queue_are_handled_there(server, client):
     sent = messages.register(client, server.key, messages.registration(client, server.key))
     parts = in_segments(sent, server, 200, client)
     server.handle(DISPATCH, *parts)
@@ -35,7 +35,7 @@ def test_segments_of_a_message_for_another_queue_are_handled_there(server, clien
     assert server.rows("SELECT count(*) FROM message_segments") == [(0,)]
 
 
-def test_two_workers_with_half_of_the_segments_each_complete_the_message_once(server):
+def test_two_workers_complete_a_message_once(server):
     clients = [PrivateKey.generate() for _ in range(10)]
     halves = ([], [])
     for client in clients:
@@ -115,7 +115,7 @@ def test_a_flood_of_segments_does_not_keep_others_from_completing(open_server, c
     assert server.outcomes(client) == ["success"]
 
 
-def test_a_segment_waits_as_long_as_reconciliation_may_bring_the_others(server, client):
+def test_a_segment_waits_for_reconciliation(server, client):
     sent = messages.register(client, server.key, messages.registration(client, server.key))
     first, second = in_segments(sent, server, 300, client)
     server.handle(REGISTRATION, first)
@@ -125,7 +125,7 @@ def test_a_segment_waits_as_long_as_reconciliation_may_bring_the_others(server, 
     assert server.outcomes(client) == ["success"]
 
 
-def test_of_segments_whose_messages_are_too_large_together_the_rest_waits_its_turn(open_server, monkeypatch):
+def test_segments_beyond_the_bytes_of_a_task_wait(open_server, monkeypatch):
     monkeypatch.setattr("wakupush.server.inbox.facts.TASK_BYTES", 600)
     server = open_server()
     clients = [PrivateKey.generate() for _ in range(2)]

@@ -60,7 +60,7 @@ def stored(server):
 
 
 @pytest.mark.parametrize("make", [junk, malformed, to_nobody, to_nobody_in_short])
-def test_a_strangers_message_leaves_less_than_four_bytes_for_each_of_its_own(server, make):
+def test_a_stranger_stores_less_than_four_bytes_a_byte(server, make):
     """Each comes alone, which costs most. 200 short items left 40 bytes a byte."""
     for _ in range(10):
         server.handle(DISPATCH, make(server))

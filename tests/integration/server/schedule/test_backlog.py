@@ -79,7 +79,7 @@ def assert_reads_one_row_of_each_index(nodes):
 
 
 @pytest.mark.parametrize("backlog", [400_000, pytest.param(1_000_000, marks=pytest.mark.long)])
-def test_a_backlog_is_read_by_index_and_does_not_come_before_new_requests(resources, dsn, redis, backlog):
+def test_a_backlog_does_not_come_before_new_requests(resources, dsn, redis, backlog):
     fill(dsn, backlog)
     with psycopg.connect(dsn, autocommit=True) as connection:
         assert_reads_one_row_of_each_index(plan(connection))

@@ -85,7 +85,7 @@ def test_a_post_that_was_not_taken_at_all_is_no_reason():
     assert not alone(caution, IOS, 0.0)
 
 
-def test_a_device_for_which_gorush_refused_a_post_spoils_no_other_for_a_while():
+def test_a_device_that_spoiled_a_post_is_posted_alone():
     caution = Caution()
     spoiling, other, third = (make(number, IOS) for number in range(3))
     caution.note_refused(spoiling, 0.0)
@@ -94,7 +94,7 @@ def test_a_device_for_which_gorush_refused_a_post_spoils_no_other_for_a_while():
     assert caution.split([spoiling, other], 50, module.REFUSED_SECONDS) == {IOS: [[spoiling, other]]}
 
 
-def test_devices_that_are_remembered_are_bounded_and_the_latest_stay(monkeypatch):
+def test_the_latest_spoilers_are_remembered(monkeypatch):
     monkeypatch.setattr(module, "MOST_REFUSED", 2)
     caution = Caution()
     first, second, third = (make(number, IOS) for number in range(3))

@@ -41,7 +41,7 @@ def test_many_attempts_do_not_overflow():
 
 
 @given(again, st.integers(1, 9), st.floats(0, 1e9))
-def test_what_gorush_asks_for_is_waited_for_up_to_the_largest_wait(failure, attempt, at_least):
+def test_retry_after_is_kept_up_to_the_largest_wait(failure, attempt, at_least):
     wait = next_wait(failure, attempt, SETTINGS, at_least=at_least)
     assert min(at_least, 900.0) <= wait <= 900.0
 

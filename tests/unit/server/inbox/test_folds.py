@@ -118,7 +118,7 @@ crowded = worlds(installations_per_key=1)
 
 
 @given(crowded, batches, denials)
-def test_registrations_are_decided_alike_each_time_and_change_no_facts(world, batch, verdicts):
+def test_deciding_registrations_is_pure(world, batch, verdicts):
     stored, counts = dict(world.stored), dict(world.counts)
     first = registration.decide(batch, world, verdicts)
     assert registration.decide(batch, world, verdicts) == first
@@ -126,7 +126,7 @@ def test_registrations_are_decided_alike_each_time_and_change_no_facts(world, ba
 
 
 @given(crowded, batches, denials)
-def test_registrations_of_a_batch_are_decided_as_one_after_the_other(world, batch, verdicts):
+def test_a_batch_of_registrations_is_decided_one_by_one(world, batch, verdicts):
     together, alone = registration.decide(batch, world, verdicts), []
     for message in batch:
         [outcome] = registration.decide([message], world, verdicts)
@@ -136,7 +136,7 @@ def test_registrations_of_a_batch_are_decided_as_one_after_the_other(world, batc
 
 
 @given(worlds(first_registrations_per_hour=2), batches)
-def test_limits_are_asked_once_and_end_as_if_they_were_asked_one_after_the_other(world, batch):
+def test_limits_are_asked_once_as_if_one_by_one(world, batch):
     limiter, one_by_one, verdicts, alone = Counting(), Counting(), {}, []
     together = _decide(limiter, batch, world, verdicts)
     assert len(limiter.asked) == len(set(limiter.asked))
@@ -194,7 +194,7 @@ def admit(before, outcome):
 
 
 @given(limited, denials)
-def test_requests_are_decided_alike_each_time_and_change_no_facts(drawn, verdicts):
+def test_deciding_requests_is_pure(drawn, verdicts):
     world, batch = drawn
     admitted, receivers = {**world.admitted}, {**world.receivers.devices}
     first = request.decide(batch, world, verdicts)
@@ -203,7 +203,7 @@ def test_requests_are_decided_alike_each_time_and_change_no_facts(drawn, verdict
 
 
 @given(requests())
-def test_requests_of_a_batch_are_answered_and_pushed_as_one_after_the_other(drawn):
+def test_a_batch_of_requests_is_decided_one_by_one(drawn):
     world, batch = drawn
     together, taken, seen = request.decide(batch, world, ALLOW), set(), set()
     for message, outcome in zip(batch, together, strict=True):
@@ -222,7 +222,7 @@ def test_requests_of_a_batch_are_answered_and_pushed_as_one_after_the_other(draw
 
 
 @given(limited, denials)
-def test_what_is_told_as_success_was_pushed_before_or_is_or_is_filtered(drawn, verdicts):
+def test_success_is_pushed_or_filtered(drawn, verdicts):
     world, batch = drawn
     outcomes = request.decide(batch, world, verdicts)
     pushed = Counter(each.delivery.delivery_key for outcome in outcomes for each in outcome.admissions)

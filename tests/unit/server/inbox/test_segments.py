@@ -184,7 +184,7 @@ def test_a_message_that_is_too_large_is_refused_part_by_part(monkeypatch, limit,
 # For another queue.
 
 
-def test_a_message_for_another_queue_waits_there_for_the_part_that_completes_it():
+def test_the_last_part_leads_to_the_other_queue():
     parts = split()
     for stored, come in (({}, parts), (kept(*parts[:2]), parts[2:])):
         found = join(come, stored, queue=DISPATCH)
@@ -224,7 +224,7 @@ def test_which_messages_are_loaded(come, here, is_complete):
     assert list(complete) == ([parts[0].name] if is_complete else [])
 
 
-def test_messages_are_loaded_in_the_order_in_which_they_are_complete():
+def test_messages_are_loaded_as_they_become_complete():
     alice, bob = split(), split(signer=BOB)
     come = [alice[0], bob[0], bob[1], alice[1], bob[2], alice[2]]
     assert list(_complete(come, {})) == [bob[0].name, alice[0].name]
@@ -250,7 +250,7 @@ def test_what_is_put_together_was_loaded(data):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(0, 6))
-def test_however_parts_are_shuffled_repeated_and_cut_into_tasks_a_message_is_read_once(seed, count, cut):
+def test_shuffled_and_repeated_parts_complete_once(seed, count, cut):
     shuffled = random.Random(seed)
     parts = split(count=count)
     come = shuffled.sample(parts, count)

@@ -40,7 +40,7 @@ def decided(*items, **preferences):
 
 
 @pytest.mark.parametrize("preferences", [{"enabled": False}, {"muted_chat_list": {b"chat"}}, {}])
-def test_what_is_filtered_waits_as_long_as_what_is_not_and_has_no_post(latencies, preferences):
+def test_filtered_answers_wait_as_long_as_pushed_ones(latencies, preferences):
     """Without preferences it is admitted, and known already: nothing new is posted."""
     assert held(decided(item(), **preferences), latencies) == [0.5]
     assert held(decided(item(device=TABLET), **preferences), latencies) == [0.75]
@@ -81,7 +81,7 @@ def test_waits_are_drawn_from_the_recent_ones_of_the_platform():
     assert drawn[1:] == [[float(number) for number in range(5, RECENT + 5)], [7.0]]
 
 
-def test_what_is_done_later_is_done_in_the_order_of_its_time_and_the_rest_before_the_end():
+def test_later_work_is_done_in_the_order_of_its_time():
     later, done, reached = Later(), [], threading.Event()
     begun = time.monotonic()
     later.do(0.2, lambda: done.append("last"))

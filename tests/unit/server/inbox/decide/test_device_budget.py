@@ -33,7 +33,7 @@ from wakupush.model.platforms import Platform
 from wakupush.server.inbox.decide.request import decide
 
 
-def test_a_device_is_charged_for_whoever_has_its_token_whatever_its_user_filters():
+def test_filtered_requests_with_the_token_are_charged():
     """Or an error, or the budget that is left, would tell of the filter."""
     items = [item(), WRONG, item(type=MENTION), item(device=TABLET), item(), TO_NOBODY, item(type=99)]
     [outcome] = decide(messages(asking(*items)), known(limits={"pushes_per_device_per_minute": 4}), ALLOW)
@@ -45,7 +45,7 @@ def test_a_device_is_charged_for_whoever_has_its_token_whatever_its_user_filters
     assert (outcome.limits, reports(outcome)) == ((), [NOT_REGISTERED])
 
 
-def test_a_device_has_one_budget_under_whichever_keys_it_is_registered():
+def test_a_device_has_one_budget_under_all_its_keys():
     """And another one under a topic or a platform with which its token reaches nobody."""
     one = target()
     assert IDENTITY.device_digest(one) == IDENTITY.device_digest(replace(one, version=7, installation_id=TABLET))
@@ -62,7 +62,7 @@ def over_budget(asked, facts):
     return decide(asked, facts, Verdicts({limit: limit.name != DEVICE_PUSHES for limit in charged}))
 
 
-def test_beyond_its_budget_a_device_is_pushed_once_a_minute_without_content_and_all_is_success():
+def test_beyond_its_budget_one_push_a_minute_has_no_content():
     both = {installation(user): receiver() for user in (ALICE, BOB)} | {installation(ALICE, TABLET): receiver()}
     asked = messages(asking(item(), item(message=b"2")), asking(item(BOB), number=2), asking(item(), number=3))
     outcomes = over_budget(asked, known(receivers=both))
@@ -74,7 +74,7 @@ def test_beyond_its_budget_a_device_is_pushed_once_a_minute_without_content_and_
     assert told(outcomes[0]) == ["received", "opened", "answered"]
 
 
-def test_the_notifications_without_content_of_a_device_collapse_and_those_of_another_do_not():
+def test_notifications_without_content_collapse_by_device():
     def collapsed(device, now):
         [outcome] = over_budget(messages(asking(item(device=device))), known(now=now))
         [admission] = outcome.admissions
@@ -86,6 +86,6 @@ def test_the_notifications_without_content_of_a_device_collapse_and_those_of_ano
     assert first[:16] == later[:16] != collapsed(TABLET, 120.0)[:16]
 
 
-def test_beyond_its_budget_a_device_is_not_pushed_what_its_user_filters():
+def test_beyond_its_budget_filtered_stays_filtered():
     [outcome] = over_budget(messages(asking(item(type=MENTION))), known())
     assert (outcome.admissions, reports(outcome)) == ((), [SUCCESS])

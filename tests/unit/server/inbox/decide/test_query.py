@@ -105,7 +105,7 @@ def test_who_is_asked_for_is_told_of_a_single_user_alone(users, pseudonym):
     assert set(shown.values()) == {(None, None)}
 
 
-def test_neither_its_trace_id_nor_its_time_joins_a_query_and_who_is_asked_for():
+def test_no_event_joins_a_query_with_who_is_asked_for():
     [outcome] = decide(messages(asking(ALICE)), known(), ALLOW)
     [queried] = [event for event in outcome.events if event.kind is EventKind.QUERIED]
     others = [event for event in outcome.events if event is not queried]
@@ -123,7 +123,7 @@ def test_content_that_is_refused_is_met_by_silence(failure):
     assert told(outcome) == refused(failure)
 
 
-def test_an_answer_is_charged_to_each_user_of_whom_something_is_known_and_to_all_together():
+def test_an_answer_is_charged_to_each_known_user_and_to_all():
     """Whatever a stranger chooses, the asker's key, the topic or the shard, the charge is the same."""
     keys = [user.public_key.key_hash for user in (ALICE, CAROL, BOB)]
     sizes = {keys[0]: 300, keys[2]: 5_000}

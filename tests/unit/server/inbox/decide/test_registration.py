@@ -87,14 +87,14 @@ def test_what_a_registration_brings(known, asked, events, limit, is_registered):
 
 
 @pytest.mark.parametrize("asked", [V2, registering(2, nonce="sealed anew"), registering(1), unregistering(2)])
-def test_a_dead_token_is_revived_by_nothing_that_was_there_before(asked):
+def test_nothing_older_revives_a_dead_token(asked):
     outcome = decide_one(asked, with_dead_token(after(V2)))
     assert told(outcome) == refused(Failure.VERSION_OUTDATED)
     assert (outcome.change, outcome.listening) == (None, None)
     assert answers([outcome]) == [MISMATCH]
 
 
-def test_a_higher_version_revives_a_dead_token_and_is_repeated_like_any_other():
+def test_a_higher_version_revives_a_dead_token():
     revives = registering(3)
     first, second = decide(messages(revives, revives), with_dead_token(after(V2)), ALLOW)
     assert (told(first), told(second)) == (REGISTERED, REPEATED)
@@ -204,7 +204,7 @@ def test_a_message_of_the_future_has_waited_for_no_time():
     assert (outcome.events[0].queue_wait, outcome.events[-1].latency) == (0.0, 0.0)
 
 
-def test_the_parts_of_a_message_are_forgotten_whatever_becomes_of_it():
+def test_parts_are_forgotten_whatever_becomes_of_the_message():
     part = Part(None, ALICE.public_key)
     contents = [registering(1), registering(1), registering(0), RefusedContent(BOB.public_key, Failure.INNER_MALFORMED)]
     outcomes = decide([Message(entry(number), each, part) for number, each in enumerate(contents)], after(), ALLOW)

@@ -119,7 +119,7 @@ def test_each_of_the_limits_of_first_registrations_refuses(name):
     assert outcome.limits == allowed.limits
 
 
-def test_a_first_registration_too_many_is_refused_and_the_next_version_is_a_first_one_again():
+def test_one_first_registration_too_many_stays_a_first_one():
     asked = messages(registering(1), registering(1, device=TABLET), registering(2), registering(1))
     allowed = decide(asked, after(), ALLOW)
     verdicts = {limit: limit.message != entry(1).hash for outcome in allowed for limit in outcome.limits}

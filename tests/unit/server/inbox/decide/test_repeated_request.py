@@ -36,7 +36,7 @@ from wakupush.server.inbox.decide.request import corrected, decide
 from wakupush.server.inbox.outcome import Outcome
 
 
-def test_the_same_request_in_two_envelopes_is_answered_alike_and_pushed_once():
+def test_twins_are_answered_alike_and_pushed_once():
     asked = asking(item(), WRONG, item(type=MENTION))
     first, second = decide(messages(asked, asked), known(), ALLOW)
     assert reports(first) == reports(second) == [SUCCESS, WRONG_TOKEN, SUCCESS]
@@ -48,7 +48,7 @@ def test_the_same_request_in_two_envelopes_is_answered_alike_and_pushed_once():
     assert second.limits == (repeats(asked, 2),)
 
 
-def test_copies_of_a_request_in_one_task_are_repeats_and_limited_as_such():
+def test_copies_in_one_task_are_limited_as_repeats():
     asked = asking(item())
     verdicts = Verdicts({repeats(asked, 2): True, repeats(asked, 3): False})
     outcomes = decide(messages(asked, asked, asked), known(), verdicts)
@@ -56,13 +56,13 @@ def test_copies_of_a_request_in_one_task_are_repeats_and_limited_as_such():
     assert told(outcomes[2]) == ["received", "opened", "refused: repeated_too_often"]
 
 
-def test_each_who_sends_the_same_unsigned_request_gets_its_answer():
+def test_each_sender_of_an_unsigned_request_is_answered():
     outcomes = decide(messages(asking(item()), asking(item(), sender=CAROL), asking(item())), known(), ALLOW)
     assert [outcome.reply.recipient for outcome in outcomes] == [each.public_key for each in (BOB, CAROL, BOB)]
     assert [len(outcome.admissions) for outcome in outcomes] == [1, 0, 0]
 
 
-def test_different_requests_with_the_same_notification_push_it_once():
+def test_requests_with_the_same_notification_push_once():
     asked = [asking(item(), message_id=b"same"), asking(item(), WRONG, message_id=b"same", number=2)]
     first, second = decide(messages(*asked), known(), ALLOW)
     assert (len(first.admissions), len(second.admissions)) == (1, 0)
@@ -74,7 +74,7 @@ def before(*succeeded):
     return known(admitted={asking().message_id: RememberedRequest(succeeded)})
 
 
-def test_what_succeeded_before_does_so_again_without_a_push_and_what_failed_is_tried_anew():
+def test_only_what_failed_before_is_tried_anew():
     asked = asking(item(), item(device=TABLET), WRONG, item(CAROL))
     [outcome] = decide(messages(asked), before(True, False, False, True), ALLOW)
     assert reports(outcome) == [SUCCESS, SUCCESS, WRONG_TOKEN, SUCCESS]
@@ -84,7 +84,7 @@ def test_what_succeeded_before_does_so_again_without_a_push_and_what_failed_is_t
     assert outcome.limits[0] == repeats(asked, 1)
 
 
-def test_a_repeat_too_many_is_met_by_silence_and_its_twin_has_a_limit_of_its_own():
+def test_one_repeat_too_many_is_met_by_silence():
     asked = messages(asking(item()), asking(item()), asking(item(), number=2))
     facts = before(False)
     outcomes = decide(asked, facts, ALLOW)
@@ -129,7 +129,7 @@ def test_what_did_not_fail_needs_no_correction(failed):
     assert [corrected(known().task, outcome, failed, NOW) for outcome in outcomes] == [None] * 3
 
 
-def test_both_answers_to_a_request_in_two_envelopes_are_corrected_and_no_other():
+def test_both_answers_to_twins_are_corrected():
     asked = [asking(item()), asking(item(), sender=CAROL), asking(item(), number=2), asking(WRONG, number=3)]
     outcomes = decide(messages(*asked), known(), ALLOW)
     failed = {keys(item())[0]: Failure.TOKEN_REJECTED}

@@ -160,7 +160,7 @@ def test_ids_come_of_the_seed_and_the_delivery():
     assert len({*ids[0], *ids[2]}) == 4
 
 
-def test_each_item_is_decided_by_itself_and_the_first_failure_is_told():
+def test_each_item_is_decided_by_itself():
     asked = [item(type=MENTION), WRONG, item(), TO_NOBODY, item(device=TABLET), item(type=99)]
     [outcome] = decide(messages(asking(*asked)), known(), ALLOW)
     assert reports(outcome) == [SUCCESS, WRONG_TOKEN, SUCCESS, NOT_REGISTERED, SUCCESS, INTERNAL]
@@ -237,7 +237,7 @@ def test_what_is_too_old_is_not_looked_at(content):
     assert EventKind.EXPIRED not in {event.kind for event in in_time.events}
 
 
-def test_the_parts_of_a_request_are_forgotten_whatever_becomes_of_it():
+def test_parts_are_forgotten_whatever_becomes_of_the_request():
     part = Part(None, None)
     refused = RefusedContent(BOB.public_key, Failure.INNER_MALFORMED)
     contents = [asking(item()), asking(item()), asking(number=2, too_many=True), refused]
