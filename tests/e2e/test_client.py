@@ -78,30 +78,6 @@ def test_from_registration_to_push_and_back(stack, transport, pushes):
     asyncio.run(run())
 
 
-def test_several_users_are_queried_at_once_and_kept(stack, either):
-    async def run():
-        async with people(either, "alice", "bob", "dave", "nobody", "carol") as everybody:
-            *registered, nobody, carol = everybody
-            for each in registered:
-                each.enable_receiving(device("d"), [stack.key.public_key])
-            assert all(await asyncio.gather(*(each.settled(120) for each in registered)))
-            carol.enable_sending()
-            known = await carol.query([key(each) for each in (*registered, nobody)])
-            assert [len(each.ways) for each in known] == [1, 1, 1, 0]
-            queries = len(carol._context.transport.published)
-            assert queries == 4
-            # Kept for a day, and so is that nobody knows somebody.
-            await carol.query([key(each) for each in (*registered, nobody)])
-            assert len(carol._context.transport.published) == queries
-            # One query for all whose server is known, and one push request.
-            await carol.query([key(each) for each in registered], force=True)
-            assert len(carol._context.transport.published) == queries + 1
-            assert await notify(carol, *registered) == [Result.ACCEPTED] * 3
-            assert len(carol._context.transport.published) == queries + 2
-
-    asyncio.run(run())
-
-
 def test_advertisements_are_discovered_and_followed(stack, transport):
     async def run():
         events = []

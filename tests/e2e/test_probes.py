@@ -20,7 +20,6 @@ from wakupush.redis.celery_app import celery_app
 from wakupush.redis.sending import send_entries
 from wakupush.runtime.settings import RedisSettings, Settings
 from wakupush.server.schedule.jobs import JOBS
-from wakupush.waku.node import WakuNode
 
 
 @pytest.fixture(scope="module")
@@ -157,38 +156,3 @@ def test_beat_is_healthy_while_its_jobs_turn(stack):
 
 def get(url):
     return httpx2.get(url, trust_env=False)
-
-
-def test_the_exporter_tells_what_waits_and_that_redis_is_down(stack):
-    server = stack.key.public_key
-    with stack.exporter() as exporter, WakuNode(stack.node_url) as node:
-        assert get(f"{stack.exporter_url}/readyz").json() == {"redis": True, "postgres": True}
-
-        def shows(line):
-            return line in get(f"{stack.exporter_url}/metrics").text.splitlines()
-
-        stack.workers["query"].stop()
-        stack.workers["dispatch"].stop()
-        for _ in range(5):
-            client = PrivateKey.generate()
-            node.publish(SHARDS[0], messages.request(client, server, []))
-        wait_until(
-            lambda: shows('wakupush_queue_messages{queue="dispatch"} 5.0'), timeout=120, what="five messages wait"
-        )
-        assert shows('wakupush_in_flight_tasks{queue="dispatch"} 0.0')
-        stack.workers["dispatch"].start()
-        stack.workers["query"].start()
-        wait_until(
-            lambda: shows('wakupush_queue_messages{queue="dispatch"} 0.0'), timeout=120, what="they are worked off"
-        )
-        stack.redis.kill()
-        try:
-            assert get(f"{stack.exporter_url}/readyz").json() == {"redis": False, "postgres": True}
-            assert shows('wakupush_exporter_up{source="redis"} 0.0')
-            assert "wakupush_queue_messages{" not in get(f"{stack.exporter_url}/metrics").text
-            assert get(f"{stack.exporter_url}/healthz").status_code == 200
-        finally:
-            stack.redis.start()
-        wait_until(lambda: get(f"{stack.exporter_url}/readyz").status_code == 200, timeout=120, what="Redis is there")
-        exporter.stop()
-        assert exporter.wait() == 0
