@@ -57,7 +57,7 @@ from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import Settings
 from wakupush.server import loading
 from wakupush.server.inbox.content import Part
-from wakupush.server.inbox.decide.registration import Known, change_of
+from wakupush.server.inbox.decide.registration import Installations, change_of
 from wakupush.server.inbox.open import HOME, join, open_asymmetric, open_registration
 from wakupush.server.inbox.segments import MESSAGE_SEGMENTS
 from wakupush.server.loading import LoadError
@@ -371,7 +371,7 @@ def _fold(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
     size = 0
     with job.connect(identity) as connection:
         for _, rows in groupby(_rows(batches), itemgetter("key_hash")):
-            known = Known()
+            known = Installations()
             for row in rows:
                 outcome, change = _decide(row, known, identity, job)
                 told[outcome] += 1
@@ -395,7 +395,7 @@ def _load(connection: Connection, changes: dict[Installation, Change], identity:
     return Counter({_STORED: loaded.stored, Failure.QUARANTINED.label: len(loaded.refused)})
 
 
-def _decide(row: _Row, known: Known, identity: Identity, job: Job) -> tuple[str, Change | None]:
+def _decide(row: _Row, known: Installations, identity: Identity, job: Job) -> tuple[str, Change | None]:
     """Return the outcome of a registration, and the change to store."""
     try:
         asked = open_registration(

@@ -51,6 +51,10 @@ class Task:
     #: The name of the worker's process in events.
     worker: str
 
+    def queue_wait(self, entry: Entry) -> float:
+        """Return the seconds between ingest seeing a message and the worker taking it."""
+        return max(0.0, self.taken - entry.seen)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedAnswer:

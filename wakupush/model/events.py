@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from functools import partial
 from operator import attrgetter
 
 from wakupush.model.entries import Entry, Task
@@ -102,25 +103,21 @@ FIELDS = tuple(field.name for field in fields(Event))
 _likeness = attrgetter(*(name for name in FIELDS if name not in {"count", "queue_wait", "latency"}))
 
 
-def together(events: Iterable[Event]) -> list[Event]:
+def merge_alike(events: Iterable[Event]) -> list[Event]:
     """Return the events, those that are alike merged into one with the sum of their counts."""
     alike: dict[object, list[Event]] = {}
     for event in events:
         alike.setdefault(_likeness(event), []).append(event)
-    return [_as_one(same) if len(same) > 1 else same[0] for same in alike.values()]
+    return [_merged(group) if len(group) > 1 else group[0] for group in alike.values()]
 
 
-def _as_one(same: Sequence[Event]) -> Event:
+def _merged(group: Sequence[Event]) -> Event:
     return replace(
-        same[0],
-        count=sum(event.count for event in same),
-        queue_wait=_longest(event.queue_wait for event in same),
-        latency=_longest(event.latency for event in same),
+        group[0],
+        count=sum(event.count for event in group),
+        queue_wait=max((event.queue_wait for event in group if event.queue_wait is not None), default=None),
+        latency=max((event.latency for event in group if event.latency is not None), default=None),
     )
-
-
-def _longest(seconds: Iterable[float | None]) -> float | None:
-    return max((each for each in seconds if each is not None), default=None)
 
 
 def message_event(
@@ -133,8 +130,8 @@ def message_event(
     reason: str | None = None,
     platform: str | None = None,
     count: int = 1,
-    taken: bool = False,
-    named: bool = True,
+    queue_wait: float | None = None,
+    with_trace_id: bool = True,
     pseudonyms: tuple[bytes | None, bytes | None] = (None, None),
 ) -> Event:
     """Return an event of a message.
@@ -148,18 +145,18 @@ def message_event(
         reason: why a notification is kept back.
         platform: label of a platform.
         count: how many notifications of the message it stands for.
-        taken: whether the event also says that a worker took the message, and so how long it waited in its queue.
-        named: whether it has the message's trace id.
+        queue_wait: seconds, see `Task.queue_wait`, if the event also says that a worker received the message.
+        with_trace_id: False for a message that is not for us.
         pseudonyms: of the user and of the installation, 16 bytes each.
     """
     return Event(
         kind=kind,
         time=now,
         worker=task.worker,
-        trace_id=entry.trace_id if named else None,
+        trace_id=entry.trace_id if with_trace_id else None,
         count=count,
         queue=task.queue.name,
-        queue_wait=max(0.0, task.taken - entry.seen) if taken else None,
+        queue_wait=queue_wait,
         latency=max(0.0, now - entry.seen),
         platform=platform,
         failure=failure and failure.label,
@@ -171,11 +168,14 @@ def message_event(
 
 
 def message_opened(
-    task: Task, entry: Entry, now: float, kind: EventKind, failure: Failure | None = None, *, named: bool = True
+    task: Task, entry: Entry, now: float, kind: EventKind, failure: Failure | None = None
 ) -> tuple[Event, Event]:
-    """Return the events of a message that was taken out of its queue and looked into; `kind` is what was found."""
-    received = message_event(task, entry, EventKind.RECEIVED, now, taken=True, named=named)
-    return received, message_event(task, entry, kind, now, failure=failure, named=named)
+    """Return the events of a message that was received, and in which no readable message is; `kind` is what is.
+
+    No client asks for the outcome of a foreign message: without trace ids, all of a task are counted in one event.
+    """
+    create = partial(message_event, task, entry, now=now, with_trace_id=kind is not EventKind.FOREIGN)
+    return create(EventKind.RECEIVED, queue_wait=task.queue_wait(entry)), create(kind, failure=failure)
 
 
 def queried(task: Task, now: float, pseudonym: bytes) -> Event:

@@ -197,8 +197,8 @@ _LEAVES_PATH = re.compile(r"[\x00-\x20\x7f-\xa0/?#%\s]|\.\.")
 _APN_TOPIC = re.compile(r"[\x21-\x7e]+", re.ASCII)
 
 
-def _refuse(found: Iterator[Failure]) -> None:
-    for failure in found:
+def _refuse(faults: Iterator[Failure]) -> None:
+    if failure := next(faults, None):
         raise Refused(failure)
 
 

@@ -87,15 +87,6 @@ class RequestResponse:
 _TIMES_ANSWERED: Final = 8
 
 
-class Admitted(Enum):
-    """The notification is to be sent."""
-
-    ADMITTED = "admitted"
-
-
-Decision = Admitted | Filtered | Failure
-
-
 def encode_request(request: Request) -> bytes:
     """Return the PushNotificationRequest."""
     return PushNotificationRequest(
@@ -154,8 +145,8 @@ def parse_request(inner: bytes, *, most_items: int) -> Request:
     )
 
 
-def decide(item: Item, device: Preferences | None, *, most_bytes: int) -> Decision:
-    """Decide whether one notification is sent, kept back or refused.
+def decide(item: Item, device: Preferences | None, *, most_bytes: int) -> Failure | Filtered | None:
+    """Return why one notification is refused, or kept back; None if it is to be sent.
 
     Args:
         item: as asked for.
@@ -170,7 +161,7 @@ def decide(item: Item, device: Preferences | None, *, most_bytes: int) -> Decisi
         return Failure.NOTIFICATION_TYPE_UNKNOWN
     if max(len(item.chat_id), len(item.author)) > most_bytes:
         return Failure.NOTIFICATION_TOO_LARGE
-    return filtered(NotificationType(item.type), device) or Admitted.ADMITTED
+    return filtered(NotificationType(item.type), device)
 
 
 def filtered(kind: NotificationType, device: Preferences) -> Filtered | None:

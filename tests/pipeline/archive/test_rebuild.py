@@ -36,7 +36,7 @@ from wakupush.runtime.settings import LimitSettings, PostgresSettings, RedisSett
 from wakupush.server import loading
 from wakupush.server.delivery.worker import open_worker
 from wakupush.server.inbox import isolation, segments
-from wakupush.server.inbox.decide.registration import Known, change_of
+from wakupush.server.inbox.decide.registration import Installations, change_of
 from wakupush.server.inbox.open import open_asymmetric, open_registration
 
 TOPICS = "SELECT key_hash, prefixed, topic FROM query_topics ORDER BY 1, 2"
@@ -158,7 +158,9 @@ def test_while_a_server_is_writing(server):
         )
         with suppress(Refused):
             changes.append(
-                change_of(identity, asked, Known(), most_installations=INSTALLATIONS, limits=registration.LIMITS)
+                change_of(
+                    identity, asked, Installations(), most_installations=INSTALLATIONS, limits=registration.LIMITS
+                )
             )
     stored, over = Counter(), Event()
 
@@ -244,7 +246,7 @@ def test_what_postgres_cannot_hold_is_put_aside_alone(server):
         content = messages.registration(client, server.key.public_key)
         sealed = seal_registration(content, client, server.key.public_key)
         asked = open_registration(identity, client.public_key, sealed, most_bytes=100_000)
-        change = change_of(identity, asked, Known(), most_installations=9, limits=registration.LIMITS)
+        change = change_of(identity, asked, Installations(), most_installations=9, limits=registration.LIMITS)
         if number == 3:
             change = replace(change, registration=replace(change.registration, token_type=99_999))
         changes.append(change)

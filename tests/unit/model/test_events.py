@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakupush.model.events import FIELDS, Event, EventKind, history, together
+from wakupush.model.events import FIELDS, Event, EventKind, history, merge_alike
 
 REFUSED = Event(kind=EventKind.REFUSED, time=1.0, worker="w", trace_id="t", failure="wrong_token", latency=2.0)
 OTHERS = {
@@ -38,18 +38,18 @@ events = st.builds(
 def test_what_differs_in_anything_but_waits_stays_apart():
     assert OTHERS.keys() == {*FIELDS} - {"count", "queue_wait", "latency"}
     different = [REFUSED, *(replace(REFUSED, **{name: value}) for name, value in OTHERS.items())]
-    assert together(different) == different
+    assert merge_alike(different) == different
 
 
 def test_what_is_alike_is_one_with_the_longest_waits():
     three = [REFUSED, replace(REFUSED, latency=9.0, count=4), replace(REFUSED, latency=None, queue_wait=1.0)]
-    assert together(three) == [replace(REFUSED, count=6, latency=9.0, queue_wait=1.0)]
+    assert merge_alike(three) == [replace(REFUSED, count=6, latency=9.0, queue_wait=1.0)]
 
 
 @given(st.lists(events))
 def test_nothing_is_lost_or_told_twice(found):
-    made = together(found)
-    assert together(made) == made
+    made = merge_alike(found)
+    assert merge_alike(made) == made
     for kind in EventKind:
         assert sum(e.count for e in made if e.kind is kind) == sum(e.count for e in found if e.kind is kind)
     assert len({(event.kind, event.trace_id) for event in made}) == len(made)

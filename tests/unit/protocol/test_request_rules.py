@@ -17,7 +17,7 @@ from wakupush.pb.push_notification_pb2 import (
 )
 from wakupush.protocol import request
 from wakupush.protocol.errors import Refused
-from wakupush.protocol.request import Admitted, Filtered
+from wakupush.protocol.request import Filtered
 
 TOKEN, INSTALLATION = "0fd8121c-34b8-4ceb-b88e-5acbf94501ad", "cf3695c5-ae8a-40d9-bf26-a554268f1475"
 HASH = b"h" * 64
@@ -44,7 +44,7 @@ def decide(asked, **device):
     return request.decide(asked, preferences(asked, **fields), most_bytes=128)
 
 
-SENT = Admitted.ADMITTED
+SENT = None
 #: What a device chose, and what becomes of a message, a mention, a request to join and a contact request.
 CHOICES = {
     "nothing": ({}, SENT, SENT, SENT, SENT),

@@ -51,9 +51,9 @@ class Facts:
     #: Seconds since the epoch.
     now: float
     #: Of the deliveries that are added.
-    lease: UUID = field(default_factory=uuid4)
-    #: Random bytes, out of which ids are made.
-    seed: bytes = field(default_factory=lambda: secrets.token_bytes(16))
+    lease: UUID
+    #: 16 random bytes, out of which ids are made.
+    seed: bytes
     #: Of registrations: what is stored, and how many registered installations a key (hash of 64 bytes) has.
     stored: Mapping[Installation, Stored] = field(default_factory=dict)
     counts: Mapping[bytes, int] = field(default_factory=dict)
@@ -108,7 +108,14 @@ def gather(
             (message.content.queue, message.entry) for message in messages if isinstance(message.content, Elsewhere)
         ]
         messages = [message for message in messages if not isinstance(message.content, Elsewhere)]
-    facts = Facts(task=task, identity=reader.identity, settings=settings, now=now)
+    facts = Facts(
+        task=task,
+        identity=reader.identity,
+        settings=settings,
+        now=now,
+        lease=uuid4(),
+        seed=secrets.token_bytes(16),
+    )
     if task.queue is QUERY:
         messages, later, facts = _of_queries(connection, messages, facts, most - used, ask)
         passed_on += [(task.queue, message.entry) for message in later]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, compress
+from itertools import compress
 from typing import Final
 
 import structlog
@@ -13,7 +13,7 @@ from psycopg import Connection
 
 from wakupush.model.deliveries import RememberedRequest
 from wakupush.model.entries import Entry, SealedAnswer
-from wakupush.model.events import Event, together
+from wakupush.model.events import Event, merge_alike
 from wakupush.postgres import (
     answers,
     events,
@@ -93,9 +93,10 @@ def write(
     if expired := [outcome.expired for outcome in outcomes if outcome.expired]:
         requests.remember_over(connection, [each.message_id for each in expired])
     outbox = _add_answers(connection, sealed)
-    told = (event for outcome in outcomes for event in outcome.events)
-    news = together(chain(told, (admission.event for admission in new)))
-    events.add(connection, news)
+    all_events = merge_alike(
+        [*(event for outcome in outcomes for event in outcome.events), *(admission.event for admission in new)]
+    )
+    events.add(connection, all_events)
     if alone is not None:
         ledger.forget_attempts(connection, alone)
     if topics:
@@ -104,7 +105,7 @@ def write(
     return Written(
         outbox=outbox,
         postings=[Posting(admission.delivery, admission.target) for admission in new],
-        events=news,
+        events=all_events,
     )
 
 

@@ -26,24 +26,29 @@ def decide(messages: Sequence[Message], facts: Facts, _: Verdicts) -> list[Outco
     return outcomes
 
 
-def _decide(message: Message, asked: OpenedQuery, facts: Facts) -> Outcome:
+def _decide(message: Message, query: OpenedQuery, facts: Facts) -> Outcome:
     task, entry, now = facts.task, message.entry, facts.now
-    devices = [device for key in asked.key_hashes for device in facts.devices.get(key, ())]
+    devices = [device for key in query.key_hashes for device in facts.devices.get(key, ())]
     try:
-        inner = rules.encode_response(asked.message_id, devices)
+        inner = rules.encode_response(query.message_id, devices)
     except Refused as refused:
         return _refused(message, refused.failure, facts)
-    if len(asked.key_hashes) == 1:
-        # The usual query. The pseudonym shows which user is asked for unusually often.
-        answered = queried(task, now, facts.identity.queried_pseudonym(asked.key_hashes[0]))
+    if len(query.key_hashes) == 1:
+        # The usual query. The pseudonym shows which user is query for unusually often.
+        answered = queried(task, now, facts.identity.queried_pseudonym(query.key_hashes[0]))
     else:
         answered = message_event(task, entry, EventKind.QUERIED, now)
-    events = (answered, message_event(task, entry, EventKind.ANSWERED, now, taken=True))
-    reply = Reply(asked.asker, Type.PUSH_NOTIFICATION_QUERY_RESPONSE, inner)
+    events = (
+        answered,
+        message_event(task, entry, EventKind.ANSWERED, now, queue_wait=facts.task.queue_wait(message.entry)),
+    )
+    reply = Reply(query.asker, Type.PUSH_NOTIFICATION_QUERY_RESPONSE, inner)
     return Outcome(entry=entry, events=events, reply=reply, forget=message.last_part)
 
 
 def _refused(message: Message, failure: Failure, facts: Facts) -> Outcome:
     task, entry, now = facts.task, message.entry, facts.now
-    refused = message_event(task, entry, EventKind.REFUSED, now, failure=failure, taken=True)
+    refused = message_event(
+        task, entry, EventKind.REFUSED, now, failure=failure, queue_wait=facts.task.queue_wait(message.entry)
+    )
     return Outcome(entry=entry, events=(refused,), forget=message.last_part)

@@ -23,7 +23,7 @@ from wakupush.server.inbox.outcome import Outcome, Reply
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Installations:
     """What is stored that affects some registrations, and what was decided on them so far."""
 
     stored: dict[Installation, Stored] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Known:
     counts: dict[bytes, int] = field(default_factory=dict)
 
     def is_registered(self, installation: Installation) -> bool:
-        """Say whether an installation is registered, and not unregistered since."""
+        """Whether an installation is registered, and not unregistered since."""
         return installation in self.stored and self.stored[installation].registered
 
     def take(self, change: Change) -> None:
@@ -45,8 +45,8 @@ class Known:
 
 def change_of(
     identity: Identity,
-    asked: OpenedRegistration,
-    known: Known,
+    content: OpenedRegistration,
+    installations: Installations,
     *,
     most_installations: int,
     limits: rules.Limits,
@@ -57,94 +57,92 @@ def change_of(
     its client learns that it has to register anew, and a copy that somebody else sends has no effect.
 
     Raises:
-        Refused: see `wakupush.protocol.registration.check`, and INSTALLATION_LIMIT.
+        Refused: what `wakupush.protocol.registration.check` finds, or INSTALLATION_LIMIT.
     """
-    stored = known.stored.get(asked.installation)
-    if stored is not None and stored.request_digest == asked.request_digest and not stored.token_died:
+    stored = installations.stored.get(content.installation)
+    if stored is not None and stored.request_digest == content.request_digest and not stored.token_died:
         return None
     registration = rules.check(
-        asked.message,
-        client=asked.client,
+        content.message,
+        client=content.client,
         server=identity.public_key,
         stored_version=stored.version if stored else 0,
         limits=limits,
     )
-    is_new = not known.is_registered(asked.installation)
-    is_full = known.counts.get(asked.installation.key_hash, 0) >= most_installations
+    is_new = not installations.is_registered(content.installation)
+    is_full = installations.counts.get(content.installation.key_hash, 0) >= most_installations
     if is_new and is_full and isinstance(registration, Registration):
         raise Refused(Failure.INSTALLATION_LIMIT)
-    return Change(asked.installation, asked.request_digest, registration)
+    return Change(content.installation, content.request_digest, registration)
 
 
 def decide(messages: Sequence[Message], facts: Facts, verdicts: Verdicts) -> list[Outcome]:
     """Return the outcomes of registrations, in their order."""
-    known = Known(dict(facts.stored), dict(facts.counts))
+    installations = Installations(dict(facts.stored), dict(facts.counts))
     outcomes = []
     for message in messages:
         if isinstance(message.content, OpenedRegistration):
-            outcome = _decide(message, message.content, known, facts, verdicts)
+            outcome = _decide(message, message.content, installations, facts, verdicts)
             if outcome.change is not None:
-                known.take(outcome.change)
+                installations.take(outcome.change)
             outcomes.append(outcome)
         elif isinstance(message.content, RefusedContent):
-            pseudonyms = facts.identity.pseudonym(message.content.signer.key_hash), None
-            content = message.content
-            outcomes.append(
-                _refused(
-                    message, content.signer, content.request_id, content.failure, facts=facts, pseudonyms=pseudonyms
-                )
-            )
+            signer, request_id, failure = message.content.signer, message.content.request_id, message.content.failure
+            pseudonyms = facts.identity.pseudonym(signer.key_hash), None
+            outcomes.append(_refused(message, signer, request_id, failure, facts=facts, pseudonyms=pseudonyms))
     return outcomes
 
 
-def _decide(message: Message, asked: OpenedRegistration, known: Known, facts: Facts, verdicts: Verdicts) -> Outcome:
-    pseudonyms = facts.identity.pseudonyms(asked.installation)
-    refuse = partial(_refused, message, asked.client, asked.request_id, facts=facts, pseudonyms=pseudonyms)
+def _decide(
+    message: Message, content: OpenedRegistration, installations: Installations, facts: Facts, verdicts: Verdicts
+) -> Outcome:
+    pseudonyms = facts.identity.pseudonyms(content.installation)
+    refuse = partial(_refused, message, content.client, content.request_id, facts=facts, pseudonyms=pseudonyms)
     try:
         change = change_of(
             facts.identity,
-            asked,
-            known,
+            content,
+            installations,
             most_installations=facts.settings.limits.installations_per_key,
             limits=rules.LIMITS,
         )
     except Refused as refused:
         return refuse(refused.failure)
     limits: tuple[Limit, ...] = ()
-    if change is None or asked.installation not in known.stored:
-        limits, failure = _limits(message, asked, facts, is_repeat=change is None)
+    if change is None or content.installation not in installations.stored:
+        limits, failure = _limits(message, content, facts, is_repeat=change is None)
         if not all(map(verdicts.allow, limits)):
             return refuse(failure, limits=limits)
-    task, entry, now = facts.task, message.entry, facts.now
-    tell = partial(message_event, task, entry, now=now, taken=True)
+    entry = message.entry
+    create = partial(message_event, facts.task, entry, now=facts.now, queue_wait=facts.task.queue_wait(entry))
     if change is None:
-        is_registered = known.is_registered(asked.installation)
-        event = tell(EventKind.ANSWERED)
+        is_registered = installations.is_registered(content.installation)
+        event = create(EventKind.ANSWERED)
     else:
         is_registered = isinstance(change.registration, Registration)
         kind = EventKind.REGISTERED if is_registered else EventKind.UNREGISTERED
-        event = tell(kind, platform=_platform(change), pseudonyms=pseudonyms)
+        event = create(kind, platform=_platform(change), pseudonyms=pseudonyms)
     return Outcome(
         entry=entry,
         events=(event,),
         limits=limits,
-        reply=_reply(asked.client, asked.request_id, None),
+        reply=_reply(content.client, content.request_id, None),
         change=change,
         # On success the server MUST be listening, also when it answers a repeat.
-        listening=asked.installation.key_hash if is_registered else None,
+        listening=content.installation.key_hash if is_registered else None,
         forget=message.last_part,
     )
 
 
 def _limits(
-    message: Message, asked: OpenedRegistration, facts: Facts, *, is_repeat: bool
+    message: Message, content: OpenedRegistration, facts: Facts, *, is_repeat: bool
 ) -> tuple[tuple[Limit, ...], Failure]:
     """Return the limits that a registration is counted for, and the failure of one above them."""
     limits, hash_ = facts.settings.limits, message.entry.hash
     if is_repeat:
-        key = asked.request_digest.hex()
+        key = content.request_digest.hex()
         return (Limit(REPEATS, budget.REPEATS_PER_MINUTE, MINUTE, hash_, key=key),), Failure.REPEATED_TOO_OFTEN
-    user = facts.identity.pseudonym(asked.installation.key_hash).hex()
+    user = facts.identity.pseudonym(content.installation.key_hash).hex()
     first = Limit(FIRST_REGISTRATIONS, limits.first_registrations_per_hour, HOUR, hash_)
     # A stranger makes up keys: counters of those that are refused anyway would fill Redis.
     of_user = Limit(INSTALLATIONS, limits.installations_per_key_per_hour, HOUR, hash_, key=user, after=first)
@@ -161,13 +159,13 @@ def _refused(
     pseudonyms: tuple[bytes | None, bytes | None],
     limits: tuple[Limit, ...] = (),
 ) -> Outcome:
-    task, entry, now = facts.task, message.entry, facts.now
-    refused = message_event(task, entry, EventKind.REFUSED, now, failure=failure, taken=True, pseudonyms=pseudonyms)
-    events = [refused]
+    entry = message.entry
+    create = partial(message_event, facts.task, entry, now=facts.now, failure=failure)
+    events = [create(EventKind.REFUSED, queue_wait=facts.task.queue_wait(entry), pseudonyms=pseudonyms)]
     reply = None
     if failure.answer is not Answer.SILENCE:
         reply = _reply(client, request_id, failure)
-        events.append(message_event(task, entry, EventKind.ANSWERED, now, failure=failure))
+        events.append(create(EventKind.ANSWERED))
     return Outcome(entry=entry, events=tuple(events), limits=limits, reply=reply, forget=message.last_part)
 
 

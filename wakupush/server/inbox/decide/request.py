@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from functools import partial
 from hashlib import blake2b
 from uuid import UUID
 
@@ -34,13 +34,13 @@ def decide(messages: Sequence[Message], facts: Facts, verdicts: Verdicts) -> lis
     The same message in two envelopes is decided once: both answers report the same.
     """
     decided: dict[bytes, DecidedRequest] = {}
-    taken: set[bytes] = set()
+    delivery_keys: set[bytes] = set()
     outcomes = []
     for message in messages:
-        outcome = _decide(message, facts, verdicts, decided, taken)
+        outcome = _decide(message, facts, verdicts, decided=decided, delivery_keys=delivery_keys)
         if outcome.request is not None:
             decided.setdefault(outcome.request.message_id, outcome.request)
-        taken.update(admission.delivery.delivery_key for admission in outcome.admissions)
+        delivery_keys.update(admission.delivery.delivery_key for admission in outcome.admissions)
         outcomes.append(outcome)
     return outcomes
 
@@ -56,8 +56,8 @@ def corrected(task: Task, outcome: Outcome, failed: Mapping[bytes, Failure], now
     """
     if outcome.request is None:
         return None
-    told = zip(outcome.request.delivery_keys, outcome.request.failures, strict=True)
-    failures = tuple(failed.get(key, failure) if key else failure for key, failure in told)
+    items = zip(outcome.request.delivery_keys, outcome.request.failures, strict=True)
+    failures = tuple(failed.get(key, failure) if key else failure for key, failure in items)
     if failures == outcome.request.failures:
         return None
     request = replace(outcome.request, failures=failures)
@@ -69,15 +69,35 @@ def _decide(
     message: Message,
     facts: Facts,
     verdicts: Verdicts,
+    *,
     decided: Mapping[bytes, DecidedRequest],
-    taken: set[bytes],
+    delivery_keys: AbstractSet[bytes],
 ) -> Outcome:
-    """Return the outcome of a message after the requests `decided` before it, whose deliveries' keys are `taken`."""
-    content = message.content
-    ended = _ended(message, facts)
-    if ended is not None or not isinstance(content, OpenedRequest):
-        refusal = content.failure if isinstance(content, RefusedContent) else Failure.TYPE_UNSUPPORTED
-        return ended or _silent(message, facts, EventKind.REFUSED, refusal)
+    """Return the outcome of a message after the requests `decided` before it, which have deliveries of these keys."""
+    if facts.task.taken - message.entry.seen > facts.settings.delivery.request_max_age:
+        expired = _silent(message, facts, EventKind.EXPIRED, Failure.REQUEST_EXPIRED)
+        return replace(expired, expired=_expired(message, facts))
+    match message.content:
+        case OpenedRequest(message_id=message_id) as content if message_id not in facts.over:
+            return _decide_request(message, content, facts, verdicts, decided=decided, delivery_keys=delivery_keys)
+        case OpenedRequest():
+            failure = Failure.REQUEST_OVER
+        case RefusedContent(failure=failure):
+            pass
+        case _:
+            failure = Failure.TYPE_UNSUPPORTED
+    return _silent(message, facts, EventKind.REFUSED, failure)
+
+
+def _decide_request(
+    message: Message,
+    content: OpenedRequest,
+    facts: Facts,
+    verdicts: Verdicts,
+    *,
+    decided: Mapping[bytes, DecidedRequest],
+    delivery_keys: AbstractSet[bytes],
+) -> Outcome:
     limits: tuple[Limit, ...] = ()
     twin = decided.get(content.message_id)
     if twin is not None or content.message_id in facts.admitted:
@@ -88,33 +108,22 @@ def _decide(
         return _answered(message, facts, replace(twin, sender=content.sender), limits)
     if content.request.too_many:
         refused = message_event(facts.task, message.entry, EventKind.REFUSED, facts.now, failure=Failure.REQUEST_LIMIT)
-        nothing = [_Item(Failure.REQUEST_LIMIT)] * len(content.request.items)
-        return _answered(message, facts, _told(content, nothing, facts), limits, events=(refused,))
+        refused_items = [_Item(Failure.REQUEST_LIMIT)] * len(content.request.items)
+        return _answered(message, facts, _decided_request(content, refused_items, facts), limits, events=(refused,))
     items = [_decide_item(message, content, position, facts, verdicts) for position in range(len(content.addresses))]
     admissions: dict[bytes, Admission] = {}
     for item in items:
-        if item.admission is not None and item.delivery_key is not None and item.delivery_key not in taken:
+        if item.admission is not None and item.delivery_key is not None and item.delivery_key not in delivery_keys:
             admissions.setdefault(item.delivery_key, item.admission)
     reasons = [reason for item in items if (reason := item.failure or item.filtered) is not None]
     return _answered(
         message,
         facts,
-        _told(content, items, facts),
+        _decided_request(content, items, facts),
         limits + tuple(item.limit for item in items if item.limit is not None),
         events=kept_back.events_of(message.entry, reasons, facts) if reasons else (),
         admissions=tuple(admissions.values()),
     )
-
-
-def _ended(message: Message, facts: Facts) -> Outcome | None:
-    """Return the outcome of a message that is too old to be looked at; None for any other."""
-    content = message.content
-    if facts.task.taken - message.entry.seen > facts.settings.delivery.request_max_age:
-        expired = _silent(message, facts, EventKind.EXPIRED, Failure.REQUEST_EXPIRED)
-        return replace(expired, expired=_expired(message, facts))
-    if isinstance(content, OpenedRequest) and content.message_id in facts.over:
-        return _silent(message, facts, EventKind.REFUSED, Failure.REQUEST_OVER)
-    return None
 
 
 def _expired(message: Message, facts: Facts) -> OpenedRequest | None:
@@ -125,8 +134,8 @@ def _expired(message: Message, facts: Facts) -> OpenedRequest | None:
     content = message.content
     if not message.entry.live or not isinstance(content, OpenedRequest):
         return None
-    known = (facts.receivers.get(address) for address in content.addresses if address is not None)
-    return content if any(receiver and receiver.preferences.token_fits for receiver in known) else None
+    receivers = (facts.receivers.get(address) for address in content.addresses if address is not None)
+    return content if any(receiver and receiver.preferences.token_fits for receiver in receivers) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +153,15 @@ class _Item:
     platform: Platform | None = None
 
 
-def _decide_item(message: Message, asked: OpenedRequest, position: int, facts: Facts, verdicts: Verdicts) -> _Item:
+def _decide_item(message: Message, content: OpenedRequest, position: int, facts: Facts, verdicts: Verdicts) -> _Item:
     """Decide on an item; one that succeeded in an earlier envelope of the request does so again, without a push.
 
     All that its sender could notice is checked, and charged, before the wishes of its receiver.
     """
-    before = facts.admitted.get(asked.message_id)
+    before = facts.admitted.get(content.message_id)
     if before is not None and before.succeeded[position]:
         return _Item(None)
-    item, address = asked.request.items[position], asked.addresses[position]
+    item, address = content.request.items[position], content.addresses[position]
     receiver = facts.receivers.get(address) if address is not None else None
     decision = rules.decide(
         item, receiver.preferences if receiver else None, most_bytes=registration.LIMITS.list_item_bytes
@@ -165,24 +174,30 @@ def _decide_item(message: Message, asked: OpenedRequest, position: int, facts: F
     device = facts.identity.device_digest(target)
     most = facts.settings.limits.pushes_per_device_per_minute
     # A repeat is charged only if it is let through: anybody can send it.
-    after = None if before is None else budget.of_repeat(message.entry, asked.message_id)
+    after = None if before is None else budget.of_repeat(message.entry, content.message_id)
     limit = Limit(DEVICE_PUSHES, most, MINUTE, message.entry.hash, position, device.hex(), after=after)
-    if isinstance(decision, Filtered):
+    if decision is not None:
         return _Item(None, decision, limit, platform=target.platform)
     address = replace(address, access_token=b"") if receiver.contacts_only else address
-    delivery = _delivery(message.entry, asked, position, address, target, facts=facts)
+    delivery = _delivery(message.entry, content, position, address, target, facts=facts)
     if not verdicts.allow(limit):
         delivery = budget.shrunk(delivery, limit, facts.now)
-    tell = partial(message_event, facts.task, message.entry, EventKind.ADMITTED, facts.now)
-    admitted = tell(platform=target.platform.label, pseudonyms=facts.identity.pseudonyms(address.installation))
+    admitted = message_event(
+        facts.task,
+        message.entry,
+        EventKind.ADMITTED,
+        facts.now,
+        platform=target.platform.label,
+        pseudonyms=facts.identity.pseudonyms(address.installation),
+    )
     return _Item(None, None, limit, delivery.delivery_key, Admission(delivery, target, admitted), target.platform)
 
 
 def _delivery(
-    entry: Entry, asked: OpenedRequest, position: int, address: Address, target: Target, *, facts: Facts
+    entry: Entry, content: OpenedRequest, position: int, address: Address, target: Target, *, facts: Facts
 ) -> Delivery:
-    item = asked.request.items[position]
-    delivery_key = rules.delivery_key(asked.request.message_id, item)
+    item = content.request.items[position]
+    delivery_key = rules.delivery_key(content.request.message_id, item)
     delivery = Delivery(
         delivery_key=delivery_key,
         installation=address.installation,
@@ -200,11 +215,16 @@ def _delivery(
     return replace(delivery, message=fitting(facts.settings.gorush.dialect, delivery, target))
 
 
-def _told(asked: OpenedRequest, items: Sequence[_Item], facts: Facts) -> DecidedRequest:
-    failures, keys = tuple(item.failure for item in items), tuple(item.delivery_key for item in items)
-    platforms = tuple(item.platform for item in items)
-    before = facts.admitted.get(asked.message_id)
-    return DecidedRequest(asked.sender, asked.message_id, asked.request, failures, keys, platforms, before)
+def _decided_request(content: OpenedRequest, items: Sequence[_Item], facts: Facts) -> DecidedRequest:
+    return DecidedRequest(
+        content.sender,
+        content.message_id,
+        content.request,
+        failures=tuple(item.failure for item in items),
+        delivery_keys=tuple(item.delivery_key for item in items),
+        platforms=tuple(item.platform for item in items),
+        before=facts.admitted.get(content.message_id),
+    )
 
 
 def _answered(
@@ -218,7 +238,9 @@ def _answered(
 ) -> Outcome:
     task, entry, now = facts.task, message.entry, facts.now
     failure = _first(request.failures)
-    answered = message_event(task, entry, EventKind.ANSWERED, now, failure=failure, taken=True)
+    answered = message_event(
+        task, entry, EventKind.ANSWERED, now, failure=failure, queue_wait=facts.task.queue_wait(message.entry)
+    )
     return Outcome(
         entry=entry,
         events=(*events, answered),
@@ -233,7 +255,9 @@ def _answered(
 def _silent(
     message: Message, facts: Facts, kind: EventKind, failure: Failure, limits: tuple[Limit, ...] = ()
 ) -> Outcome:
-    event = message_event(facts.task, message.entry, kind, facts.now, failure=failure, taken=True)
+    event = message_event(
+        facts.task, message.entry, kind, facts.now, failure=failure, queue_wait=facts.task.queue_wait(message.entry)
+    )
     return Outcome(entry=message.entry, events=(event,), limits=limits, forget=message.last_part)
 
 

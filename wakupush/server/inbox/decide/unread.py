@@ -16,9 +16,6 @@ def decide(message: Message, content: Failure | Part | Postponed, facts: Facts) 
         return Outcome(entry=entry, events=(), postponed=content)
     if isinstance(content, Part):
         return Outcome(entry=entry, events=message_opened(task, entry, now, EventKind.SEGMENT), keep=content)
-    if content is Failure.NOT_FOR_US:
-        # No client asks for the outcome of one: without trace ids, all of a task are counted in one event.
-        events = message_opened(task, entry, now, EventKind.FOREIGN, content, named=False)
-        return Outcome(entry=entry, events=events, forget=message.last_part)
-    events = message_opened(task, entry, now, EventKind.REFUSED, content)
+    kind = EventKind.FOREIGN if content is Failure.NOT_FOR_US else EventKind.REFUSED
+    events = message_opened(task, entry, now, kind, content)
     return Outcome(entry=entry, events=events, forget=message.last_part)

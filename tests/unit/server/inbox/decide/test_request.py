@@ -38,7 +38,7 @@ from support.deciding import (
     told,
 )
 from wakupush.model.deliveries import Delivery, RememberedRequest
-from wakupush.model.events import EventKind, message_event, together
+from wakupush.model.events import EventKind, merge_alike, message_event
 from wakupush.model.failures import Failure
 from wakupush.model.platforms import Platform
 from wakupush.protocol.application import Type
@@ -92,7 +92,7 @@ def test_items_leave_an_event_for_each_outcome_and_reason():
     mention = item(type=MENTION)
     asked = asking(*[WRONG] * 40, *[TO_NOBODY] * 30, *[mention] * 20, item(), item(device=TABLET))
     [outcome] = decide(messages(asked), known(), ALLOW)
-    told = together([*outcome.events, *(admission.event for admission in outcome.admissions)])
+    told = merge_alike([*outcome.events, *(admission.event for admission in outcome.admissions)])
     assert [(event.kind, event.failure or event.reason, event.count) for event in told] == [
         (EventKind.REFUSED, Failure.WRONG_TOKEN.label, 40),
         (EventKind.REFUSED, Failure.NOT_REGISTERED.label, 30),
