@@ -6,7 +6,7 @@ The schedule finishes whatever is cut off here.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import ParamSpec, TypeVar
@@ -28,13 +28,12 @@ from wakupush.server.inbox.decide import request
 from wakupush.server.inbox.outcome import Outcome
 from wakupush.server.inbox.seal import seal
 from wakupush.server.inbox.silence import delays
-from wakupush.server.inbox.write import Written, correct
+from wakupush.server.inbox.write import Correction, Written, correct
 
 P = ParamSpec("P")
 T = TypeVar("T")
-#: Answers with their ids, and those of each outcome.
-Answers = list[tuple[int, "SealedAnswer"]]
-Outbox = list[Answers]
+#: Answers with their ids.
+Answers = list[tuple[int, SealedAnswer]]
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -48,7 +47,7 @@ def follow_up(resources: Worker, task: Task, outcomes: Sequence[Outcome], writte
         outcomes: what was decided on them.
         written: what was committed.
     """
-    answers = sum(len(answer.payload) for _, answer in _flat(written.outbox))
+    answers = sum(len(answer.payload) for parts in written.outbox for _, answer in parts)
     notifications = sum(len(posting.delivery.message) for posting in written.postings)
     resources.followers.do(answers + notifications, partial(_follow_up, resources, task, outcomes, written))
 
@@ -58,7 +57,7 @@ def _follow_up(resources: Worker, task: Task, outcomes: Sequence[Outcome], writt
     count_events(written.events)
     begun = time.monotonic()
     within = resources.settings.worker.answer_within
-    held = delays(outcomes, written.postings, resources.latencies, within=within, now=resources.now())
+    answer_delays = delays(outcomes, written.postings, resources.latencies, within=within, now=resources.now())
     posts = _without_fail(start, resources, written.postings) if written.postings else None
     corrections = (_without_fail(_corrections, resources, task, outcomes, posts) if posts else None) or {}
     waited = time.monotonic() - begun
@@ -67,12 +66,14 @@ def _follow_up(resources: Worker, task: Task, outcomes: Sequence[Outcome], writt
     is_ephemeral = task.queue is not REGISTRATION
     again_after = resources.settings.worker.repeat_answers_after if is_ephemeral else 0.0
     publish = partial(_publish, resources, again_after)
-    true = {position: parts for position, parts in enumerate(written.outbox) if parts and position not in corrections}
-    publish(_flat(parts for position, parts in true.items() if held[position] <= waited))
-    for position, parts in true.items():
-        if held[position] > waited:
+    due: Answers = []
+    for position, (parts, delay) in enumerate(zip(written.outbox, answer_delays, strict=True)):
+        if position not in corrections and delay <= waited:
+            due += parts
+        elif position not in corrections and parts:
             # The schedule publishes them if this process dies before.
-            resources.later.do(held[position] - waited, partial(publish, parts))
+            resources.later.do(delay - waited, partial(publish, parts))
+    publish(due)
     if corrections:
         # Answers that are not true any more are replaced, by a commit, before they leave. If that fails, the schedule
         # publishes what is in the outbox.
@@ -100,25 +101,24 @@ def _corrections(
     stop=stop_after_attempt(8) | stop_after_delay(STORE_SECONDS),
     reraise=True,
 )
-def _correct(resources: Worker, corrections: Mapping[int, Outcome], answers: Outbox) -> Answers:
+def _correct(resources: Worker, outcomes: Mapping[int, Outcome], outbox: Sequence[Answers]) -> Answers:
     """Commit corrections, and return their answers."""
     most_bytes = resources.settings.waku.max_message_bytes
-    sealed = seal(corrections.values(), resources.identity.private_key, most_bytes=most_bytes)
-    replaced = [[answer_id for answer_id, _ in answers[position]] for position in corrections]
+    sealed = seal(outcomes.values(), resources.identity.private_key, most_bytes=most_bytes)
+    corrections = [
+        Correction(outcome, parts, [answer_id for answer_id, _ in outbox[position]])
+        for (position, outcome), parts in zip(outcomes.items(), sealed, strict=True)
+    ]
     with resources.pool.connection() as connection:
-        written = correct(connection, list(corrections.values()), sealed, replaced)
-    count_events(written.events)
-    return _flat(written.outbox)
+        new_answers, events = correct(connection, corrections)
+    count_events(events)
+    return new_answers
 
 
 def _publish(resources: Worker, again_after: float, answers: Answers) -> None:
-    taken = _without_fail(outbox.publish, resources, answers)
-    if again_after and taken:
-        resources.later.do(again_after, partial(outbox.repeat, resources, taken))
-
-
-def _flat(answers: Iterable[Answers]) -> Answers:
-    return [answer for parts in answers for answer in parts]
+    published = _without_fail(outbox.publish, resources, answers)
+    if again_after and published:
+        resources.later.do(again_after, partial(outbox.repeat, resources, published))
 
 
 def _without_fail(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:

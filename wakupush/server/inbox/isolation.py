@@ -23,7 +23,6 @@ from wakupush.server.delivery.worker import Worker
 from wakupush.server.faults import is_costly, is_cut, is_outage
 from wakupush.server.inbox import steps
 from wakupush.server.inbox.content import OpenedRegistration
-from wakupush.server.inbox.copies import without_known
 from wakupush.server.inbox.open import Reader, open_messages
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
@@ -81,7 +80,7 @@ def _scatter(resources: Worker, queue: Queue, entries: Sequence[Entry]) -> None:
 
 def _handle_alone(resources: Worker, queue: Queue, entry: Entry) -> None:
     """Handle one message. Its attempts are counted before each starts, so that even one that kills its process ends."""
-    if entry.is_stale(resources.settings.ingest.claim_ttl) and not without_known(resources.pool, [entry], [entry]):
+    if not steps.without_copies(resources.pool, [entry], resources.settings.ingest.claim_ttl):
         # A copy, or the task came back after its commit: what is done has no attempts. A message that is not stale
         # waits for whoever is about to take it out of the ledger.
         with resources.pool.connection() as connection:

@@ -44,32 +44,34 @@ def put_together(
     """
     parts = [message.content for message in messages if isinstance(message.content, Part)]
     message_segments.lock(connection, {part.signer for part in parts})
-    kept = message_segments.kept(connection, {part.name for part in parts})
-    complete = _complete(parts, {name: indexes for name, (indexes, _) in kept.items()})
+    earlier = message_segments.kept(connection, {part.name for part in parts})
+    complete = _complete(parts, {name: indexes for name, (indexes, _) in earlier.items()})
     loaded: set[Name] = set()
     used = 0
     for name in complete:
-        size = kept[name][1] if name in kept else 0
+        size = earlier[name][1] if name in earlier else 0
         if not loaded or used + size <= most_bytes:
             loaded.add(name)
             used += size
-    held = complete.keys() - loaded
+    postponed = complete.keys() - loaded
     now: list[Message] = []
     later: list[Message] = []
     for message in messages:
-        is_held = isinstance(message.content, Part) and message.content.name in held
-        (later if is_held else now).append(message)
+        if isinstance(message.content, Part) and message.content.name in postponed:
+            later.append(message)
+        else:
+            now.append(message)
     payloads = message_segments.parts(connection, loaded, reader.identity.segment_key) if loaded else {}
-    stored = {name: dict.fromkeys(indexes, b"") | payloads.get(name, {}) for name, (indexes, _) in kept.items()}
+    stored = {name: dict.fromkeys(indexes, b"") | payloads.get(name, {}) for name, (indexes, _) in earlier.items()}
     return joined(now, stored, reader), later, used
 
 
-def _complete(parts: Sequence[Part], kept: Mapping[Name, frozenset[int]]) -> dict[Name, None]:
+def _complete(parts: Sequence[Part], earlier: Mapping[Name, frozenset[int]]) -> dict[Name, None]:
     """Return the messages that these parts may complete, in their order."""
     here: dict[Name, set[int]] = {}
     complete: dict[Name, None] = {}
     for part in parts:
-        indexes = here.setdefault(part.name, set(kept.get(part.name, ())))
+        indexes = here.setdefault(part.name, set(earlier.get(part.name, ())))
         indexes.add(part.segment.index)
         if len(indexes) >= part.segment.count and not _is_too_large(part.segment):
             complete[part.name] = None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress
 from typing import Final
 
 import structlog
@@ -50,6 +49,16 @@ class Written:
     events: list[Event]
 
 
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """The new outcome of a request whose answer is not true any more."""
+
+    outcome: Outcome
+    sealed: list[SealedAnswer]
+    #: Of the old answer, in the outbox.
+    old_ids: list[int]
+
+
 def write(
     connection: Connection,
     resources: Worker,
@@ -91,7 +100,7 @@ def write(
     )
     new = [admission for admission in admissions if admission.delivery.delivery_key in added]
     if expired := [outcome.expired for outcome in outcomes if outcome.expired]:
-        requests.remember_over(connection, [each.message_id for each in expired])
+        requests.remember_over(connection, [request.message_id for request in expired])
     outbox = _add_answers(connection, sealed)
     all_events = merge_alike(
         [*(event for outcome in outcomes for event in outcome.events), *(admission.event for admission in new)]
@@ -111,10 +120,8 @@ def write(
 
 def correct(
     connection: Connection,
-    outcomes: Sequence[Outcome],
-    sealed: Sequence[list[SealedAnswer]],
-    replaced: Sequence[Collection[int]],
-) -> Written:
+    corrections: Sequence[Correction],
+) -> tuple[list[tuple[int, SealedAnswer]], list[Event]]:
     """Write corrections of requests that were committed before, with other answers in the place of theirs.
 
     A correction whose old answer is not in the outbox any more is left out. Either that answer has left, or the
@@ -122,18 +129,18 @@ def correct(
 
     Args:
         connection: in a transaction of its own.
-        outcomes: the corrections.
-        sealed: the answer of each.
-        replaced: of each, the ids of the old answer.
+        corrections: of any number of requests.
+
+    Returns:
+        The new answers with their ids, and the events.
     """
-    held = answers.remove(connection, [answer_id for ids in replaced for answer_id in ids])
-    in_time = [not held.isdisjoint(ids) for ids in replaced]
-    outbox = _add_answers(connection, [parts if is_so else [] for parts, is_so in zip(sealed, in_time, strict=True)])
-    corrections = list(compress(outcomes, in_time))
-    requests.correct(connection, _remembered(corrections))
-    news = [event for correction in corrections for event in correction.events]
-    events.add(connection, news)
-    return Written(outbox, [], news)
+    removed = answers.remove(connection, [answer_id for correction in corrections for answer_id in correction.old_ids])
+    in_time = [correction for correction in corrections if not removed.isdisjoint(correction.old_ids)]
+    outbox = _add_answers(connection, [correction.sealed for correction in in_time])
+    requests.correct(connection, _remembered(correction.outcome for correction in in_time))
+    all_events = [event for correction in in_time for event in correction.outcome.events]
+    events.add(connection, all_events)
+    return [answer for parts in outbox for answer in parts], all_events
 
 
 def _add_answers(connection: Connection, sealed: Sequence[list[SealedAnswer]]) -> list[list[tuple[int, SealedAnswer]]]:

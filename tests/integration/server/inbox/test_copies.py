@@ -9,7 +9,7 @@ from wakupush.devnet.demo import messages
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.protocol import payload
 from wakupush.runtime import metrics
-from wakupush.server.inbox import copies, isolation
+from wakupush.server.inbox import isolation, steps
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def content_of(client):
 
 
 def test_a_fresh_message_does_not_pay_for_copies(server, client, monkeypatch):
-    monkeypatch.setattr(copies.ledger, "known", None)  # it would fail
+    monkeypatch.setattr(steps.ledger, "known", None)  # it would fail
     server.handle(REGISTRATION, messages.register(client, server.key, messages.registration(client, server.key)))
     assert server.outcomes(client) == ["success"]
     late = messages.register(client, server.key, messages.registration(client, server.key))

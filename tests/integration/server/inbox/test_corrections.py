@@ -72,11 +72,11 @@ def test_a_correction_whose_commit_was_not_heard_of_leaves_once(server, dead_and
     correct = follow_up.correct
 
     def lost(connection, *args):
-        written = correct(connection, *args)
-        if written.events:
+        answers, events = correct(connection, *args)
+        if events:
             connection.commit()
             raise psycopg.OperationalError
-        return written
+        return answers, events
 
     monkeypatch.setattr(follow_up, "correct", lost)
     server.handle(DISPATCH, *sent)

@@ -30,7 +30,7 @@ from wakupush.model.queues import REGISTRATION
 from wakupush.model.registrations import Registration, Stored
 from wakupush.server.inbox.content import RefusedContent
 from wakupush.server.inbox.decide import registration, request
-from wakupush.server.inbox.steps import _decide
+from wakupush.server.inbox.steps import _decide, _Limits
 
 
 class Only(Verdicts):
@@ -51,7 +51,6 @@ class Counting:
 
     def __init__(self):
         self.counts, self.asked = Counter(), []
-        self.limiter = self
 
     def ask(self, wanted):
         self.asked += wanted
@@ -137,13 +136,14 @@ def test_a_batch_of_registrations_is_decided_one_by_one(world, batch, verdicts):
 
 @given(worlds(first_registrations_per_hour=2), batches)
 def test_limits_are_asked_once_as_if_one_by_one(world, batch):
-    limiter, one_by_one, verdicts, alone = Counting(), Counting(), {}, []
-    together = _decide(limiter, batch, world, verdicts)
+    limiter, one_by_one, alone = Counting(), Counting(), []
+    limits = _Limits(limiter)
+    together = _decide(batch, world, limits)
     assert len(limiter.asked) == len(set(limiter.asked))
-    assert _decide(limiter, batch, world, verdicts) == together  # the transaction is repeated
-    assert len(limiter.asked) == len(verdicts)
+    assert _decide(batch, world, limits) == together  # the transaction is repeated
+    assert len(limiter.asked) == len(limits.verdicts)
     for message in batch:
-        [outcome] = _decide(one_by_one, [message], world, {})
+        [outcome] = _decide([message], world, _Limits(one_by_one))
         world = advance(world, outcome)
         alone.append(outcome)
     assert together == alone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -23,7 +24,6 @@ from wakupush.protocol.notification import fitting
 from wakupush.protocol.request import Filtered
 from wakupush.server.inbox import budget
 from wakupush.server.inbox.content import Message, OpenedRequest, RefusedContent
-from wakupush.server.inbox.decide import kept_back
 from wakupush.server.inbox.facts import Facts
 from wakupush.server.inbox.outcome import Admission, DecidedRequest, Outcome, Reply
 
@@ -121,8 +121,18 @@ def _decide_request(
         facts,
         _decided_request(content, items, facts),
         limits + tuple(item.limit for item in items if item.limit is not None),
-        events=kept_back.events_of(message.entry, reasons, facts) if reasons else (),
+        events=_withheld_events(message.entry, reasons, facts) if reasons else (),
         admissions=tuple(admissions.values()),
+    )
+
+
+def _withheld_events(entry: Entry, reasons: Iterable[Failure | Filtered], facts: Facts) -> tuple[Event, ...]:
+    """Return an event for each reason, with its count: what strangers ask for costs a row a reason, not an item."""
+    return tuple(
+        message_event(facts.task, entry, EventKind.REFUSED, facts.now, failure=reason, count=count)
+        if isinstance(reason, Failure)
+        else message_event(facts.task, entry, EventKind.FILTERED, facts.now, reason=reason.value, count=count)
+        for reason, count in Counter(reasons).items()
     )
 
 
