@@ -1,11 +1,9 @@
-"""Waits that double: tenacity's strategy, computed for one step without sleeping."""
+"""Waits that double."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-
-from tenacity import RetryCallState, Retrying, wait_exponential
 
 _JITTER = 1.2
 
@@ -24,6 +22,4 @@ class Backoff:
 
     def wait(self, attempt: int, random: Random) -> float:
         """Return the seconds to wait after an attempt (from 1), up to a fifth more so that clients spread out."""
-        state = RetryCallState(Retrying(), fn=None, args=(), kwargs={})
-        state.attempt_number = attempt
-        return wait_exponential(multiplier=self.first, max=self.most)(state) * random.uniform(1.0, _JITTER)
+        return min(self.most, self.first * 2.0 ** min(attempt - 1, 1000)) * random.uniform(1.0, _JITTER)
