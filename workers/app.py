@@ -99,7 +99,7 @@ def _add_deliver_task(app: Celery, process: _Process) -> None:
         settlement = None
         with _given_back(self, DISPATCH):
             begun = {bytes.fromhex(key): attempts for key, attempts in claimed.items()}
-            settlement = next_attempts.make(process.worker, begun, str(self.request.id))
+            settlement = next_attempts.attempt_due(process.worker, begun, str(self.request.id))
         _end(settlement)
 
 

@@ -13,7 +13,7 @@ from wakupush.model.queues import DISPATCH, Queue
 from wakupush.runtime import metrics
 from wakupush.runtime.counters import Series
 from wakupush.runtime.settings import Settings
-from wakupush.server.delivery.settlement import failed
+from wakupush.server.delivery.settlement import failure_kind
 from wakupush.server.schedule.jobs import JOBS
 
 _PLATFORMS = tuple(platform.label for platform in Platform)
@@ -61,7 +61,7 @@ def _delivery_events() -> Iterator[tuple[str, str, str, str]]:
         yield EventKind.DELIVERED, DISPATCH.name, platform, ""
         yield EventKind.EXPIRED, DISPATCH.name, platform, Failure.DELIVERY_EXPIRED.label
         for failure in OF_DELIVERIES:
-            kinds = [EventKind.ATTEMPT, failed(failure)]
+            kinds = [EventKind.ATTEMPT, failure_kind(failure)]
             if failure.retry is not Retry.NEVER or failure is Failure.ATTEMPTS_EXHAUSTED:
                 kinds.append(EventKind.DEAD_LETTER)
             for kind in kinds:

@@ -61,7 +61,7 @@ class Route(Enum):
     UNTOLD = "untold"
     #: The platform looked at the notification and turned it down: the route works.
     WORKS = "works"
-    #: The route is broken, if `route_told` believes it. Several in a row open the platform's circuit breaker.
+    #: The route is broken, if `route_state` believes it. Several in a row open the platform's circuit breaker.
     BROKEN = "broken"
 
 
@@ -210,7 +210,7 @@ class Failure(Enum):
         return self.value.of_gorush
 
 
-def route_told(failure: Failure | None, *, proven: bool) -> Route:
+def route_state(failure: Failure | None, *, proven: bool) -> Route:
     """Return what the outcome of an attempt says about the route.
 
     Strangers make up devices. So a failure of a device that no push ever reached says nothing, unless gorush itself

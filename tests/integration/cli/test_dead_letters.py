@@ -195,7 +195,7 @@ def test_a_retried_dead_letter_has_attempts_and_time_anew(open_server, client, r
     run("list", expect=NOTHING)
     run("retry", key.hex(), expect=NOTHING)
     assert claim_due(server.context) == 1
-    next_attempts.make(server.context, {key: 0}, "")
+    next_attempts.attempt_due(server.context, {key: 0}, "")
     assert [push.outcome for push in server.pushes()] == ["ServiceUnavailable", "delivered"]
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 1)]
     assert server.events("unknown") == []

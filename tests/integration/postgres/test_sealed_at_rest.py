@@ -87,7 +87,7 @@ def retry(server):
     server.rows("UPDATE deliveries SET next_attempt_at = now() WHERE state = 'pending' RETURNING 1")
     claim_due(server.context)
     due = dict(server.rows("SELECT delivery_key, attempt FROM deliveries WHERE state = 'pending'"))
-    next_attempts.make(server.context, due, "")
+    next_attempts.attempt_due(server.context, due, "")
     return server.rows("SELECT state, failure FROM deliveries")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wakupush.model.failures import OF_DELIVERIES, Answer, Failure, Retry, Route, Token, route_told
+from wakupush.model.failures import OF_DELIVERIES, Answer, Failure, Retry, Route, Token, route_state
 
 each_failure = pytest.mark.parametrize("failure", Failure, ids=lambda failure: failure.label)
 
@@ -39,15 +39,15 @@ def test_route(failure):
 
 
 @each_failure
-def test_route_told(failure):
-    assert route_told(failure, proven=True) is failure.route
+def test_route_state(failure):
+    assert route_state(failure, proven=True) is failure.route
     believed = failure.route if failure.of_gorush else Route.UNTOLD
-    assert route_told(failure, proven=False) is believed, "a stranger may have made up the device"
+    assert route_state(failure, proven=False) is believed, "a stranger may have made up the device"
     assert failure.of_gorush == (failure.route is Route.BROKEN and failure.label.startswith("gorush_"))
 
 
 def test_a_success_shows_that_the_route_works():
-    assert route_told(None, proven=False) is route_told(None, proven=True) is Route.WORKS
+    assert route_state(None, proven=False) is route_state(None, proven=True) is Route.WORKS
 
 
 @each_failure

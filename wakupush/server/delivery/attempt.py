@@ -12,7 +12,7 @@ import structlog
 
 from wakupush.gorush.outcomes import Outcome
 from wakupush.model.deliveries import Delivery, DeliveryState, Settlement
-from wakupush.model.failures import Failure, Route, route_told
+from wakupush.model.failures import Failure, Route, route_state
 from wakupush.model.notifications import Notification, notif_id
 from wakupush.model.platforms import Platform
 from wakupush.model.registrations import Target
@@ -82,24 +82,24 @@ def attempt(resources: Worker, post: list[Posting], probe: bool = False) -> Atte
             # gorush's own log knows the notification by its notif_id.
             facts = {"trace_id": posting.delivery.trace_id, "attempt": posting.delivery.attempt}
             log.debug("posting", notif_id=notification.notif_id, **facts)
-    begun, begun_at = time.monotonic(), resources.now()
+    start_monotonic, start_time = time.monotonic(), resources.now()
     answer = resources.gorush.post(notifications)
     platform = notifications[0].platform
     if tracing.is_on():
         for posting in post:
             attributes: tracing.Attributes = {"platform": platform.label, "attempt": posting.delivery.attempt}
-            tracing.record("post", posting.delivery.trace_id, begun_at, resources.now(), attributes)
-    metrics.POST_SECONDS.labels(platform.label).observe(time.monotonic() - begun)
+            tracing.record("post", posting.delivery.trace_id, start_time, resources.now(), attributes)
+    metrics.POST_SECONDS.labels(platform.label).observe(time.monotonic() - start_monotonic)
     if len(post) > 1 and all(outcome is Failure.GORUSH_REFUSED for outcome in answer.outcomes):
         log.warning("post_refused", platform=platform.label, deliveries=len(post))
         return Attempted(refused=post)
     settled = settle(resources, post, answer.outcomes, retry_after=answer.retry_after, probe=probe)
     stored = [(settlement.failure, settlement.proven) for settlement in settled]
-    tried = stored or [(outcome, posting.proven) for posting, outcome in zip(post, answer.outcomes, strict=True)]
+    results = stored or [(outcome, posting.proven) for posting, outcome in zip(post, answer.outcomes, strict=True)]
     return Attempted(
-        telling=_telling(post, answer.outcomes),
-        outcomes=[outcome for outcome, _ in tried],
-        routes=[route_told(outcome, proven=proven) for outcome, proven in tried],
+        platform_failures=_platform_failures(post, answer.outcomes),
+        outcomes=[outcome for outcome, _ in results],
+        routes=[route_state(outcome, proven=proven) for outcome, proven in results],
         failed=_failed(settled),
     )
 
@@ -109,16 +109,15 @@ def _put_back(resources: Worker, waiting: list[Posting]) -> None:
     metrics.DELIVERIES_DEFERRED.labels(waiting[0].delivery.platform.label).inc(len(waiting))
     with resources.pool.connection() as connection:
         deliveries.put_back(connection, [posting.delivery for posting in waiting])
-    shown = resources.task_events
-    shown.send([shown.put_off(posting.delivery) for posting in waiting if posting.shown])
+    resources.task_events.show_deferred(waiting)
 
 
-def _telling(post: list[Posting], outcomes: list[Outcome]) -> list[Failure]:
+def _platform_failures(post: list[Posting], outcomes: list[Outcome]) -> list[Failure]:
     """Return the failures that no stranger can cause, for example with a device token that is made up."""
     return [
         outcome
         for posting, outcome in zip(post, outcomes, strict=True)
-        if outcome is not None and (posting.proven or route_told(outcome, proven=False) is Route.BROKEN)
+        if outcome is not None and (posting.proven or route_state(outcome, proven=False) is Route.BROKEN)
     ]
 
 

@@ -90,28 +90,28 @@ class Breaker:
             return most
         return min(most, PROBES - view.probes) if view.state is BreakerState.PROBING else 0
 
-    def take_probes(self, platform: Platform, wanted: int) -> int | None:
-        """Return how many deliveries, at most `wanted`, may be posted as probes; None if all may, not as probes."""
+    def take_probes(self, platform: Platform, most: int) -> int | None:
+        """Return how many deliveries, at most `most`, may be posted as probes; None if all may, not as probes."""
         view = self._view(platform)
         if view.state is not BreakerState.PROBING:
             return None if view.state is BreakerState.CLOSED else 0
         self._forget(platform)
-        given = self._store.probe(platform, wanted, most=PROBES, seconds=self._probe_seconds)
-        return None if given is None or given < 0 else given
+        probes = self._store.probe(platform, most, most=PROBES, seconds=self._probe_seconds)
+        return None if probes is None or probes < 0 else probes
 
     def note(self, platform: Platform, routes: Iterable[Route], *, probe: bool) -> None:
         """Take note of what the outcomes of one post say about the route.
 
         One outcome that shows that the route works outweighs all others. Without news, as usual, Redis is not asked.
         """
-        told = set(routes)
-        if Route.WORKS in told:
+        routes = set(routes)
+        if Route.WORKS in routes:
             view = self._view(platform)
             if view.state is not BreakerState.CLOSED or view.faults:
                 self._forget(platform)
                 if self._store.works(platform):
                     log.info("breaker_closed", platform=platform.label)
-        elif Route.BROKEN in told:
+        elif Route.BROKEN in routes:
             self._broken(platform, self._settings.faults, reason="faults", probe=probe)
         elif probe:
             self._forget(platform)

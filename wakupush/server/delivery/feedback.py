@@ -11,12 +11,11 @@ from enum import StrEnum
 from psycopg_pool import ConnectionPool
 
 from wakupush.gorush.outcomes import read_feedback
-from wakupush.model.events import EventKind
 from wakupush.model.notifications import read_notif_id
 from wakupush.postgres import deliveries, events
 from wakupush.server.counting import count_events
 from wakupush.server.delivery import tokens
-from wakupush.server.delivery.settlement import failed, happened
+from wakupush.server.delivery.settlement import death_events, delivery_event, failure_kind
 from wakupush.server.delivery.worker import Worker
 
 
@@ -51,10 +50,10 @@ def take(pool: ConnectionPool, body: bytes) -> FeedbackResult:
     Raises:
         Exception: one of `wakupush.server.faults.INFRASTRUCTURE`.
     """
-    told = read_feedback(body)
-    if told is None:
+    report = read_feedback(body)
+    if report is None:
         return FeedbackResult.MALFORMED
-    notif_id, failure = told
+    notif_id, failure = report
     attempt = read_notif_id(notif_id)
     if attempt is None:
         return FeedbackResult.UNKNOWN
@@ -68,13 +67,14 @@ def apply(resources: Worker, delivery_keys: list[bytes]) -> None:
     """Make deliveries failed that were stored as delivered, as gorush's webhook reported; a repeat does nothing."""
     with resources.pool.connection() as connection:
         settled = deliveries.apply_feedback(connection, delivery_keys)
-        news = [
-            happened(resources, each.delivery, failed(each.failure), each.failure)
-            for each in settled
-            if each.failure is not None
+        new_events = [
+            delivery_event(resources, settlement.delivery, failure_kind(settlement.failure), settlement.failure)
+            for settlement in settled
+            if settlement.failure is not None
         ]
-        doubted = tokens.doubted(connection, resources.settings.tokens, [each.failure for each in settled])
-        died = tokens.learn(connection, settled, doubted, tried=False)
-        news += [happened(resources, each.delivery, EventKind.TOKEN_DIED, each.failure) for each in died]
-        events.add(connection, news)
-    count_events(news)
+        failures = [settlement.failure for settlement in settled]
+        doubted = tokens.doubted(connection, resources.settings.tokens, failures)
+        died = tokens.learn(connection, settled, doubted, first_count=False)
+        new_events += death_events(resources, died)
+        events.add(connection, new_events)
+    count_events(new_events)

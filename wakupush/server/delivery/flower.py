@@ -58,33 +58,41 @@ class TaskEvents:
     def begun(self, delivery: Delivery) -> list[TaskEvent]:
         """Return the events of an attempt that begins."""
         args = attempt_argument(delivery.attempt, self._most, 1, delivery.platform, delivery.failure)
-        received = {"name": DELIVER, "args": args, "kwargs": "", "retries": delivery.attempt - 1, "eta": None}
-        return [self.received(delivery, received), self.started(delivery)]
+        fields = {"name": DELIVER, "args": args, "kwargs": "", "retries": delivery.attempt - 1, "eta": None}
+        return [("task-received", {"uuid": delivery.task_id, **fields}), started(delivery)]
 
-    def received(self, delivery: Delivery, fields: dict[str, Any]) -> TaskEvent:
-        """Return the event that gives a task its name and argument."""
-        return "task-received", {"uuid": delivery.task_id, **fields}
+    def show_begun(self, postings: Iterable[Posting]) -> None:
+        """Show that attempts begin; Celery shows the one that has its task's id, unless its last attempt was lost."""
+        new_events = []
+        for posting in postings:
+            delivery = posting.delivery
+            is_lost = delivery.failure is Failure.LEASE_LOST
+            if is_lost:
+                metrics.RETRIES.labels(delivery.platform.label, Failure.LEASE_LOST.label).inc()
+                new_events.append(_failed("task-retried", delivery, Failure.LEASE_LOST))
+            if posting.lead is None:
+                new_events += self.begun(delivery)
+            elif is_lost:
+                new_events.append(started(delivery))
+        self.send(new_events)
 
-    def started(self, delivery: Delivery) -> TaskEvent:
-        """Return the event of a post that begins."""
-        return "task-started", {"uuid": delivery.task_id}
+    def show_outcomes(self, postings: Iterable[Posting], settled: Iterable[Settlement]) -> None:
+        """Show the outcomes of attempts, unless the task that has the delivery's id does so."""
+        by_key = {posting.delivery.delivery_key: posting for posting in postings}
+        new_events = []
+        for settlement in settled:
+            posting = by_key[settlement.delivery.delivery_key]
+            is_pending = settlement.state is DeliveryState.PENDING
+            if (posting.lead and posting.lead.hand_over(settlement)) or not (posting.shown or is_pending):
+                continue
+            if not posting.shown:
+                new_events += self.begun(settlement.delivery)
+            new_events.append(ended(settlement))
+        self.send(new_events)
 
-    def put_off(self, delivery: Delivery) -> TaskEvent:
-        """Return the event of a delivery that was not attempted; the state is not one of Celery's own."""
-        return "task-deferred", {"uuid": delivery.task_id}
-
-    def retried(self, delivery: Delivery, failure: Failure) -> TaskEvent:
-        """Return the event of an attempt that failed for the time being."""
-        return "task-retried", {"uuid": delivery.task_id, "exception": _shown(failure), "traceback": ""}
-
-    def ended(self, settlement: Settlement) -> TaskEvent:
-        """Return the event of the outcome of an attempt."""
-        delivery, failure = settlement.delivery, settlement.failure
-        if failure is None:
-            return "task-succeeded", {"uuid": delivery.task_id, "result": settlement.state.value, "runtime": None}
-        if settlement.state is DeliveryState.PENDING:
-            return self.retried(delivery, failure)
-        return "task-failed", {"uuid": delivery.task_id, "exception": _shown(failure), "traceback": ""}
+    def show_deferred(self, postings: Iterable[Posting]) -> None:
+        """Show that deliveries were not attempted; the state is not one of Celery's own."""
+        self.send([("task-deferred", {"uuid": posting.delivery.task_id}) for posting in postings if posting.shown])
 
     def send(self, events: list[TaskEvent]) -> None:
         """Send events in their order, as one message; without Redis they are lost, and that is counted."""
@@ -130,36 +138,18 @@ class TaskEvents:
             self._dispatcher = None
 
 
-def show_begun(shown: TaskEvents, postings: Iterable[Posting]) -> None:
-    """Show that attempts begin; Celery shows the one that has its task's id, unless its last attempt was lost."""
-    told = []
-    for posting in postings:
-        delivery = posting.delivery
-        lost = delivery.failure is Failure.LEASE_LOST
-        if lost:
-            metrics.RETRIES.labels(delivery.platform.label, Failure.LEASE_LOST.label).inc()
-            told.append(shown.retried(delivery, Failure.LEASE_LOST))
-        if posting.lead is None:
-            told += shown.begun(delivery)
-        elif lost:
-            told.append(shown.started(delivery))
-    shown.send(told)
+def started(delivery: Delivery) -> TaskEvent:
+    """Return the event of a post that begins."""
+    return "task-started", {"uuid": delivery.task_id}
 
 
-def show(shown: TaskEvents, postings: Iterable[Posting], settled: Iterable[Settlement]) -> None:
-    """Show the outcomes of attempts, unless the task that has the delivery's id does so."""
-    by_key = {posting.delivery.delivery_key: posting for posting in postings}
-    told = []
-    for settlement in settled:
-        posting = by_key[settlement.delivery.delivery_key]
-        if posting.lead and posting.lead.tell(settlement):
-            continue
-        if not posting.shown and settlement.state is DeliveryState.PENDING:
-            told += shown.begun(settlement.delivery)
-        if posting.shown or settlement.state is DeliveryState.PENDING:
-            told.append(shown.ended(settlement))
-    shown.send(told)
+def ended(settlement: Settlement) -> TaskEvent:
+    """Return the event of the outcome of an attempt."""
+    delivery, failure = settlement.delivery, settlement.failure
+    if failure is None:
+        return "task-succeeded", {"uuid": delivery.task_id, "result": settlement.state.value, "runtime": None}
+    return _failed("task-retried" if settlement.state is DeliveryState.PENDING else "task-failed", delivery, failure)
 
 
-def _shown(failure: Failure) -> str:
-    return repr(AttemptFailed(failure.label))
+def _failed(kind: str, delivery: Delivery, failure: Failure) -> TaskEvent:
+    return kind, {"uuid": delivery.task_id, "exception": repr(AttemptFailed(failure.label)), "traceback": ""}

@@ -47,8 +47,8 @@ class Slots:
 
     def __init__(self, slots: int) -> None:
         self._each = max(1, slots // len(Platform))
-        #: Slots that are held, by whether the schedule enqueued what is posted in them.
-        self._held: dict[Platform, Counter[bool]] = {platform: Counter() for platform in Platform}
+        #: Slots in use, by whether the schedule enqueued what is posted in them.
+        self._used: dict[Platform, Counter[bool]] = {platform: Counter() for platform in Platform}
         self._lock = Lock()
         self._threads = ThreadPoolExecutor(self._each * len(Platform), "post")
         #: When the post that a thread makes was begun, in monotonic seconds.
@@ -57,16 +57,16 @@ class Slots:
     def reserve(self, platform: Platform, most: int, *, scheduled: bool = False) -> int:
         """Take as many slots of a platform as are free, at most `most`, and return how many."""
         with self._lock:
-            held = self._held[platform]
-            free = min(self._each - held.total(), self._limit(scheduled=scheduled) - held[scheduled])
-            taken = max(0, min(most, free))
-            held[scheduled] += taken
-        return taken
+            used = self._used[platform]
+            free = min(self._each - used.total(), self._limit(scheduled=scheduled) - used[scheduled])
+            slots = max(0, min(most, free))
+            used[scheduled] += slots
+        return slots
 
     def release(self, platform: Platform, slots: int, *, scheduled: bool = False) -> None:
         """Give back slots that were reserved and are not needed."""
         with self._lock:
-            self._held[platform][scheduled] -= slots
+            self._used[platform][scheduled] -= slots
 
     def submit(self, platform: Platform, work: Callable[[], T], *, scheduled: bool = False) -> Future[T]:
         """Start work in a slot that was reserved; it is given back at the end."""
@@ -188,22 +188,23 @@ class Lanes:
         self, platform: Platform, posts: list[list[Posting]], work: Work, *, scheduled: bool
     ) -> list[Future[Failed]]:
         """Start the posts of a platform: in all free slots, or as many probes as its breaker gives, proven first."""
-        lanes = self.slots.reserve(platform, len(posts), scheduled=scheduled)
-        if not lanes:
+        slots = self.slots.reserve(platform, len(posts), scheduled=scheduled)
+        if not slots:
             if self.slots.hang(platform, HANG_SECONDS, scheduled=scheduled):
                 self.breaker.open(platform)
             work.put_back(_flat(posts))
             return []
         waiting: list[list[Posting]] = []
-        probes = self.breaker.take_probes(platform, lanes)
+        probes = self.breaker.take_probes(platform, slots)
         if probes is not None:
-            self.slots.release(platform, lanes - probes, scheduled=scheduled)
+            self.slots.release(platform, slots - probes, scheduled=scheduled)
             singles = [[posting] for posting in sorted(_flat(posts), key=lambda posting: not posting.proven)]
-            lanes, posts, waiting = probes, singles[:probes], singles[probes:]
-        one = partial(self._work_through, platform, work=work, probe=probes is not None)
-        futures = [
-            self.slots.submit(platform, partial(one, posts[lane::lanes]), scheduled=scheduled) for lane in range(lanes)
-        ]
+            slots, posts, waiting = probes, singles[:probes], singles[probes:]
+        futures = []
+        for slot in range(slots):
+            share = posts[slot::slots]
+            run = partial(self._work_through, platform, share, work=work, probe=probes is not None)
+            futures.append(self.slots.submit(platform, run, scheduled=scheduled))
         if waiting:
             work.put_back(_flat(waiting))
         return futures
@@ -224,17 +225,17 @@ class Lanes:
             post, is_first = waiting.popleft(), False
             self.slots.begin(platform)
             try:
-                brought = work.attempt(post, probe)
+                result = work.attempt(post, probe)
             except Exception:
                 log.exception("post_failed", deliveries=len(post), put_back=len(waiting))
                 break
-            self.caution.note(platform, brought.telling, time.monotonic())
-            if len(post) == 1 and Failure.GORUSH_REFUSED in brought.outcomes:
+            self.caution.note(platform, result.platform_failures, time.monotonic())
+            if len(post) == 1 and Failure.GORUSH_REFUSED in result.outcomes:
                 self.caution.note_refused(post[0], time.monotonic())
-            was_refused = was_refused or bool(brought.refused)
-            waiting.extendleft([posting] for posting in reversed(brought.refused))
-            self.breaker.note(platform, brought.routes, probe=probe)
-            failed |= brought.failed
+            was_refused = was_refused or bool(result.refused)
+            waiting.extendleft([posting] for posting in reversed(result.refused))
+            self.breaker.note(platform, result.routes, probe=probe)
+            failed |= result.failed
         if waiting:
             if was_refused:
                 # Together they would be refused again, and again leave no time for posts one by one.

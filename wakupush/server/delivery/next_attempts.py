@@ -13,17 +13,16 @@ from wakupush.model.registrations import Receiver
 from wakupush.postgres import deliveries, events
 from wakupush.protocol.request import filtered
 from wakupush.server.counting import count_events
-from wakupush.server.delivery import flower
 from wakupush.server.delivery.attempt import start, wait_for
 from wakupush.server.delivery.posting import Lead, Posting
-from wakupush.server.delivery.settlement import happened
+from wakupush.server.delivery.settlement import delivery_event
 from wakupush.server.delivery.worker import Worker
 
 #: Seconds for which a task waits for its posts before it leaves them to themselves.
 WAIT_SECONDS: Final = 1.5
 
 
-def make(resources: Worker, claimed: Mapping[bytes, int], task_id: str) -> Settlement | None:
+def attempt_due(resources: Worker, claimed: Mapping[bytes, int], task_id: str) -> Settlement | None:
     """Make the next attempt of deliveries, unless another task began it.
 
     Args:
@@ -38,17 +37,20 @@ def make(resources: Worker, claimed: Mapping[bytes, int], task_id: str) -> Settl
     settings = resources.settings.delivery
     lead = Lead()
     with resources.pool.connection() as connection:
-        taken = deliveries.take(connection, claimed, seconds=settings.lease, at_rest=resources.identity.at_rest)
-        over = [end for each in taken if (end := _end(*each, settings.max_attempts)) is not None]
-        settled = deliveries.settle(connection, over) if over else []
-        news = [
-            happened(resources, _before(delivery), EventKind.UNKNOWN, Failure.LEASE_LOST)
-            for delivery, _ in taken
+        begun = deliveries.take(connection, claimed, seconds=settings.lease, at_rest=resources.identity.at_rest)
+        ends = [end for delivery, receiver in begun if (end := _end(delivery, receiver, settings.max_attempts))]
+        settled = deliveries.settle(connection, ends)
+        new_events = [
+            delivery_event(resources, _before(delivery), EventKind.UNKNOWN, Failure.LEASE_LOST)
+            for delivery, _ in begun
             if delivery.failure is Failure.LEASE_LOST
         ]
-        news += [happened(resources, _before(each.delivery), _ENDS[each.state], each.failure) for each in settled]
-        if news:
-            events.add(connection, news)
+        new_events += [
+            delivery_event(resources, _before(settlement.delivery), _ENDS[settlement.state], settlement.failure)
+            for settlement in settled
+        ]
+        if new_events:
+            events.add(connection, new_events)
     postings = [
         Posting(
             delivery,
@@ -56,16 +58,16 @@ def make(resources: Worker, claimed: Mapping[bytes, int], task_id: str) -> Settl
             shown=True,
             lead=lead if delivery.task_id == task_id else None,
         )
-        for delivery, receiver in taken
+        for delivery, receiver in begun
     ]
-    if news:
-        count_events(news)
-    if news or any(posting.lead is None for posting in postings):
-        flower.show_begun(resources.task_events, postings)
-        flower.show(resources.task_events, postings, settled)
-    ended = {settlement.delivery.delivery_key for settlement in over}
-    going_on = [posting for posting in postings if posting.delivery.delivery_key not in ended]
-    wait_for(start(resources, going_on, scheduled=True), WAIT_SECONDS)
+    if new_events:
+        count_events(new_events)
+    if new_events or any(posting.lead is None for posting in postings):
+        resources.task_events.show_begun(postings)
+        resources.task_events.show_outcomes(postings, settled)
+    ended = {settlement.delivery.delivery_key for settlement in ends}
+    remaining = [posting for posting in postings if posting.delivery.delivery_key not in ended]
+    wait_for(start(resources, remaining, scheduled=True), WAIT_SECONDS)
     return lead.leave()
 
 

@@ -10,8 +10,8 @@ from wakupush.model.deliveries import Delivery, Settlement
 from wakupush.model.failures import Failure, Route
 from wakupush.model.registrations import Target
 
-#: Failures by delivery key, as far as they are final.
-Failed = dict[bytes, "Failure"]
+#: Final failures, by delivery key.
+Failed = dict[bytes, Failure]
 
 
 @dataclass(slots=True)
@@ -22,8 +22,8 @@ class Lead:
     _left: bool = False
     _settlement: Settlement | None = None
 
-    def tell(self, settlement: Settlement) -> bool:
-        """Hand the outcome of the attempt over to the task; say whether the task is still there."""
+    def hand_over(self, settlement: Settlement) -> bool:
+        """Hand the outcome of the attempt over to the task; return False if it has left."""
         with self._lock:
             if not self._left:
                 self._settlement = settlement
@@ -58,7 +58,7 @@ class Attempted:
     """The outcomes of a post."""
 
     #: Failures that say something about their platform, as gorush answered them.
-    telling: list[Failure] = field(default_factory=list)
+    platform_failures: list[Failure] = field(default_factory=list)
     #: Of each posting, as they were stored: reports of gorush's webhook count, too. Then what they say of the route.
     outcomes: list[Failure | None] = field(default_factory=list)
     routes: list[Route] = field(default_factory=list)

@@ -1,11 +1,11 @@
-"""When a delivery that failed is tried again: tenacity's strategies, asked for one step without sleeping.
+"""When a delivery that failed is tried again: tenacity's strategy, asked for one step without sleeping.
 
 The wait itself is a row's ``next_attempt_at``, so it survives restarts.
 """
 
 from __future__ import annotations
 
-from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_random_exponential
+from tenacity import RetryCallState, Retrying, wait_random_exponential
 
 from wakupush.model.deliveries import Delivery, DeliveryState
 from wakupush.model.failures import Failure, Retry
@@ -30,13 +30,12 @@ def next_wait(failure: Failure, attempt: int, settings: DeliverySettings, *, at_
         None if there is no next attempt: the failure is final, or the attempts are exhausted.
     """
     first_wait = {Retry.BACKOFF: settings.first_wait, Retry.SLOWLY: settings.slow_first_wait}.get(failure.retry)
+    if first_wait is None or attempt >= settings.max_attempts:
+        return None
     state = RetryCallState(Retrying(), fn=None, args=(), kwargs={})
     state.attempt_number = attempt
-    if first_wait is None or stop_after_attempt(settings.max_attempts)(state):
-        return None
-    return min(
-        settings.max_wait, at_least + wait_random_exponential(multiplier=first_wait, max=settings.max_wait)(state)
-    )
+    wait = wait_random_exponential(multiplier=first_wait, max=settings.max_wait)(state)
+    return min(settings.max_wait, at_least + wait)
 
 
 def times_to_live(settings: DeliverySettings) -> dict[NotificationType, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import structlog
@@ -11,13 +11,13 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_af
 from wakupush.gorush.outcomes import Outcome
 from wakupush.model.deliveries import Delivery, DeliveryState, Settlement
 from wakupush.model.events import Event, EventKind
-from wakupush.model.failures import Failure, Route, route_told
+from wakupush.model.failures import Failure, Route, route_state
 from wakupush.model.queues import DISPATCH
 from wakupush.postgres import deliveries, events
 from wakupush.runtime import metrics
 from wakupush.runtime.settings import STORE_SECONDS
 from wakupush.server.counting import count_events
-from wakupush.server.delivery import flower, tokens
+from wakupush.server.delivery import tokens
 from wakupush.server.delivery.posting import Posting
 from wakupush.server.delivery.retry import state_after
 from wakupush.server.delivery.worker import Worker
@@ -62,11 +62,11 @@ def settle(
     for settlement in settled:
         if settlement.state is DeliveryState.PENDING and settlement.failure is not None:
             metrics.RETRIES.labels(settlement.delivery.platform.label, settlement.failure.label).inc()
-    flower.show(resources.task_events, post, settled)
+    resources.task_events.show_outcomes(post, settled)
     return settled
 
 
-def happened(
+def delivery_event(
     resources: Worker,
     delivery: Delivery,
     kind: EventKind,
@@ -92,7 +92,12 @@ def happened(
     )
 
 
-def failed(failure: Failure) -> EventKind:
+def death_events(resources: Worker, died: Iterable[Settlement]) -> list[Event]:
+    """Return the events of device tokens that died by these settlements."""
+    return [delivery_event(resources, each.delivery, EventKind.TOKEN_DIED, each.failure) for each in died]
+
+
+def failure_kind(failure: Failure) -> EventKind:
     """Return the kind of event for an attempt that failed with `failure`."""
     return EventKind.UNKNOWN if failure.unknown else EventKind.FAILED
 
@@ -101,15 +106,15 @@ def _settlement(
     resources: Worker, posting: Posting, failure: Failure | None, *, retry_after: float, probe: bool
 ) -> Settlement:
     delivery, target = posting.delivery, posting.target
-    tried = Settlement(delivery=delivery, state=DeliveryState.DELIVERED)
+    success = Settlement(delivery=delivery, state=DeliveryState.DELIVERED)
     if target is not None:
-        tried = replace(tried, version=target.version, suspected=target.suspected, proven=target.proven)
+        success = replace(success, version=target.version, suspected=target.suspected, proven=target.proven)
     if failure is None:
-        return tried
-    counted = not (probe and route_told(failure, proven=tried.proven) is Route.BROKEN and not failure.unknown)
+        return success
+    counted = not (probe and route_state(failure, proven=success.proven) is Route.BROKEN and not failure.unknown)
     settings = resources.settings.delivery
     state, wait = state_after(delivery, failure, settings, counted=counted, retry_after=retry_after)
-    return replace(tried, state=state, failure=failure, wait=wait, counted=counted)
+    return replace(success, state=state, failure=failure, wait=wait, counted=counted)
 
 
 @retry(
@@ -121,8 +126,11 @@ def _settlement(
 def _store(resources: Worker, settlements: list[Settlement], batch_size: int) -> list[Settlement]:
     """Store settlements; a failure from gorush's webhook counts unless gorush's answer was certain."""
     with resources.pool.connection() as connection:
-        told = deliveries.lock(connection, [settlement.delivery for settlement in settlements])
-        failures = [_told(settlement, told.get(settlement.delivery.delivery_key)) for settlement in settlements]
+        reports = deliveries.lock(connection, [settlement.delivery for settlement in settlements])
+        failures = [
+            _merged_failure(settlement.failure, reports.get(settlement.delivery.delivery_key))
+            for settlement in settlements
+        ]
         doubted = tokens.doubted(connection, resources.settings.tokens, failures)
         settled = deliveries.settle(
             connection,
@@ -131,23 +139,24 @@ def _store(resources: Worker, settlements: list[Settlement], batch_size: int) ->
                 for settlement, failure in zip(settlements, failures, strict=True)
             ],
         )
-        news = [
-            happened(resources, settlement.delivery, kind, settlement.failure, batch_size)
+        new_events = [
+            delivery_event(resources, settlement.delivery, kind, settlement.failure, batch_size)
             for settlement in settled
             for kind in _kinds(settlement)
         ]
         # Of several failures in a post gorush may lose some, never all: if one is seen, no success is certain.
         died = tokens.learn(connection, settled, doubted, certain=not any(failures))
-        news += [happened(resources, each.delivery, EventKind.TOKEN_DIED, each.failure) for each in died]
-        events.add(connection, news)
-    count_events(news)
+        new_events += death_events(resources, died)
+        events.add(connection, new_events)
+    count_events(new_events)
     return settled
 
 
-def _told(settlement: Settlement, feedback: Failure | None) -> Failure | None:
-    """Return the failure of an attempt, out of gorush's answer and the report of its webhook."""
-    failure = settlement.failure
-    return feedback or failure if failure is None or failure.unknown else failure
+def _merged_failure(failure: Failure | None, report: Failure | None) -> Failure | None:
+    """Return the failure of an attempt: that of gorush's answer if it is certain, else what its webhook reported."""
+    if failure is not None and not failure.unknown:
+        return failure
+    return report or failure
 
 
 def _revised(resources: Worker, settlement: Settlement, failure: Failure | None) -> Settlement:
@@ -161,6 +170,5 @@ def _revised(resources: Worker, settlement: Settlement, failure: Failure | None)
 def _kinds(settlement: Settlement) -> list[EventKind]:
     if settlement.failure is None:
         return [EventKind.DELIVERED]
-    result = failed(settlement.failure)
     end = [EventKind.DEAD_LETTER] if settlement.state is DeliveryState.DEAD_LETTER else []
-    return [result, *end]
+    return [failure_kind(settlement.failure), *end]

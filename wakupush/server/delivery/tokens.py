@@ -25,7 +25,8 @@ SUSPICION_SECONDS: Final = 86_400.0
 #: chance.
 BRAKE_MINIMUM: Final = 50
 
-_by_installation = attrgetter("delivery.installation")
+#: A device, and the version of its registration that holds the token.
+_Token = tuple[Installation, int]
 
 
 def doubted(connection: Connection, settings: TokenSettings, failures: Iterable[Failure | None]) -> frozenset[Platform]:
@@ -56,7 +57,7 @@ def learn(
     settled: Iterable[Settlement],
     doubted: Collection[Platform],
     *,
-    tried: bool = True,
+    first_count: bool = True,
     certain: bool = False,
 ) -> list[Settlement]:
     """Mark tokens dead or suspected, and working ones proven; count the tokens that ever worked.
@@ -68,28 +69,30 @@ def learn(
         connection: in the transaction of the settlements; only the events are written after this.
         settled: the outcomes of attempts.
         doubted: platforms on which nothing is marked.
-        tried: False if the attempts were counted before, as successes.
+        first_count: False if the attempts were counted before, as successes.
         certain: whether a success is certain.
 
     Returns:
         The settlements whose token died by this.
     """
-    verdicts = sorted(
-        (each for each in settled if each.version is not None and (each.failure is None or _is_bad(each))),
-        key=_by_installation,
-    )
-    died = _died(connection, [each for each in verdicts if _is_bad(each) and each.delivery.platform not in doubted])
-    reached = [each for each in verdicts if certain and each.failure is None]
-    registrations.prove(
-        connection,
-        [
-            (each.delivery.installation, each.version)
-            for each in reached
-            if each.version is not None and (each.suspected or not each.proven)
-        ],
-    )
-    telling = [each for each in verdicts if each.proven or each in reached]
-    token_trials.count(connection, [(each.delivery.platform, tried, _is_bad(each)) for each in telling])
+    bad: list[tuple[_Token, Settlement]] = []
+    proofs: list[_Token] = []
+    trials: list[tuple[Platform, bool, bool]] = []
+    for settlement in sorted(settled, key=attrgetter("delivery.installation")):
+        platform, is_bad = settlement.delivery.platform, _is_bad(settlement)
+        if settlement.version is None or (settlement.failure is not None and not is_bad):
+            continue  # it says nothing about the token
+        token = settlement.delivery.installation, settlement.version
+        reached = certain and settlement.failure is None
+        if is_bad and platform not in doubted:
+            bad.append((token, settlement))
+        if reached and (settlement.suspected or not settlement.proven):
+            proofs.append(token)
+        if reached or settlement.proven:
+            trials.append((platform, first_count, is_bad))
+    died = _mark_bad(connection, bad)
+    registrations.prove(connection, proofs)
+    token_trials.count(connection, trials)
     return died
 
 
@@ -98,19 +101,18 @@ def _is_bad(settlement: Settlement) -> bool:
     return failure is Failure.TOKEN_DOUBTED or (failure is not None and failure.token is not Token.UNTOUCHED)
 
 
-def _died(connection: Connection, bad: Iterable[Settlement]) -> list[Settlement]:
+def _mark_bad(connection: Connection, bad: Iterable[tuple[_Token, Settlement]]) -> list[Settlement]:
     """Mark tokens dead or suspected; return one settlement of each that died by this."""
-    by_token: dict[tuple[Installation, int], list[Settlement]] = {}
-    for each in bad:
-        if each.version is not None:
-            by_token.setdefault((each.delivery.installation, each.version), []).append(each)
-    dead = {token for token, found in by_token.items() if not all(map(_is_doubt, found))}
-    doubts = {token: len(found) for token, found in by_token.items() if token not in dead}
-    counts = registrations.suspect(connection, doubts, seconds=SUSPICION_SECONDS)
-    dead |= {token for token in doubts if counts.get(token[0], 0) >= SUSPICIONS}
+    by_token: dict[_Token, list[Settlement]] = {}
+    for token, settlement in bad:
+        by_token.setdefault(token, []).append(settlement)
+    dead = {token for token, settlements in by_token.items() if any(map(_is_death, settlements))}
+    suspicions = {token: len(settlements) for token, settlements in by_token.items() if token not in dead}
+    counts = registrations.suspect(connection, suspicions, seconds=SUSPICION_SECONDS)
+    dead |= {token for token in suspicions if counts.get(token[0], 0) >= SUSPICIONS}
     died = registrations.token_died(connection, [token for token in by_token if token in dead])
-    return [found[0] for token, found in by_token.items() if token in dead and token[0] in died]
+    return [settlements[0] for token, settlements in by_token.items() if token in dead and token[0] in died]
 
 
-def _is_doubt(settlement: Settlement) -> bool:
-    return settlement.failure is not None and settlement.failure.token is Token.SUSPECT
+def _is_death(settlement: Settlement) -> bool:
+    return settlement.failure is not None and settlement.failure.token is not Token.SUSPECT

@@ -47,7 +47,7 @@ def test_a_passing_failure_of_the_webhook_is_tried_again(server, client):
     assert server.rows(query) == [("pending", "platform_unavailable", 1)]
     [(key,)] = server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")
     assert claim_due(server.context) == 1
-    next_attempts.make(server.context, {key: 1}, "")
+    next_attempts.attempt_due(server.context, {key: 1}, "")
     assert server.rows(query) == [("delivered", None, 2)]
 
 
@@ -65,7 +65,7 @@ def test_feedback_counts_for_its_own_attempt(server, client, monkeypatch):
     [(key,)] = server.rows("UPDATE deliveries SET lease_until = now() RETURNING delivery_key")
     assert feedback.take(server.context.pool, body(key)) is FeedbackResult.NOTED
     assert claim_due(server.context) == 1
-    next_attempts.make(server.context, {key: 1}, "")
+    next_attempts.attempt_due(server.context, {key: 1}, "")
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 2)]
     assert enqueue_feedback(server.context) == 0
 
@@ -76,7 +76,7 @@ def test_what_is_told_late_is_not_charged_to_the_next_attempt(server, client):
     assert server.outcomes(client) == [["success"]]
     server.register(client, version=2, installation_id=content.installation_id, device_token="slow-400")
     [(key,)] = server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")
-    retrying = server.threads.submit(next_attempts.make, server.context, {key: 1}, "")
+    retrying = server.threads.submit(next_attempts.attempt_due, server.context, {key: 1}, "")
     posting = "SELECT count(*) FROM deliveries WHERE state = 'posting' AND attempt = 2"
     wait_until(lambda: server.rows(posting) == [(1,)], timeout=60, what="the second attempt is under way")
     assert feedback.take(server.context.pool, body(key)) is FeedbackResult.KNOWN

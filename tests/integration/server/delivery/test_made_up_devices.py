@@ -66,7 +66,7 @@ def test_a_made_up_device_is_no_evidence_as_a_probe(open_server, client, device_
     server.context.breaker.open(Platform.IOS)
     server.handle(DISPATCH, request(client, server, invented))
     end_pause(server)
-    next_attempts.make(server.context, is_due(server), "")
+    next_attempts.attempt_due(server.context, is_due(server), "")
     assert len(server.pushes()) == 1
     assert server.rows("SELECT attempt FROM deliveries") == [(1,)], "it counts: nobody probes for ever"
     assert server.context.breaker.claimable(Platform.IOS, 9) == 2, "neither closed nor open, and its place is free"
@@ -83,6 +83,6 @@ def test_devices_that_a_push_reached_are_the_first_probes(open_server, client, m
         server.handle(DISPATCH, request(stranger, server, invented))
     server.handle(DISPATCH, request(client, server, content))
     end_pause(server)
-    next_attempts.make(server.context, is_due(server), "")
+    next_attempts.attempt_due(server.context, is_due(server), "")
     assert [push.outcome for push in server.pushes()] == ["delivered"]
     assert is_closed(server)

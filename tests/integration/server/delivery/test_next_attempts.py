@@ -60,7 +60,7 @@ def test_failed_probes_count_no_attempt(open_server, client, gorush, monkeypatch
             lambda: server.context.breaker.claimable(Platform.IOS, 9) == 2, timeout=60, what="what was read is too old"
         )
         due = dict(server.rows("SELECT delivery_key, attempt FROM deliveries WHERE state = 'pending'"))
-        next_attempts.make(server.context, due, "")
+        next_attempts.attempt_due(server.context, due, "")
         [(pending,)] = server.rows("SELECT count(*) FROM deliveries WHERE state = 'pending'")
         assert pending == left
         assert server.context.breaker.is_closed(Platform.IOS) == (device_token == "works")
@@ -91,7 +91,7 @@ def test_the_next_attempt_goes_to_the_new_token(server, client):
     server.handle(DISPATCH, request(client, server, content))
     assert server.outcomes(client) == [["success"]]
     server.register(client, version=2, installation_id=content.installation_id, device_token="new-token")
-    next_attempts.make(server.context, is_due(server), "")
+    next_attempts.attempt_due(server.context, is_due(server), "")
     assert [push.notification["tokens"] for push in server.pushes()] == [["unavailable"], ["new-token"]]
     assert server.rows("SELECT state, attempt, version FROM deliveries") == [("delivered", 2, 2)]
 
@@ -101,7 +101,7 @@ def test_a_device_whose_token_died_meanwhile_is_not_posted_to(server, client):
     server.handle(DISPATCH, request(client, server, content))
     server.rows("UPDATE registrations SET token_died_at = now() RETURNING 1")
     server.context.breaker.open(Platform.IOS)  # which says nothing about who need not be posted to
-    next_attempts.make(server.context, is_due(server), "")
+    next_attempts.attempt_due(server.context, is_due(server), "")
     assert server.rows("SELECT state, failure FROM deliveries") == [("failed", "device_gone")]
     assert len(server.pushes()) == 1
 
@@ -151,10 +151,10 @@ def test_a_worker_that_dies_in_a_post_gives_its_deliveries_back(server, client, 
     assert task["headers"]["argsrepr"] == "(attempt 2 of 10, 1 ios, after lease_lost)"
     [(key, task_id)] = server.rows("SELECT delivery_key, task_id FROM deliveries")
     assert task["headers"]["id"] == task_id
-    next_attempts.make(server.context, {key: 0}, "")  # an attempt that is not the next one does nothing
+    next_attempts.attempt_due(server.context, {key: 0}, "")  # an attempt that is not the next one does nothing
     assert server.pushes() == []
     for _ in range(3):  # as often as the task comes
-        next_attempts.make(server.context, {key: 1}, "")
+        next_attempts.attempt_due(server.context, {key: 1}, "")
     assert [push.outcome for push in server.pushes()] == ["delivered"]
     assert server.events("unknown") == [("lease_lost", None)]
 
@@ -166,7 +166,7 @@ def test_deliveries_expire_and_run_out_of_attempts(open_server, client):
     keys = [key for (key,) in server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")]
     server.rows("UPDATE deliveries SET expires_at = now() WHERE delivery_key = %s RETURNING 1", keys[0])
     assert claim_due(server.context) == 2
-    next_attempts.make(server.context, dict.fromkeys(keys, 1), "")
+    next_attempts.attempt_due(server.context, dict.fromkeys(keys, 1), "")
     assert sorted(server.rows("SELECT state, failure FROM deliveries")) == [
         ("dead_letter", "platform_unavailable"),
         ("expired", "delivery_expired"),

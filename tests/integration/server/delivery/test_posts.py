@@ -37,7 +37,7 @@ def test_what_finds_no_free_slot_waits_for_the_schedule(server, client):
     server.context.lanes.slots.submit(Platform.IOS, lambda: None)
     [(key,)] = server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")
     assert claim_due(server.context) == 1
-    next_attempts.make(server.context, {key: 0}, "")
+    next_attempts.attempt_due(server.context, {key: 0}, "")
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 1)]
 
 
@@ -71,7 +71,7 @@ def test_a_backlog_leaves_slots_to_new_requests(open_server, client, gorush, mon
     due = is_due(server)
     assert len(due) == 8
     for part in (dict(list(due.items())[:4]), dict(list(due.items())[4:])):  # the second task finds no slot
-        next_attempts.make(server.context, part, "")
+        next_attempts.attempt_due(server.context, part, "")
     assert server.rows("SELECT state, count(*) FROM deliveries GROUP BY 1 ORDER BY 1") == [
         ("pending", 4),
         ("posting", 4),
@@ -113,7 +113,9 @@ def test_single_posts_after_a_refusal_keep_to_the_lease(open_server, gorush):
     assert server.outcomes(*contents) == [["success"]] * 3
     assert server.rows("SELECT state, attempt FROM deliveries") == [("pending", 0)] * 3, "without an attempt"
     fault(gorush, kind="status", status=413, times=1)
-    next_attempts.make(server.context, {key: 0 for (key,) in server.rows("SELECT delivery_key FROM deliveries")}, "")
+    next_attempts.attempt_due(
+        server.context, {key: 0 for (key,) in server.rows("SELECT delivery_key FROM deliveries")}, ""
+    )
     wait_until(lambda: not server.rows("SELECT FROM deliveries WHERE state = 'posting'"), timeout=60, what="posts end")
     assert server.rows("SELECT count(*) FROM deliveries WHERE state = 'failed'") == [(1,)], "then they go one by one"
 

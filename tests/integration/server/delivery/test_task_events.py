@@ -20,7 +20,7 @@ from wakupush.redis.celery_app import celery_app
 from wakupush.runtime.settings import Settings
 from wakupush.server.delivery import flower
 from wakupush.server.delivery.flower import TaskEvents
-from wakupush.server.delivery.posting import Lead
+from wakupush.server.delivery.posting import Lead, Posting
 
 
 def delivery(number=1, **fields):
@@ -77,7 +77,7 @@ def receiving(app, shown):
                     continue
 
     def listens():
-        shown.send([shown.started(delivery(99))])
+        shown.send([flower.started(delivery(99))])
         return heard
 
     thread = threading.Thread(target=receive)
@@ -101,7 +101,8 @@ def test_an_attempt_from_its_beginning_to_its_end(app, shown):
         Settlement(delivery=delivery(), state=DeliveryState.DELIVERED),
     ]
     with receiving(app, shown) as heard:
-        shown.send([*shown.begun(delivery()), *map(shown.ended, outcomes), shown.put_off(delivery())])
+        shown.send([*shown.begun(delivery()), *map(flower.ended, outcomes)])
+        shown.show_deferred([Posting(delivery(), None, shown=True)])
         shown.send([])
         wait_until(lambda: len(heard()) == 6, timeout=60, what="all are heard")
     heard = heard()
@@ -125,7 +126,7 @@ def test_without_redis_events_are_lost_and_counted(app, redis, shown, monkeypatc
     redis.start()
     monkeypatch.setattr(shown, "_rests_until", 0.0)
     with receiving(app, shown) as heard:
-        shown.send([shown.started(delivery(2))])
+        shown.send([flower.started(delivery(2))])
         wait_until(heard, timeout=60, what="it is heard")
     assert [event["uuid"] for event in heard()] == ["task-2"]
 
@@ -135,6 +136,6 @@ def test_each_end_is_told_by_the_task_or_by_who_stores_it():
     for _ in range(200):
         lead = Lead()
         with ThreadPoolExecutor(2) as threads:
-            told, left = threads.submit(lead.tell, settlement), threads.submit(lead.leave)
+            told, left = threads.submit(lead.hand_over, settlement), threads.submit(lead.leave)
         assert told.result() == (left.result() is settlement)
-        assert not lead.tell(settlement)
+        assert not lead.hand_over(settlement)

@@ -62,7 +62,7 @@ def test_a_repeat_takes_up_what_expired(open_server, client):
     sent = request(client, server, content)
     server.handle(DISPATCH, sent)
     server.rows("UPDATE deliveries SET expires_at = now() RETURNING 1")
-    next_attempts.make(server.context, is_due(server), "")
+    next_attempts.attempt_due(server.context, is_due(server), "")
     assert states(server)[0][0] == "expired"
     server.reroute("well")
     server.pushes()
