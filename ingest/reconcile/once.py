@@ -47,9 +47,9 @@ def run(settings: Settings, since: float | None) -> int:
         for walker in (each.walker for each in reconciliation.recent):
             for shard in settings.waku.shards:
                 what = f"{walker.name} {shard} {walker.kind.name}"
-                tally = walker.tried(shard, partial(_walk, walker, shard, since, progress, what))
+                tally = walker.attempt(shard, partial(_walk, walker, shard, since, progress, what))
                 complete = complete and tally is not None
-                out.print(f"{what}: {'not walked to the end' if tally is None else _told(tally)}", markup=False)
+                out.print(f"{what}: {'not walked to the end' if tally is None else _summary(tally)}", markup=False)
     reconciliation.close()
     return int(not complete)
 
@@ -70,13 +70,13 @@ def _walk(walker: Walker, shard: str, since: float | None, progress: Progress, w
     course = Course(walker, shard, least)
     while course.at < now:
         course.step(now)
-        progress.update(bar, found=_told(course.tally))
+        progress.update(bar, found=_summary(course.tally))
     if since is None:
         walker.settle(shard, now, course.tally.oldest_missing)
     progress.update(bar, total=1, completed=1)
     return course.tally
 
 
-def _told(tally: Tally) -> str:
+def _summary(tally: Tally) -> str:
     malformed = f", {tally.malformed} unreadable" if tally.malformed else ""
     return f"{tally.examined} examined, {tally.missing} missing, {tally.enqueued} enqueued{malformed}"

@@ -44,8 +44,8 @@ class Recent:
         walker, pause = self.walker, self.settings.pause
         while not walker.stop.is_set():
             walker.turned = time.monotonic()
-            # A list, so that a shard that fails holds up no other.
-            if all([walker.tried(shard, partial(self.turn, shard)) for shard in self.shards]):  # noqa: C419
+            tallies = [walker.attempt(shard, partial(self.turn, shard)) for shard in self.shards]
+            if None not in tallies:
                 self.finished = time.monotonic()
                 walker.stop.wait(pause)
             else:
@@ -87,5 +87,5 @@ class Recent:
 
 
 def lies_behind(settled: float | None, now: float, overlap: float) -> bool:
-    """Say whether a watermark (seconds since the epoch) is older than recent walks look back, or None."""
+    """Return whether a watermark (seconds since the epoch) is older than recent walks look back, or None."""
     return settled is None or settled - overlap < now - MOST_OVERLAPS * overlap

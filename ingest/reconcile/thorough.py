@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -66,6 +67,21 @@ class Course:
         self.at = until
 
 
+@dataclass(slots=True)
+class ShardProgress:
+    """How far the walks of a shard are. Times are in seconds since the epoch."""
+
+    catch_up: Course | None = None
+    #: When to check whether to catch up.
+    catch_up_due: float = -math.inf
+    whole: Course | None = None
+    #: None until the first walk of this process.
+    whole_due: float | None = None
+    #: From when on messages are missing that the last whole walk found, and when to look for them again.
+    missing_since: float = math.inf
+    missing_due: float = math.inf
+
+
 @dataclass(slots=True, kw_only=True)
 class Thorough:
     """Walks a Store's whole window each `full_interval`, and first the time from the watermark to the recent messages.
@@ -76,27 +92,21 @@ class Thorough:
     walker: Walker
     shards: tuple[str, ...]
     settings: ReconcileSettings
-    _catching_up: dict[str, Course] = field(default_factory=dict)
-    _whole: dict[str, Course] = field(default_factory=dict)
-    #: By shard, in seconds since the epoch: when to check whether to catch up; when the whole window is due; from when
-    #: on messages are missing that the last whole walk found, and when to look for them again.
-    _catch_up_due: dict[str, float] = field(default_factory=dict)
-    _whole_due: dict[str, float] = field(default_factory=dict)
-    _loose: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _progress: defaultdict[str, ShardProgress] = field(default_factory=lambda: defaultdict(ShardProgress))
 
     def run(self) -> None:
         """Walk until the process is to stop; the current page is finished."""
         walker = self.walker
         while not walker.stop.is_set():
             walker.turned = time.monotonic()
-            done = [walker.tried(shard, partial(self.turn, shard)) for shard in self.shards]
-            if None in done:
+            results = [walker.attempt(shard, partial(self.turn, shard)) for shard in self.shards]
+            if None in results:
                 walker.stop.wait(walker.pause_after_failure())
-            elif not any(done):
+            elif not any(results):
                 walker.stop.wait(IDLE_SECONDS)
 
     def turn(self, shard: str) -> bool:
-        """Walk a slice of what is due; say whether something was.
+        """Walk a slice of what is due; return False if nothing is.
 
         Raises:
             Exception: see `Walker.walk`.
@@ -104,59 +114,59 @@ class Thorough:
         now = time.time()
         # The recent walks look at newer messages.
         end = now - self.settings.overlap
-        if course := self._to_catch_up(shard, now):
+        progress = self._progress[shard]
+        if course := self._to_catch_up(shard, progress, now):
             course.step(end)
             self.walker.settle(shard, course.at, course.tally.oldest_missing)
             if course.at >= end:
-                del self._catching_up[shard]
+                progress.catch_up = None
             return True
-        if course := self._to_walk(shard, now):
+        if course := self._to_walk(shard, progress, now):
             course.step(end)
             self._place(shard, course.at)
             if course.at >= end:
-                del self._whole[shard]
+                progress.whole = None
                 if course.tally.oldest_missing is not None:
-                    again = now + self.walker.enqueuer.settings.claim_ttl
                     # A second before it: as a float it may be rounded.
-                    self._loose[shard] = (course.tally.oldest_missing / NANOSECONDS - 1, again)
+                    progress.missing_since = course.tally.oldest_missing / NANOSECONDS - 1
+                    progress.missing_due = now + self.walker.enqueuer.settings.claim_ttl
             return True
         return False
 
-    def _to_catch_up(self, shard: str, now: float) -> Course | None:
+    def _to_catch_up(self, shard: str, progress: ShardProgress, now: float) -> Course | None:
         """Return the walk from the watermark on, if that is behind; what is still missing then is looked for again."""
-        if shard in self._catching_up or now < self._catch_up_due.get(shard, -math.inf):
-            return self._catching_up.get(shard)
+        if progress.catch_up is not None or now < progress.catch_up_due:
+            return progress.catch_up
         overlap = self.settings.overlap
-        self._catch_up_due[shard] = now + overlap / 2
+        progress.catch_up_due = now + overlap / 2
         settled = self.walker.settled(shard)
         if not lies_behind(settled, now, overlap):
             return None
         least = now - self.walker.kind.window
         since = least if settled is None else max(settled - overlap, least)
         if since == least:
-            self._whole_due[shard] = now + FULL_SECONDS
-        self._catching_up[shard] = Course(self.walker, shard, since)
-        return self._catching_up[shard]
+            progress.whole_due = now + FULL_SECONDS
+        progress.catch_up = Course(self.walker, shard, since)
+        return progress.catch_up
 
-    def _to_walk(self, shard: str, now: float) -> Course | None:
+    def _to_walk(self, shard: str, progress: ShardProgress, now: float) -> Course | None:
         """Return the walk over the whole window, or from what the last one found missing, if one is due."""
-        if shard in self._whole:
-            return self._whole[shard]
+        if progress.whole is not None:
+            return progress.whole
         least = now - self.walker.kind.window
-        missing_since, again = self._loose.get(shard, (math.inf, math.inf))
-        if shard not in self._whole_due:
+        if progress.whole_due is None:
             since = max(least, self._placed(shard) or least)
-        elif now >= self._whole_due[shard]:
+        elif now >= progress.whole_due:
             since = least
-        elif now >= again:
-            since = max(least, missing_since)
+        elif now >= progress.missing_due:
+            since = max(least, progress.missing_since)
         else:
             return None
-        if now >= self._whole_due.get(shard, -math.inf):
-            self._whole_due[shard] = now + FULL_SECONDS
-        self._loose.pop(shard, None)
-        self._whole[shard] = Course(self.walker, shard, since)
-        return self._whole[shard]
+        if progress.whole_due is None or now >= progress.whole_due:
+            progress.whole_due = now + FULL_SECONDS
+        progress.missing_due = math.inf
+        progress.whole = Course(self.walker, shard, since)
+        return progress.whole
 
     def _track(self, shard: str) -> Track:
         return replace(self.walker.track(shard), walk=f"{self.walker.kind.name}, whole window")

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Interrupted(Exception):
-    """The root: a walk ended before its last page, so nothing is known of its stretch."""
+    """A walk ended before its last page, so nothing is known of its stretch."""
 
 
 class Stopped(Interrupted):
@@ -123,10 +123,10 @@ class Walker:
         """Return the name of the watermark of a shard."""
         return Track(self.name, pubsub_topic, self.kind.name)
 
-    def tried(self, pubsub_topic: str, work: Callable[[], T]) -> T | None:
+    def attempt(self, pubsub_topic: str, work: Callable[[], T]) -> T | None:
         """Return the result of `work` on a shard; None if it was not finished, which is logged."""
         try:
-            done = work()
+            result = work()
         except Stopped:
             return None
         except Exception as error:
@@ -139,7 +139,7 @@ class Walker:
                 log.warning("walk_failed", **facts, error=type(error).__name__, failures=self.failures)
             return None
         self.failures = 0
-        return done
+        return result
 
     def pause_after_failure(self) -> float:
         """Return the seconds to wait before the next walk, which grow with each failure."""
@@ -188,7 +188,7 @@ class Walker:
             most_pages: pages above which it is given up.
 
         Raises:
-            Interrupted: see there.
+            Interrupted: the walk ended before its last page.
             NodeError: the Store failed.
             Exception: one that `is_outage`.
         """
@@ -206,7 +206,8 @@ class Walker:
             self._heal(query, page, tally)
         self._check_watching()
         metrics.STORE_WALKS.labels(self.kind.name, "finished").inc()
-        (log.info if tally.missing or tally.malformed else log.debug)(
+        write = log.info if tally.missing or tally.malformed else log.debug
+        write(
             "walk_finished",
             store=self.name,
             pubsub_topic=pubsub_topic,
@@ -253,21 +254,21 @@ class Walker:
         tally.examined += len(page.found)
         metrics.STORE_EXAMINED.labels(self.kind.name).inc(len(page.found))
         # Two entries of one hash are the same in everything that is looked at.
-        known = {stored.hash: stored.message for stored in page.found}
+        messages = {stored.hash: stored.message for stored in page.found}
         missing = {}
-        if known:
+        if messages:
             with self.pool.connection() as connection:
-                missing = reconciliation.missing(connection, known)
-        if to_fetch := [hash_ for hash_ in missing if known[hash_] is None]:
+                missing = reconciliation.missing(connection, messages)
+        if to_fetch := [hash_ for hash_ in missing if messages[hash_] is None]:
             fetched = self.store.fetch(query, to_fetch)
-            known |= {stored.hash: stored.message for stored in fetched.found if stored.hash in missing}
+            messages |= {stored.hash: stored.message for stored in fetched.found if stored.hash in missing}
             self._note_malformed(fetched.malformed, tally)
         self._note_malformed(page.malformed, tally)
         now = time.time()
         entries = [
             Entry(query.pubsub_topic, hash_, first_seen(message, query.start, now), message)
             for hash_ in missing
-            if (message := known[hash_]) is not None
+            if (message := messages[hash_]) is not None
         ]
         ours = [entry for queue, entry in self.enqueuer.ours(entries) if queue is self.kind.queue]
         if not ours:

@@ -95,15 +95,15 @@ def _server_of_a_new_partition():
 
 def walked(recent, seconds):
     """Walk from so many seconds ago to now; None if it failed."""
-    return recent.walker.tried(SHARD, lambda: recent.walker.walk(SHARD, ago(seconds), time.time()))
+    return recent.walker.attempt(SHARD, lambda: recent.walker.walk(SHARD, ago(seconds), time.time()))
 
 
 def looked_back(recent):
-    return recent.walker.tried(SHARD, lambda: recent.look_back(SHARD))
+    return recent.walker.attempt(SHARD, lambda: recent.look_back(SHARD))
 
 
 def turned(each):
-    return each.walker.tried(SHARD, lambda: each.turn(SHARD))
+    return each.walker.attempt(SHARD, lambda: each.turn(SHARD))
 
 
 def hashes(entries):

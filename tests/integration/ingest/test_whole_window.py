@@ -18,21 +18,21 @@ from wakupush.redis import watched
 def test_late_messages_are_sought_until_they_are_handled(bench, whole):
     thorough_, own = whole
     own.walker.settle(SHARD, ago(1), None)
-    thorough_._whole_due[SHARD] = math.inf
+    thorough_._progress[SHARD].whole_due = math.inf
     [late] = bench.send(ago=4000)  # its sender's clock was behind
     assert looked_back(own).missing == 0
     assert not turned(thorough_)
-    thorough_._whole_due[SHARD] = 0.0
+    thorough_._progress[SHARD].whole_due = 0.0
     while turned(thorough_):
         pass
     assert bench.claimed() == {late.hash}
     bench.redis.flushall()  # and lost again
     watched.mark_complete(bench.redis, watched.begin_filling(bench.redis))
     assert not turned(thorough_)
-    since, due = thorough_._loose[SHARD]
-    assert since < late.seen
-    assert due > time.time() + 100  # when the claim is over
-    thorough_._loose[SHARD] = (since, 0.0)
+    progress = thorough_._progress[SHARD]
+    assert progress.missing_since < late.seen
+    assert progress.missing_due > time.time() + 100  # when the claim is over
+    progress.missing_due = 0.0
     while turned(thorough_):
         pass
     assert bench.claimed() == {late.hash}
@@ -64,15 +64,15 @@ def test_the_whole_walk_is_periodic_and_survives_restarts(whole):
     own.walker.settle(SHARD, ago(1), None)
     for _ in range(5):
         assert turned(thorough_)
-    at = thorough_._whole[SHARD].at
+    at = thorough_._progress[SHARD].whole.at
     assert at == pytest.approx(ago(WINDOW - 5 * 300), abs=60)
     second = Thorough(walker=thorough_.walker, shards=(SHARD,), settings=thorough_.settings)
     assert turned(second)
-    assert second._whole[SHARD].at == pytest.approx(at + 300, abs=1)
+    assert second._progress[SHARD].whole.at == pytest.approx(at + 300, abs=1)
     while turned(second):
         pass
     assert not turned(second)
-    assert second._whole_due[SHARD] == pytest.approx(time.time() + 3600, abs=60)
+    assert second._progress[SHARD].whole_due == pytest.approx(time.time() + 3600, abs=60)
     assert turned(Thorough(walker=thorough_.walker, shards=(SHARD,), settings=thorough_.settings))  # and a third anew
 
 
@@ -142,12 +142,13 @@ def test_at_200_messages_a_second_looks_and_slices_keep_up(bench, whole, monkeyp
     tally = turned(own)
     assert tally.examined <= rate * (own.settings.pause + 5 + 1)
     assert bench.claimed() == hashes(lost[1:])
-    thorough_._whole_due[SHARD], thorough_._catch_up_due[SHARD] = 0.0, math.inf
+    progress = thorough_._progress[SHARD]
+    progress.whole_due, progress.catch_up_due = 0.0, math.inf
     monkeypatch.setattr(thorough, "SLICE_PAGES", 25)
     thorough_.settings = thorough_.settings.model_copy(update={"overlap": 30.0})
     thorough_.walker.kind = replace(thorough_.walker.kind, window=300.0)
     assert turned(thorough_)
-    course = thorough_._whole[SHARD]
+    course = thorough_._progress[SHARD].whole
     while turned(thorough_):
         pass
     assert course.tally.examined >= rate * (seconds - 31)
