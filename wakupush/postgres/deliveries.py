@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 from uuid import uuid4
 
 from psycopg import Connection
+from psycopg.rows import dict_row
 
 from wakupush.model.deliveries import NO_LEASE, Delivery, DeliveryState, Settlement
 from wakupush.model.failures import BY_LABEL, Failure
@@ -32,12 +33,10 @@ def take(
         seconds: how long the lease is.
         at_rest: opens what is sealed.
     """
-    rows = connection.execute(
-        _SQL["take"],
-        {"delivery_key": list(claimed), "begun": list(claimed.values()), "lease": uuid4(), "seconds": seconds},
-    ).fetchall()
-    taken = [(_delivery(at_rest, *row[:_DELIVERY_COLUMNS]), row[_DELIVERY_COLUMNS:]) for row in rows]
-    return [(delivery, _receiver(at_rest, delivery.installation, *device)) for delivery, device in taken]
+    values = {"delivery_key": list(claimed), "begun": list(claimed.values()), "lease": uuid4(), "seconds": seconds}
+    with connection.cursor(row_factory=dict_row) as cursor:
+        rows = cursor.execute(_SQL["take"], values).fetchall()
+    return [_attempt(at_rest, row) for row in rows]
 
 
 def lock(connection: Connection, attempted: Collection[Delivery]) -> dict[bytes, Failure]:
@@ -84,10 +83,10 @@ def put_back(connection: Connection, unattempted: Sequence[Delivery]) -> None:
 
 
 def note_feedback(connection: Connection, delivery_key: bytes, attempt: int, failure: Failure) -> bool:
-    """Keep a failure that gorush's webhook reports, of an attempt under way or stored as delivered; say whether.
+    """Keep a failure that gorush's webhook reports, of an attempt under way or stored as delivered.
 
     The worker that settles the delivery finds it, or else the schedule. In another state, or if another attempt was
-    begun, the reported attempt has had its outcome, and nothing is kept.
+    begun, the reported attempt has had its outcome: nothing is kept, and False is returned.
     """
     values = {"delivery_key": delivery_key, "attempt": attempt, "failure": failure.label}
     return connection.execute(_SQL["note_feedback"], values).rowcount > 0
@@ -103,7 +102,7 @@ def check_feedback(connection: Connection) -> None:
 
 
 def exists(connection: Connection, delivery_key: bytes) -> bool:
-    """Say whether there is such a delivery."""
+    """Return whether there is such a delivery."""
     return connection.execute(_SQL["exists"], {"delivery_key": delivery_key}).fetchone() is not None
 
 
@@ -112,80 +111,81 @@ def apply_feedback(connection: Connection, delivery_keys: Collection[bytes]) -> 
 
     Their chat ids and messages are forgotten, and no worker holds a lease.
     """
-    rows = connection.execute(_SQL["apply_feedback"], {"delivery_keys": list(delivery_keys)}).fetchall()
+    with connection.cursor(row_factory=dict_row) as cursor:
+        rows = cursor.execute(_SQL["apply_feedback"], {"delivery_keys": list(delivery_keys)}).fetchall()
     return [
         Settlement(
             delivery=Delivery(
-                delivery_key=delivery_key,
-                installation=Installation(key_hash, installation_hash),
-                platform=Platform(platform),
-                notification_type=NotificationType(notification_type),
+                delivery_key=row["delivery_key"],
+                installation=Installation(row["key_hash"], row["installation_hash"]),
+                platform=Platform(row["platform"]),
+                notification_type=NotificationType(row["notification_type"]),
                 chat_id=b"",
                 message=b"",
-                attempt=attempt,
+                attempt=row["attempt"],
                 lease=NO_LEASE,
-                task_id=task_id,
-                trace_id=trace_id,
-                seen=seen,
+                task_id=row["task_id"],
+                trace_id=row["trace_id"],
+                seen=row["seen"],
             ),
             state=DeliveryState.FAILED,
-            failure=BY_LABEL.get(failure, Failure.PLATFORM_UNCLEAR),
-            version=None if version is None else int(version),
-            proven=proven,
+            failure=BY_LABEL.get(row["failure"], Failure.PLATFORM_UNCLEAR),
+            version=None if row["version"] is None else int(row["version"]),
+            proven=row["proven"],
         )
-        for (
-            delivery_key, key_hash, installation_hash, platform, notification_type, attempt, task_id, trace_id, seen,
-            failure, version, proven,
-        ) in rows
-    ]  # fmt: skip
+        for row in rows
+    ]
 
 
-#: Columns of a delivery that `take` returns, before those of its device.
-_DELIVERY_COLUMNS: Final = 16
+def _attempt(at_rest: AtRest, row: dict[str, Any]) -> tuple[Delivery, Receiver | None]:
+    delivery = _delivery(at_rest, row)
+    return delivery, _receiver(at_rest, delivery.installation, row)
 
 
-def _delivery(at_rest: AtRest, *row: Any) -> Delivery:
-    (
-        delivery_key, key_hash, installation_hash, platform, notification_type, sealed_content, chat, author,
-         access_token, attempt, lease, task_id, trace_id, seen, failure, expired,
-    ) = row  # fmt: skip
-    installation = Installation(key_hash, installation_hash)
-    chat_id, message = at_rest.open_content(delivery_key, sealed_content)
+def _delivery(at_rest: AtRest, row: dict[str, Any]) -> Delivery:
+    installation = Installation(row["key_hash"], row["installation_hash"])
+    chat_id, message = at_rest.open_content(row["delivery_key"], row["sealed_content"])
+    address = None
+    if row["chat_digest"] is not None:
+        address = Address(installation, row["access_token_digest"] or b"", row["chat_digest"], row["author_digest"])
     return Delivery(
-        delivery_key=delivery_key,
+        delivery_key=row["delivery_key"],
         installation=installation,
-        platform=Platform(platform),
-        notification_type=NotificationType(notification_type),
+        platform=Platform(row["platform"]),
+        notification_type=NotificationType(row["notification_type"]),
         chat_id=chat_id,
         message=message,
-        attempt=attempt,
-        lease=lease,
-        task_id=task_id,
-        trace_id=trace_id,
-        seen=seen,
-        address=Address(installation, access_token or b"", chat, author) if chat is not None else None,
-        failure=BY_LABEL.get(failure),
-        expired=expired,
+        attempt=row["attempt"],
+        lease=row["lease"],
+        task_id=row["task_id"],
+        trace_id=row["trace_id"],
+        seen=row["seen"],
+        address=address,
+        failure=BY_LABEL.get(row["failure"]),
+        expired=row["expired"],
     )
 
 
-def _receiver(at_rest: AtRest, installation: Installation, *row: Any) -> Receiver | None:
-    (
-        version, platform, device, suspected, proven, block_mentions, contacts_only, token_changed, author_blocked,
-        chat_blocked, chat_muted, mention_allowed,
-    ) = row  # fmt: skip
-    if version is None:
+def _receiver(at_rest: AtRest, installation: Installation, row: dict[str, Any]) -> Receiver | None:
+    if row["version"] is None:
         return None
     preferences = Preferences(
         # Users who got an earlier token may go on until the device gives its token to contacts only.
-        token_fits=not (contacts_only and token_changed),
+        token_fits=not (row["contacts_only"] and row["token_changed"]),
         token_died=False,
         enabled=True,
-        block_mentions=block_mentions,
-        author_blocked=bool(author_blocked),
-        chat_blocked=bool(chat_blocked),
-        chat_muted=bool(chat_muted),
-        mention_allowed=bool(mention_allowed),
+        block_mentions=row["block_mentions"],
+        author_blocked=bool(row["author_blocked"]),
+        chat_blocked=bool(row["chat_blocked"]),
+        chat_muted=bool(row["chat_muted"]),
+        mention_allowed=bool(row["mention_allowed"]),
     )
-    target = at_rest.target(installation, int(version), device, platform, suspected=suspected, proven=proven)
-    return Receiver(preferences, target, contacts_only)
+    target = at_rest.target(
+        installation,
+        int(row["version"]),
+        row["sealed_device"],
+        row["token_type"],
+        suspected=row["suspected"],
+        proven=row["proven"],
+    )
+    return Receiver(preferences, target, row["contacts_only"])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from psycopg import Connection
 
 from wakupush.postgres.named_sql import load
-from wakupush.protocol.topics import query_topics, topic
+from wakupush.protocol.topics import query_topic, topic
 
 _SQL = load("query_topics")
 #: Key of the advisory lock between those who add topics (shared) and the sweep that removes them ("topics" in ASCII).
@@ -34,7 +34,9 @@ def add(connection: Connection, key_hashes: Collection[bytes]) -> set[bytes]:
     """
     connection.execute(_SQL["lock_shared"], _LOCK)
     rows = [
-        (key, prefixed, topic(query_topics(key)[prefixed])) for key in sorted(key_hashes) for prefixed in (False, True)
+        (key, prefixed, topic(query_topic(key, prefixed=prefixed)))
+        for key in sorted(key_hashes)
+        for prefixed in (False, True)
     ]
     keys, prefixes, topics = zip(*rows, strict=True)
     connection.execute(_SQL["add"], {"key_hashes": list(keys), "prefixed": list(prefixes), "topics": list(topics)})

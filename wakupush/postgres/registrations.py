@@ -60,13 +60,14 @@ def store(connection: Connection, changes: Iterable[Change], at_rest: AtRest) ->
         row(change, change.registration, at_rest) for change in last if isinstance(change.registration, Registration)
     ]
     unregisters = [key(change) for change in last if isinstance(change.registration, Unregistration)]
-    for query, rows in ((_SQL["put"], puts), (_SQL["unregister"], unregisters)):
-        if rows and connection.execute(query, columns(rows)).rowcount != len(rows):
-            raise OutdatedError
+    if puts and connection.execute(_SQL["put"], columns(puts)).rowcount != len(puts):
+        raise OutdatedError
+    if unregisters and connection.execute(_SQL["unregister"], columns(unregisters)).rowcount != len(unregisters):
+        raise OutdatedError
     gone = [key(change) for change in changes if isinstance(change.registration, Unregistration)]
-    for query in (_SQL["forget_deliveries"], _SQL["forget_quarantine"]):
-        if gone:
-            connection.execute(query, columns(gone))
+    if gone:
+        connection.execute(_SQL["forget_deliveries"], columns(gone))
+        connection.execute(_SQL["forget_quarantine"], columns(gone))
 
 
 def unregister_dead(connection: Connection, *, seconds: float, most: int) -> int:

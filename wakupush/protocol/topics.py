@@ -35,7 +35,12 @@ def query_topics(key_hash: bytes) -> tuple[str, str]:
     Args:
         key_hash: SHAKE-256 of the user's compressed key, 64 bytes.
     """
-    return key_hash.hex(), f"0x{key_hash.hex()}"
+    return query_topic(key_hash, prefixed=False), query_topic(key_hash, prefixed=True)
+
+
+def query_topic(key_hash: bytes, *, prefixed: bool) -> str:
+    """Return one name of a user's query topic: that of the specification if `prefixed`, else that of clients."""
+    return f"0x{key_hash.hex()}" if prefixed else key_hash.hex()
 
 
 def contact_code_topic(key: PublicKey) -> str:

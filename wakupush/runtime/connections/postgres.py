@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -32,15 +32,23 @@ def check_dsn(settings: PostgresSettings) -> str:
     """
     dsn = settings.dsn.get_secret_value()
     try:
-        told = {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
+        parameters = {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
     except ProgrammingError:
         raise SettingsError("WAKUPUSH_POSTGRES__DSN is no connection string of libpq") from None
-    # What follows a bare @ or / in a password is taken for a host, a port or a database.
-    if "@" in told.get("host", "")[1:] + told.get("dbname", "") or re.search("[^0-9,]", told.get("port", "")):
+    if _holds_bare_password(parameters):
         raise SettingsError(
             "WAKUPUSH_POSTGRES__DSN is no connection string of libpq: in a password @ is written %40, / is %2F"
         )
     return dsn
+
+
+def _holds_bare_password(parameters: Mapping[str, str]) -> bool:
+    """Return whether a password holds a bare @ or /: what follows it is taken for a host, a port or a database.
+
+    A host may begin with @: it is an abstract socket.
+    """
+    host, database = parameters.get("host", ""), parameters.get("dbname", "")
+    return "@" in host[1:] or "@" in database or not re.fullmatch("[0-9,]*", parameters.get("port", ""))
 
 
 def reason(error: OperationalError) -> str:
@@ -73,12 +81,12 @@ def timeouts(dsn: str, *, connect: float, statement: float) -> dict[str, Any]:
             waits for a lock for half as long, and then fails with another error: others hold the lock, and the
             statement itself may cost little.
     """
-    kept = conninfo_to_dict(dsn).get("options", "")
+    options = conninfo_to_dict(dsn).get("options", "")
     return {
         "connect_timeout": max(2, int(connect)),
         "tcp_user_timeout": int(1000 * statement),
         **KEEPALIVES,
-        "options": f"-c lock_timeout={500 * statement:.0f} {kept} -c statement_timeout={1000 * statement:.0f}",
+        "options": f"-c lock_timeout={500 * statement:.0f} {options} -c statement_timeout={1000 * statement:.0f}",
     }
 
 
@@ -93,11 +101,7 @@ def autocommit(connection: Connection) -> Iterator[None]:
             connection.set_autocommit(False)
 
 
-def _unseen(_: Connection) -> None:
-    """Do nothing: the default of `open_pool`."""
-
-
-def open_pool(settings: PostgresSettings, look: Callable[[Connection], None] = _unseen) -> ConnectionPool:
+def open_pool(settings: PostgresSettings, look: Callable[[Connection], None] | None = None) -> ConnectionPool:
     """Return an open pool of connections to a Postgres that takes writes; it connects when it can.
 
     A replica, and a primary that was demoted, look like one that is down. ``target_session_attrs`` of the connection
@@ -112,7 +116,8 @@ def open_pool(settings: PostgresSettings, look: Callable[[Connection], None] = _
     def configure(connection: Connection) -> None:
         try:
             with autocommit(connection):
-                look(connection)
+                if look is not None:
+                    look(connection)
         except BaseException:
             connection.close()  # the pool forgets it
             raise

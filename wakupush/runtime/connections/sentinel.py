@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import Final
@@ -27,8 +27,8 @@ ASK_SECONDS: Final = 1.0
 #: The open files of a process, on Linux and macOS.
 _FILES: Final = Path("/dev/fd")
 
-#: The processes that have their thread: a child has none of its parent's.
-_followed_in: set[int] = set()
+#: Ids of processes that have their thread: a child has none of its parent's.
+_processes: set[int] = set()
 
 
 def follow_primary(open_sentinel: Callable[[], Sentinel], name: str) -> None:
@@ -38,8 +38,8 @@ def follow_primary(open_sentinel: Callable[[], Sentinel], name: str) -> None:
         open_sentinel: returns a client of all Sentinels, for this thread alone.
         name: what the Sentinels call the primary.
     """
-    if os.getpid() not in _followed_in:
-        _followed_in.add(os.getpid())
+    if os.getpid() not in _processes:
+        _processes.add(os.getpid())
         Thread(target=_follow, args=(open_sentinel(), name), name="redis primary", daemon=True).start()
 
 
@@ -70,25 +70,9 @@ def shut_connections(address: tuple[str, int]) -> int:
         addresses = {address}
     shut = 0
     for file in list(_FILES.iterdir()):
-        with suppress(OSError), _socket(int(file.name)) as connection:  # it is closed by now, or not connected
+        # Closed by now, no socket, or not connected. An address of IPv6 is the longest that is looked for.
+        with suppress(OSError), socket.fromfd(int(file.name), socket.AF_INET6, socket.SOCK_STREAM) as connection:
             if connection.getpeername()[:2] in addresses:
                 connection.shutdown(socket.SHUT_RDWR)
                 shut += 1
     return shut
-
-
-@contextmanager
-def _socket(file: int) -> Iterator[socket.socket]:
-    """Open an open file once more, as a socket.
-
-    Raises:
-        OSError: it is not a socket, or not open any more.
-    """
-    copy = os.dup(file)
-    try:
-        connection = socket.socket(fileno=copy)
-    except OSError:
-        os.close(copy)
-        raise
-    with connection:
-        yield connection

@@ -43,9 +43,9 @@ def derive_keys(resources: Beat) -> int:
     asked for yet. Chance decides which. This needs no secret: a topic's name is the hash of its user's key.
     """
     with resources.pool.connection() as connection:
-        asked = waiting_queries.topics(connection, TOPICS_MOST)
-    if asked:
-        return sum(_of_topic(resources, topic) for topic in asked)
+        content_topics = waiting_queries.topics(connection, TOPICS_MOST)
+    if content_topics:
+        return sum(_derive_topic(resources, content_topic) for content_topic in content_topics)
     with resources.pool.connection() as connection:
         users = query_topics.underived(connection, os.urandom(64), AHEAD_MOST)
     if not users or any(resources.redis.llen(name) for name in QUEUES):
@@ -53,7 +53,7 @@ def derive_keys(resources: Beat) -> int:
     return sum(_derive(resources, user) for user in users)
 
 
-def _of_topic(resources: Beat, content_topic: str) -> int:
+def _derive_topic(resources: Beat, content_topic: str) -> int:
     """Derive the keys of a topic, which several users can share, and wake the queries that wait for them."""
     topic = topics.topic_of(content_topic)
     with resources.pool.connection() as connection:
@@ -66,7 +66,7 @@ def _of_topic(resources: Beat, content_topic: str) -> int:
 
 def _derive(resources: Beat, user: QueryTopic) -> int:
     begun = time.thread_time()
-    key = topics.symmetric_key(topics.query_topics(user.key_hash)[user.prefixed])
+    key = topics.symmetric_key(topics.query_topic(user.key_hash, prefixed=user.prefixed))
     spent = time.thread_time() - begun
     with resources.pool.connection() as connection:
         query_topics.set_key(connection, user, key)
@@ -104,7 +104,7 @@ def trim_waiting(resources: Beat) -> int:
 
 
 def fill_watched_topics(resources: Beat) -> bool:
-    """Fill in the watched topics from Postgres if they are not complete; say whether they were not."""
+    """Fill in the watched topics from Postgres if they are not complete; return whether they were not."""
     now = resources.now()
     is_complete = watched.is_complete(resources.redis)
     if is_complete:
