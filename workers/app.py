@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -40,14 +40,16 @@ SLOW_DOWN_SECONDS = (0.5, 4.0)
 
 @dataclass
 class _Process:
-    """A process of the pool: the worker's name in Celery, from before the fork, and what was opened after it."""
+    """A process of the pool: what is from before the fork, and what was opened after it."""
 
+    #: The worker's name in Celery, and the id of its main process.
     node: str | None = None
+    main: int = field(default_factory=os.getpid)
     _worker: Worker | None = None
 
     def open(self, settings: Settings) -> None:
         """Open what tasks need; once, after the fork."""
-        self._worker = open_worker(settings, self.node)
+        self._worker = open_worker(settings, self.node, self.main)
 
     @property
     def worker(self) -> Worker:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Final
 
 import structlog
 from psycopg import Connection
@@ -13,15 +12,13 @@ from wakupush.postgres.old_code import OutdatedCodeError, refuse_outdated
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: A worker's processes are forked after this is imported, and end with their parent.
-_MAIN: Final = os.getpid()
 
-
-def end_if_outdated(connection: Connection) -> None:
+def end_if_outdated(connection: Connection, main: int | None = None) -> None:
     """Ask the main process to end, as SIGTERM does, if this code may not run on the schema any more.
 
     Args:
         connection: new, in autocommit mode.
+        main: id of the main process; this one unless given. The processes of a worker end with their parent.
 
     Raises:
         OutdatedCodeError: this code may not run any more.
@@ -30,5 +27,5 @@ def end_if_outdated(connection: Connection) -> None:
         refuse_outdated(connection)
     except OutdatedCodeError as error:
         log.critical("outdated_code", reason=str(error))
-        os.kill(_MAIN, signal.SIGTERM)
+        os.kill(main or os.getpid(), signal.SIGTERM)
         raise

@@ -10,7 +10,7 @@ from functools import partial
 
 import structlog
 
-from wakupush.gorush.outcomes import Outcome
+from wakupush.gorush.outcomes import PostOutcome
 from wakupush.model.deliveries import Delivery, DeliveryState, Settlement
 from wakupush.model.failures import Failure, Route, route_state
 from wakupush.model.notifications import Notification, notif_id
@@ -112,7 +112,7 @@ def _put_back(resources: Worker, waiting: list[Posting]) -> None:
     resources.task_events.show_deferred(waiting)
 
 
-def _platform_failures(post: list[Posting], outcomes: list[Outcome]) -> list[Failure]:
+def _platform_failures(post: list[Posting], outcomes: list[PostOutcome]) -> list[Failure]:
     """Return the failures that no stranger can cause, for example with a device token that is made up."""
     return [
         outcome

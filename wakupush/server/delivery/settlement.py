@@ -8,7 +8,7 @@ from dataclasses import replace
 import structlog
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
-from wakupush.gorush.outcomes import Outcome
+from wakupush.gorush.outcomes import PostOutcome
 from wakupush.model.deliveries import Delivery, DeliveryState, Settlement
 from wakupush.model.events import Event, EventKind
 from wakupush.model.failures import Failure, Route, route_state
@@ -29,7 +29,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 def settle(
     resources: Worker,
     post: Sequence[Posting],
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[PostOutcome],
     *,
     retry_after: float = 0.0,
     probe: bool = False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from wakupush.gorush.client import Gorush
 from wakupush.gorush.instances import Instances, open_gorush
@@ -52,12 +53,13 @@ class Worker(Resources):
         Resources.close(self)
 
 
-def open_worker(settings: Settings, node: str | None = None) -> Worker:
+def open_worker(settings: Settings, node: str | None = None, main: int | None = None) -> Worker:
     """Open everything. Postgres, Redis, the node and gorush may be down meanwhile.
 
     Args:
         settings: with a private key.
         node: the name of the worker in Celery.
+        main: id of the process that this one was forked from, which ends if the code is outdated.
 
     Raises:
         NoIdentityError: there is no private key.
@@ -69,7 +71,7 @@ def open_worker(settings: Settings, node: str | None = None) -> Worker:
     breaker = Breaker(redis, settings.breaker, settings.delivery.lease)
     return Worker(
         settings=settings,
-        pool=open_pool(settings.postgres, end_if_outdated),
+        pool=open_pool(settings.postgres, partial(end_if_outdated, main=main)),
         redis=redis,
         publisher=open_publisher(settings, redis),
         app=app,

@@ -94,8 +94,7 @@ class OpenedRequest:
     addresses: tuple[Address | None, ...]
 
 
-Opened = OpenedRegistration | OpenedQuery | OpenedRequest
-Content = Failure | Part | Elsewhere | Postponed | RefusedContent | Opened
+Content = Failure | Part | Elsewhere | Postponed | RefusedContent | OpenedRegistration | OpenedQuery | OpenedRequest
 
 
 @dataclass(frozen=True, slots=True)
