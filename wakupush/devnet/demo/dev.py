@@ -43,6 +43,7 @@ def run(external: External, key: PrivateKey | None, settings: Settings) -> int:
         if name.startswith("WAKUPUSH_") and name != "WAKUPUSH_IDENTITY_KEY"
     }
     try:
+        key = key or PrivateKey.generate()
         with Stack(directory, key=key, external=external, defaults=variables, shards=settings.waku.shards) as stack:
             _show(console, stack, external)
             while not stop.wait(LOOK_SECONDS):

@@ -49,74 +49,70 @@ class External:
     redis_url: str | None = field(default=None, repr=False)
 
 
+@dataclass(kw_only=True, eq=False)
 class Stack:
     """A server that listens on loopback and ends with this process. Start its parts by `start`, or one by one.
 
     Each process connects to an embedded Postgres under its own role, and to another one by the given connection string.
-
-    Args:
-        directory: for data and logs; if we are root, every folder above it must be open to others.
-        key: of the server; a new one unless given.
-        concurrency: processes of each pool.
-        settings: further variables, for example ``{"WAKUPUSH_GORUSH__DIALECT": "status"}``; they win over ours.
-        defaults: further variables over which the key, addresses and ports of the stack win.
-        shards: pubsub topics that the server listens to.
-        worker_module: what ``python -m`` runs instead of `wakupush` for workers, so that tests can plant a fault.
-        ingest_module: the same for both processes of ingest.
-        fsync: False trades the safety of Postgres' data for speed.
-        external: parts that run already.
-        manners: of the embedded Waku node; go-waku's has no Store v3, which the observer reads.
-        node_options: further ones of the embedded Waku node, see `wakupush.devnet.serve`; they win over ours.
-        nodes: number of embedded Waku nodes, each a peer of every other one; `node_options` are for the first only.
-        gorush_options: further options of the embedded gorush.
-        launcher: starts all Python processes, see `Process`.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        key: PrivateKey | None = None,
-        external: External | None = None,
-        concurrency: int = 1,
-        settings: Mapping[str, str] | None = None,
-        defaults: Mapping[str, str] | None = None,
-        shards: Sequence[str] = SHARDS,
-        worker_module: str = "wakupush",
-        ingest_module: str = "wakupush",
-        fsync: bool = True,
-        manners: Literal["nwaku", "go-waku"] = "nwaku",
-        node_options: Sequence[str] = (),
-        nodes: int = 1,
-        gorush_options: Sequence[str] = (),
-        launcher: Launcher | None = None,
-    ) -> None:
-        self.directory = directory
-        self.key = key or PrivateKey.generate()
-        self._key_file = directory / "identity.key"
-        self._settings = dict(settings or {})
-        self._defaults = dict(defaults or {})
-        self.shards = tuple(shards)
-        self._external = external or External()
-        self._launcher = launcher
-        self.postgres = PostgresServer(directory / "postgres", fsync=fsync)
-        self.redis = RedisServer(directory / "redis")
-        further = [f"waku-{number}" for number in range(2, nodes + 1)]
-        names = ("waku", *further, "gorush", "ingest", "reconcile", "feedback", "exporter")
-        self._ports = {name: free_port() for name in names}
-        self._feedback_secret = self._defaults.get("WAKUPUSH_GORUSH__FEEDBACK_SECRET") or secrets.token_hex(16)
-        waku = ("--manners", manners, "--archive-window", "any")
-        peers = {name: self._peers(name, ("waku", *further)) for name in ("waku", *further)}
-        self.node = self._server("waku", *waku, *peers["waku"], *node_options)
+    #: For data and logs; if we are root, every folder above it must be open to others.
+    directory: Path = field(kw_only=False)
+    #: Of the server.
+    key: PrivateKey = field(default_factory=PrivateKey.generate)
+    #: Parts that run already.
+    external: External = field(default_factory=External)
+    #: Processes of each pool.
+    concurrency: int = 1
+    #: Further variables, for example ``{"WAKUPUSH_GORUSH__DIALECT": "status"}``; they win over ours.
+    settings: Mapping[str, str] = field(default_factory=dict)
+    #: Further variables over which the key, addresses and ports of the stack win.
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    #: Pubsub topics that the server listens to.
+    shards: Sequence[str] = SHARDS
+    #: What ``python -m`` runs instead of `wakupush` for workers, and for ingest, so that tests can plant a fault.
+    worker_module: str = "wakupush"
+    ingest_module: str = "wakupush"
+    #: False trades the safety of Postgres' data for speed.
+    fsync: bool = True
+    #: Of the embedded Waku node; go-waku's has no Store v3, which the observer reads.
+    manners: Literal["nwaku", "go-waku"] = "nwaku"
+    #: Further ones of the first embedded Waku node, see `wakupush.devnet.serve`; they win over ours.
+    node_options: Sequence[str] = ()
+    #: Number of embedded Waku nodes, each a peer of every other one.
+    nodes: int = 1
+    #: Further options of the embedded gorush.
+    gorush_options: Sequence[str] = ()
+    #: Starts all Python processes, see `Process`.
+    launcher: Launcher | None = None
+
+    def __post_init__(self) -> None:
+        """Make the processes, which are not started yet."""
+        self._key_file = self.directory / "identity.key"
+        self._feedback_secret = self.defaults.get("WAKUPUSH_GORUSH__FEEDBACK_SECRET") or secrets.token_hex(16)
+        waku = ["waku", *(f"waku-{number}" for number in range(2, self.nodes + 1))]
+        self._ports = {name: free_port() for name in (*waku, "gorush", "ingest", "reconcile", "feedback", "exporter")}
+        self._make_parts(waku)
+        self._make_processes()
+
+    def _make_parts(self, waku: Sequence[str]) -> None:
+        self.postgres = PostgresServer(self.directory / "postgres", fsync=self.fsync)
+        self.redis = RedisServer(self.directory / "redis")
+        options = ("--manners", self.manners, "--archive-window", "any")
+        peers = {
+            name: [f"--peer=http://127.0.0.1:{self._ports[other]}" for other in waku if other != name] for name in waku
+        }
+        self.node = self._server("waku", *options, *peers["waku"], *self.node_options)
         #: The embedded nodes after the first.
-        self.further_nodes = [self._server(name, *waku, *peers[name]) for name in further]
-        self.gorush = self._server(
-            "gorush", "--feedback-url", self.feedback_url, "--feedback-header", self.feedback_header, *gorush_options
-        )
+        self.further_nodes = [self._server(name, *options, *peers[name]) for name in waku[1:]]
+        feedback = ("--feedback-url", self.feedback_url, "--feedback-header", self.feedback_header)
+        self.gorush = self._server("gorush", *feedback, *self.gorush_options)
+
+    def _make_processes(self) -> None:
         self.ingest = self._wakupush(
             "ingest live",
             *("ingest", "live"),
-            module=ingest_module,
+            module=self.ingest_module,
             settings={"WAKUPUSH_HTTP_PORT": str(self._ports["ingest"])},
             ready=lambda: answers_http(f"{self.ingest_url}/readyz"),
         )
@@ -124,13 +120,11 @@ class Stack:
         self.reconcile = self._wakupush(
             "ingest reconcile",
             *("ingest", "reconcile"),
-            module=ingest_module,
+            module=self.ingest_module,
             settings={"WAKUPUSH_HTTP_PORT": str(self._ports["reconcile"])},
             ready=lambda: answers_http(f"{self.reconcile_url}/healthz"),
         )
-        self._worker_module = worker_module
-        self.concurrency = concurrency
-        self.workers = {name: self.worker(name, concurrency=concurrency) for name in QUEUES}
+        self.workers = {name: self.worker(name, concurrency=self.concurrency) for name in QUEUES}
         self.feedback = self._wakupush(
             "feedback", "feedback", ready=lambda: answers_http(f"http://127.0.0.1:{self._ports['feedback']}/readyz")
         )
@@ -139,7 +133,7 @@ class Stack:
     @property
     def node_url(self) -> str:
         """URL of the first Waku node."""
-        return self._external.waku_url or f"http://127.0.0.1:{self._ports['waku']}"
+        return self.external.waku_url or f"http://127.0.0.1:{self._ports['waku']}"
 
     @property
     def node_urls(self) -> list[str]:
@@ -149,17 +143,17 @@ class Stack:
     @property
     def gorush_url(self) -> str:
         """URL of gorush."""
-        return self._external.gorush_url or f"http://127.0.0.1:{self._ports['gorush']}"
+        return self.external.gorush_url or f"http://127.0.0.1:{self._ports['gorush']}"
 
     @property
     def postgres_dsn(self) -> str:
         """Connection string of Postgres."""
-        return self._external.postgres_dsn or self.postgres.dsn
+        return self.external.postgres_dsn or self.postgres.dsn
 
     @property
     def redis_url(self) -> str:
         """URL of Redis."""
-        return self._external.redis_url or self.redis.url
+        return self.external.redis_url or self.redis.url
 
     @property
     def ingest_url(self) -> str:
@@ -193,7 +187,7 @@ class Stack:
 
     @property
     def _embedded(self) -> list[Process]:
-        external = self._external
+        external = self.external
         parts: list[tuple[Process, str | None]] = [
             (self.postgres, external.postgres_dsn),
             (self.redis, external.redis_url),
@@ -212,12 +206,12 @@ class Stack:
             # No repeated answers, so that each is counted once.
             "WAKUPUSH_WORKER__REPEAT_ANSWERS_AFTER": "0",
         }
-        if self._external.waku_url is None:
+        if self.external.waku_url is None:
             often["WAKUPUSH_RECONCILE__WINDOW"] = str(_RECONCILE_WINDOW)
         return {
             **inherited,
             **often,
-            **self._defaults,
+            **self.defaults,
             "WAKUPUSH_PUBLIC_KEY": str(self.key.public_key),
             "WAKUPUSH_IDENTITY_KEY_FILE": str(self._key_file),
             "WAKUPUSH_WAKU__URL": json.dumps(self.node_urls) if self.further_nodes else self.node_url,
@@ -231,7 +225,7 @@ class Stack:
             "WAKUPUSH_GORUSH__FEEDBACK_SECRET": self._feedback_secret,
             "WAKUPUSH_FEEDBACK__HTTP_PORT": str(self._ports["feedback"]),
             "WAKUPUSH_HTTP_PORT": "-1",
-            **self._settings,
+            **self.settings,
         }
 
     def start(self) -> None:
@@ -267,7 +261,7 @@ class Stack:
             StartFailedError: see `run`.
         """
         self.run("migrate", *options)
-        if self._external.postgres_dsn is None:
+        if self.external.postgres_dsn is None:
             with self.connect() as connection:
                 for role in Role:
                     connection.execute(sql.SQL("ALTER ROLE {} LOGIN").format(sql.Identifier(role)))
@@ -276,7 +270,7 @@ class Stack:
         """Return the connection string of a command of ``wakupush``: as its role, if Postgres is embedded."""
         begins = {" ".join(command[:count]) for count in (1, 2)}
         role = next((role for role, commands in COMMANDS.items() if not begins.isdisjoint(commands)), None)
-        if role is None or self._external.postgres_dsn is not None:
+        if role is None or self.external.postgres_dsn is not None:
             return self.postgres_dsn
         return make_conninfo(self.postgres_dsn, user=role)
 
@@ -309,8 +303,8 @@ class Stack:
             "SELECT FROM query_topics WHERE topic = %s", [topics.topic_of(content_topic)]
         ).fetchone()
         listens = content_topic in topics.server_content_topics(self.key.public_key) or watched is not None
-        done = connection.execute("SELECT FROM ledger WHERE message_hash = %s", [message_hash]).fetchone()
-        return not listens or done is not None
+        row = connection.execute("SELECT FROM ledger WHERE message_hash = %s", [message_hash]).fetchone()
+        return not listens or row is not None
 
     def __enter__(self) -> Self:
         self.start()
@@ -318,10 +312,6 @@ class Stack:
 
     def __exit__(self, *exception: object) -> None:
         self.stop()
-
-    def _peers(self, name: str, nodes: Iterable[str]) -> list[str]:
-        """Return the options that make all other nodes peers of one."""
-        return [f"--peer=http://127.0.0.1:{self._ports[other]}" for other in nodes if other != name]
 
     def _server(self, name: str, *options: str) -> Process:
         port = str(self._ports[name])
@@ -332,7 +322,7 @@ class Stack:
             [sys.executable, "-m", "wakupush.devnet.serve", kind, "--port", port, *options],
             log=self.directory / f"{name}.log",
             ready=lambda: answers_http(f"http://127.0.0.1:{port}{ready_path}"),
-            launcher=self._launcher,
+            launcher=self.launcher,
         )
 
     def _wakupush(
@@ -350,12 +340,12 @@ class Stack:
             env={
                 **self.environment,
                 "WAKUPUSH_POSTGRES__DSN": self.dsn_of(*arguments),
-                **self._settings,
+                **self.settings,
                 **(settings or {}),
             },
             ready=ready,
             grace=100.0,
-            launcher=self._launcher,
+            launcher=self.launcher,
         )
 
     def worker(self, queue: str, *, concurrency: int = 1, settings: Mapping[str, str] | None = None) -> Process:
@@ -364,7 +354,7 @@ class Stack:
         process = self._wakupush(
             f"worker {queue}",
             *("worker", queue, "--concurrency", str(concurrency)),
-            module=self._worker_module,
+            module=self.worker_module,
             settings=settings,
             ready=(lambda: process.has_logged(_READY)) if tells else None,
         )

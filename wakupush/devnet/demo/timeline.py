@@ -58,7 +58,7 @@ def run(recording: Path | None) -> int:
         with ExitStack() as exit_stack:
             stack = Stack(
                 directory,
-                key=conversation.server if conversation else None,
+                key=conversation.server if conversation else PrivateKey.generate(),
                 settings={"WAKUPUSH_GORUSH__DIALECT": "status", "WAKUPUSH_DELIVERY__FIRST_WAIT": "0.5"},
             )
             begun = time.monotonic()
