@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
 import sys
 from typing import Annotated
 
@@ -41,10 +39,6 @@ for _command in (
 
 def main() -> None:
     """Run the command line."""
-    # Python would search a thousand modules for garbage 270 times while they load, and once more at the end: a third of
-    # a short command's time.
-    gc.set_threshold(10_000)
-    atexit.register(gc.freeze)
     try:
         app()
     except KeyboardInterrupt:  # before a command has begun

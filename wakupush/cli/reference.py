@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from wakupush.protocol.identity import Identity
     from wakupush.runtime.settings import Settings
     from wakupush.takeover.comparing import Found
-    from wakupush.takeover.rows import Told
+    from wakupush.takeover.rows import RowReport
 
 # Commands import what they need when they run, as in `wakupush.cli.cli`.
 # ruff: noqa: PLC0415
@@ -222,13 +222,13 @@ def _password(file: Path | None) -> str | None:
     return password
 
 
-def _tell(told: Told) -> None:
-    verb = "taken all the same" if told.taken else "refused"
-    typer.echo(f"{told.reason}: {_named(told.key_hash, told.installation_id)} (row {told.rowid}), {verb}")
+def _tell(report: RowReport) -> None:
+    verb = "taken all the same" if report.taken else "refused"
+    typer.echo(f"{report.reason}: {_named(report.key_hash, report.installation_id)} (row {report.rowid}), {verb}")
 
 
-def _tell_json(told: Told) -> None:
-    typer.echo(json.dumps(asdict(told)))
+def _tell_json(report: RowReport) -> None:
+    typer.echo(json.dumps(asdict(report)))
 
 
 def _tell_difference(found: Found, *, as_json: bool) -> None:

@@ -24,17 +24,13 @@ def _answer(value: object) -> Answer:
     return value if isinstance(value, Answer) else Answer[str(value)]
 
 
-def _name(answer: Answer) -> str:
-    return answer.name
-
-
 #: A public key, ``0x04…`` in JSON.
 Key = Annotated[PublicKey, PlainValidator(_key), PlainSerializer(str)]
 #: Bytes, hex in JSON.
 Hex = Annotated[bytes, PlainValidator(_bytes), PlainSerializer(bytes.hex)]
 
 #: A server's answer; in JSON it is the answer's name.
-Told = Annotated[Answer, PlainValidator(_answer), PlainSerializer(_name)]
+AnswerName = Annotated[Answer, PlainValidator(_answer), PlainSerializer(lambda answer: answer.name)]
 
 
 #: Decorator for each dataclass that is stored: a field that a later version has added is refused, not dropped.

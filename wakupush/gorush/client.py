@@ -18,7 +18,7 @@ from typing import Self
 
 import pycurl
 
-from wakupush.gorush.outcomes import Outcome, read_answer
+from wakupush.gorush.outcomes import PostOutcome, read_answer
 from wakupush.model.failures import Failure
 from wakupush.model.notifications import Notification
 from wakupush.runtime.connections.curl import CurlHandles, curl_handle, keep_within, set_content, set_timeout
@@ -37,7 +37,7 @@ class Posted:
     """The result of a post."""
 
     #: One for each notification, in the same order.
-    outcomes: list[Outcome]
+    outcomes: list[PostOutcome]
     #: Seconds to wait before the next post, as gorush or a proxy before it asks.
     retry_after: float = 0.0
 

@@ -20,7 +20,7 @@ from wakupush.model.notifications import Notification
 from wakupush.model.platforms import Platform
 
 #: ``None`` if gorush handed the notification to its platform without an error, else why not.
-Outcome: TypeAlias = Failure | None
+PostOutcome: TypeAlias = Failure | None
 
 _BY_STATUS: dict[int, Failure] = {
     HTTPStatus.BAD_REQUEST: Failure.GORUSH_REFUSED,
@@ -46,7 +46,7 @@ class LogEntry:
     error: str = field(repr=False)
 
 
-def read_answer(notifications: Sequence[Notification], status: int, body: bytes) -> list[Outcome]:
+def read_answer(notifications: Sequence[Notification], status: int, body: bytes) -> list[PostOutcome]:
     """Return the outcome of each notification of a post.
 
     Notifications are distinguished by their ``notif_id`` alone. An entry without a known one belongs to the only

@@ -108,12 +108,12 @@ def _of_theirs(
     for row in batch:
         reading = rows.read(row, identity, limits)
         if reading.change is None:
-            told = reading.told[0]
+            report = reading.reports[0]
             yield Found(
                 kind=Difference.REFUSED,
-                key_hash=told.key_hash,
-                installation_id=told.installation_id,
-                details=(told.reason,),
+                key_hash=report.key_hash,
+                installation_id=report.installation_id,
+                details=(report.reason,),
             )
         else:
             changes.append(reading.change)

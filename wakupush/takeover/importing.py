@@ -20,7 +20,7 @@ from wakupush.protocol.identity import Identity
 from wakupush.server import loading
 from wakupush.takeover import database, rows, source
 from wakupush.takeover.errors import TakeoverError
-from wakupush.takeover.rows import Row, Told
+from wakupush.takeover.rows import Row, RowReport
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class Import:
     most_installations: int
     #: Whether nothing is to be written.
     dry: bool
-    tell: Callable[[Told], None]
+    tell: Callable[[RowReport], None]
     #: Called with the number of rows that are done since the last call.
     progress: Callable[[int], None]
 
@@ -96,21 +96,21 @@ def _take_requests(job: Import, done: Imported) -> None:
 
 def _take(job: Import, batch: list[Row], done: Imported, *, is_ours: bool) -> None:
     changes: dict[int, Change] = {}
-    told: list[Told] = []
+    reports: list[RowReport] = []
     for row in batch:
         reading = rows.read(row, job.identity, rules.LIMITS)
-        told += reading.told
+        reports += reading.reports
         if reading.change is not None:
             changes[row.rowid] = reading.change
     refused = _load(job, list(changes.values()), done, is_ours=is_ours)
     by_place = {change.installation for change in refused}
-    told += [
-        rows.tell(row, rows.UNHOLDABLE, taken=False)
+    reports += [
+        rows.report(row, rows.NOT_STORABLE, taken=False)
         for row in batch
         if row.rowid in changes and changes[row.rowid].installation in by_place
     ]
-    done.refused += sum(not each.taken for each in told)
-    for each in told:
+    done.refused += sum(not each.taken for each in reports)
+    for each in reports:
         done.reasons[each.reason] = done.reasons.get(each.reason, 0) + 1
         job.tell(each)
 

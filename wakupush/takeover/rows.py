@@ -32,7 +32,7 @@ UNKNOWN_FIELDS: Final = "unknown_fields"
 #: Its user has `WAKUPUSH_LIMITS__INSTALLATIONS_PER_KEY` installations already.
 CROWDED: Final = Failure.INSTALLATION_LIMIT.label
 #: Postgres cannot hold it.
-UNHOLDABLE: Final = Failure.QUARANTINED.label
+NOT_STORABLE: Final = Failure.QUARANTINED.label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class RowReport:
     """A report to the operator about a row."""
 
     rowid: int
@@ -72,7 +72,7 @@ class Reading:
 
     #: None if the row is refused.
     change: Change | None
-    told: tuple[Told, ...] = ()
+    reports: tuple[RowReport, ...] = ()
 
 
 def read(row: Row, identity: Identity, limits: rules.Limits) -> Reading:
@@ -110,30 +110,30 @@ def _read_registered(row: Row, name: str, installation: Installation, limits: ru
     if message.unregister or (message.installation_id, message.version) != (name, row.version):
         return _refused(row, CONTRADICTION)
     faults = list(rules.faults(message, limits))
-    if refused := [fault for fault in faults if not _is_let_be(fault, message)]:
+    if refused := [fault for fault in faults if not _is_tolerated(fault, message)]:
         return _refused(row, refused[0].label)
     reasons = [fault.label for fault in faults]
     if len(UnknownFieldSet(message)):
         reasons.append(UNKNOWN_FIELDS)
     if row.is_crowded:
         reasons.append(CROWDED)
-    told = tuple(tell(row, reason, taken=True) for reason in reasons)
-    return Reading(Change(installation, b"", rules.of(message)), told)
+    reports = tuple(report(row, reason, taken=True) for reason in reasons)
+    return Reading(Change(installation, b"", rules.of(message)), reports)
 
 
-def _is_let_be(fault: Failure, message: PushNotificationRegistration) -> bool:
+def _is_tolerated(fault: Failure, message: PushNotificationRegistration) -> bool:
     """Return whether to take a registration in spite of a fault: without a topic its device is reached as before."""
     return fault is Failure.APN_TOPIC_INVALID and not message.apn_topic
 
 
 def _refused(row: Row, reason: str) -> Reading:
-    return Reading(None, (tell(row, reason, taken=False),))
+    return Reading(None, (report(row, reason, taken=False),))
 
 
-def tell(row: Row, reason: str, *, taken: bool) -> Told:
+def report(row: Row, reason: str, *, taken: bool) -> RowReport:
     """Return a report about a row."""
     is_hash = row.types.startswith(b"blob") and len(row.public_key) == KEY_HASH_BYTES
-    return Told(
+    return RowReport(
         rowid=row.rowid,
         key_hash=row.public_key.hex() if is_hash else None,
         installation_id=installation_id_of(row) if b" text " in row.types else None,

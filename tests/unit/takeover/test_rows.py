@@ -82,11 +82,11 @@ def test_of_any_row_comes_a_change_or_a_reason(strange):
     good = (CLIENT.public_key.key_hash, INSTALLATION, 1, registered().SerializeToString())
     readings = read_all([*strange, good])
     for reading in readings:
-        assert reading.change is not None or [each.taken for each in reading.told] == [False]
-        for told in reading.told:
+        assert reading.change is not None or [each.taken for each in reading.reports] == [False]
+        for told in reading.reports:
             assert told.installation_id is None or len(told.installation_id) in {32, 36, 38, 45}
     assert isinstance(readings[-1].change.registration, Registration)
-    assert not readings[-1].told
+    assert not readings[-1].reports
 
 
 @given(fields)
@@ -94,11 +94,11 @@ def test_of_any_registration_comes_what_it_says_or_a_reason(changed):
     content = registered(**changed)
     row = CLIENT.public_key.key_hash, content.installation_id, content.version, content.SerializeToString()
     [reading] = read_all([row])
-    said = json.dumps([asdict(told) for told in reading.told])
+    said = json.dumps([asdict(told) for told in reading.reports])
     assert SECRET not in said
     assert content.access_token not in said or len(content.access_token) < 8
     if reading.change is None:
-        assert not reading.told[0].taken
+        assert not reading.reports[0].taken
         return
     taken = reading.change.registration
     assert (taken.installation_id, taken.version) == (content.installation_id, content.version)
@@ -128,7 +128,7 @@ def test_many_batches_and_large_rows(monkeypatch):
     assert len(read_all(many)) == 50
     huge = PushNotificationRegistration(device_token="x" * 5_000).SerializeToString()
     [reading] = read_all([(CLIENT.public_key.key_hash, INSTALLATION, 1, huge)])
-    assert reading.told[0].reason == "registration_too_large"
+    assert reading.reports[0].reason == "registration_too_large"
 
 
 def test_rows_of_one_user_cost_what_rows_of_many_do():
@@ -149,7 +149,7 @@ def test_only_what_a_user_has_too_many_of_is_told():
         users = (CLIENT.public_key.key_hash, other)[: 2 if number < 3 else 1]
         many += [(user, content.installation_id, content.version, content.SerializeToString()) for user in users]
         many.append((CLIENT.public_key.key_hash, f"{INSTALLATION[:-4]}1{number:03}", 1, None))
-    told = [told for reading in read_all(many, most_installations=3) for told in reading.told]
+    told = [told for reading in read_all(many, most_installations=3) for told in reading.reports]
     assert [(each.key_hash, each.installation_id[-4:], each.reason) for each in told] == [
         (CLIENT.public_key.key_hash.hex(), "0003", "installation_limit"),
         (CLIENT.public_key.key_hash.hex(), "0004", "installation_limit"),

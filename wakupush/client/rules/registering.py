@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
 
-from wakupush.client.documents import Hex, Key, Told, document
+from wakupush.client.documents import AnswerName, Hex, Key, document
 from wakupush.client.rules.backoff import Backoff
 from wakupush.model.failures import Answer
 from wakupush.model.platforms import TokenType
@@ -96,7 +96,7 @@ class Enrolment:
     #: When it is sent, or sent again, in seconds since the epoch.
     next_at: float = 0.0
     #: The server's last error.
-    error: Told | None = None
+    error: AnswerName | None = None
 
 
 @document

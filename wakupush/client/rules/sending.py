@@ -80,7 +80,7 @@ class DueRequest:
 
     server: PublicKey
     request: Request = field(repr=False)
-    _ways: tuple[tuple[TargetDevice, Way], ...] = field(repr=False)
+    ways: tuple[tuple[TargetDevice, Way], ...] = field(repr=False)
 
     @property
     def inner(self) -> bytes:
@@ -149,7 +149,7 @@ class Sending:
 
     def sent(self, asking: DueRequest, now: float) -> None:
         """Wait for the answer from now on: a light client may have needed seconds to send the request."""
-        for target, way in asking._ways:  # noqa: SLF001 - ours
+        for target, way in asking.ways:
             if way is target.asked and target.next_at != math.inf:
                 target.next_at = now + target.patience
 
@@ -162,7 +162,7 @@ class Sending:
             return []
         useless: list[Useless] = []
         for report in response.reports:
-            for target, way in asking._ways:  # noqa: SLF001 - ours
+            for target, way in asking.ways:
                 is_meant = (target.user.key_hash, target.installation_id) == (report.key_hash, report.installation_id)
                 if is_meant and target.result is Result.PENDING:
                     useless += self._take(target, way, report, now)
