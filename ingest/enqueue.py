@@ -148,7 +148,6 @@ class Enqueuer:
         return [routed[position] for position in sorted(admitted)]
 
     def _limit(self) -> int:
-        """Return how many bytes a queue may have."""
         if self.settings.queue_bytes is not None:
             return self.settings.queue_bytes
         limit, asked = self._default_limit

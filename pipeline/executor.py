@@ -32,9 +32,6 @@ _JAVA_OPTION: Final = "SPARK_JAVA_OPT_"
 def command(environment: Mapping[str, str]) -> list[str]:
     """Return the command of an executor, Java's arguments without the program.
 
-    Args:
-        environment: the variables of the pod.
-
     Raises:
         KeyError: a variable that Spark sets is missing.
     """

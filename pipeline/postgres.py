@@ -54,7 +54,6 @@ def jdbc_options(connection: Connection, **parameters: str) -> dict[str, str]:
     """Return the options for Spark's JDBC source to reach the database of a connection.
 
     Args:
-        connection: to the database.
         parameters: additional ones of the driver.
 
     Raises:

@@ -67,7 +67,6 @@ def create_app(settings: Settings, **log_context: Any) -> Celery:
     """Return the application with all tasks.
 
     Args:
-        settings: of this worker.
         log_context: facts that every log line of the worker carries.
     """
     transport.install()

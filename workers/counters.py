@@ -55,7 +55,6 @@ def of_beat() -> Series:
 
 
 def _delivery_events() -> Iterator[tuple[str, str, str, str]]:
-    """Yield the labels of attempts, of how they end, and of deliveries that are given up."""
     for platform in _PLATFORMS:
         yield EventKind.ATTEMPT, DISPATCH.name, platform, ""
         yield EventKind.DELIVERED, DISPATCH.name, platform, ""

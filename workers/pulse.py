@@ -35,7 +35,7 @@ class Pulse:
     asked: float = 0.0
 
     def healthy(self) -> probes.Checks:
-        """Say whether a restart would not help the worker. It counts as healthy while it tries to reach Redis."""
+        """Return whether a restart would not help the worker. It counts as healthy while it tries to reach Redis."""
         if self.connected is None:
             return {"event loop": True, "consumer": True}
         now = time.monotonic()
@@ -45,7 +45,7 @@ class Pulse:
         }
 
     def ready(self) -> probes.Checks:
-        """Say whether the worker takes tasks, or will when one of its processes is free."""
+        """Return whether the worker takes tasks, or will when one of its processes is free."""
         return {"connected": self.connected is not None, **self.healthy()}
 
 

@@ -31,7 +31,6 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
 
     Args:
         settings: with a private key.
-        queue: which pool.
         concurrency: processes.
 
     Raises:

@@ -129,7 +129,7 @@ class Hearing:
 
 
 def _is_deaf(node: str, sounds: Iterable[_Sound], read_since: Mapping[tuple[str, str], float]) -> bool:
-    """Say whether a node misses, on any shard, what others heard while it was read."""
+    """Return whether a node misses, on any shard, what others heard while it was read."""
     heard: defaultdict[str, list[bool]] = defaultdict(list)
     for sound in sounds:
         of_others = not sound.source and sound.nodes - {node}

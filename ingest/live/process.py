@@ -83,7 +83,6 @@ def _healthy(pollers: list[Poller]) -> probes.Checks:
 
 
 def _ready(pollers: list[Poller], redis: Redis) -> probes.Checks:
-    """Say of each shard whether it is read from any node."""
     now = time.monotonic()
     checks = dict.fromkeys((poller.pubsub_topic for poller in pollers), False)
     for poller in pollers:

@@ -55,11 +55,7 @@ def run(settings: Settings, since: float | None) -> int:
 
 
 def _walk(walker: Walker, shard: str, since: float | None, progress: Progress, what: str) -> Tally:
-    """Walk a shard in slices; the bar has no total, because a Store does not say how many pages it has.
-
-    Raises:
-        Exception: see `Walker.walk`.
-    """
+    """Walk a shard in slices; the bar has no total, because a Store does not say how many pages it has."""
     bar = progress.add_task(what, total=None, found="")
     now = time.time()
     least = now - walker.kind.window

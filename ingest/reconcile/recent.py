@@ -52,11 +52,7 @@ class Recent:
                 walker.stop.wait(walker.pause_after_failure())
 
     def turn(self, shard: str) -> Tally:
-        """Look at a shard, or back if it is time.
-
-        Raises:
-            Exception: see `Walker.walk`.
-        """
+        """Look at a shard, or back if it is time."""
         now = time.time()
         if now >= self._back_due.get(shard, -math.inf):
             tally = self.look_back(shard)
@@ -66,11 +62,7 @@ class Recent:
         return tally
 
     def look_back(self, shard: str) -> Tally:
-        """Walk from before the watermark on, and move it.
-
-        Raises:
-            Exception: see `Walker.walk`.
-        """
+        """Walk from before the watermark on, and move it."""
         now, kind, overlap = time.time(), self.walker.kind, self.settings.overlap
         settled = self.walker.settled(shard)
         if kind.content_topics and lies_behind(settled, now, overlap):

@@ -38,7 +38,7 @@ class Rest:
     _since: dict[str, float] = field(default_factory=dict)
 
     def is_due(self, queue: Queue) -> bool:
-        """Say whether the oldest message of a queue has waited too long, as of the last finished look.
+        """Return whether the oldest message of a queue has waited too long, as of the last finished look.
 
         Raises:
             RedisError: this is not known.

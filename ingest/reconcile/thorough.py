@@ -106,11 +106,7 @@ class Thorough:
                 walker.stop.wait(IDLE_SECONDS)
 
     def turn(self, shard: str) -> bool:
-        """Walk a slice of what is due; return False if nothing is.
-
-        Raises:
-            Exception: see `Walker.walk`.
-        """
+        """Walk a slice of what is due; return False if nothing is."""
         now = time.time()
         # The recent walks look at newer messages.
         end = now - self.settings.overlap

@@ -149,7 +149,6 @@ class Walker:
         """Move the watermark up to what was walked, or to before what is still missing, even if a worker has it by now.
 
         Args:
-            pubsub_topic: the shard.
             walked_to: seconds since the epoch.
             oldest_missing: nanoseconds since the epoch.
         """
@@ -182,7 +181,6 @@ class Walker:
         """Enqueue what is missing of a stretch of time of a shard, and return what was found.
 
         Args:
-            pubsub_topic: the shard.
             since: from when on, in seconds since the epoch.
             until: up to when, both inclusive.
             most_pages: pages above which it is given up.

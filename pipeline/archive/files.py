@@ -108,7 +108,6 @@ class Archive:
         """Commit an hour, in place of an earlier file; without messages there is nothing to commit.
 
         Args:
-            hour: of a shard.
             pages: messages by their hashes, each hash once.
             is_complete: whether no messages can come any more.
 

@@ -204,7 +204,6 @@ def run(spark: SparkSession, settings: Settings) -> Rebuilt:
     It may be killed at any time and run again, also beside a running server: newer rows in the database stay.
 
     Args:
-        spark: any session.
         settings: with a key file that every executor has under the same path.
 
     Raises:
@@ -253,7 +252,6 @@ def as_json(rebuilt: Rebuilt) -> str:
 
 
 def _rebuild(messages: DataFrame, job: Job, partitions: int) -> Counter[str]:
-    """Do the three steps, and return the counts of the last one and the outcomes of the others."""
     opened = messages.mapInArrow(partial(_open, job), from_arrow_schema(_OPENED)).persist(StorageLevel.DISK_ONLY)
     outcomes = _count(opened)
     registrations = opened
@@ -290,7 +288,6 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[_Row]:
 
 
 def _open(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Open the messages of the archive."""
     identity = identity_in(job.key_file)
     own = server_content_topics(identity.public_key)
     for batch in batches:

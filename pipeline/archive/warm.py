@@ -28,8 +28,6 @@ def run(spark: SparkSession, settings: Settings, progress: Callable[[int, int], 
     The next run goes on where a killed one ended. The topics on which clients send queries come first.
 
     Args:
-        spark: any session.
-        settings: of the database.
         progress: called with the keys derived so far, and their total.
 
     Raises:
@@ -48,7 +46,6 @@ def run(spark: SparkSession, settings: Settings, progress: Callable[[int, int], 
 
 
 def _chunks(connection: Connection, most: int, *, prefixed: bool) -> Iterator[list[bytes]]:
-    """Yield the users whose key is missing, by key hash."""
     after = b""
     while users := query_topics.without_key(connection, after, prefixed=prefixed, most=most):
         yield users

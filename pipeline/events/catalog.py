@@ -70,7 +70,7 @@ def session(spark: SparkSession, settings: Settings) -> SparkSession:
     The properties are set in a running session: given at its start, they would be on Java's command line.
 
     Raises:
-        PipelineError: see `properties`.
+        PipelineError: the settings name no catalog that can be used.
     """
     of_lake = spark.newSession()
     for name, value in properties(settings).items():

@@ -44,7 +44,6 @@ def run(spark: SparkSession, settings: Settings, progress: Callable[[int, int], 
 
     Args:
         spark: with the jars of the lake.
-        settings: of everything.
         progress: called with the events taken over so far, and their total.
 
     Raises:

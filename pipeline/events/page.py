@@ -120,7 +120,6 @@ def _section(title: str, text: str, content: str) -> str:
 
 
 def _sum(rows: Iterable[Row], name: str) -> int | None:
-    """Return the sum of the values that are shown; None if no value is."""
     told = [row[name] for row in rows if row[name] is not None]
     return sum(told) if told else None
 

@@ -91,7 +91,6 @@ def lines(
     """Return one line for each series over the same points; where a value is missing the line has a gap.
 
     Args:
-        names: of the points.
         series: the values of each, one for each point.
         scale: makes the axis of all values.
     """

@@ -47,10 +47,6 @@ def run(
     An earlier report of the same days is replaced, so late events are in the new one.
 
     Args:
-        spark: any session.
-        settings: of everything.
-        first: day.
-        last: day, included.
         progress: called with the tables made so far, and their total.
 
     Raises:
@@ -81,9 +77,6 @@ def tables(
 
     Args:
         events: of all periods that the days are in.
-        first: day.
-        last: day, included.
-        settings: of everything.
         progress: called with the tables made so far, and their total.
     """
     of_days = events.where(F.col("day").between(first, last))
@@ -154,14 +147,12 @@ def _write_page(report: WrittenReport) -> None:
 
 
 def _forget_pages(folder: Path, before: date) -> None:
-    """Delete the reports whose last day is before a day."""
     for path in folder.glob(_FOLDERS):
         if path.name.partition("_")[2] < before.isoformat():
             shutil.rmtree(path, ignore_errors=True)
 
 
 def _columns(table: Table) -> str:
-    """Return the columns of a table with their types in Spark."""
     return ", ".join(f"`{name}` {_SPARK_TYPES.get(kind, kind)}" for name, kind in columns(table).items())
 
 

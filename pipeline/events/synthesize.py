@@ -127,7 +127,6 @@ def _chance(seed: int, name: str, *columns: str) -> Column:
 
 
 def _messages(spark: SparkSession, plan: Plan) -> DataFrame:
-    """Return one row for each message: when it was seen, its queue, its outcome."""
     kind, fate = _chance(plan.seed, "kind", "id"), _chance(plan.seed, "fate", "id")
     size = _chance(plan.seed, "size", "id")
     hours = spark.createDataFrame(plan.hours(), "hour BIGINT, first BIGINT, last BIGINT")
@@ -166,7 +165,6 @@ def _messages(spark: SparkSession, plan: Plan) -> DataFrame:
 
 
 def _of_messages(messages: DataFrame) -> DataFrame:
-    """Return the events of each message itself."""
     handled = F.col("queue_wait_ms") + 4
     opened = ~F.col("fate").isin("foreign")
     member = F.when(F.col("fate").isin("registered", "unregistered", "queried"), F.col("member"))
@@ -213,7 +211,6 @@ def _platform(user: str) -> Column:
 
 
 def _of_notifications(messages: DataFrame, plan: Plan) -> DataFrame:
-    """Return the events of each notification of a request."""
     seed = plan.seed
     who = _chance(seed, "who", "id", "item")
     # One user gets a twentieth of everything, and a few get much.
@@ -263,7 +260,6 @@ def _of_notifications(messages: DataFrame, plan: Plan) -> DataFrame:
 
 
 def _outage_end(plan: Plan) -> Column:
-    """Return when the outage that a notification falls into is over, or null."""
     end = F.lit(None).cast("long")
     for platform, start, stop in plan.outages():
         inside = (F.col("platform") == platform) & F.col("seen").between(start, stop - 1)

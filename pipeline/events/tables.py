@@ -51,8 +51,6 @@ def anonymous(rows: list[Row], table: Table, k: int) -> list[Row]:
     too. A row that is hidden for one whole is hidden in all.
 
     Args:
-        rows: of the table, with `people`.
-        table: which one.
         k: the least number of people that a shown row is about.
 
     Returns:

@@ -47,7 +47,6 @@ def run(spark: SparkSession, settings: Settings, without: list[str]) -> Tidied:
 
     Args:
         spark: with Iceberg's jars.
-        settings: of everything.
         without: damaged files to take out of the lake.
 
     Raises:
@@ -69,7 +68,6 @@ def run(spark: SparkSession, settings: Settings, without: list[str]) -> Tidied:
 
 
 def _forget(lake: Lake, before: date) -> int:
-    """Delete the days before a day; return the number of their events."""
     row = lake.spark.sql(
         f"SELECT sum(record_count) AS rows FROM {EVENTS}.partitions WHERE partition.day < DATE '{before}'"
     ).first()
@@ -113,7 +111,6 @@ def _sweep(lake: Lake, table: str) -> int:
 
 
 def _tables(lake: Lake) -> Iterator[str]:
-    """Yield the names of the events' table and of those of the reports."""
     for namespace in (NAMESPACE, f"{CATALOG}.{SCHEMA}"):
         if lake.spark.catalog.databaseExists(namespace):
             for row in lake.spark.sql(f"SHOW TABLES IN {namespace}").collect():
@@ -121,7 +118,6 @@ def _tables(lake: Lake) -> Iterator[str]:
 
 
 def _call(lake: Lake, procedure: str, table: str, arguments: str) -> Row:
-    """Call a procedure of Iceberg that answers with one row."""
     [row] = lake.spark.sql(f"CALL {CATALOG}.system.{procedure}(table => '{table}', {arguments})").collect()
     return row
 

@@ -445,7 +445,6 @@ def _run(
     interrupted: Exit = Exit.INTERRUPTED,
     log_level: str = "error",
 ) -> NoReturn:
-    """Do a command's work with a client, and exit."""
     import structlog
 
     from wakupush.client.documents import UnreadableError
@@ -572,7 +571,6 @@ def _show_event(common: _Common, event: Event) -> None:
 
 
 def _show(common: _Common, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print rows: a JSON array, or a table each."""
     if common.as_json:
         typer.echo(json.dumps(rows))
         return

@@ -52,7 +52,6 @@ def _select(*, reason: str | None, choice: str | None, since: datetime | None, u
 
 
 def _reason(label: str) -> Failure:
-    """Return the failure with this label; refuse one that dead letters cannot have."""
     from wakupush.model.failures import BY_LABEL, Failure, Retry
 
     ends = {Failure.ATTEMPTS_EXHAUSTED, Failure.DELIVERY_EXPIRED}
@@ -72,7 +71,6 @@ def _retry(settings: Settings, connection: Connection, selection: Selection) -> 
 
 
 def _facts(letter: DeadLetter) -> dict[str, Any]:
-    """Return a dead letter for people and programs."""
     return {
         "delivery_key": letter.delivery_key.hex(),
         "state": letter.state.value,

@@ -259,7 +259,6 @@ def synthesize(
 
 @contextmanager
 def _extra() -> Iterator[None]:
-    """Exit with an error text if a package is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -268,7 +267,6 @@ def _extra() -> Iterator[None]:
 
 
 def _settings(warehouse: str | None = None) -> Settings:
-    """Read the settings, with another warehouse if one is given."""
     from wakupush.runtime.settings import load_settings
 
     if warehouse is not None:
@@ -278,7 +276,6 @@ def _settings(warehouse: str | None = None) -> Settings:
 
 @contextmanager
 def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show progress on a terminal, and a line for each step elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -87,7 +87,6 @@ def _enqueue(
 
 
 def _facts(message: QuarantinedMessage) -> dict[str, Any]:
-    """Return a quarantined message for people and programs."""
     return {
         "message_hash": message.message_hash.hex(),
         "queue": message.queue,

@@ -272,13 +272,11 @@ def _change(rows: Rows[R, S], total: int, step: Step, *, ask: bool, verb: str, d
 
 
 def _end(rows: Rows[R, S], count: int, done: str) -> NoReturn:
-    """Print how many rows there were, and exit."""
     typer.echo(f"{count} {rows.several} {done}" if count else f"no {rows.one} matched", err=not count)
     sys.exit(0 if count else NOTHING)
 
 
 def _print_pages(rows: Rows[R, S], pages: Iterator[list[R]], *, limit: int, as_json: bool) -> NoReturn:
-    """Print rows, page after page, and exit; JSON is one object a line."""
     shown = 0
     for page in pages:
         shown += len(page)
@@ -295,7 +293,6 @@ def _print_pages(rows: Rows[R, S], pages: Iterator[list[R]], *, limit: int, as_j
 
 
 def _print_one(facts: dict[str, Any], events: list[PastEvent], *, as_json: bool) -> None:
-    """Print all that is known of a row, and the events of its message."""
     if as_json:
         typer.echo(json.dumps(facts | {"events": [_event_facts(event) for event in events]}))
     else:

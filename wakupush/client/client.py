@@ -57,11 +57,9 @@ class Client:
         key: the chat key.
         transport: running already; it may be shared.
         storage: for this user alone.
-        config: how it behaves.
         history: a Store, asked for the latest advertisements of users who are followed.
         on_event: called in the event loop with each event; it must not block. What it raises is logged.
         now: the clock, in seconds since the epoch.
-        random: for jitter.
 
     Raises:
         ValueError: `config` asks for anonymous mode, and the account was first used without it.
@@ -109,7 +107,6 @@ class Client:
 
         Args:
             device: the device token that Apple or Google gave.
-            servers: public keys of servers.
             options: who may notify; None leaves them as they are.
         """
         registrar = self._enroller.registrar
@@ -138,7 +135,6 @@ class Client:
         """Wait until servers have given a final answer, and return whether they have within so many seconds.
 
         Args:
-            seconds: to wait at most.
             servers: None for all, including those at which the client is still unregistering.
         """
         return await self._enroller.settled(seconds, servers)
@@ -200,9 +196,7 @@ class Client:
         What was learned is used for a day. Servers that know none of the users do not answer.
 
         Args:
-            users: any number.
             force: whether to ask even if tokens are known, or the user was asked about lately.
-            seconds: to wait for an answer.
 
         Raises:
             SendingDisabledError: sending was not switched on, and queries are part of it.
@@ -244,10 +238,8 @@ class Client:
         whom no device is known.
 
         Args:
-            recipients: of the message.
             message_id: of the message, 32 bytes.
             chat_id: of the chat; it is sent as a hash.
-            kind: of notification.
             force: whether to ask about users without a usable token even if they were asked about lately.
 
         Raises:

@@ -218,7 +218,6 @@ _SPOILERS: dict[str, Spoiler] = {
 
 
 async def _answer(app: ASGIApp, scope: Scope, receive: Receive) -> tuple[Message, bytes]:
-    """Carry a request out and return the start and the body of its answer."""
     messages: list[Message] = []
 
     async def keep(message: Message) -> None:

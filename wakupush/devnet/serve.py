@@ -24,11 +24,7 @@ _MANNERS: dict[str, tuple[NodeSettings, Callable[[NodeSettings], Starlette]]] = 
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve until SIGTERM or SIGINT; requests in flight then have one second to end.
-
-    Args:
-        arguments: of the command line, None takes the process's own.
-    """
+    """Serve until SIGTERM or SIGINT; requests in flight then have one second to end."""
     options = _parser().parse_args(arguments)
     app: Starlette = options.app(options)
     uvicorn.run(

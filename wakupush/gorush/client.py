@@ -116,7 +116,6 @@ class _Answer:
 
 
 def _perform(handle: pycurl.Curl, url: str, timeout: float, content: bytes | None) -> _Answer | Failure:
-    """Make a request, a POST if there is content."""
     answer = _Answer()
     handle.setopt(pycurl.URL, url)
     set_timeout(handle, timeout)

@@ -54,11 +54,7 @@ class Instances:
         self._lock = Lock()
 
     def post(self, notifications: Sequence[Notification]) -> Posted:
-        """Post notifications at an instance, and at another one if nothing was taken; see `Gorush.post`.
-
-        Raises:
-            ValueError: see there.
-        """
+        """Post notifications at an instance, and at another one if nothing was taken; see `Gorush.post`."""
         self._watch()
         *others, last = self._chosen()
         for name in others:
@@ -84,7 +80,6 @@ class Instances:
         return sorted(turned, key=lambda name: not self._listen[name])[: self._tries]
 
     def _watch(self) -> None:
-        """Start the health checks, if this is the first post."""
         with self._lock:
             if not self._watchers:
                 self._watchers = [

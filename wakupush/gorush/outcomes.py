@@ -57,10 +57,8 @@ def read_answer(notifications: Sequence[Notification], status: int, body: bytes)
     notifications are `GORUSH_DROPPED`. If it falls short otherwise, all notifications without an entry are.
 
     Args:
-        notifications: what was posted, in its order.
         status: the HTTP status. One that gorush does not answer with (a wrong path, a login page) is
             `GORUSH_UNREACHABLE`: it took nothing.
-        body: the body of the answer, whatever it is.
 
     Returns:
         As many outcomes as notifications, in their order.
@@ -79,9 +77,6 @@ def read_answer(notifications: Sequence[Notification], status: int, body: bytes)
 
 def read_feedback(body: bytes) -> tuple[str, Failure] | None:
     """Return the ``notif_id`` and the failure that a call of gorush's feedback webhook reports.
-
-    Args:
-        body: the body of the call, whatever it is.
 
     Returns:
         None if the call contains nothing that can be matched.

@@ -88,7 +88,6 @@ def classify(platform: Platform, error: str) -> Failure:
     """Return what an error text means.
 
     Args:
-        platform: whose text it is.
         error: the ``error`` of a log entry or of the feedback webhook.
 
     Returns:

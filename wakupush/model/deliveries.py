@@ -130,9 +130,7 @@ def attempt_argument(attempt: int, most: int, count: int, platform: Platform, fa
     """Return the text that is shown as the argument of an attempt's task; it holds no secret.
 
     Args:
-        attempt: from 1.
         most: attempts of a delivery.
-        count: deliveries that are attempted together.
         platform: of all of them.
         failure: of the previous attempt; None if that was put off.
     """

@@ -29,7 +29,7 @@ class Entry:
         return self.hash[:8].hex()
 
     def is_stale(self, claimed_for: float) -> bool:
-        """Say whether it may be a copy of a message that was enqueued before.
+        """Return whether it may be a copy of a message that was enqueued before.
 
         A copy has the time of its original, because the hash covers it. Ingest enqueues a message only once in
         `claimed_for` seconds. So of two copies that are both enqueued, at least one is seen more than half of that away

@@ -138,12 +138,8 @@ def message_event(
 
     Args:
         task: that the message came in.
-        entry: the message.
-        kind: what happened.
         now: seconds since the epoch.
-        failure: why something failed.
         reason: why a notification is kept back.
-        platform: label of a platform.
         count: how many notifications of the message it stands for.
         queue_wait: seconds, see `Task.queue_wait`, if the event also says that a worker received the message.
         with_trace_id: False for a message that is not for us.

@@ -54,7 +54,7 @@ class Verdicts:
     otherwise: bool = True
 
     def allow(self, limit: Limit) -> bool:
-        """Say whether a limit allows it."""
+        """Return whether a limit allows it."""
         return self.told.get(limit, self.otherwise)
 
 

@@ -17,7 +17,6 @@ def add(connection: Connection, answers: Sequence[SealedAnswer], hold: float) ->
 
     Args:
         connection: in the transaction of what is answered.
-        answers: what to publish.
         hold: seconds for which the schedule leaves them to the worker that added them.
     """
     if not answers:

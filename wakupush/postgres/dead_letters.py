@@ -72,7 +72,6 @@ def retry(
 
     Args:
         connection: the schedule enqueues them once that is committed.
-        selection: which.
         after: only those behind this position.
         time_to_live: seconds after which they expire, by the type of notification.
     """

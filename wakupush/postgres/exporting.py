@@ -60,11 +60,9 @@ def slices(connection: Connection, start: int, end: int, *, rows: int, most: int
     """Cut the first events of a range of transactions into slices of about the same size, at transactions.
 
     Args:
-        connection: any.
         start: first transaction.
         end: transaction behind the last.
         rows: events in all slices together, about: transactions are whole.
-        most: slices.
 
     Returns:
         Ranges of transactions without a gap, the first from ``start``; none if there is no event.
@@ -89,6 +87,6 @@ def last_event(connection: Connection, transaction: int) -> float | None:
 
 
 def has_others_than(connection: Connection, worker: str) -> bool:
-    """Say whether there are events of other workers than one."""
+    """Return whether there are events of other workers than one."""
     row = connection.execute(_SQL["others_than"], {"worker": worker}).fetchone()
     return row is None or bool(row[0])

@@ -70,11 +70,8 @@ def quarantine(
     """Put a message aside that failed by itself, and enter it as processed.
 
     Args:
-        connection: in a transaction.
-        queue: where it came from.
         entry: the message, as the ciphertext that it arrived as.
         reason: the name of the last exception, or that the process died. Never its text.
-        attempts: how often it was handled.
         owner: whose registration it is, if that is known: it goes when the owner unregisters.
     """
     add(connection, [entry])

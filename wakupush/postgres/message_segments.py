@@ -37,7 +37,6 @@ def parts(connection: Connection, names: Collection[Name], key: bytes) -> dict[N
 
     Args:
         connection: under `lock`.
-        names: of messages.
         key: the one that they were kept with.
     """
     found: dict[Name, dict[int, bytes]] = {}

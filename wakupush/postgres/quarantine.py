@@ -52,7 +52,6 @@ def retry(
     Args:
         connection: in a transaction, to be committed once they are enqueued. A worker that takes one of them earlier
             waits for the commit; if it never comes, the worker finds the message processed.
-        selection: which.
         after: only those behind this position.
     """
     rows = _execute(connection, "retry", selection, after, limit=CHUNK_ROWS).fetchall()

@@ -69,10 +69,7 @@ def without_key(connection: Connection, after: bytes, *, prefixed: bool, most: i
     """Return the next users, by their key hashes, whose topic has no derived key yet.
 
     Args:
-        connection: any.
         after: key hash of the last one before; empty for the first.
-        prefixed: which of their two topics.
-        most: users.
     """
     rows = connection.execute(_SQL["without_key"], {"after": after, "prefixed": prefixed, "most": most})
     return [row[0] for row in rows]
@@ -94,7 +91,6 @@ def every_topic(connection: Connection, *, since: float | None = None) -> Iterat
     """Yield all topics, sorted, in chunks of at most 1,000 and in constant memory; needs a transaction.
 
     Args:
-        connection: any.
         since: leave out those that were added before this time, in seconds since the epoch.
     """
     with connection.cursor(name="every_topic") as cursor:

@@ -47,7 +47,6 @@ def store(connection: Connection, changes: Iterable[Change], at_rest: AtRest) ->
     it (71, Unregistering with a Server).
 
     Args:
-        connection: in a transaction.
         changes: in the order in which they were decided.
         at_rest: seals what is secret of them.
 
@@ -79,7 +78,6 @@ def unregister_dead(connection: Connection, *, seconds: float, most: int) -> int
     Args:
         connection: in a transaction of its own.
         seconds: since the token died.
-        most: installations.
     """
     row = connection.execute(_SQL["unregister_dead"], {"seconds": seconds, "most": most}).fetchone()
     return int(row[0]) if row else 0
@@ -161,13 +159,7 @@ def _by_installation(device: QueriedDevice) -> tuple[bytes, str]:
 
 
 def row(change: Change, registration: Registration, at_rest: AtRest) -> dict[str, Any]:
-    """Return the row of a change, by the names of its columns.
-
-    Args:
-        change: that brings a registration.
-        registration: the one that it brings.
-        at_rest: seals its secrets.
-    """
+    """Return the row of a change, by the names of its columns."""
     return {
         **key(change),
         "token_type": registration.token_type,

@@ -83,7 +83,6 @@ def wrap_public(metadata: bytes, contact_code: bytes = b"") -> bytes:
     """Return the ProtocolMessage around a public message, as clients of the reference expect advertisements.
 
     Args:
-        metadata: an ApplicationMetadataMessage.
         contact_code: a messenger's own ProtocolMessage, serialised, with the bundles of its contact code; one message
             then carries both.
     """

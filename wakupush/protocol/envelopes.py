@@ -17,8 +17,6 @@ def seal_parts(metadata: bytes, recipient: PublicKey, signer: PrivateKey, *, mos
     """Return the payloads that carry an ApplicationMetadataMessage to a key, signed at their layer too.
 
     Args:
-        metadata: the application message.
-        recipient: who can open it.
         signer: of the transport layer; clients of the reference drop what is not signed there.
         most_bytes: of a WakuMessage; what is larger goes in segments.
     """
@@ -40,8 +38,6 @@ def to_key(
 
     Args:
         sender: signs both layers; an ephemeral key if the sender means to stay anonymous.
-        recipient: who can open it.
-        kind: of the inner message.
         inner: protobuf, or a sealed registration.
         timestamp: nanoseconds since the epoch; nodes archive only fresh messages.
         most_bytes: of a WakuMessage.
@@ -59,7 +55,6 @@ def to_topic(sender: PrivateKey, name: str, key: bytes, data: bytes, *, timestam
 
     Args:
         sender: signs the transport layer.
-        name: of the topic.
         key: of the topic, `topics.symmetric_key`, 32 bytes.
         data: an ApplicationMetadataMessage, or a ProtocolMessage around one.
         timestamp: nanoseconds since the epoch.

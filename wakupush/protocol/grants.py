@@ -17,7 +17,7 @@ def grant(client: PrivateKey, server: PublicKey, access_token: str) -> bytes:
 
 
 def is_granted(granted: bytes, client: PublicKey, server: PublicKey, access_token: str) -> bool:
-    """Say whether `granted` is the client's grant for this server and access token (case-sensitive)."""
+    """Return whether `granted` is the client's grant for this server and access token (case-sensitive)."""
     try:
         return recover(_digest(client, server, access_token), granted) == client
     except Refused:

@@ -92,7 +92,6 @@ def data(dialect: Dialect, delivery: Delivery, target: Target) -> Data:
         dialect: `spec` (71, Handle Notification Request), `status` (what Status clients read), `status-2024` (what
             status-go sent until 2026), or `both` (`spec` and `status`).
         delivery: the notification; its message is left out if it is not `fitting`.
-        target: the receiving device, as it is registered now.
     """
     return _data(dialect, delivery, target, fitting(dialect, delivery, target))
 

@@ -136,9 +136,6 @@ def decode_info(message: PushNotificationQueryInfo) -> Info:
 def parse_response(inner: bytes) -> QueryResponse:
     """Return a server's answer to a query.
 
-    Args:
-        inner: a PushNotificationQueryResponse.
-
     Raises:
         Refused: INNER_MALFORMED.
     """
@@ -153,8 +150,6 @@ def find_token(info: Info, user: PublicKey, asker: PrivateKey) -> str | None:
     """Return the access token of a device, out of the list sealed for its user's contacts if it has such a list.
 
     Args:
-        info: as it came.
-        user: the owner of the device.
         asker: the client that asked; it may or may not be a contact of the user.
 
     Returns:

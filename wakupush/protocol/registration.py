@@ -72,8 +72,6 @@ def open_registration(
     """Return the registration that `client` sealed for `server`.
 
     Args:
-        sealed: as it came.
-        server: the key that opens it.
         client: the key that signed it.
         most_bytes: of what is parsed.
 
@@ -104,7 +102,6 @@ def check(
     """Check a registration in the order that the reference's clients expect.
 
     Args:
-        message: as opened.
         client: the key that signed it.
         server: the server that the grant must be for.
         stored_version: of this client and installation, 0 if none.
@@ -174,9 +171,6 @@ def encode_response(request_id: bytes, failure: Failure | None) -> bytes:
 
 def parse_response(inner: bytes) -> RegistrationResponse:
     """Return a server's answer. An error that the specification does not know counts as INTERNAL_ERROR.
-
-    Args:
-        inner: a PushNotificationRegistrationResponse.
 
     Raises:
         Refused: INNER_MALFORMED.

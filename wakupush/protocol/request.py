@@ -110,7 +110,6 @@ def parse_request(inner: bytes, *, most_items: int) -> Request:
     """Return a request. Items of type 0 are left out: they get no report.
 
     Args:
-        inner: a PushNotificationRequest.
         most_items: how many are looked at.
 
     Raises:
@@ -149,7 +148,6 @@ def decide(item: Item, device: Preferences | None, *, most_bytes: int) -> Failur
     """Return why one notification is refused, or kept back; None if it is to be sent.
 
     Args:
-        item: as asked for.
         device: the registered device that it names, None if there is none.
         most_bytes: of a chat id or an author.
     """
@@ -202,7 +200,6 @@ def encode_response(request: Request, failures: Sequence[Failure | None]) -> byt
     """Return the PushNotificationResponse with a report for each item.
 
     Args:
-        request: as it came.
         failures: for each item what is reported to its sender, None for success.
     """
     reports = []
@@ -218,9 +215,6 @@ def encode_response(request: Request, failures: Sequence[Failure | None]) -> byt
 
 def parse_response(inner: bytes) -> RequestResponse:
     """Return a server's answer. An error that the specification does not know counts as INTERNAL_ERROR.
-
-    Args:
-        inner: a PushNotificationResponse.
 
     Raises:
         Refused: INNER_MALFORMED.

@@ -21,7 +21,6 @@ def seal(key: bytes, plaintext: bytes, nonce: bytes | None = None) -> bytes:
 
     Args:
         key: 32 bytes, for example an ECDH X coordinate.
-        plaintext: any length.
         nonce: 12 bytes, to make known vectors again; random unless given.
     """
     nonce = secrets.token_bytes(NONCE_BYTES) if nonce is None else nonce

@@ -40,7 +40,7 @@ _POINT, _SIGNATURE, _INT, _SIZE, _X, _RS, _SHORT, _LONG = map(
 
 
 def is_secret(secret: bytes) -> bool:
-    """Say whether bytes are a private key: 32 of them, above zero and below the order of the group."""
+    """Return whether bytes are a private key: 32 of them, above zero and below the order of the group."""
     return len(secret) == PRIVATE_BYTES and bool(lib.secp256k1_ec_seckey_verify(_CTX, secret))
 
 
@@ -102,7 +102,7 @@ def recover(digest: bytes, signature: bytes) -> Point | None:
 
 
 def is_recoverable(signature: bytes) -> bool:
-    """Say whether `recover` finds a key by this signature (65 bytes), at a tenth of its cost.
+    """Return whether `recover` finds a key by this signature (65 bytes), at a tenth of its cost.
 
     There is one exception: a signer can make a signature whose key would be the point at infinity. Nobody else can.
     """

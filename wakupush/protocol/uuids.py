@@ -9,7 +9,7 @@ _PLAIN = re.compile(rb"[0-9a-f]{32}", re.IGNORECASE)
 
 
 def is_uuid(text: str) -> bool:
-    """Say whether a reference client or server accepts a text as a uuid.
+    """Return whether a reference client or server accepts a text as a uuid.
 
     It accepts 36 characters with dashes, also after ``urn:uuid:`` or between any two single characters, and 32 hex
     digits.

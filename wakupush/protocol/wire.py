@@ -30,14 +30,9 @@ def parse(
     """Return a message.
 
     Args:
-        kind: of message.
-        data: serialised.
         malformed: what it is refused with if it is not such a message.
         most_fields: how many fields it may have, unknown ones, repeated ones and those in unknown groups each counted.
         too_many: what it is refused with if it has more fields; `malformed` if None.
-
-    Raises:
-        Refused: see above.
     """
     try:
         # A field has two bytes at least, and each end of a group, which counts as one, has one.
@@ -49,7 +44,7 @@ def parse(
 
 
 def _has_more_fields(data: bytes, most: int) -> bool:
-    """Say whether a message has more than `most` fields, without looking into them.
+    """Return whether a message has more than `most` fields, without looking into them.
 
     Raises:
         DecodeError: it is malformed within those fields.

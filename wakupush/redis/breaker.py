@@ -63,11 +63,7 @@ return 0
 
 
 class BreakerStore:
-    """The keys of all platforms; each change is one script.
-
-    Args:
-        redis: what all workers share.
-    """
+    """The keys of all platforms; each change is one script."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
@@ -86,11 +82,9 @@ class BreakerStore:
         """Count a fault; return 1 if it opened the breaker, 2 if the breaker is open again.
 
         Args:
-            platform: whose.
             most: faults in a row that open it.
             pause: seconds for which it is open then.
             memory: seconds after which the faults in a row are forgotten.
-            probe: whether a probe met the fault.
         """
         return self._run(platform, self._fault, most, _milliseconds(pause), _milliseconds(memory), int(probe))
 
@@ -102,8 +96,6 @@ class BreakerStore:
         """Begin probes; return how many of those wanted may be posted, -1 if it is closed.
 
         Args:
-            platform: whose.
-            wanted: probes.
             most: probes under way at once.
             seconds: after which they count as over even if no process reports it.
         """
@@ -114,7 +106,6 @@ class BreakerStore:
         self._run(platform, self._over)
 
     def _run(self, platform: Platform, script: Callable[..., object], *arguments: int) -> int | None:
-        """Return what a script returns, None if Redis fails."""
         try:
             return cast("int", script(keys=_keys(platform), args=arguments))
         except RedisError as error:

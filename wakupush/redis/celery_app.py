@@ -42,7 +42,6 @@ def _tls(settings: Settings) -> dict[str, Any] | None:
 
 
 def _sentinel(settings: Settings) -> dict[str, Any]:
-    """Return the options of kombu's transport over Sentinels."""
     if not settings.redis.sentinels:
         return {}
     return {

@@ -12,8 +12,6 @@ def claim(redis: Redis, hashes: Sequence[bytes], seconds: int) -> list[bool]:
 
     Args:
         redis: that all processes of ingest share.
-        hashes: of messages.
-        seconds: for how long.
 
     Raises:
         RedisError: nothing is claimed, or everything.

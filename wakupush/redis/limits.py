@@ -34,7 +34,6 @@ class Limiter:
     """Limits within a time: above them chance decides, never who came first.
 
     Args:
-        redis: where they are counted.
         draw: returns a number of [0, 1) by chance.
         now: returns seconds since the epoch.
     """

@@ -52,7 +52,6 @@ def in_tasks(entries: Iterable[Entry], most: int | None = None) -> Iterator[list
     """Yield messages in their order, each time as many as one task may carry.
 
     Args:
-        entries: any number.
         most: messages of a task at most; its payloads have `TASK_BYTES` at most, unless it carries one message alone.
     """
     task: list[Entry] = []
@@ -87,7 +86,6 @@ def send_entries(
 
     Args:
         app: see `celery_app`.
-        queue: where to.
         entries: at least one.
         alone: whether each is to be handled on its own because it, or a neighbour, failed before.
         waits_since: when they were claimed, in seconds since the epoch; unless given, when the oldest was seen. A

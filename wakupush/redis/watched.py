@@ -82,7 +82,6 @@ def add(redis: Redis, topics: Collection[bytes]) -> None:
     """Watch these topics (4 bytes each) from now on.
 
     Args:
-        redis: of all processes.
         topics: sorted ones, if they are many: each bucket is written once for all of its topics.
     """
     if topics:
@@ -104,7 +103,7 @@ def among(redis: Redis, topics: Sequence[bytes]) -> set[bytes]:
 
 
 def is_complete(redis: Redis) -> bool:
-    """Say whether every topic is here that should be."""
+    """Return whether every topic is here that should be."""
     marker, life = cast("list[bytes | None]", redis.mget(MARKER, LIFE))
     return life is not None and marker == _mark(redis, life)
 
@@ -119,7 +118,6 @@ def mark_complete(redis: Redis, mark: bytes) -> None:
     """Say that they are complete, unless Redis was started anew or wiped since `begin_filling` returned this mark.
 
     Args:
-        redis: of all processes.
         mark: of this filling.
     """
     redis.set(MARKER, mark)

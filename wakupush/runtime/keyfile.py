@@ -40,7 +40,6 @@ def read(path: Path, make: Callable[[bytes], T]) -> T:
     """Return the key in a file of 64 hex digits.
 
     Args:
-        path: of the file.
         make: makes the key out of its bytes; raises ValueError, whose text never repeats them, if they are not a key.
 
     Raises:

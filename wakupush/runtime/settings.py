@@ -90,7 +90,6 @@ _FROM_JSON = BeforeValidator(_parsed)
 
 
 def _listed(value: object) -> object:
-    """Return a list of one or several URLs."""
     if isinstance(value, str) and not value.startswith("["):
         return (value,)
     return _parsed(value)
@@ -577,7 +576,6 @@ def _in_file(path: str) -> dict[str, object]:
 
 
 def _nested(values: dict[str, object]) -> dict[str, Any]:
-    """Return the arguments of `Settings`."""
     nested: dict[str, Any] = {}
     for name, value in values.items():
         group, _, inner = name.removeprefix("WAKUPUSH_").lower().partition("__")
@@ -602,12 +600,10 @@ def _variable(*names: str) -> str:
 
 
 def _key(variable: str) -> str:
-    """Return the key of a variable in the file, such as ``waku.timeout``."""
     return variable.removeprefix("WAKUPUSH_").lower().replace("__", ".")
 
 
 def _meant(unknown: str, written: Callable[[str], str] = str) -> str:
-    """Return the name of an unknown setting, and the most similar known one if there is one."""
     like = difflib.get_close_matches(unknown.upper(), _VARIABLES, 1, 0.9)
     return f"{written(unknown)} (did you mean {written(like[0])}?)" if like else written(unknown)
 
@@ -625,5 +621,5 @@ _VARIABLES = frozenset(_variables())
 
 
 def _is_known(name: str) -> bool:
-    """Say whether a variable with our prefix is a setting, names the file of settings, or is for tests."""
+    """Return whether a variable with our prefix is a setting, names the file of settings, or is for tests."""
     return name in _VARIABLES or name == FILE_VARIABLE or name.startswith("WAKUPUSH_TEST_")

@@ -38,10 +38,9 @@ def start(settings: TracingSettings, process: str) -> None:
 
     Args:
         settings: without an endpoint nothing is ever imported or sent.
-        process: the name of this process.
 
     Raises:
-        SettingsError: see `check`.
+        SettingsError: the extra ``otel`` is not installed.
     """
     check(settings)
     if settings.endpoint is None:
@@ -65,7 +64,7 @@ def stop() -> None:
 
 
 def is_on() -> bool:
-    """Say whether spans are sent."""
+    """Return whether spans are sent."""
     return _Opened.provider is not None
 
 

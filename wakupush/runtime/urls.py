@@ -6,7 +6,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 
 def is_http(url: str) -> bool:
-    """Say whether it is a URL of http or https that names a host."""
+    """Return whether it is a URL of http or https that names a host."""
     try:
         parts = urlsplit(url)
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0

@@ -41,7 +41,6 @@ class Followers:
 
         Args:
             size: bytes that the batch holds meanwhile.
-            work: what is to be done.
         """
         with self._changed:
             self._changed.wait_for(lambda: not self._sizes or self._has_room(size))
@@ -105,7 +104,6 @@ class Later:
                 log.exception("unfinished")
 
     def _next(self) -> Callable[[], object] | None:
-        """Wait for the next one's time; None at the end."""
         with self._changed:
             while self._waiting or not self._closing:
                 left = self._waiting[0][0] - time.monotonic() if self._waiting else None

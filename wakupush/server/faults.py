@@ -40,17 +40,17 @@ COLLISIONS: tuple[type[Exception], ...] = (
 
 
 def is_outage(error: BaseException) -> bool:
-    """Say whether an exception is no fault of the handled messages, as far as the exception alone shows that."""
+    """Return whether an exception is no fault of the handled messages, as far as the exception alone shows that."""
     return isinstance(error, (*INFRASTRUCTURE, SoftTimeLimitExceeded)) and not isinstance(error, OF_THE_MESSAGE)
 
 
 def is_costly(error: Exception) -> bool:
-    """Say whether a message that costs too much may have caused an exception that looks like an outage."""
+    """Return whether a message that costs too much may have caused an exception that looks like an outage."""
     return isinstance(error, COSTLY) or is_cut(error)
 
 
 def is_cut(error: Exception) -> bool:
-    """Say whether a connection to Postgres ended without a word: its backend was killed, or crashed.
+    """Return whether a connection to Postgres ended without a word: its backend was killed, or crashed.
 
     If a backend is shut down, or ended because of another one's crash, Postgres says so before.
     """

@@ -47,7 +47,7 @@ def load_public_key(settings: Settings) -> PublicKey:
 
 
 def is_published(identity: Identity, settings: Settings) -> bool:
-    """Say whether the public key of the settings, on whose topics ingest listens, is the identity's, or is not given.
+    """Return whether the settings name no public key, on whose topics ingest listens, or that of the identity.
 
     Raises:
         NoIdentityError: it is not a public key.

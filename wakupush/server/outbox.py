@@ -20,12 +20,7 @@ RETRY_SECONDS = 1.0
 
 
 def publish(resources: Resources, outbox: Sequence[tuple[int, SealedAnswer]]) -> list[SealedAnswer]:
-    """Publish committed answers, and return those that a node took; what none took stays for the schedule.
-
-    Args:
-        resources: of this process.
-        outbox: the answers, with their ids.
-    """
+    """Publish committed answers, and return those that a node took; what none took stays for the schedule."""
     if not outbox:
         return []
     errors = _hand_over(resources, [answer for _, answer in outbox])
@@ -67,7 +62,6 @@ def _hand_over(resources: Resources, sealed: Sequence[SealedAnswer]) -> list[Nod
 
 
 def _note(answer: SealedAnswer, error: NodeError | None) -> None:
-    """Count and log the result of publishing an answer."""
     if error is None:
         metrics.ANSWERS_PUBLISHED.inc()
         log.debug("answer_published", trace_id=answer.trace_id)

@@ -86,7 +86,7 @@ def differences(
     """Yield the differences in batches: one for each batch of their rows, then those of rows that only we have.
 
     Raises:
-        TakeoverError: see `wakupush.takeover.opening`.
+        TakeoverError: another server's key sealed our rows.
     """
     is_ours = database.has_ours(reference)
     for batch in source.rows(reference, most_bytes=limits.registration_bytes, most_installations=most_installations):

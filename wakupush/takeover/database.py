@@ -43,7 +43,6 @@ def open_database(
     Texts are returned as bytes, because those of strangers may not be valid UTF-8.
 
     Args:
-        path: of its file; its ``-wal`` is read too.
         password: of an encrypted one.
         kdf_iterations: how often its password is hashed.
 
@@ -134,7 +133,6 @@ def create(path: Path, password: str | None, kdf_iterations: int) -> sqlite3.Con
     """Return a connection to a new database in an empty file, encrypted as status-go does if there is a password.
 
     Args:
-        path: of the file.
         password: None for a plain one.
         kdf_iterations: how often the password is hashed.
 
@@ -148,7 +146,6 @@ def create(path: Path, password: str | None, kdf_iterations: int) -> sqlite3.Con
 
 
 def _check(connection: sqlite3.Connection, path: Path, *, is_keyed: bool) -> None:
-    """Check the whole file, before anything of it is used."""
     tables = {name.decode() for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
     _check_sizes(path, int(page_bytes))  # SQLCipher has it as text

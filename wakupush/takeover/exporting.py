@@ -146,7 +146,6 @@ def _write_rows(reference: sqlite3.Connection, page: list[Held], identity: Ident
 
 
 def _registration(row: Held, identity: Identity) -> PushNotificationRegistration:
-    """Return a registration as its client sent it, as far as we store it."""
     message = opening.device(row, identity)
     message.version = row.version
     message.token_type = PushNotificationRegistration.TokenType.ValueType(row.token_type or 0)

@@ -16,11 +16,7 @@ from wakupush.waku.rest import check, check_published, messages_path
 
 
 class AsyncRelay:
-    """The relay of a node that no other process reads.
-
-    Args:
-        rest: connections to the node.
-    """
+    """The relay of a node that no other process reads."""
 
     def __init__(self, rest: AsyncRest) -> None:
         self._rest = rest

@@ -16,11 +16,7 @@ from wakupush.waku.store_codec import Cursor, Page, Query, decode_v1, decode_v3
 
 
 class AsyncStore:
-    """A node's Store.
-
-    Args:
-        rest: connections to the node.
-    """
+    """A node's Store."""
 
     def __init__(self, rest: AsyncRest) -> None:
         self._rest = rest

@@ -29,11 +29,7 @@ _HANGS = "if that goes on, restart the light node; a go-waku has to be 0.10.3 or
 
 
 class LightNode:
-    """A node that has filter and light push peers, or is one itself.
-
-    Args:
-        rest: connections to the node.
-    """
+    """A node that has filter and light push peers, or is one itself."""
 
     def __init__(self, rest: AsyncRest) -> None:
         self._rest = rest

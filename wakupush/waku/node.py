@@ -184,10 +184,7 @@ def publish_with_retry(
     """Publish a message, and again while the node is unreachable. Sleeps in between.
 
     Args:
-        node: to which it is handed.
         pubsub_topic: its shard.
-        message: what is published.
-        attempts: attempts at most.
         max_delay: seconds after the first attempt began within which the last one begins.
         first_wait: largest wait in seconds before the second attempt; it doubles with each further one.
         max_wait: largest wait in seconds.

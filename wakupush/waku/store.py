@@ -53,7 +53,7 @@ while_busy = retry(
 
 
 def speaks_v1(status: int, body: bytes) -> bool:
-    """Say whether an answer to a Store v3 query is that of a node which is to be asked by Store v1."""
+    """Return whether an answer to a Store v3 query is that of a node which is to be asked by Store v1."""
     return status == HTTPStatus.NOT_FOUND or is_go_waku(body)
 
 

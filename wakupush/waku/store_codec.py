@@ -103,7 +103,7 @@ class Cursor:
 
 
 def is_go_waku(body: bytes) -> bool:
-    """Say whether an answer to a Store v3 query is that of a go-waku, which never reads its own Store for it."""
+    """Return whether an answer to a Store v3 query is that of a go-waku, which never reads its own Store for it."""
     try:
         answer = parse(body)
     except NodeUnreadable:
@@ -127,7 +127,6 @@ def decode_v3(body: bytes, pubsub_topic: str, payload_limit: int = PAYLOAD_LIMIT
 
     Args:
         body: the answer.
-        pubsub_topic: the shard.
         payload_limit: bytes of payload at most; a larger message counts as malformed.
 
     Raises:

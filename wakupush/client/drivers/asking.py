@@ -25,13 +25,7 @@ MOST_SEGMENTS = 100
 
 
 class Asker:
-    """Asks servers about users.
-
-    Args:
-        context: of the client.
-        book: where the answers go.
-        tasks: of the client.
-    """
+    """Asks servers about users."""
 
     def __init__(self, context: Context, book: Book, tasks: Tasks) -> None:
         self._context = context
@@ -44,9 +38,7 @@ class Asker:
         """Ask about users, and return when something was learned of each, or no server answers in time.
 
         Args:
-            users: any number.
             force: whether to ask even if tokens are known, or the user was asked about lately.
-            seconds: to wait for an answer.
 
         Raises:
             NodeError: the node did not take a query.

@@ -33,9 +33,7 @@ class Book:
     """What is known of users, by the keys that are registered.
 
     Args:
-        context: of the client.
         history: a Store, asked for the latest advertisements of a user who is followed; None for no Store.
-        tasks: of the client.
     """
 
     def __init__(self, context: Context, history: History | None, tasks: Tasks) -> None:
@@ -59,7 +57,6 @@ class Book:
 
         Args:
             user: the registered key.
-            infos: as they came.
             server: who answered; None for an advertisement.
         """
         before = self._get(user)

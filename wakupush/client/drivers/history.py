@@ -38,7 +38,6 @@ class History:
         than their last 2,000 messages.
 
         Args:
-            content_topic: of the messages.
             is_wanted: called in a thread.
 
         Raises:

@@ -51,7 +51,6 @@ class ServiceNode:
     """One node that is used for filter and light push; `work` has to run all the time.
 
     Args:
-        rest: connections to it.
         shards: pubsub topics that are listened to, each at the cost of requests.
         wanted: content topics that a client listens to.
         deliver: called with a shard and the messages that were read of it.
@@ -129,7 +128,6 @@ class ServiceNode:
                         await self._changed.wait()
 
     async def _subscribe(self, content_topics: list[str]) -> None:
-        """Subscribe to topics, and hand the outcome to the callers that wait for them."""
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(NodeUnreachable),
             wait=wait_random_exponential(multiplier=FIRST_WAIT, max=5),
@@ -174,7 +172,6 @@ class ServiceNode:
             log.warning("filter_not_kept", error=str(error))
 
     async def _keep_alive(self) -> None:
-        """Ping, or renew the subscriptions if they may be gone."""
         if not self._subscribed:
             return
         wanted = [each for each in self._subscribed if each in self._wanted]
@@ -185,7 +182,6 @@ class ServiceNode:
         self.is_well = self.is_well or not self._is_in_doubt
 
     async def _end_unused(self) -> None:
-        """End subscriptions that are not needed any more."""
         unused = [each for each in self._subscribed if each not in self._wanted][:MOST_TOPICS]
         self._subscribed.difference_update(unused)
         for shard in self._shards if unused else ():

@@ -45,11 +45,7 @@ class Notifier:
     """Asks servers for the pushes of one message.
 
     Args:
-        context: of the client.
-        book: where ways are found.
         asker: finds new ones if a token is wrong.
-        tasks: of the client.
-        sending: what is to be sent.
     """
 
     def __init__(self, context: Context, book: Book, asker: Asker, tasks: Tasks, sending: Sending) -> None:
@@ -98,7 +94,6 @@ class Notifier:
         self._sending.sent(asking, time.monotonic())
 
     async def _refresh(self, wrong: Useless) -> None:
-        """Query the user again because a token is wrong."""
         try:
             await self._asker.ask((wrong.user,))
         except NodeError as error:
@@ -117,10 +112,7 @@ def targets(
 
     Args:
         context: of the client, whose key is the author.
-        book: where devices are found.
-        recipients: of the message.
         chat_id: SHAKE-256 of the chat's id.
-        kind: of notification.
     """
     found = []
     for recipient in recipients:

@@ -45,7 +45,6 @@ class Transport(Protocol):
         """Receive the messages of a content topic inside the block: each that is published after the block began.
 
         Args:
-            content_topic: to be listened to.
             receive: called in the event loop, also with the client's own messages; it must not block.
 
         Raises:
@@ -117,7 +116,6 @@ class RelayTransport(_Running):
     for long afterwards.
 
     Args:
-        url: of the node's REST API.
         shards: pubsub topics that are read; messages go to the first.
     """
 

@@ -116,7 +116,6 @@ class Acquaintance:
 
         Args:
             now: seconds since the epoch.
-            most: devices at most.
             only: the installations that a message is for; None for all known ones.
         """
         found: dict[str, list[Way]] = {}
@@ -154,7 +153,6 @@ def _may(before: Way, server: PublicKey | None) -> bool:
 
 
 def _bounded(ways: Iterable[Way]) -> tuple[Way, ...]:
-    """Return the ways that were learned last, up to the limits."""
     kept: dict[str, list[Way]] = {}
     for way in sorted(ways, key=lambda way: way.learned_at, reverse=True):
         of_device = (

@@ -23,7 +23,6 @@ class Advertiser:
 
     Args:
         period: seconds between two advertisements.
-        next_at: the stored value.
     """
 
     def __init__(self, period: float, next_at: float | None = None) -> None:
@@ -46,7 +45,6 @@ class Advertiser:
 
         Args:
             infos: of an advertisement signed by our own key. Clients that learn from them check the grants.
-            own_id: this installation.
             now: seconds since the epoch.
         """
         if not infos:
@@ -81,7 +79,6 @@ def advertisement(
 
     Args:
         key: whose contact code topic it is; it signs both layers.
-        infos: servers of its devices.
         topic_key: of the contact code topic, 32 bytes.
         timestamp: nanoseconds since the epoch.
         contact_code: a messenger's own ProtocolMessage that is to go with it, see `application.wrap_public`.

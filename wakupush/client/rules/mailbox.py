@@ -56,7 +56,6 @@ def open_advertisement(message: WakuMessage, topic_key: bytes) -> Opened | None:
     """Return what is in a message of a contact code topic; None if it cannot be read.
 
     Args:
-        message: as it came.
         topic_key: of the topic, 32 bytes.
     """
     try:

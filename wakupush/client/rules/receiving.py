@@ -55,8 +55,6 @@ def receive(
     """Return what a notification is about; None if it is not for any of the accounts.
 
     Args:
-        data: as parsed.
-        accounts: of this device.
         chat_ids: of the chats that are known.
         is_known: says whether the message with this id, 32 bytes, was received before.
     """
@@ -77,7 +75,6 @@ def seal_message(sender: PrivateKey, recipient: PublicKey, kind: int, inner: byt
         sender: the chat key.
         recipient: the chat key.
         kind: of the message, a number of 62/STATUS-PAYLOADS.
-        inner: the message itself.
     """
     metadata = wrap(Type.ValueType(kind), inner, sender)
     return payload.seal_asymmetric(metadata, recipient), unwrap(metadata).message_id

@@ -130,8 +130,6 @@ class Registrar:
     Args:
         key: the key that registers; in anonymous mode not the chat key.
         installation_id: a uuid that never changes.
-        state: the stored state.
-        random: for jitter.
         new_token: makes access tokens.
     """
 
@@ -216,8 +214,6 @@ class Registrar:
         """Take a server's answer, and return the state there now; None if it answers nothing that we wait for.
 
         Args:
-            signer: of the answer.
-            response: its content.
             now: seconds since the epoch.
         """
         found = next((each for each in self.state.enrolments if each.server == signer), None)
@@ -362,7 +358,6 @@ class Registrar:
         return is_allowed and each.status in {Status.DUE, Status.ASKED}
 
     def _change(self, state: RegistrarState) -> None:
-        """Take over a changed state, and register it anew everywhere."""
         self.state = state
         self._update(_anew(each) if each.wanted else each for each in state.enrolments)
 

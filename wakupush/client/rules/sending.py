@@ -105,8 +105,6 @@ class Sending:
 
     Args:
         message_id: of the messenger's message, 32 bytes.
-        targets: devices.
-        random: for jitter.
     """
 
     def __init__(self, message_id: bytes, targets: Iterable[TargetDevice], *, random: Random) -> None:

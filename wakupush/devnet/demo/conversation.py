@@ -113,7 +113,6 @@ class Player:
     Args:
         conversation: whose server key the running server has.
         node: to which the messages of the clients are published.
-        observer: where answers and pushes are seen.
         is_handled: returns whether the server is done with a message, or will never look at it.
     """
 
@@ -129,9 +128,6 @@ class Player:
         """Send a step's messages, and wait until they are handled and as many answers and pushes have come.
 
         Args:
-            step: to be played.
-            replies: answers to wait for.
-            pushes: pushes to wait for.
             timeout: seconds after which what came so far is returned.
         """
         played = Played([], [], [])

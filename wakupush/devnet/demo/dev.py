@@ -28,7 +28,6 @@ def run(external: External, key: PrivateKey | None, settings: Settings) -> int:
     Embedded parts keep their data in a temporary directory, which is removed at the end.
 
     Args:
-        external: parts that run already.
         key: of the server; a new one unless given.
         settings: of the environment. All of them apply, except the key, addresses and ports.
     """

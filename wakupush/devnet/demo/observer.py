@@ -38,12 +38,7 @@ class Push:
 
 
 class Observer:
-    """Follows both logs from now on.
-
-    Args:
-        node_url: of the development node.
-        gorush_url: of the development gorush.
-    """
+    """Follows both logs from now on."""
 
     def __init__(self, node_url: str, gorush_url: str) -> None:
         self._node = httpx2.Client(base_url=node_url, trust_env=False)

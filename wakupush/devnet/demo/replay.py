@@ -81,10 +81,7 @@ def run(
     """Publish the messages of a file and return the exit code: 0, or 1 if the node did not take all of them.
 
     Args:
-        file: a scenario of the vectors, or JSON lines.
         waku_url: REST API of a node, which must be subscribed to the shards already.
-        limit: recorded messages at most.
-        rate: messages per second at most.
         restamp: give each message the present time, as nodes archive only what is fresh.
 
     Raises:

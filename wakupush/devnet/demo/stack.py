@@ -255,11 +255,7 @@ class Stack:
         _all(self._embedded, "start")
 
     def migrate(self, *options: str) -> None:
-        """Run ``wakupush migrate``, and let the roles log in to an embedded Postgres.
-
-        Raises:
-            StartFailedError: see `run`.
-        """
+        """Run ``wakupush migrate``, and let the roles log in to an embedded Postgres."""
         self.run("migrate", *options)
         if self.external.postgres_dsn is None:
             with self.connect() as connection:
@@ -371,6 +367,5 @@ class Stack:
 
 
 def _all(processes: Iterable[Process], verb: Literal["start", "stop"]) -> None:
-    """Start or stop processes in parallel."""
     with ThreadPoolExecutor() as threads:
         list(threads.map(methodcaller(verb), processes))

@@ -29,7 +29,6 @@ class Bucket:
     Args:
         burst: how many are admitted at once.
         rate: how many a second after that.
-        clock: gives seconds.
     """
 
     def __init__(self, burst: int, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -76,9 +75,6 @@ class NwakuFilter:
 
     The light node keeps the topics of a request whatever the service node answers: they are readable then, and empty.
     The service node forgets the client 300 s after its last request.
-
-    Args:
-        clock: gives seconds.
     """
 
     CAPACITY = 50
@@ -159,7 +155,6 @@ class GoWakuFilter:
 
     Args:
         shards: those that the node serves.
-        clock: gives seconds.
     """
 
     CAPACITY = 30

@@ -38,11 +38,7 @@ _NOT_PUBLISHED = "not_published_to_any_peer"
 
 
 class NwakuLight:
-    """nwaku's REST interface.
-
-    Args:
-        node: whose filter is read.
-    """
+    """nwaku's REST interface."""
 
     def __init__(self, node: DevelopmentNode) -> None:
         self._node = node
@@ -139,7 +135,6 @@ def _filter_request(body: Any) -> tuple[str, str, list[str]]:
 
 
 def _push_request(body: Any) -> tuple[str, Any]:
-    """Return shard, empty if there is none, and message of a light push."""
     match body:
         case {"message": message, **rest}:
             shard = rest.pop("pubsubTopic", "")
@@ -162,7 +157,6 @@ class GoWakuLight:
     """go-waku's REST interface.
 
     Args:
-        node: whose filter is read.
         decode: reads a published message; raises ValueError.
         encode: writes a message that is read.
     """

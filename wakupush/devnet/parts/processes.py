@@ -115,8 +115,6 @@ class Process:
     """A child process with a log file; as a context manager it runs inside the block.
 
     Args:
-        name: for error texts.
-        command: program and arguments.
         log: file that gets standard output and standard error, appended.
         env: the environment; None inherits ours.
         cwd: the working directory; None stays in ours.

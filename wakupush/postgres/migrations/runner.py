@@ -73,11 +73,7 @@ def _read(name: str, text: str) -> Migration:
 
 
 def pending(connection: Connection) -> list[Migration]:
-    """Return the migrations that have not been applied yet.
-
-    Raises:
-        MigrationError: see its subclasses.
-    """
+    """Return the migrations that have not been applied yet."""
     exists = connection.execute("SELECT to_regclass('schema_migrations') IS NOT NULL").fetchone()
     applied: dict[str, str] = {}
     if exists is not None and exists[0]:
@@ -100,9 +96,6 @@ def due(connection: Connection) -> list[Migration]:
     """Return the pending migrations that may be applied while code of the previous release still runs.
 
     A database without tables has no such code.
-
-    Raises:
-        MigrationError: see its subclasses.
     """
     found = pending(connection)
     if len(found) == len(migrations()):
@@ -118,9 +111,6 @@ def migrate(connection: Connection, *, pre_only: bool = False) -> list[str]:
     Args:
         connection: in autocommit mode.
         pre_only: only what is due.
-
-    Raises:
-        MigrationError: see its subclasses.
     """
     connection.execute("SELECT pg_advisory_lock(%s)", [LOCK])
     try:

@@ -108,7 +108,6 @@ def open_pool(settings: PostgresSettings, look: Callable[[Connection], None] | N
     string comes before this while connecting.
 
     Args:
-        settings: where it is.
         look: called with each new connection, in autocommit mode; if it fails, the connection is closed.
     """
     dsn = check_dsn(settings)

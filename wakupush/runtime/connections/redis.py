@@ -88,7 +88,6 @@ def tls_options(settings: RedisSettings) -> dict[str, Any]:
 
 
 def _options(settings: RedisSettings) -> dict[str, Any]:
-    """Return what the URL says, as redis-py reads it."""
     try:
         return dict(parse_url(settings.url.get_secret_value()))  # type: ignore[no-untyped-call]  # it has no types there
     except ValueError:

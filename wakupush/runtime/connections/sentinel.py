@@ -36,7 +36,6 @@ def follow_primary(open_sentinel: Callable[[], Sentinel], name: str) -> None:
 
     Args:
         open_sentinel: returns a client of all Sentinels, for this thread alone.
-        name: what the Sentinels call the primary.
     """
     if os.getpid() not in _processes:
         _processes.add(os.getpid())

@@ -31,8 +31,6 @@ def start(resources: Worker, postings: list[Posting], *, scheduled: bool = False
     """Start posting deliveries that are under our lease; the results are the failures that are final.
 
     Args:
-        resources: of this process.
-        postings: what is to be posted.
         scheduled: whether the schedule enqueued them.
     """
     settings = resources.settings
@@ -68,7 +66,6 @@ def attempt(resources: Worker, post: list[Posting], probe: bool = False) -> Atte
     If gorush refuses a post of several as a whole, nothing is stored: one of them may be to blame.
 
     Args:
-        resources: of this process.
         post: all of one platform.
         probe: whether the route is known to be broken.
     """
@@ -105,7 +102,6 @@ def attempt(resources: Worker, post: list[Posting], probe: bool = False) -> Atte
 
 
 def _put_back(resources: Worker, waiting: list[Posting]) -> None:
-    """Leave deliveries to the schedule, without an attempt."""
     metrics.DELIVERIES_DEFERRED.labels(waiting[0].delivery.platform.label).inc(len(waiting))
     with resources.pool.connection() as connection:
         deliveries.put_back(connection, [posting.delivery for posting in waiting])

@@ -56,10 +56,8 @@ class Breaker:
     """The breakers of all platforms, as one process sees them: what it read is up to a second old.
 
     Args:
-        redis: what all workers share.
         settings: when it opens and for how long.
         probe_seconds: after that a probe counts as over even without a report: its process died. Longer than a post.
-        clock: monotonic seconds.
     """
 
     def __init__(
@@ -76,7 +74,7 @@ class Breaker:
         self._views: dict[Platform, tuple[float, _View]] = {}
 
     def is_closed(self, platform: Platform) -> bool:
-        """Say whether posts may be begun without asking for a probe."""
+        """Return whether posts may be begun without asking for a probe."""
         return self._view(platform).state is BreakerState.CLOSED
 
     def claimable(self, platform: Platform, most: int) -> int:

@@ -44,7 +44,6 @@ def take(pool: ConnectionPool, body: bytes) -> FeedbackResult:
     """Keep the failure that a call of the webhook reports; a repeat changes nothing.
 
     Args:
-        pool: of Postgres connections.
         body: whatever came. It may hold a device token, which is not kept.
 
     Raises:

@@ -41,7 +41,6 @@ class TaskEvents:
     """Sends events as the worker that this process belongs to. Threads may share it.
 
     Args:
-        app: of this process.
         node: the worker's name in Celery.
         most: attempts of a delivery.
     """

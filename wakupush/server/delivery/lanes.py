@@ -85,7 +85,7 @@ class Slots:
         self._begun[platform][get_ident()] = time.monotonic()
 
     def hang(self, platform: Platform, seconds: float, *, scheduled: bool = False) -> bool:
-        """Say whether a platform has no free slot because all its posts under way take longer than this."""
+        """Return whether a platform has no free slot because all its posts under way take longer than this."""
         begun = list(self._begun[platform].values())
         return len(begun) >= self._limit(scheduled=scheduled) and max(begun) < time.monotonic() - seconds
 
@@ -119,8 +119,6 @@ class Caution:
         """Take note of the outcomes of a post.
 
         Args:
-            platform: of all its notifications.
-            outcomes: of each.
             now: monotonic time in seconds.
         """
         if any(outcome is not None and outcome not in _WHOLE_POST for outcome in outcomes):
@@ -174,7 +172,6 @@ class Lanes:
 
         Args:
             postings: under leases of ours.
-            work: what is done with them.
             scheduled: whether the schedule enqueued them: then they leave slots to new requests.
         """
         posts = self.caution.split(postings, work.batch_size, time.monotonic())

@@ -26,7 +26,6 @@ def attempt_due(resources: Worker, claimed: Mapping[bytes, int], task_id: str) -
     """Make the next attempt of deliveries, unless another task began it.
 
     Args:
-        resources: of this process.
         claimed: delivery keys, and how many attempts were begun when the schedule claimed them.
         task_id: of the task that does this; one of the deliveries has the same.
 

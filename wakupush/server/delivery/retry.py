@@ -21,8 +21,6 @@ def next_wait(failure: Failure, attempt: int, settings: DeliverySettings, *, at_
     ``slow_first_wait``, up to ``max_wait``.
 
     Args:
-        failure: of the attempt.
-        attempt: its number, from 1.
         settings: waits in seconds and ``max_attempts``.
         at_least: seconds that gorush asked for. The random wait is added; the sum is ``max_wait`` at most.
 
@@ -60,8 +58,6 @@ def state_after(
     """Return the state after an attempt that failed, and the seconds until the next one.
 
     Args:
-        delivery: that was attempted.
-        failure: of the attempt.
         settings: see `next_wait`.
         counted: whether the attempt counts.
         retry_after: seconds that gorush asked for.

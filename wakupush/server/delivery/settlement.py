@@ -37,8 +37,6 @@ def settle(
     """Store the outcomes of attempts, as far as their leases are ours; return them as they were stored.
 
     Args:
-        resources: of this process.
-        post: what was attempted together.
         outcomes: of each, as gorush answered.
         retry_after: seconds for which gorush asks to be left alone.
         probe: whether the route was known to be broken. Then an attempt that fails because of the route does not count,
@@ -160,7 +158,6 @@ def _merged_failure(failure: Failure | None, report: Failure | None) -> Failure 
 
 
 def _revised(resources: Worker, settlement: Settlement, failure: Failure | None) -> Settlement:
-    """Return the settlement of an attempt that failed with `failure`."""
     if failure is None or failure is settlement.failure:
         return settlement
     state, wait = state_after(settlement.delivery, failure, resources.settings.delivery)

@@ -67,7 +67,6 @@ def learn(
 
     Args:
         connection: in the transaction of the settlements; only the events are written after this.
-        settled: the outcomes of attempts.
         doubted: platforms on which nothing is marked.
         first_count: False if the attempts were counted before, as successes.
         certain: whether a success is certain.

@@ -49,11 +49,8 @@ def of_query(
     """Return the limits that the answer to a query is charged to: one for each known user, and one for all together.
 
     Args:
-        entry: the query.
         key_hashes: of the users that it asks for, each once.
         sizes: bytes of what is known, by key hash.
-        identity: the server's.
-        limits: of answers.
     """
     known = [(key, sizes[key]) for key in key_hashes if sizes.get(key)]
     if not known:

@@ -92,11 +92,7 @@ def gather(
 
     Args:
         connection: in the transaction that claimed them.
-        messages: opened.
-        task: that they came in.
-        reader: that opened them.
         ask: says which limits let something through.
-        settings: of this process.
         now: seconds since the epoch.
     """
     passed_on: list[tuple[Queue, Entry]] = []

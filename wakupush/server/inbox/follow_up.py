@@ -42,10 +42,7 @@ def follow_up(resources: Worker, task: Task, outcomes: Sequence[Outcome], writte
     """Post the notifications of a task, and publish its answers, while later tasks are handled.
 
     Args:
-        resources: of this process.
         task: whose messages were handled.
-        outcomes: what was decided on them.
-        written: what was committed.
     """
     answers = sum(len(answer.payload) for parts in written.outbox for _, answer in parts)
     notifications = sum(len(posting.delivery.message) for posting in written.postings)
@@ -102,7 +99,6 @@ def _corrections(
     reraise=True,
 )
 def _correct(resources: Worker, outcomes: Mapping[int, Outcome], outbox: Sequence[Answers]) -> Answers:
-    """Commit corrections, and return their answers."""
     most_bytes = resources.settings.waku.max_message_bytes
     sealed = seal(outcomes.values(), resources.identity.private_key, most_bytes=most_bytes)
     corrections = [

@@ -49,8 +49,6 @@ def handle(resources: Worker, queue: Queue, entries: Sequence[Entry], *, alone: 
     """Handle messages; when this returns, their effects are committed, or they are in a queue again.
 
     Args:
-        resources: of this process.
-        queue: where they came from.
         entries: as ingest enqueued them.
         alone: whether they, or a neighbour, failed before: then each becomes a task of its own, and its attempts are
             counted.
@@ -109,7 +107,7 @@ def _handle_alone(resources: Worker, queue: Queue, entry: Entry) -> None:
 
 
 def _is_its_own(resources: Worker, entry: Entry, error: Exception) -> bool:
-    """Say whether a message caused an error that looks like an outage by its cost: Postgres is well without it."""
+    """Return whether a message caused an error that looks like an outage by its cost: Postgres is well without it."""
     try:
         return is_cut(error) or (is_costly(error) and _writes_quickly(resources, ledger.touch_attempt, entry))
     except Exception as unwell:
@@ -128,7 +126,6 @@ def _writes_quickly(resources: Worker, write: Callable[[Connection, Entry], None
 
 
 def _owner(resources: Worker, entry: Entry) -> Installation | None:
-    """Return the installation that a message registers; None if it is no registration or cannot be read."""
     reader = Reader(REGISTRATION, resources.identity)
     [message] = open_messages([entry], reader, {})
     return message.content.installation if isinstance(message.content, OpenedRegistration) else None
@@ -138,7 +135,6 @@ def _owner(resources: Worker, entry: Entry) -> Installation | None:
 def _quarantine(
     resources: Worker, queue: Queue, entry: Entry, *, reason: str, attempts: int, owner: Installation | None
 ) -> None:
-    """Put a message aside."""
     now = resources.now()
     pseudonyms = resources.identity.pseudonyms(owner) if owner else (None, None)
     refused = message_event(

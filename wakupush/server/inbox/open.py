@@ -44,12 +44,7 @@ Envelope = application.Opened | Part | Failure
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads what envelopes hold for a queue.
-
-    Args:
-        queue: that they came through.
-        identity: the server's.
-    """
+    """Reads what envelopes hold for a queue."""
 
     queue: Queue
     identity: Identity
@@ -70,8 +65,6 @@ def open_messages(
     """Open the messages of a task.
 
     Args:
-        entries: as they came.
-        reader: of the queue that they came through.
         keys: for the query topics among them (4 bytes each), the users' keys (32 bytes each), None for one that is not
             derived yet. A message waits if only such a key may open it.
     """
@@ -85,7 +78,6 @@ def open_messages(
 
 
 def _open(entry: Entry, reader: Reader, keys: Mapping[bytes, Sequence[bytes | None]]) -> Content:
-    """Open a message of a query topic."""
     candidates = keys.get(topics.topic_of(entry.message.content_topic) or b"", ())
     envelope = open_symmetric(entry, [key for key in candidates if key is not None])
     if envelope is Failure.NOT_FOR_US and None in candidates:
@@ -131,7 +123,7 @@ def open_registration(identity: Identity, client: PublicKey, sealed: bytes, *, m
     """Open what a client sealed for the server.
 
     Raises:
-        Refused: see `wakupush.protocol.registration.open_registration`.
+        Refused: it cannot be opened, is too large, or is not protobuf.
     """
     message = registration.open_registration(sealed, identity.private_key, client, most_bytes=most_bytes)
     request_id = registration.request_id(sealed)

@@ -19,8 +19,6 @@ def seal(outcomes: Iterable[Outcome], key: PrivateKey, *, most_bytes: int) -> li
     large for the node.
 
     Args:
-        outcomes: of messages.
-        key: the server's.
         most_bytes: of a WakuMessage.
     """
     return [_seal(outcome, key, most_bytes) for outcome in outcomes]

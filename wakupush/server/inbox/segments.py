@@ -33,7 +33,6 @@ def put_together(
     Until the transaction ends, no other one adds parts of the same signers.
 
     Args:
-        connection: in a transaction.
         messages: claimed ones, some of them parts.
         reader: of the task's queue; its identity seals the parts while they are kept.
         most_bytes: of parts that are loaded; those of the first message are loaded in any case.
@@ -67,7 +66,6 @@ def put_together(
 
 
 def _complete(parts: Sequence[Part], earlier: Mapping[Name, frozenset[int]]) -> dict[Name, None]:
-    """Return the messages that these parts may complete, in their order."""
     here: dict[Name, set[int]] = {}
     complete: dict[Name, None] = {}
     for part in parts:

@@ -17,9 +17,6 @@ def delays(
     An answer is held back if it reports success without a post: its items are filtered, or pushed already.
 
     Args:
-        outcomes: what was decided.
-        postings: what is posted of it.
-        latencies: of this process.
         within: seconds after ingest saw a push request within which its answer leaves.
         now: seconds since the epoch.
     """

@@ -46,8 +46,6 @@ def run(resources: Worker, queue: Queue, entries: Sequence[Entry], *, alone: boo
     """Handle messages; when this returns, their effects are committed, or they are in a queue again.
 
     Args:
-        resources: of this process.
-        queue: where they came from.
         entries: as ingest enqueued them.
         alone: whether there is only one message, whose attempts are counted.
 
@@ -87,8 +85,6 @@ def without_copies(pool: ConnectionPool, entries: Sequence[Entry], claim_ttl: fl
     """Return the messages to open, without stale ones that are in the ledger: those are copies, which anybody can send.
 
     Args:
-        pool: of connections.
-        entries: as they came.
         claim_ttl: see `Entry.is_stale`, in seconds.
     """
     stale = [entry for entry in entries if entry.is_stale(claim_ttl)]
@@ -152,7 +148,6 @@ def _log_cut(task: Task, passed_on: Sequence[tuple[Queue, Entry]]) -> None:
 
 
 def _collisions() -> Retrying:
-    """Return a strategy that repeats a transaction which collided with another one."""
     return Retrying(
         retry=retry_if_exception_type(COLLISIONS),
         wait=wait_random_exponential(multiplier=0.02, max=0.5),

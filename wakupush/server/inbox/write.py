@@ -71,9 +71,6 @@ def write(
 
     Args:
         connection: in the transaction that claimed them.
-        resources: of this process.
-        outcomes: what was decided, in the order of the messages.
-        sealed: the answer of each outcome.
         alone: the only message, if its attempts were counted: they are forgotten.
 
     Raises:
@@ -144,13 +141,11 @@ def correct(
 
 
 def _add_answers(connection: Connection, sealed: Sequence[list[SealedAnswer]]) -> list[list[tuple[int, SealedAnswer]]]:
-    """Put answers into the outbox, and return them with their ids."""
     ids = iter(answers.add(connection, [part for parts in sealed for part in parts], HOLD_SECONDS))
     return [[(next(ids), part) for part in parts] for parts in sealed]
 
 
 def _remembered(outcomes: Iterable[Outcome]) -> dict[bytes, RememberedRequest]:
-    """Return what is to be remembered of each request, by application message id."""
     return {
         outcome.request.message_id: RememberedRequest(
             [failure is None for failure in outcome.request.failures],

@@ -49,8 +49,6 @@ def corrected(task: Task, outcome: Outcome, failed: Mapping[bytes, Failure], now
     """Return the new outcome of a request if some of its deliveries failed for good since; None if none did.
 
     Args:
-        task: that it came in.
-        outcome: what was committed.
         failed: by delivery key.
         now: seconds since the epoch.
     """
