@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Final
@@ -69,9 +69,25 @@ def shut_connections(address: tuple[str, int]) -> int:
         addresses = {address}
     shut = 0
     for file in list(_FILES.iterdir()):
-        # Closed by now, no socket, or not connected. An address of IPv6 is the longest that is looked for.
-        with suppress(OSError), socket.fromfd(int(file.name), socket.AF_INET6, socket.SOCK_STREAM) as connection:
+        with suppress(OSError), _socket(int(file.name)) as connection:  # it is closed by now, or not connected
             if connection.getpeername()[:2] in addresses:
                 connection.shutdown(socket.SHUT_RDWR)
                 shut += 1
     return shut
+
+
+@contextmanager
+def _socket(file: int) -> Iterator[socket.socket]:
+    """Open an open file once more, as a socket.
+
+    Raises:
+        OSError: it is not a socket, or not open any more.
+    """
+    copy = os.dup(file)
+    try:
+        connection = socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        raise
+    with connection:
+        yield connection
