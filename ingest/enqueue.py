@@ -86,11 +86,11 @@ class Enqueuer:
         routed = self.routes.route(entries, lambda topics: watched.among(self.redis, topics))
         latest = int((time.time() + AHEAD_SECONDS) * 10**9)
         in_time = [(queue, entry) for queue, entry in routed if entry.message.timestamp <= latest]
-        taken = [(queue, entry) for queue, entry in in_time if len(entry.message.payload) >= _least_bytes(queue)]
-        if len(taken) < len(routed):
+        ours = [(queue, entry) for queue, entry in in_time if len(entry.message.payload) >= _least_bytes(queue)]
+        if len(ours) < len(routed):
             metrics.MESSAGES_AHEAD.inc(len(routed) - len(in_time))
-            metrics.MESSAGES_SHORT.inc(len(in_time) - len(taken))
-        return taken
+            metrics.MESSAGES_SHORT.inc(len(in_time) - len(ours))
+        return ours
 
     def enqueue(self, entries: list[Entry]) -> Enqueued:
         """Enqueue the messages that are for us and that were not claimed before.
@@ -150,8 +150,8 @@ class Enqueuer:
     def _limit(self) -> int:
         if self.settings.queue_bytes is not None:
             return self.settings.queue_bytes
-        limit, asked = self._default_limit
-        if time.monotonic() - asked > MEMORY_SECONDS:
+        limit, asked_at = self._default_limit
+        if time.monotonic() - asked_at > MEMORY_SECONDS:
             limit = backlog.default_limit(self.redis)
             self._default_limit = (limit, time.monotonic())
         return limit

@@ -46,9 +46,9 @@ def missing_parts() -> str | None:
     java = java_path()
     if java is None:
         return f"there is no Java: install Java {OLDEST_JAVA}, or name its folder in JAVA_HOME"
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 - found above
-    found = re.search(r'version "(\d+)', told.stderr)
-    if found is None or int(found[1]) < OLDEST_JAVA:
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 - found above
+    version = re.search(r'version "(\d+)', answer.stderr)
+    if version is None or int(version[1]) < OLDEST_JAVA:
         return f"{java} is not Java {OLDEST_JAVA} or newer: install it, or name its folder in JAVA_HOME"
     return None
 
@@ -127,13 +127,13 @@ def telling_tasks(spark: SparkSession, progress: Callable[[int, int], None], eve
     over = threading.Event()
 
     def watch() -> None:
-        told = None
+        reported = None
         while not over.wait(every):
             stages = [found for stage in tracker.getActiveStageIds() if (found := tracker.getStageInfo(stage))]
             now = sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
-            if stages and now != told:
+            if stages and now != reported:
                 progress(*now)
-                told = now
+                reported = now
 
     thread = threading.Thread(target=watch, name="tasks", daemon=True)
     thread.start()

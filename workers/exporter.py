@@ -82,13 +82,13 @@ class BacklogCollector(Collector):
             **timeouts(self._dsn, connect=PATIENCE, statement=PATIENCE),
         ) as connection:
             end_if_outdated(connection)
-            found = waiting(connection)
-        for each in found:
-            platform = each.platform.label
-            metrics.DELIVERIES_PENDING.labels(platform).set(each.pending)
-            metrics.DELIVERIES_DUE.labels(platform).set(each.due)
-            metrics.DELIVERIES_DUE_AGE.labels(platform).set(each.due_age)
-            metrics.DELIVERIES_POSTING.labels(platform).set(each.posting)
+            backlogs = waiting(connection)
+        for deliveries in backlogs:
+            platform = deliveries.platform.label
+            metrics.DELIVERIES_PENDING.labels(platform).set(deliveries.pending)
+            metrics.DELIVERIES_DUE.labels(platform).set(deliveries.due)
+            metrics.DELIVERIES_DUE_AGE.labels(platform).set(deliveries.due_age)
+            metrics.DELIVERIES_POSTING.labels(platform).set(deliveries.posting)
 
 
 def _answers(source: str, read: Callable[[], None]) -> bool:

@@ -112,16 +112,18 @@ class Hearing:
             self._forget(now)
             sounds = [sound for sound in self._sounds.values() if sound.at <= now - SETTLED_SECONDS]
             since, read = dict(self._read_since), dict(self._read)
-        found = {
+        by_node = {
             node: NodeFault.UNREACHABLE
             for node in self.nodes
             if now - max((at for (of, _), at in read.items() if of == node), default=-1e9) > SILENT_SECONDS
         }
-        answering = [node for node in self.nodes if node not in found]
-        found |= {node: NodeFault.DEAF for node in answering if _is_deaf(node, sounds, since)}
-        hearing = {node for node in answering if node not in found and _has_heard(node, sounds)}
-        found |= {node: NodeFault.MUTE for node in answering if node not in found and _is_mute(node, sounds, hearing)}
-        return found
+        answering = [node for node in self.nodes if node not in by_node]
+        by_node |= {node: NodeFault.DEAF for node in answering if _is_deaf(node, sounds, since)}
+        hearing = {node for node in answering if node not in by_node and _has_heard(node, sounds)}
+        by_node |= {
+            node: NodeFault.MUTE for node in answering if node not in by_node and _is_mute(node, sounds, hearing)
+        }
+        return by_node
 
     def _forget(self, now: float) -> None:
         while self._sounds and next(iter(self._sounds.values())).at < now - WINDOW_SECONDS:

@@ -89,7 +89,7 @@ class Poller:
     def _turn(self) -> float:
         """Read once and enqueue; return the seconds to wait before the next turn."""
         try:
-            found = self.node.read(self.pubsub_topic)
+            batch = self.node.read(self.pubsub_topic)
         except NotSubscribed as error:
             self._note_failure()
             return self._subscribe(error)
@@ -106,26 +106,26 @@ class Poller:
         metrics.LAST_POLL.labels(self.name, self.pubsub_topic).set(now)
         if self.canaries is not None:
             self.canaries.hearing.note_read(self.name, self.pubsub_topic)
-        if found.malformed:
-            metrics.MESSAGES_MALFORMED.labels(self.name, self.pubsub_topic).inc(found.malformed)
-            log.warning("messages_malformed", node=self.name, pubsub_topic=self.pubsub_topic, messages=found.malformed)
-        self._note_full(is_full=self.cache.note(self.pubsub_topic, len(found.messages) + found.malformed))
-        if not found.messages:
+        if batch.malformed:
+            metrics.MESSAGES_MALFORMED.labels(self.name, self.pubsub_topic).inc(batch.malformed)
+            log.warning("messages_malformed", node=self.name, pubsub_topic=self.pubsub_topic, messages=batch.malformed)
+        self._note_full(is_full=self.cache.note(self.pubsub_topic, len(batch.messages) + batch.malformed))
+        if not batch.messages:
             return self.poll_interval
-        metrics.MESSAGES_READ.labels(self.name, self.pubsub_topic).inc(len(found.messages))
+        metrics.MESSAGES_READ.labels(self.name, self.pubsub_topic).inc(len(batch.messages))
         metrics.LAST_MESSAGE.labels(self.name, self.pubsub_topic).set(now)
         enqueued = self.enqueuer.enqueue(
             [
                 Entry(self.pubsub_topic, message_hash(self.pubsub_topic, message), now, message, live=True)
-                for message in found.messages
+                for message in batch.messages
             ]
         )
         self._note_gap(enqueued.dropped, now)
         if self.canaries is not None:
             self.canaries.hearing.note_heard(self.name, self.pubsub_topic, enqueued.ours)
-            self.canaries.heard(self.name, self.pubsub_topic, found.messages)
+            self.canaries.heard(self.name, self.pubsub_topic, batch.messages)
         # A task costs as much as several messages: what comes within one interval shares one.
-        is_filled = len(found.messages) >= self.enqueuer.settings.batch_size
+        is_filled = len(batch.messages) >= self.enqueuer.settings.batch_size
         return 0.0 if is_filled or self._is_full else self.poll_interval
 
     def _subscribe(self, not_subscribed: NotSubscribed) -> float:

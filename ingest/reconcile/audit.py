@@ -85,13 +85,13 @@ class Audit:
             end=int(until * _NANOSECONDS),
         )
         try:
-            found = {name: _hashes(store, query) for name, store in self.stores.items()}
+            by_store = {name: _hashes(store, query) for name, store in self.stores.items()}
         except NodeError as error:
             log.info("stores_not_compared", pubsub_topic=shard, error=type(error).__name__)
             return {}
         self._compared[shard] = until
-        everything = set().union(*found.values())
-        lacking = {name: len(everything - hashes) for name, hashes in found.items()}
+        everything = set().union(*by_store.values())
+        lacking = {name: len(everything - hashes) for name, hashes in by_store.items()}
         for name, count in lacking.items():
             metrics.STORES_COMPARED.labels(name).inc(len(everything))
             metrics.STORE_LACKS.labels(name).inc(count)
@@ -106,10 +106,10 @@ def _hashes(store: Store, query: Query) -> set[bytes]:
     Raises:
         NodeError: the Store failed.
     """
-    found: set[bytes] = set()
+    hashes: set[bytes] = set()
     for page in store.walk(query, with_messages=True):
         messages = [stored.message for stored in page.found if stored.message is not None and stored.message.timestamp]
-        found.update(message_hash(query.pubsub_topic, replace(message, meta=b"")) for message in messages)
-        if len(found) >= MOST_COMPARED:
+        hashes.update(message_hash(query.pubsub_topic, replace(message, meta=b"")) for message in messages)
+        if len(hashes) >= MOST_COMPARED:
             break
-    return found
+    return hashes

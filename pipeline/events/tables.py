@@ -62,8 +62,8 @@ def anonymous(rows: list[Row], table: Table, k: int) -> list[Row]:
     few = {number for number, row in enumerate(rows) if row["people"] < k}
     wholes = [whole for keys in table.wholes for whole in _agreeing(rows, keys)]
     hidden = set(few)
-    while told := {min(whole - hidden) for whole in wholes if whole - hidden and _is_told(whole & hidden, few)}:
-        hidden |= told
+    while revealing := {min(whole - hidden) for whole in wholes if whole - hidden and _is_told(whole & hidden, few)}:
+        hidden |= revealing
     nothing = dict.fromkeys(("people", *table.values))
     return [
         row | (nothing if number in hidden else {}) | {"suppressed": number in hidden}
@@ -73,10 +73,10 @@ def anonymous(rows: list[Row], table: Table, k: int) -> list[Row]:
 
 def _agreeing(rows: list[Row], keys: tuple[str, ...]) -> list[set[int]]:
     """Return the numbers of the rows that have the same values of some keys."""
-    found: dict[tuple[object, ...], set[int]] = {}
+    groups: dict[tuple[object, ...], set[int]] = {}
     for number, row in enumerate(rows):
-        found.setdefault(tuple(row[name] for name in keys), set()).add(number)
-    return list(found.values())
+        groups.setdefault(tuple(row[name] for name in keys), set()).add(number)
+    return list(groups.values())
 
 
 def _is_told(hidden: set[int], few: set[int]) -> bool:

@@ -293,11 +293,11 @@ def query(context: typer.Context, users: Users, wait: Seconds = 4.0) -> None:
     async def work(session: _Session) -> Exit:
         session.client.enable_sending()
         begun = time.time()
-        known = await session.client.query(keys, force=True, seconds=wait)
-        ways = _ways(known, since=begun)
+        acquaintances = await session.client.query(keys, force=True, seconds=wait)
+        ways = _ways(acquaintances, since=begun)
         _show(context.obj, ways)
-        answered = {way["user"] for way in ways}
-        unknown = [str(each.user) for each in known if str(each.user) not in answered]
+        reachable = {way["user"] for way in ways}
+        unknown = [str(each.user) for each in acquaintances if str(each.user) not in reachable]
         if not unknown:
             return Exit.DONE
         complain(f"no server knows a device of {', '.join(unknown)}")

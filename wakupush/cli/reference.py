@@ -181,9 +181,9 @@ def _compare(
             LIMITS,
             settings.limits.installations_per_key,
         ):
-            for found in step.found:
-                kinds[found.kind] += 1
-                _tell_difference(found, as_json=as_json)
+            for difference in step.found:
+                kinds[difference.kind] += 1
+                _tell_difference(difference, as_json=as_json)
             if step.requests_missing:
                 kinds[comparing.Difference.REQUEST] += step.requests_missing
             progress(step.rows)
@@ -231,12 +231,12 @@ def _tell_json(report: RowReport) -> None:
     typer.echo(json.dumps(asdict(report)))
 
 
-def _tell_difference(found: Found, *, as_json: bool) -> None:
+def _tell_difference(difference: Found, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(asdict(found)))
+        typer.echo(json.dumps(asdict(difference)))
     else:
-        details = f": {', '.join(found.details)}" if found.details else ""
-        typer.echo(f"{found.kind}: {_named(found.key_hash, found.installation_id)}{details}")
+        details = f": {', '.join(difference.details)}" if difference.details else ""
+        typer.echo(f"{difference.kind}: {_named(difference.key_hash, difference.installation_id)}{details}")
 
 
 def _named(key_hash: str | None, installation_id: str | None) -> str:

@@ -243,15 +243,15 @@ def _choose(rows: Rows[R, S], connection: Connection, selection: S, keys: list[s
 
 def _find(rows: Rows[R, S], connection: Connection, prefixes: list[str]) -> list[bytes]:
     """Return the existing keys that begin with these prefixes; refuse a prefix of several keys."""
-    found = []
+    keys = []
     for prefix in prefixes:
         if not re.fullmatch(r"[0-9a-fA-F]{1,64}", prefix):
             raise UsageError(f"a {rows.key} is 64 hex digits, or the first of them")
-        those = rows.store().find(connection, prefix.lower())
-        if len(those) > 1:
+        matches = rows.store().find(connection, prefix.lower())
+        if len(matches) > 1:
             raise UsageError(f"several {rows.several} begin with {prefix}")
-        found += those
-    return found
+        keys += matches
+    return keys
 
 
 def _change(rows: Rows[R, S], total: int, step: Step, *, ask: bool, verb: str, done: str) -> NoReturn:

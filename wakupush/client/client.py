@@ -249,8 +249,8 @@ class Client:
         hashed = shake256_64(chat_id.encode())
 
         async def send(some: Sequence[Recipient]) -> list[TargetDevice]:
-            found = targets(self._context, self._book, some, chat_id=hashed, kind=kind)
-            sending = Sending(message_id, found, random=self._context.random)
+            devices = targets(self._context, self._book, some, chat_id=hashed, kind=kind)
+            sending = Sending(message_id, devices, random=self._context.random)
             await Notifier(self._context, self._book, self._asker, self._tasks, sending).run()
             return sending.targets
 
@@ -265,8 +265,8 @@ class Client:
         now = self._context.now()
 
         def is_unknown(user: PublicKey) -> bool:
-            known = self._book.find(user)
-            return known.is_to_be_asked(now) or (force and not known.usable(now))
+            acquaintance = self._book.find(user)
+            return acquaintance.is_to_be_asked(now) or (force and not acquaintance.usable(now))
 
         unknown = {each.user for each in recipients if is_unknown(each.user)}
         at_once, later = await asyncio.gather(

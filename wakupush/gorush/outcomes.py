@@ -111,8 +111,8 @@ def _reported(notifications: Sequence[Notification], entries: Iterable[LogEntry]
     reported: dict[str, Failure] = {}
     suspects: list[Notification] = []
     for entry in entries:
-        known = by_id.get(entry.notif_id)
-        candidates = [known] if known else _of_platform(notifications, entry.platform)
+        match = by_id.get(entry.notif_id)
+        candidates = [match] if match else _of_platform(notifications, entry.platform)
         if len(candidates) == 1:
             reported[candidates[0].notif_id] = classify(candidates[0].platform, entry.error)
         else:

@@ -39,10 +39,10 @@ def parts(connection: Connection, names: Collection[Name], key: bytes) -> dict[N
         connection: under `lock`.
         key: the one that they were kept with.
     """
-    found: dict[Name, dict[int, bytes]] = {}
+    payloads: dict[Name, dict[int, bytes]] = {}
     for signer, hash_, index, sealed in connection.execute(_SQL["parts"], _columns(names)):
-        found.setdefault((signer, hash_), {})[index] = unseal(key, sealed)
-    return found
+        payloads.setdefault((signer, hash_), {})[index] = unseal(key, sealed)
+    return payloads
 
 
 def keep(connection: Connection, added: Sequence[tuple[bytes, Segment]], key: bytes) -> None:

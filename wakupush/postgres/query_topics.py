@@ -45,10 +45,10 @@ def add(connection: Connection, key_hashes: Collection[bytes]) -> set[bytes]:
 
 def candidates(connection: Connection, topics: Collection[bytes]) -> dict[bytes, list[QueryTopic]]:
     """Return the users who may be asked for on these topics."""
-    found: dict[bytes, list[QueryTopic]] = {}
+    users: dict[bytes, list[QueryTopic]] = {}
     for topic_, key_hash, prefixed, key in connection.execute(_SQL["candidates"], {"topics": list(topics)}):
-        found.setdefault(topic_, []).append(QueryTopic(key_hash, prefixed, key))
-    return found
+        users.setdefault(topic_, []).append(QueryTopic(key_hash, prefixed, key))
+    return users
 
 
 def set_key(connection: Connection, candidate: QueryTopic, symmetric_key: bytes) -> None:

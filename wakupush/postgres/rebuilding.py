@@ -62,8 +62,8 @@ def merge(
 def row(change: Change, at_rest: AtRest, *, given: Mapping[str, Any] | None = None) -> list[Any]:
     """Return what a change stores, in the order of `COLUMNS`; see `merge` and `wakupush.postgres.registrations.row`."""
     registration = change.registration
-    known = registrations.key(change) | {"registered": False}
+    values = registrations.key(change) | {"registered": False}
     if isinstance(registration, Registration):
-        known = registrations.row(change, registration, at_rest) | {"registered": True}
-    known |= given or {}
-    return [known.get(name) for name in COLUMNS]
+        values = registrations.row(change, registration, at_rest) | {"registered": True}
+    values |= given or {}
+    return [values.get(name) for name in COLUMNS]

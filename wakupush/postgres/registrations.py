@@ -120,8 +120,8 @@ def suspect(
     ]
     if not rows:
         return {}
-    found = connection.execute(_SQL["suspect"], {**columns(rows), "seconds": seconds})
-    return {Installation(*installation): count for *installation, count in found}
+    counts = connection.execute(_SQL["suspect"], {**columns(rows), "seconds": seconds})
+    return {Installation(*installation): count for *installation, count in counts}
 
 
 def prove(connection: Connection, proven: Collection[tuple[Installation, int]]) -> None:

@@ -91,11 +91,11 @@ def apply(connection: Connection, *, exact: bool) -> None:
 
 def logins(connection: Connection) -> list[Login]:
     """Return the logins that have the rights of a role; every login may ask."""
-    found = []
+    result = []
     for name, of_role, is_unbounded in connection.execute(_SQL["logins"], {"roles": list(Role)}).fetchall():
         lacks, exceeds = _difference(connection, name, _grants(connection, Role(of_role)))
-        found.append(Login(name, Role(of_role), is_unbounded, _words(lacks), _words(exceeds)))
-    return found
+        result.append(Login(name, Role(of_role), is_unbounded, _words(lacks), _words(exceeds)))
+    return result
 
 
 def _parsed(statement: str, role: Role) -> Iterator[Right]:
@@ -131,9 +131,9 @@ def _difference(connection: Connection, login: str, statements: list[Grant]) -> 
     granted = {right for statement in statements for right in statement.rights}
     rows = connection.execute(_SQL["rights"], {"login": login}).fetchall()
     possible = {Right(*of): is_held for *of, is_held in rows}
-    wanted = {right for right in possible if not granted.isdisjoint({right, right._replace(column="")})}
-    held = {right for right, is_held in possible.items() if is_held}
-    return wanted - held, held - wanted
+    needed = {right for right in possible if not granted.isdisjoint({right, right._replace(column="")})}
+    present = {right for right, is_held in possible.items() if is_held}
+    return needed - present, present - needed
 
 
 def _words(rights: Iterable[Right]) -> tuple[str, ...]:

@@ -70,10 +70,10 @@ def parse_query(inner: bytes, *, most_keys: int) -> tuple[bytes, ...]:
     ).public_keys
     if len(keys) > most_keys:
         raise Refused(Failure.QUERY_LIMIT)
-    wanted = tuple(dict.fromkeys(key for key in keys if len(key) == KEY_HASH_BYTES))
-    if not wanted:
+    key_hashes = tuple(dict.fromkeys(key for key in keys if len(key) == KEY_HASH_BYTES))
+    if not key_hashes:
         raise Refused(Failure.QUERY_WITHOUT_KEYS)
-    return wanted
+    return key_hashes
 
 
 def reveal(device: QueriedDevice) -> PushNotificationQueryInfo:

@@ -50,8 +50,8 @@ def _has_more_fields(data: bytes, most: int) -> bool:
         DecodeError: it is malformed within those fields.
         IndexError: it ends within one of them.
     """
-    at = found = 0
-    while at < len(data) and found <= most:
+    at = fields = 0
+    while at < len(data) and fields <= most:
         tag, at = _varint(data, at)
         wire_type = tag & 7
         if wire_type == _LENGTH:
@@ -63,8 +63,8 @@ def _has_more_fields(data: bytes, most: int) -> bool:
             at += _FIXED[wire_type]
         else:
             raise DecodeError
-        found += 1
-    return found > most
+        fields += 1
+    return fields > most
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -139,11 +139,11 @@ def look(redis: Redis) -> dict[str, QueueBacklog]:
         answers = pipeline.execute()
     waiting = [json.loads(answer) for answer in answers[: len(QUEUES)]]
     sizes = dict(zip(QUEUES, answers[len(QUEUES) : -1], strict=True))
-    taken = json.loads(answers[-1])
-    found = {}
+    in_work = json.loads(answers[-1])
+    backlogs = {}
     for name, queue in zip(QUEUES, waiting, strict=True):
-        in_flight = taken.get(name, {"tasks": 0, "messages": 0})
-        found[name] = QueueBacklog(
+        in_flight = in_work.get(name, {"tasks": 0, "messages": 0})
+        backlogs[name] = QueueBacklog(
             tasks=queue["tasks"],
             messages=queue["messages"],
             bytes=sizes[name] or 0,
@@ -151,4 +151,4 @@ def look(redis: Redis) -> dict[str, QueueBacklog]:
             tasks_in_flight=in_flight["tasks"],
             messages_in_flight=in_flight["messages"],
         )
-    return found
+    return backlogs

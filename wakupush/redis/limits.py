@@ -45,31 +45,33 @@ class Limiter:
         self._draw = draw
         self._now = now
 
-    def ask(self, wanted: Collection[Limit]) -> dict[Limit, bool]:
+    def ask(self, limits: Collection[Limit]) -> dict[Limit, bool]:
         """Count each of these, with one round trip, and say which are let through."""
         now = self._now()
         keys: list[str] = []
         values: list[int] = []
-        for limit in wanted:
+        for limit in limits:
             window = int(now // limit.seconds)
             name = f"wakupush:limit:{limit.name}:{limit.key}"
             keys += (f"{name}:{window}", f"{name}:{window - 1}")
             values += (limit.cost, 2 * limit.seconds)
         try:
             # Not EVALSHA: after a failover the new primary would not know the script's hash.
-            told = cast("list[list[int]]", self._redis.eval(_COUNT, len(keys), *keys, *values))
+            answers = cast("list[list[int]]", self._redis.eval(_COUNT, len(keys), *keys, *values))
         except RedisError as error:
-            metrics.LIMITER_FAILED.inc(len(wanted))
-            for name in sorted({limit.name for limit in wanted}):
+            metrics.LIMITER_FAILED.inc(len(limits))
+            for name in sorted({limit.name for limit in limits}):
                 log.warning("limit_not_checked", limit=name, error=type(error).__name__)
-            return dict.fromkeys(wanted, True)
-        return {limit: self._lets_through(limit, *counts, now=now) for limit, counts in zip(wanted, told, strict=True)}
+            return dict.fromkeys(limits, True)
+        return {
+            limit: self._lets_through(limit, *counts, now=now) for limit, counts in zip(limits, answers, strict=True)
+        }
 
     def _lets_through(
         self, limit: Limit, number: int, cost: int, number_before: int, cost_before: int, *, now: float
     ) -> bool:
         elapsed = now % limit.seconds / limit.seconds
-        asked = demand(Demand(number, cost), Demand(number_before, cost_before), elapsed)
-        through = self._draw() < chance(limit, asked)
+        total = demand(Demand(number, cost), Demand(number_before, cost_before), elapsed)
+        through = self._draw() < chance(limit, total)
         metrics.LIMITED.labels(limit.name, "let_through" if through else "held_back").inc()
         return through

@@ -37,5 +37,5 @@ def parse_since(text: str, now: float) -> float:
     try:
         return now - parse_duration(text)
     except ValueError:
-        told = datetime.fromisoformat(text)
-        return (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp()
+        time = datetime.fromisoformat(text)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 def places(error: BaseException) -> list[str]:
     """Return the innermost places of the traceback, as module:function:line."""
-    found = []
+    result = []
     step = error.__traceback__
     while step is not None:
         code = step.tb_frame.f_code
-        found.append(f"{step.tb_frame.f_globals.get('__name__', '?')}:{code.co_name}:{step.tb_lineno}")
+        result.append(f"{step.tb_frame.f_globals.get('__name__', '?')}:{code.co_name}:{step.tb_lineno}")
         step = step.tb_next
-    return found[-5:]
+    return result[-5:]

@@ -117,19 +117,19 @@ def _of_theirs(
             )
         else:
             changes.append(reading.change)
-    known = source.known(reference, changes) if database.has_ours(reference) else {}
-    yield from _of_changes(changes, connection, identity, known)
+    extra = source.known(reference, changes) if database.has_ours(reference) else {}
+    yield from _of_changes(changes, connection, identity, extra)
 
 
 def _of_changes(
-    changes: list[Change], connection: Connection, identity: Identity, known: Mapping[Installation, Mapping[str, Any]]
+    changes: list[Change], connection: Connection, identity: Identity, extra: Mapping[Installation, Mapping[str, Any]]
 ) -> Iterator[Found]:
-    held = takeover.held(connection, [change.installation for change in changes])
+    rows_here = takeover.held(connection, [change.installation for change in changes])
     for change in changes:
         place = change.installation
-        found = _compare(change, held.get(place), identity, known.get(place, {}))
-        if found:
-            kind, details = found
+        difference = _compare(change, rows_here.get(place), identity, extra.get(place, {}))
+        if difference:
+            kind, details = difference
             yield Found(
                 kind=kind,
                 key_hash=change.installation.key_hash.hex(),
@@ -139,7 +139,7 @@ def _of_changes(
 
 
 def _compare(
-    change: Change, ours: Held | None, identity: Identity, known: Mapping[str, Any]
+    change: Change, ours: Held | None, identity: Identity, extra: Mapping[str, Any]
 ) -> tuple[Difference, tuple[str, ...]] | None:
     theirs = change.registration
     if ours is None:
@@ -148,12 +148,12 @@ def _compare(
         return (Difference.NEWER_THERE if theirs.version > ours.version else Difference.NEWER_HERE), ()
     if ours.registered != isinstance(theirs, Registration):
         return Difference.REGISTERED, ()
-    names = _differing(change.installation, theirs, ours, identity, known) if isinstance(theirs, Registration) else ()
+    names = _differing(change.installation, theirs, ours, identity, extra) if isinstance(theirs, Registration) else ()
     return (Difference.CONTENT, names) if names else None
 
 
 def _differing(
-    place: Installation, theirs: Registration, ours: Held, identity: Identity, known: Mapping[str, Any]
+    place: Installation, theirs: Registration, ours: Held, identity: Identity, extra: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """Return the names of the fields that differ; an export of ours has digests of lists instead of these."""
     at_rest = identity.at_rest
@@ -165,7 +165,7 @@ def _differing(
         *(
             name
             for name, column in _DIGESTS.items()
-            if (known[column] if known else at_rest.list_digests(place, getattr(theirs, name))) != getattr(ours, column)
+            if (extra[column] if extra else at_rest.list_digests(place, getattr(theirs, name))) != getattr(ours, column)
         ),
     )
 

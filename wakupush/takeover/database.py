@@ -151,11 +151,11 @@ def _check(connection: sqlite3.Connection, path: Path, *, is_keyed: bool) -> Non
     _check_sizes(path, int(page_bytes))  # SQLCipher has it as text
     if not tables & COLUMNS.keys():
         raise TakeoverError(f"{path} has no tables of a push notification server: it is of another program")
-    for table, wanted in COLUMNS.items():
-        there = {row[1].decode() for row in connection.execute(f"PRAGMA table_info({table})")}
-        if there != wanted:
+    for table, expected in COLUMNS.items():
+        columns = {row[1].decode() for row in connection.execute(f"PRAGMA table_info({table})")}
+        if columns != expected:
             raise TakeoverError(
-                f"{path} has another schema: its columns of {table} are {', '.join(sorted(there)) or 'missing'}"
+                f"{path} has another schema: its columns of {table} are {', '.join(sorted(columns)) or 'missing'}"
             )
     if is_keyed and connection.execute("PRAGMA cipher_integrity_check").fetchone():
         raise TakeoverError(f"{path} is damaged: its integrity check failed; copy it anew, with its -wal")

@@ -127,8 +127,8 @@ def _load(job: Import, changes: list[Change], done: Imported, *, is_ours: bool) 
     if job.dry:
         loaded = loading.Loaded(len(newer))
     else:
-        known = source.known(job.reference, newer) if is_ours else None
-        loaded = loading.load(job.connection, newer, job.identity.at_rest, known)
+        extra = source.known(job.reference, newer) if is_ours else None
+        loaded = loading.load(job.connection, newer, job.identity.at_rest, extra)
     done.taken += loaded.stored
     done.stored_already += len(changes) - loaded.stored - len(loaded.refused)
     return loaded.refused

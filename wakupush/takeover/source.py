@@ -90,35 +90,35 @@ def rows(connection: sqlite3.Connection, *, most_bytes: int, most_installations:
 def requests(connection: sqlite3.Connection) -> Iterator[tuple[list[bytes], int]]:
     """Yield ids of handled requests in batches, and how many rows of a batch are not valid ids."""
     after = -(2**63)
-    while found := connection.execute(_REQUESTS, [after]).fetchall():
-        after = found[-1][0]
-        ids = [id_ for _, id_ in found if isinstance(id_, bytes) and len(id_) in _REQUEST_BYTES]
-        yield ids, len(found) - len(ids)
+    while page := connection.execute(_REQUESTS, [after]).fetchall():
+        after = page[-1][0]
+        ids = [id_ for _, id_ in page if isinstance(id_, bytes) and len(id_) in _REQUEST_BYTES]
+        yield ids, len(page) - len(ids)
 
 
 def known(connection: sqlite3.Connection, changes: Collection[Change]) -> dict[Installation, dict[str, Any]]:
     """Return, for rows of an export of ours, the additional columns by name."""
-    found = {}
+    columns = {}
     for change in changes:
         place, version = change.installation, str(change.registration.version)
         row = connection.execute(_OURS, [place.key_hash, place.installation_hash, version]).fetchone()
         if row:
-            found[place] = dict(zip(("request_digest", *_DIGESTS), row, strict=True))
-    return found
+            columns[place] = dict(zip(("request_digest", *_DIGESTS), row, strict=True))
+    return columns
 
 
 def gone(connection: sqlite3.Connection) -> Iterator[list[Change]]:
     """Yield the unregistrations of an export of ours in batches: their installation ids are kept as keyed hashes."""
     after = (b"", b"")
-    while found := connection.execute(_GONE, after).fetchall():
-        after = found[-1][0], found[-1][1]
+    while page := connection.execute(_GONE, after).fetchall():
+        after = page[-1][0], page[-1][1]
         yield [
             Change(
                 Installation(key_hash, installation_hash),
                 request_digest,
                 Unregistration(installation_id="", version=int(version)),
             )
-            for key_hash, installation_hash, version, request_digest in found
+            for key_hash, installation_hash, version, request_digest in page
         ]
 
 

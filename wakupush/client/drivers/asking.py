@@ -43,10 +43,10 @@ class Asker:
         Raises:
             NodeError: the node did not take a query.
         """
-        known = [self._book.find(user) for user in dict.fromkeys(users)]
-        wanted = [each for each in known if force or each.is_to_be_asked(self._context.now())]
-        under_way = [self._asking[each.user] for each in wanted if each.user in self._asking]
-        groups = group(each for each in wanted if each.user not in self._asking)
+        acquaintances = [self._book.find(user) for user in dict.fromkeys(users)]
+        to_ask = [each for each in acquaintances if force or each.is_to_be_asked(self._context.now())]
+        under_way = [self._asking[each.user] for each in to_ask if each.user in self._asking]
+        groups = group(each for each in to_ask if each.user not in self._asking)
         left = await _all(self.ask(each, seconds) for each in groups)
         # A query goes out on the topic of its first user: servers that know another one may listen elsewhere.
         alone = [user for users, unknown in zip(groups, left, strict=True) if len(users) > 1 for user in unknown]
@@ -87,13 +87,13 @@ class Asker:
         return left
 
     def _note(self, users: Sequence[PublicKey]) -> None:
-        for known in map(self._book.find, users):
-            self._book.put(known.asked(self._context.now()))
+        for acquaintance in map(self._book.find, users):
+            self._book.put(acquaintance.asked(self._context.now()))
 
 
-async def _all(asked: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def _all(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Return every result. An exception is raised only once all have ended, as the others' answers are of use."""
-    tasks = [asyncio.ensure_future(each) for each in asked]
+    tasks = [asyncio.ensure_future(each) for each in coroutines]
     await asyncio.gather(*tasks, return_exceptions=True)
     return [task.result() for task in tasks]
 

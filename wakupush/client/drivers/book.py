@@ -45,12 +45,12 @@ class Book:
 
     def find(self, user: PublicKey) -> Acquaintance:
         """Return what is known of a user, by the chat key or by the one that is registered."""
-        known = self._get(user)
-        return known if known.push_key is None else self._get(known.push_key)
+        acquaintance = self._get(user)
+        return acquaintance if acquaintance.push_key is None else self._get(acquaintance.push_key)
 
-    def put(self, known: Acquaintance) -> None:
+    def put(self, acquaintance: Acquaintance) -> None:
         """Keep what is known of a user."""
-        self._context.storage.put(ACQUAINTANCE, str(known.user), known)
+        self._context.storage.put(ACQUAINTANCE, str(acquaintance.user), acquaintance)
 
     def learn(self, user: PublicKey, infos: Iterable[Info], server: PublicKey | None) -> bool:
         """Learn from infos about a registered key, and return whether anything was new.
@@ -70,8 +70,8 @@ class Book:
 
     def useless(self, token: Useless) -> None:
         """Stop using a token that its server has called wrong, or whose device the server does not know."""
-        known = self._get(token.user)
-        self.put(known.useless(token.installation_id, token.server, token.access_token))
+        acquaintance = self._get(token.user)
+        self.put(acquaintance.useless(token.installation_id, token.server, token.access_token))
 
     def learn_push_key(self, user: PublicKey, push_key: PublicKey) -> None:
         """Take over the key that a contact update named as the user's registered one."""

@@ -55,9 +55,9 @@ class History:
             looked_at = 0
             async for page in pages:
                 messages = [stored.message for stored in page.found if stored.message is not None]
-                wanted = await asyncio.to_thread(list, filter(is_wanted, messages))
-                if wanted:
-                    return sorted(wanted, key=lambda message: message.timestamp)
+                matches = await asyncio.to_thread(list, filter(is_wanted, messages))
+                if matches:
+                    return sorted(matches, key=lambda message: message.timestamp)
                 looked_at += 1
                 if looked_at == MOST_PAGES:
                     break

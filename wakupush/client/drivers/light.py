@@ -134,19 +134,19 @@ class ServiceNode:
             stop=stop_after_attempt(SUBSCRIBE_ATTEMPTS),
             reraise=True,
         )
-        wanted = [each for each in content_topics if each in self._wanted]
+        needed = [each for each in content_topics if each in self._wanted]
         problem: NodeError | None = None
         try:
-            for shard in self._shards if wanted else ():
-                await retrying(self._filtering.send, self._light.subscribe, shard, wanted)
-            self._subscribed.update(wanted)
-            if wanted:
+            for shard in self._shards if needed else ():
+                await retrying(self._filtering.send, self._light.subscribe, shard, needed)
+            self._subscribed.update(needed)
+            if needed:
                 self.is_well, self._is_in_doubt = True, True
         except NodeError as error:
             problem, self.is_well, self._is_in_doubt = error, False, True
-            log.warning("filter_not_subscribed", topics=len(wanted), error=str(error))
+            log.warning("filter_not_subscribed", topics=len(needed), error=str(error))
         for each in content_topics:
-            if each not in wanted and each in self._wanted:
+            if each not in needed and each in self._wanted:
                 continue  # a caller has begun to listen since: it is among the next
             future = self._missing.pop(each)
             if problem is None:
@@ -155,7 +155,7 @@ class ServiceNode:
                 future.set_exception(problem)
         if problem is not None:
             await asyncio.sleep(RECOVER_SECONDS)
-            for each in wanted:
+            for each in needed:
                 if each in self._wanted:  # a caller was listening before
                     self._miss(each)
 
@@ -174,9 +174,9 @@ class ServiceNode:
     async def _keep_alive(self) -> None:
         if not self._subscribed:
             return
-        wanted = [each for each in self._subscribed if each in self._wanted]
-        if self._is_in_doubt and 0 < len(wanted) * len(self._shards) <= MOST_RENEWED:
-            await self._renew(wanted)
+        needed = [each for each in self._subscribed if each in self._wanted]
+        if self._is_in_doubt and 0 < len(needed) * len(self._shards) <= MOST_RENEWED:
+            await self._renew(needed)
         else:
             await self._filtering.send(self._light.ping)
         self.is_well = self.is_well or not self._is_in_doubt
@@ -206,7 +206,7 @@ class ServiceNode:
 
     async def _poll(self) -> None:
         while True:
-            found = False
+            any_messages = False
             for content_topic in [each for each in self._wanted if each in self._subscribed]:
                 for shard in self._shards:
                     try:
@@ -219,9 +219,9 @@ class ServiceNode:
                         log.warning("filter_not_read", error=str(error))
                         await asyncio.sleep(RECOVER_SECONDS)
                         break
-                    found = found or bool(messages)
+                    any_messages = any_messages or bool(messages)
                     self._deliver(shard, messages)
-            if not found:
+            if not any_messages:
                 await asyncio.sleep(POLL_SECONDS)
 
 

@@ -114,12 +114,14 @@ def targets(
         context: of the client, whose key is the author.
         chat_id: SHAKE-256 of the chat's id.
     """
-    found = []
+    devices = []
     for recipient in recipients:
-        known = book.find(recipient.user)
+        acquaintance = book.find(recipient.user)
         content = Content(
             type=kind, chat_id=chat_id, author=context.account.key.public_key.author_hash, message=recipient.message
         )
-        devices = known.devices(context.now(), most=context.config.most_devices, only=recipient.installation_ids)
-        found += [TargetDevice(known.user, each, content, ways) for each, ways in devices.items()]
-    return found
+        ways_by_id = acquaintance.devices(
+            context.now(), most=context.config.most_devices, only=recipient.installation_ids
+        )
+        devices += [TargetDevice(acquaintance.user, each, content, ways) for each, ways in ways_by_id.items()]
+    return devices

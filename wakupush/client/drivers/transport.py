@@ -232,10 +232,10 @@ async def _one_of(futures: Collection[asyncio.Future[None]]) -> None:
     pending = set(futures)
     while pending:
         done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-        found = [error for each in done if (error := each.exception()) is not None]
-        if len(found) < len(done):
+        failures = [error for each in done if (error := each.exception()) is not None]
+        if len(failures) < len(done):
             return
-        errors += found
+        errors += failures
     raise errors[0]
 
 

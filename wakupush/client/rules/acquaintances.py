@@ -58,21 +58,21 @@ class Acquaintance:
             server: who answered; None for an advertisement, which names its servers.
             now: seconds since the epoch.
         """
-        known = {(way.installation_id, way.server): way for way in self.ways}
+        ways = {(way.installation_id, way.server): way for way in self.ways}
         for info in infos:
             way = _way(info, self.user, asker, server, now)
             if way is None:
                 continue
             place = (way.installation_id, way.server)
-            before = known.get(place)
+            before = ways.get(place)
             if (
                 before is None
                 or way.version > before.version
                 or (way.version == before.version and _may(before, server))
             ):
-                known.pop(place, None)
-                known[place] = way
-        return replace(self, ways=_bounded(known.values()))
+                ways.pop(place, None)
+                ways[place] = way
+        return replace(self, ways=_bounded(ways.values()))
 
     def active(self, installation_id: str, at: float) -> Acquaintance:
         """Return what is known, with the time at which an installation was active."""
@@ -118,14 +118,14 @@ class Acquaintance:
             now: seconds since the epoch.
             only: the installations that a message is for; None for all known ones.
         """
-        found: dict[str, list[Way]] = {}
+        ways_by_id: dict[str, list[Way]] = {}
         usable = self.usable(now)
         fresh = {way.installation_id for way in usable}
         for way in [*usable, *(way for way in self.ways if way.access_token and way.installation_id not in fresh)]:
             if only is None or way.installation_id in only:
-                found.setdefault(way.installation_id, []).append(way)
-        latest = sorted(found, key=lambda each: self.activity.get(each, 0.0), reverse=True)
-        return {each: found[each] for each in latest[:most]}
+                ways_by_id.setdefault(way.installation_id, []).append(way)
+        latest = sorted(ways_by_id, key=lambda each: self.activity.get(each, 0.0), reverse=True)
+        return {each: ways_by_id[each] for each in latest[:most]}
 
 
 def _way(info: Info, user: PublicKey, asker: PrivateKey, server: PublicKey | None, now: float) -> Way | None:
@@ -153,13 +153,13 @@ def _may(before: Way, server: PublicKey | None) -> bool:
 
 
 def _bounded(ways: Iterable[Way]) -> tuple[Way, ...]:
-    kept: dict[str, list[Way]] = {}
+    by_device: dict[str, list[Way]] = {}
     for way in sorted(ways, key=lambda way: way.learned_at, reverse=True):
         of_device = (
-            kept.setdefault(way.installation_id, [])
-            if len(kept) < MOST_INSTALLATIONS
-            else kept.get(way.installation_id)
+            by_device.setdefault(way.installation_id, [])
+            if len(by_device) < MOST_INSTALLATIONS
+            else by_device.get(way.installation_id)
         )
         if of_device is not None and len(of_device) < MOST_SERVERS:
             of_device.append(way)
-    return tuple(way for of_device in kept.values() for way in reversed(of_device))
+    return tuple(way for of_device in by_device.values() for way in reversed(of_device))

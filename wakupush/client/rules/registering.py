@@ -167,11 +167,11 @@ class Registrar:
     def set_servers(self, servers: Iterable[PublicKey]) -> None:
         """Be registered with these servers, and with no others."""
         wanted = dict.fromkeys(servers)
-        known = {each.server for each in self.state.enrolments}
+        present = {each.server for each in self.state.enrolments}
         self._update(
             [
                 *(_turn(each, wanted=each.server in wanted) for each in self.state.enrolments),
-                *(Enrolment(server=server) for server in wanted if server not in known),
+                *(Enrolment(server=server) for server in wanted if server not in present),
             ]
         )
 
@@ -216,13 +216,13 @@ class Registrar:
         Args:
             now: seconds since the epoch.
         """
-        found = next((each for each in self.state.enrolments if each.server == signer), None)
-        is_ours = found is not None and self._is_pending(found) and bool(found.sealed)
-        if found is None or not is_ours or response.request_id != request_id(found.sealed):
+        enrolment = next((each for each in self.state.enrolments if each.server == signer), None)
+        is_ours = enrolment is not None and self._is_pending(enrolment) and bool(enrolment.sealed)
+        if enrolment is None or not is_ours or response.request_id != request_id(enrolment.sealed):
             return None
-        taken = self._judge(found, response.error, now)
-        self._put(taken)
-        return taken
+        changed = self._judge(enrolment, response.error, now)
+        self._put(changed)
+        return changed
 
     @property
     def next_at(self) -> float | None:

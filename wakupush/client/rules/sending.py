@@ -170,8 +170,8 @@ class Sending:
         """Take over new tokens of a device whose token was wrong; without any, its other servers are asked."""
         for target in self._pending:
             if (target.user, target.installation_id) == (user, installation_id) and target.next_at == math.inf:
-                known = {(way.server, way.access_token) for way in target.ways}
-                target.ways += [way for way in ways if (way.server, way.access_token) not in known]
+                pairs = {(way.server, way.access_token) for way in target.ways}
+                target.ways += [way for way in ways if (way.server, way.access_token) not in pairs]
                 self._go_on(target, now, Result.WRONG_TOKEN)
 
     @property

@@ -190,10 +190,10 @@ class ScriptedGorush:
                 try:
                     content = dumped(entry).encode(errors="replace")
                     answer = await client.post(self.settings.feedback_url, content=content)
-                    taken = answer.status_code == HTTPStatus.OK
+                    is_taken = answer.status_code == HTTPStatus.OK
                 except httpx2.TransportError:
-                    taken = False
-                self.counters["feedback_sent" if taken else "feedback_lost"] += 1
+                    is_taken = False
+                self.counters["feedback_sent" if is_taken else "feedback_lost"] += 1
 
     async def _attempt(self, notification: dict[str, Any], post: int, token: str) -> ScriptedFailure | None:
         platform = _PLATFORMS[notification["platform"]]

@@ -37,9 +37,9 @@ def open_redis(settings: RedisSettings) -> Redis:
     if not settings.sentinels:
         return Redis.from_url(settings.url.get_secret_value(), retry=RETRY, **timeouts)
     follow(settings)
-    kept = {name: options[name] for name in ("username", "password", "db") if name in options}
+    login = {name: options[name] for name in ("username", "password", "db") if name in options}
     primary: Redis = open_sentinel(settings).master_for(  # type: ignore[no-untyped-call]  # it has no types there
-        primary_name(settings), retry=RETRY, **kept, **timeouts, **tls_options(settings)
+        primary_name(settings), retry=RETRY, **login, **timeouts, **tls_options(settings)
     )
     return primary
 
@@ -83,8 +83,8 @@ def tls_options(settings: RedisSettings) -> dict[str, Any]:
     """
     if urlsplit(settings.url.get_secret_value()).scheme != "rediss":
         return {}
-    given = {name: value for name, value in _options(settings).items() if name.startswith("ssl_")}
-    return {"ssl": True, "ssl_cert_reqs": "required", **given}
+    options = {name: value for name, value in _options(settings).items() if name.startswith("ssl_")}
+    return {"ssl": True, "ssl_cert_reqs": "required", **options}
 
 
 def _options(settings: RedisSettings) -> dict[str, Any]:

@@ -52,14 +52,14 @@ def of_query(
         key_hashes: of the users that it asks for, each once.
         sizes: bytes of what is known, by key hash.
     """
-    known = [(key, sizes[key]) for key in key_hashes if sizes.get(key)]
-    if not known:
+    costs = [(key, sizes[key]) for key in key_hashes if sizes.get(key)]
+    if not costs:
         return ()
     of_user = limits.answer_bytes_per_user_per_minute
     return (
-        Limit(ANSWERS, limits.answer_bytes_per_minute, MINUTE, entry.hash, cost=sum(size for _, size in known)),
+        Limit(ANSWERS, limits.answer_bytes_per_minute, MINUTE, entry.hash, cost=sum(size for _, size in costs)),
         *(
             Limit(USER_ANSWERS, of_user, MINUTE, entry.hash, position, identity.pseudonym(key).hex(), size)
-            for position, (key, size) in enumerate(known)
+            for position, (key, size) in enumerate(costs)
         ),
     )

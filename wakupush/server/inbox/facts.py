@@ -184,12 +184,12 @@ def _of_queries(
 
     The cost of answers is charged before they are loaded; queries whose answer is too much wait.
     """
-    asked = {
+    key_hashes = {
         key for message in messages if isinstance(message.content, OpenedQuery) for key in message.content.key_hashes
     }
-    if not asked:
+    if not key_hashes:
         return list(messages), [], facts
-    sizes = registrations.answer_bytes(connection, asked)
+    sizes = registrations.answer_bytes(connection, key_hashes)
     charged = {
         message.entry.hash: budget.of_query(
             message.entry, message.content.key_hashes, sizes, facts.identity, facts.settings.limits
@@ -200,7 +200,7 @@ def _of_queries(
     through = ask([limit for limits in charged.values() for limit in limits])
     now: list[Message] = []
     later: list[Message] = []
-    wanted: set[bytes] = set()
+    to_load: set[bytes] = set()
     used = 0
     for message in messages:
         content = message.content
@@ -217,6 +217,6 @@ def _of_queries(
         else:
             now.append(message)
             used += size
-            wanted.update(key for key in content.key_hashes if key in sizes)
-    devices = registrations.devices(connection, wanted, facts.identity.at_rest) if wanted else {}
+            to_load.update(key for key in content.key_hashes if key in sizes)
+    devices = registrations.devices(connection, to_load, facts.identity.at_rest) if to_load else {}
     return now, later, replace(facts, devices=devices)

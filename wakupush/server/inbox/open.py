@@ -155,11 +155,11 @@ def _query(opened: application.Opened, _: Identity) -> Content:
 
 def _request(opened: application.Opened, identity: Identity) -> Content:
     try:
-        asked = request.parse_request(opened.inner, most_items=REQUEST_ITEMS)
+        content = request.parse_request(opened.inner, most_items=REQUEST_ITEMS)
     except Refused as refused:
         return RefusedContent(opened.signer, refused.failure)
     return OpenedRequest(
-        opened.signer, opened.message_id, asked, tuple(_address(item, identity) for item in asked.items)
+        opened.signer, opened.message_id, content, tuple(_address(item, identity) for item in content.items)
     )
 
 
