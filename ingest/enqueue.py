@@ -24,7 +24,7 @@ from wakupush.redis import backlog, claims, unopened, watched
 from wakupush.redis.limits import Limiter
 from wakupush.redis.sending import encoded_bytes, in_tasks, send_entries
 from wakupush.runtime import metrics, tracing
-from wakupush.runtime.logging import is_told
+from wakupush.runtime.logging import is_logged
 from wakupush.runtime.settings import IngestSettings
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
@@ -195,7 +195,7 @@ class Enqueuer:
     def _failed(self, event: str, error: Exception, messages: int) -> None:
         self._failures += 1
         metrics.MESSAGES_DROPPED.labels("redis").inc(messages)
-        if is_told(self._failures):
+        if is_logged(self._failures):
             log.warning(event, messages=messages, error=type(error).__name__, failures=self._failures)
         # Celery's errors have redis-py's as their cause.
         if isinstance(error, TimedOut) or isinstance(error.__cause__, TimedOut):

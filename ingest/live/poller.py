@@ -13,7 +13,7 @@ from ingest.live.canaries import Canaries
 from wakupush.model.entries import Entry
 from wakupush.protocol.hashing import message_hash
 from wakupush.runtime import metrics
-from wakupush.runtime.logging import is_told
+from wakupush.runtime.logging import is_logged
 from wakupush.waku.errors import NodeError, NodeUnreadable, NotSubscribed
 from wakupush.waku.node import WakuNode
 
@@ -147,7 +147,7 @@ class Poller:
         self._failures += 1
         metrics.POLLS_FAILED.labels(self.name, type(error).__name__).inc()
         pause = min(MOST_PAUSE, self.poll_interval * 2.0 ** min(self._failures, 10))
-        if is_told(self._failures):
+        if is_logged(self._failures):
             log.warning(
                 event,
                 node=self.name,

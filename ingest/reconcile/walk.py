@@ -20,7 +20,7 @@ from wakupush.postgres import reconciliation
 from wakupush.postgres.reconciliation import Track
 from wakupush.redis import watched
 from wakupush.runtime import metrics
-from wakupush.runtime.logging import is_told
+from wakupush.runtime.logging import is_logged
 from wakupush.server.faults import is_outage
 from wakupush.waku.errors import NodeError
 from wakupush.waku.store import Store
@@ -135,7 +135,7 @@ class Walker:
             facts = {"store": self.name, "pubsub_topic": pubsub_topic, "walk": self.kind.name}
             if not (isinstance(error, NodeError | Interrupted) or is_outage(error)):
                 log.exception("walk_failed", **facts)
-            elif is_told(self.failures):
+            elif is_logged(self.failures):
                 log.warning("walk_failed", **facts, error=type(error).__name__, failures=self.failures)
             return None
         self.failures = 0

@@ -62,7 +62,9 @@ def anonymous(rows: list[Row], table: Table, k: int) -> list[Row]:
     few = {number for number, row in enumerate(rows) if row["people"] < k}
     wholes = [whole for keys in table.wholes for whole in _agreeing(rows, keys)]
     hidden = set(few)
-    while revealing := {min(whole - hidden) for whole in wholes if whole - hidden and _is_told(whole & hidden, few)}:
+    while revealing := {
+        min(whole - hidden) for whole in wholes if whole - hidden and _is_revealing(whole & hidden, few)
+    }:
         hidden |= revealing
     nothing = dict.fromkeys(("people", *table.values))
     return [
@@ -79,7 +81,7 @@ def _agreeing(rows: list[Row], keys: tuple[str, ...]) -> list[set[int]]:
     return list(groups.values())
 
 
-def _is_told(hidden: set[int], few: set[int]) -> bool:
+def _is_revealing(hidden: set[int], few: set[int]) -> bool:
     """Return whether the sum of a whole's hidden rows would reveal one row, or few people."""
     return len(hidden) == 1 or (bool(hidden) and hidden <= few)
 

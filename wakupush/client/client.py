@@ -21,14 +21,13 @@ from wakupush.client.drivers.context import Context
 from wakupush.client.drivers.enrolling import Enroller
 from wakupush.client.drivers.history import History
 from wakupush.client.drivers.notifying import Notifier, Recipient, targets
-from wakupush.client.drivers.storage import SEEN, SETTINGS, Storage
+from wakupush.client.drivers.storage import SEEN, SETTINGS, ClientSettings, SeenMessage, Storage
 from wakupush.client.drivers.tasks import Tasks
 from wakupush.client.drivers.transport import Transport
 from wakupush.client.events import Event, Unsent
 from wakupush.client.rules import receiving
 from wakupush.client.rules.accounts import Account
 from wakupush.client.rules.acquaintances import Acquaintance
-from wakupush.client.rules.kept import ClientSettings, SeenMessage
 from wakupush.client.rules.receiving import Received
 from wakupush.client.rules.registering import Device, Options, RegistrarState
 from wakupush.client.rules.sending import Sending, TargetDevice

@@ -69,7 +69,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class RegistrationRow:
     """A registration's row as the database holds it: its secrets are sealed, its lists of chats are digests."""
 
     installation: Installation

@@ -26,7 +26,7 @@ def lock(connection: Connection, signers: Collection[bytes]) -> None:
     connection.execute(_SQL["lock"], {"keys": keys})
 
 
-def kept(connection: Connection, names: Collection[Name]) -> dict[Name, tuple[frozenset[int], int]]:
+def stored(connection: Connection, names: Collection[Name]) -> dict[Name, tuple[frozenset[int], int]]:
     """Return which parts of messages are here, by their indexes, and how many bytes they are."""
     rows = connection.execute(_SQL["kept"], _columns(names))
     return {(signer, hash_): (frozenset(indexes), int(size)) for signer, hash_, indexes, size in rows}

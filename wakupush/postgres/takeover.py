@@ -8,7 +8,7 @@ from typing import Any, Final
 from psycopg import Connection
 
 from wakupush.model.platforms import TokenType
-from wakupush.model.registrations import Held, Installation
+from wakupush.model.registrations import Installation, RegistrationRow
 from wakupush.postgres.named_sql import load
 from wakupush.protocol.at_rest import REQUEST_ID_BYTES
 
@@ -17,22 +17,22 @@ _SQL = load("takeover")
 _PAGE: Final = 200
 
 
-def held(connection: Connection, installations: Collection[Installation]) -> dict[Installation, Held]:
+def stored_rows(connection: Connection, installations: Collection[Installation]) -> dict[Installation, RegistrationRow]:
     """Return the rows of these installations, as far as there are any."""
     values = {
         "key_hashes": [installation.key_hash for installation in installations],
         "installation_hashes": [installation.installation_hash for installation in installations],
     }
-    rows = map(_held, connection.execute(_SQL["held"], values))
+    rows = map(_registration_row, connection.execute(_SQL["held"], values))
     return {row.installation: row for row in rows}
 
 
-def every(connection: Connection) -> Iterator[list[Held]]:
+def every(connection: Connection) -> Iterator[list[RegistrationRow]]:
     """Yield all rows, by user, in constant memory; needs a transaction."""
     with connection.cursor(name="every_registration") as cursor:
         cursor.execute(_SQL["every"])
         while rows := cursor.fetchmany(_PAGE):
-            yield list(map(_held, rows))
+            yield list(map(_registration_row, rows))
 
 
 def count(connection: Connection) -> tuple[int, int]:
@@ -59,10 +59,10 @@ def known_requests(connection: Connection, message_ids: Collection[bytes]) -> in
     return int(row[0]) if row else 0
 
 
-def _held(row: tuple[Any, ...]) -> Held:
+def _registration_row(row: tuple[Any, ...]) -> RegistrationRow:
     key_hash, installation_hash, version, request_digest, registered, token_type, *others = row
     enabled, contacts_only, block_mentions, device, allowed, blocked, muted, mentions = others
-    return Held(
+    return RegistrationRow(
         installation=Installation(key_hash, installation_hash),
         version=int(version),
         request_digest=request_digest,

@@ -58,7 +58,7 @@ def configure(settings: Settings, **context: Any) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-def is_told(failures: int) -> bool:
+def is_logged(failures: int) -> bool:
     """Return whether a failure is logged, by its number among failures of its kind in a row."""
     return failures in {1, 5, 25} or failures % 100 == 0
 

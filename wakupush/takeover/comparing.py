@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from psycopg import Connection
 
-from wakupush.model.registrations import Change, Held, Installation, Registration
+from wakupush.model.registrations import Change, Installation, Registration, RegistrationRow
 from wakupush.postgres import takeover
 from wakupush.protocol.at_rest import REQUEST_ID_BYTES
 from wakupush.protocol.identity import Identity
@@ -124,7 +124,7 @@ def _of_theirs(
 def _of_changes(
     changes: list[Change], connection: Connection, identity: Identity, extra: Mapping[Installation, Mapping[str, Any]]
 ) -> Iterator[Found]:
-    rows_here = takeover.held(connection, [change.installation for change in changes])
+    rows_here = takeover.stored_rows(connection, [change.installation for change in changes])
     for change in changes:
         place = change.installation
         difference = _compare(change, rows_here.get(place), identity, extra.get(place, {}))
@@ -139,7 +139,7 @@ def _of_changes(
 
 
 def _compare(
-    change: Change, ours: Held | None, identity: Identity, extra: Mapping[str, Any]
+    change: Change, ours: RegistrationRow | None, identity: Identity, extra: Mapping[str, Any]
 ) -> tuple[Difference, tuple[str, ...]] | None:
     theirs = change.registration
     if ours is None:
@@ -153,7 +153,7 @@ def _compare(
 
 
 def _differing(
-    place: Installation, theirs: Registration, ours: Held, identity: Identity, extra: Mapping[str, Any]
+    place: Installation, theirs: Registration, ours: RegistrationRow, identity: Identity, extra: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """Return the names of the fields that differ; an export of ours has digests of lists instead of these."""
     at_rest = identity.at_rest
@@ -171,7 +171,7 @@ def _differing(
 
 
 def _only_here(
-    page: list[Held], reference: sqlite3.Connection, identity: Identity, *, is_ours: bool
+    page: list[RegistrationRow], reference: sqlite3.Connection, identity: Identity, *, is_ours: bool
 ) -> Iterator[Found]:
     for key_hash, of_user in groupby(page, key=lambda row: row.installation.key_hash):
         theirs = {

@@ -16,7 +16,7 @@ from typing import Final
 
 from psycopg import Connection
 
-from wakupush.model.registrations import Held
+from wakupush.model.registrations import RegistrationRow
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.postgres import takeover
 from wakupush.protocol.identity import Identity
@@ -113,7 +113,9 @@ def _write(
     return done
 
 
-def _write_rows(reference: sqlite3.Connection, page: list[Held], identity: Identity, done: ExportTotals) -> None:
+def _write_rows(
+    reference: sqlite3.Connection, page: list[RegistrationRow], identity: Identity, done: ExportTotals
+) -> None:
     fitting = [row for row in page if not row.registered or row.version <= MOST_VERSION]
     done.refused += len(page) - len(fitting)
     registered = [row for row in fitting if row.registered]
@@ -145,7 +147,7 @@ def _write_rows(reference: sqlite3.Connection, page: list[Held], identity: Ident
     )
 
 
-def _registration(row: Held, identity: Identity) -> PushNotificationRegistration:
+def _registration(row: RegistrationRow, identity: Identity) -> PushNotificationRegistration:
     message = opening.device(row, identity)
     message.version = row.version
     message.token_type = PushNotificationRegistration.TokenType.ValueType(row.token_type or 0)

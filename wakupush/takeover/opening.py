@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wakupush.model.registrations import Held
+from wakupush.model.registrations import RegistrationRow
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.sealing import UnsealableError
@@ -11,7 +11,7 @@ from wakupush.takeover.errors import TakeoverError
 _OTHER_KEY = "the rows in Postgres are sealed by another server's key than this one's"
 
 
-def device(row: Held, identity: Identity) -> PushNotificationRegistration:
+def device(row: RegistrationRow, identity: Identity) -> PushNotificationRegistration:
     """Return what a registered row has sealed of its device; see `wakupush.protocol.at_rest.AtRest.open_device`.
 
     Raises:
@@ -25,7 +25,7 @@ def device(row: Held, identity: Identity) -> PushNotificationRegistration:
         raise TakeoverError(_OTHER_KEY) from None
 
 
-def allowed_key_list(row: Held, identity: Identity) -> tuple[bytes, ...]:
+def allowed_key_list(row: RegistrationRow, identity: Identity) -> tuple[bytes, ...]:
     """Return the list of a registered row.
 
     Raises:

@@ -200,7 +200,7 @@ class _Post:
             self._refused[position] += 1
 
     def is_over(self) -> bool:
-        """Return whether to give up what is under way: every message was taken, and the other node is late."""
+        """Say whether to give up what is under way: every message was taken, and the other node is late."""
         if self._ends is None and len(self._lanes) > 1 and not any(self._answers):
             self._ends = time.monotonic() + LATE_SECONDS
         return self._ends is not None and time.monotonic() >= self._ends

@@ -66,7 +66,7 @@ def test_the_bytes_of_kept_segments_are_told_without_loading_them(connection, se
     name, key = (b"\2" * 33, b"h" * 32), server.context.identity.segment_key
     parts = [(name[0], Segment(name[1], index, 6, os.urandom(50_000))) for index in range(5)]
     message_segments.keep(connection, parts, key)
-    pages, found = out_of_line(connection, lambda: message_segments.kept(connection, [name]))
+    pages, found = out_of_line(connection, lambda: message_segments.stored(connection, [name]))
     assert found[name][0] == frozenset(range(5))
     assert 250_000 <= found[name][1] <= 251_000
     assert pages == 0

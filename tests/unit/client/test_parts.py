@@ -15,13 +15,22 @@ from support import dialects
 from wakupush.client.config import Config
 from wakupush.client.documents import UnreadableError
 from wakupush.client.drivers.light import FILTER_PAUSE, FILTER_REQUESTS, Pacer
-from wakupush.client.drivers.storage import ACQUAINTANCE, ADVERTISING, REGISTRATION, SEEN, SETTINGS, SqliteFile
+from wakupush.client.drivers.storage import (
+    ACQUAINTANCE,
+    ADVERTISING,
+    REGISTRATION,
+    SEEN,
+    SETTINGS,
+    Advertising,
+    ClientSettings,
+    SeenMessage,
+    SqliteFile,
+)
 from wakupush.client.drivers.transport import Listeners
 from wakupush.client.rules.accounts import Account
 from wakupush.client.rules.acquaintances import Acquaintance, Way
 from wakupush.client.rules.advertising import SETTLE_SECONDS, Advertiser, advertisement
 from wakupush.client.rules.backoff import Backoff
-from wakupush.client.rules.kept import Advertising, ClientSettings, SeenMessage
 from wakupush.client.rules.mailbox import MOST_KEPT, Mailbox, open_advertisement
 from wakupush.client.rules.receiving import parse, receive, seal_message
 from wakupush.client.rules.registering import Device, Enrolment, RegistrarState

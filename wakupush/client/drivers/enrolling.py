@@ -10,10 +10,9 @@ from contextlib import AsyncExitStack
 import structlog
 
 from wakupush.client.drivers.context import Context, Signal, topic_key
-from wakupush.client.drivers.storage import ADVERTISING, REGISTRATION
+from wakupush.client.drivers.storage import ADVERTISING, REGISTRATION, Advertising
 from wakupush.client.events import Advertised, Enrolled, Unsent
 from wakupush.client.rules.advertising import Advertiser, advertisement
-from wakupush.client.rules.kept import Advertising
 from wakupush.client.rules.mailbox import Mailbox, open_advertisement
 from wakupush.client.rules.registering import Registrar, RegistrarState, Status
 from wakupush.model.waku_message import WakuMessage

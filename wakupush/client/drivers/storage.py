@@ -9,16 +9,44 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import quote
 
-from wakupush.client.documents import DocumentKind
+from wakupush.client.documents import DocumentKind, Hex, document
 from wakupush.client.rules.acquaintances import Acquaintance
-from wakupush.client.rules.kept import Advertising, ClientSettings, SeenMessage
 from wakupush.client.rules.registering import RegistrarState
 
 T = TypeVar("T")
+
+
+@document
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """What is switched on, and the identity of this installation."""
+
+    installation_id: str = ""
+    #: In anonymous mode: the private key that registers, 32 bytes; else empty.
+    push_key: Hex = field(repr=False, default=b"")
+    #: Whether servers may be asked for pushes to others.
+    sending: bool = False
+
+
+@document
+@dataclass(frozen=True, slots=True)
+class Advertising:
+    """When to advertise next."""
+
+    #: In seconds since the epoch; None while there is nothing to advertise.
+    next_at: float | None = None
+
+
+@document
+@dataclass(frozen=True, slots=True)
+class SeenMessage:
+    """A message that was received; its id is the document's name."""
+
 
 #: Every kind of document.
 SETTINGS = DocumentKind("settings", ClientSettings)

@@ -59,8 +59,8 @@ class TooOldDatabaseError(MigrationError):
 def migrations() -> list[Migration]:
     """Return all migrations in their order: by number, and of one number the `pre` migration before the `post` one."""
     files = [file for file in resources.files(__package__).iterdir() if file.name.endswith(".sql")]
-    unordered = [_read(file.name.removesuffix(".sql"), file.read_text()) for file in files]
-    return sorted(unordered, key=lambda migration: (migration.number, migration.is_post, migration.name))
+    found = [_read(file.name.removesuffix(".sql"), file.read_text()) for file in files]
+    return sorted(found, key=lambda migration: (migration.number, migration.is_post, migration.name))
 
 
 def newest() -> int:
@@ -73,7 +73,11 @@ def _read(name: str, text: str) -> Migration:
 
 
 def pending(connection: Connection) -> list[Migration]:
-    """Return the migrations that have not been applied yet."""
+    """Return the migrations that have not been applied yet.
+
+    Raises:
+        MigrationError: see its subclasses.
+    """
     exists = connection.execute("SELECT to_regclass('schema_migrations') IS NOT NULL").fetchone()
     applied: dict[str, str] = {}
     if exists is not None and exists[0]:
@@ -96,11 +100,14 @@ def due(connection: Connection) -> list[Migration]:
     """Return the pending migrations that may be applied while code of the previous release still runs.
 
     A database without tables has no such code.
+
+    Raises:
+        MigrationError: see its subclasses.
     """
-    all_pending = pending(connection)
-    if len(all_pending) == len(migrations()):
-        return all_pending
-    return [migration for migration in all_pending if not migration.is_post or migration.number < RELEASE_BEGINS]
+    found = pending(connection)
+    if len(found) == len(migrations()):
+        return found
+    return [migration for migration in found if not migration.is_post or migration.number < RELEASE_BEGINS]
 
 
 def migrate(connection: Connection, *, pre_only: bool = False) -> list[str]:
@@ -111,6 +118,9 @@ def migrate(connection: Connection, *, pre_only: bool = False) -> list[str]:
     Args:
         connection: in autocommit mode.
         pre_only: only what is due.
+
+    Raises:
+        MigrationError: see its subclasses.
     """
     connection.execute("SELECT pg_advisory_lock(%s)", [LOCK])
     try:
@@ -118,8 +128,8 @@ def migrate(connection: Connection, *, pre_only: bool = False) -> list[str]:
             "CREATE TABLE IF NOT EXISTS schema_migrations ("
             " name text PRIMARY KEY, checksum text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
         )
-        to_apply = due(connection) if pre_only else pending(connection)
-        for migration in to_apply:
+        wanted = due(connection) if pre_only else pending(connection)
+        for migration in wanted:
             with connection.transaction():
                 connection.execute(migration.sql)
                 connection.execute(
@@ -129,4 +139,4 @@ def migrate(connection: Connection, *, pre_only: bool = False) -> list[str]:
         roles.apply(connection, exact=not pre_only)
     finally:
         connection.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
-    return [migration.name for migration in to_apply]
+    return [migration.name for migration in wanted]

@@ -43,7 +43,7 @@ def put_together(
     """
     parts = [message.content for message in messages if isinstance(message.content, Part)]
     message_segments.lock(connection, {part.signer for part in parts})
-    earlier = message_segments.kept(connection, {part.name for part in parts})
+    earlier = message_segments.stored(connection, {part.name for part in parts})
     complete = _complete(parts, {name: indexes for name, (indexes, _) in earlier.items()})
     loaded: set[Name] = set()
     used = 0

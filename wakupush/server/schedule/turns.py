@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from wakupush.runtime import metrics
-from wakupush.runtime.logging import is_told
+from wakupush.runtime.logging import is_logged
 from wakupush.server.faults import is_outage
 from wakupush.server.schedule.beat import Beat
 from wakupush.server.schedule.jobs import JOBS
@@ -76,7 +76,7 @@ def _repeat(resources: Beat, stop: Event, turns: Turns, work: Callable[[Beat], o
             metrics.JOBS_FAILED.labels(work.__name__).inc()
             if not is_outage(error):
                 log.exception("job_failed", job=work.__name__)
-            elif is_told(failures):
+            elif is_logged(failures):
                 log.warning("job_failed", job=work.__name__, error=type(error).__name__, failures=failures)
             stop.wait(min(pause * 2.0 ** min(failures, 10), max(pause, GROWN_SECONDS), RETRY_SECONDS))
         else:
