@@ -11,7 +11,11 @@ from typer.core import TyperGroup
 from wakupush.runtime.usage import UsageError
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
     from rich.table import Table
+
+# Commands import what they need when they run.
+# ruff: noqa: PLC0415
 
 #: The exit code if a setting, a file or an argument has to be changed first.
 USAGE: Final = 2
@@ -38,8 +42,18 @@ def complain(text: str) -> None:
 
 def print_tables(*tables: Table) -> None:
     """Print tables at their full width, so that no key or time is broken and all can be copied."""
-    from rich.console import Console  # noqa: PLC0415 - commands import what they need when they run
+    from rich.console import Console
 
     console = Console(highlight=False, markup=False, width=WIDE)
     for table in tables:
         console.print(table)
+
+
+def progress_bar(what: str) -> Progress:
+    """Return a bar on standard error, disabled if that is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True, highlight=False)
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, disable=not console.is_terminal)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from wakupush.cli.output import progress_bar
 from wakupush.runtime.durations import parse_since
 from wakupush.runtime.usage import UsageError
 
@@ -51,13 +52,8 @@ def export(warehouse: Warehouse = None) -> None:
     """
     with _extra():
         from pipeline.events import export as exporting
-        from pipeline.session import spark_session
 
-    settings = _settings(warehouse)
-    with (
-        spark_session(settings.pipeline, lake=True) as spark,
-        _bar("events") as progress,
-    ):
+    with _job("events", warehouse, lake=True) as (spark, settings, progress):
         done = exporting.run(spark, settings, progress)
     typer.echo(f"{done.rows} events taken over in {done.steps} steps")
     if done.forgotten_keys:
@@ -79,14 +75,8 @@ def tidy(
     """
     with _extra():
         from pipeline.events import tidy as tidying
-        from pipeline.session import spark_session, telling_tasks
 
-    settings = _settings(warehouse)
-    with (
-        spark_session(settings.pipeline, lake=True) as spark,
-        _bar("tasks") as progress,
-        telling_tasks(spark, progress),
-    ):
+    with _job("tasks", warehouse, lake=True, tasks=True) as (spark, settings, _):
         done = tidying.run(spark, settings, without or [])
     typer.echo(f"{done.compacted} files put together, {done.deleted} deleted")
     if done.forgotten:
@@ -104,14 +94,9 @@ def report(
     """Write the tables and the page of some days, by default the last four weeks."""
     with _extra():
         from pipeline.events import report as reporting
-        from pipeline.session import spark_session
 
     days = _days(first, last, 28)
-    settings = _settings(warehouse)
-    with (
-        spark_session(settings.pipeline, lake=True) as spark,
-        _bar("tables") as progress,
-    ):
+    with _job("tables", warehouse, lake=True) as (spark, settings, progress):
         written = reporting.run(spark, settings, *days, progress)
     typer.echo(f"{written.events or 'too few'} events of {written.first} to {written.last}: {written.page}")
 
@@ -133,15 +118,10 @@ def capacity(
     """Compute how many replicas each pool needs, check it on the later half of the days, print values for the chart."""
     with _extra():
         from pipeline.events import capacity as planning
-        from pipeline.session import spark_session
 
     days = _days(first, last, 28)
     costs = planning.costs(cost or [])
-    settings = _settings(warehouse)
-    with (
-        spark_session(settings.pipeline, lake=True) as spark,
-        _bar("queues") as progress,
-    ):
+    with _job("queues", warehouse, lake=True) as (spark, settings, progress):
         question = planning.Question(
             wait=wait,
             users=users,
@@ -194,14 +174,8 @@ def rebuild(
     """
     with _extra():
         from pipeline.archive import rebuild as rebuilding
-        from pipeline.session import spark_session, telling_tasks
 
-    settings = _settings()
-    with (
-        spark_session(settings.pipeline) as spark,
-        _bar("tasks") as progress,
-        telling_tasks(spark, progress),
-    ):
+    with _job("tasks", tasks=True) as (spark, settings, _):
         rebuilt = rebuilding.run(spark, settings)
     typer.echo(rebuilding.as_json(rebuilt) if as_json else rebuilding.describe(rebuilt))
     if not rebuilt.watched:
@@ -220,10 +194,8 @@ def warm_topics() -> None:
     """
     with _extra():
         from pipeline.archive import warm
-        from pipeline.session import spark_session
 
-    settings = _settings()
-    with spark_session(settings.pipeline) as spark, _bar("keys") as progress:
+    with _job("keys") as (spark, settings, progress):
         stored = warm.run(spark, settings, progress)
     typer.echo(f"{stored} keys derived and stored")
 
@@ -242,17 +214,11 @@ def synthesize(
     with _extra():
         from pipeline.events import made_up
         from pipeline.events.synthesize import Plan
-        from pipeline.session import spark_session, telling_tasks
 
     begin = _day(first) or datetime.now(UTC).date() - timedelta(days=days)
     plan = Plan(seed=seed, messages=messages, first_day=begin, days=days)
     write = made_up.into_lake if into is Destination.LAKE else made_up.into_postgres
-    settings = _settings(warehouse)
-    with (
-        spark_session(settings.pipeline, lake=True) as spark,
-        _bar("tasks") as progress,
-        telling_tasks(spark, progress),
-    ):
+    with _job("tasks", warehouse, lake=True, tasks=True) as (spark, settings, _):
         count = write(spark, settings, plan)
     typer.echo(f"{count} events made up, into {into.value}")
 
@@ -275,19 +241,31 @@ def _settings(warehouse: str | None = None) -> Settings:
 
 
 @contextmanager
-def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+def _job(
+    what: str, warehouse: str | None = None, *, lake: bool = False, tasks: bool = False
+) -> Iterator[tuple[Any, Settings, Callable[[int, int], None]]]:
+    """Run a Spark session with a bar; with `tasks`, the bar shows Spark's own."""
+    with _extra():
+        from pipeline.session import spark_session, telling_tasks
 
-    console = Console(stderr=True, highlight=False)
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    settings = _settings(warehouse)
+    with (
+        spark_session(settings.pipeline, lake=lake) as spark,
+        _bar(what) as progress,
+        telling_tasks(spark, progress) if tasks else nullcontext(),
+    ):
+        yield spark, settings, progress
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    with progress_bar(what) as progress:
         task = progress.add_task(what, total=None)
 
         def show(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
-            if not console.is_terminal:
-                console.print(f"{done} of {total} {what}")
+            if progress.disable:
+                progress.console.print(f"{done} of {total} {what}")
 
         yield show
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wakupush.cli.loading import open_postgres
-from wakupush.cli.output import complain, print_tables
+from wakupush.cli.output import complain, print_tables, progress_bar
 from wakupush.runtime.usage import UsageError
 
 if TYPE_CHECKING:
@@ -257,11 +257,6 @@ def _print_totals(totals: Any) -> None:
 
 @contextmanager
 def _bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True, highlight=False)
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with progress_bar(what) as progress:
         task = progress.add_task(what, total=total)
         yield lambda done: progress.update(task, advance=done)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,9 +25,9 @@ def worker(
     """Handle the messages of a queue."""
     settings = load(process=f"worker {pool}")
     if settings.port_or(-1) >= 0:
-        from workers.metrics_directory import metrics_directory
-
-        with metrics_directory():
+        with TemporaryDirectory(prefix="wakupush-metrics-") as directory:
+            # Where the processes keep their counters; to be set before anything imports `wakupush.runtime.metrics`.
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = directory
             _worker(settings, pool, concurrency)
     else:
         _worker(settings, pool, concurrency)
