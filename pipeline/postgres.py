@@ -62,8 +62,8 @@ def jdbc_options(connection: Connection, **parameters: str) -> dict[str, str]:
     info = connection.info
     if not info.hostaddr and info.host.startswith("/"):
         raise PipelineError("WAKUPUSH_POSTGRES__DSN names a Unix socket; Spark needs a host and a port")
-    given = info.get_parameters()
-    parameters |= {name: given[name] for name in _TLS if name in given}
+    values = info.get_parameters()
+    parameters |= {name: values[name] for name in _TLS if name in values}
     parameters |= {"ApplicationName": "wakupush pipeline", "reWriteBatchedInserts": "true"}
     host = f"[{info.host}]" if ":" in info.host else info.host
     url = f"jdbc:postgresql://{host}:{info.port}/{quote(info.dbname, safe='')}?{urlencode(parameters)}"

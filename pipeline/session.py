@@ -129,7 +129,7 @@ def telling_tasks(spark: SparkSession, progress: Callable[[int, int], None], eve
     def watch() -> None:
         reported = None
         while not over.wait(every):
-            stages = [found for stage in tracker.getActiveStageIds() if (found := tracker.getStageInfo(stage))]
+            stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage))]
             now = sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
             if stages and now != reported:
                 progress(*now)

@@ -99,8 +99,8 @@ def _add_deliver_task(app: Celery, process: _Process) -> None:
     def deliver(self: Task[..., None], claimed: dict[str, int]) -> None:
         settlement = None
         with _given_back(self, DISPATCH):
-            begun = {bytes.fromhex(key): attempts for key, attempts in claimed.items()}
-            settlement = next_attempts.attempt_due(process.worker, begun, str(self.request.id))
+            attempts_of = {bytes.fromhex(key): attempts for key, attempts in claimed.items()}
+            settlement = next_attempts.attempt_due(process.worker, attempts_of, str(self.request.id))
         _end(settlement)
 
 

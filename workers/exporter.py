@@ -110,11 +110,11 @@ def run(settings: Settings) -> None:
     registry = CollectorRegistry()
     registry.register(collector)
     stop = stop_on_signals()
-    shown = probes.Probes(healthy=dict, ready=collector.check, registry=registry)
+    health = probes.Probes(healthy=dict, ready=collector.check, registry=registry)
     http_port = settings.port_or(HTTP_PORT)
     if http_port < 0:
         raise SettingsError("WAKUPUSH_HTTP_PORT: a port is expected, the exporter does nothing else")
-    port = probes.serve(http_port, shown)
+    port = probes.serve(http_port, health)
     log.info("started", http_port=port)
     stop.wait()
     log.info("stopped")

@@ -23,11 +23,11 @@ _DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 def files() -> dict[Path, str]:
     """Return the content of every generated file."""
-    found = {
+    contents = {
         FILES / "dashboards" / f"{each.name}.json": json.dumps(_dashboard(each), indent=1) + "\n" for each in DASHBOARDS
     }
-    found[FILES / "rules" / "wakupush.yaml"] = _rules()
-    return found
+    contents[FILES / "rules" / "wakupush.yaml"] = _rules()
+    return contents
 
 
 def _rules() -> str:
@@ -42,8 +42,8 @@ def _rules() -> str:
         for alert in ALERTS
     ]
     groups = {"groups": [{"name": "wakupush", "rules": rules}]}
-    told = yaml.safe_dump(groups, sort_keys=False, allow_unicode=True, width=math.inf)
-    return "# Made by `make monitoring` out of deploy/monitoring/rules.py.\n" + told
+    text = yaml.safe_dump(groups, sort_keys=False, allow_unicode=True, width=math.inf)
+    return "# Made by `make monitoring` out of deploy/monitoring/rules.py.\n" + text
 
 
 def runbook_url(alert: Alert) -> str:

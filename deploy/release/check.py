@@ -41,16 +41,16 @@ class Check:
 
 def nothing_uncommitted() -> None:
     """Check that everything is committed."""
-    left = _output("git", "status", "--porcelain").splitlines()
-    if left:
-        raise NotReadyError(f"{len(left)} files are not committed, {left[0].split()[-1]} for one")
+    changes = _output("git", "status", "--porcelain").splitlines()
+    if changes:
+        raise NotReadyError(f"{len(changes)} files are not committed, {changes[0].split()[-1]} for one")
 
 
 def versions() -> dict[str, str]:
     """Return the versions that files name, by the place."""
     changelog = _text("CHANGELOG.md")
     chart = _text("deploy/helm/wakupush/Chart.yaml")
-    found = {
+    by_file = {
         "pyproject.toml": str(tomllib.loads(_text("pyproject.toml"))["project"]["version"]),
         "the top of CHANGELOG.md": _first(r"^## \[(.*?)\]", changelog),
         "wakupush/__init__.py": _first(r'^__version__ = "(.*)"', _text("wakupush/__init__.py")),
@@ -58,15 +58,15 @@ def versions() -> dict[str, str]:
         "appVersion of the chart": _first(r"^appVersion: (.*)$", chart),
     }
     images = re.findall(r"WAKUPUSH_VERSION:-(.*?)}", _text("docker/compose.yaml"))
-    return found | {f"docker/compose.yaml ({version})": version for version in images}
+    return by_file | {f"docker/compose.yaml ({version})": version for version in images}
 
 
 def one_version() -> None:
     """Compare the versions that files name with each other and with the tags."""
-    found = versions()
-    [version, *others] = dict.fromkeys(found.values())
+    by_file = versions()
+    [version, *others] = dict.fromkeys(by_file.values())
     if others:
-        raise NotReadyError(", ".join(f"{where}: {it}" for where, it in found.items()))
+        raise NotReadyError(", ".join(f"{where}: {it}" for where, it in by_file.items()))
     if f"v{version}" in _output("git", "tag", "--list").split():
         raise NotReadyError(f"v{version} is tagged already")
 
@@ -74,15 +74,15 @@ def one_version() -> None:
 def migrations_begin() -> None:
     """Compare the migrations with the last release: an upgrade removes only what that release does not use any more."""
     files = _output("git", "ls-tree", "-r", "--name-only", last_release()).splitlines()
-    known = [int(found[1]) for file in files if (found := re.search(r"/migrations/(\d{4})_\w+\.sql$", file))]
-    if not known:
+    numbers = [int(match[1]) for file in files if (match := re.search(r"/migrations/(\d{4})_\w+\.sql$", file))]
+    if not numbers:
         raise NotReadyError(f"{last_release()} has no migrations")
-    if max(known) + 1 != runner.RELEASE_BEGINS:
+    if max(numbers) + 1 != runner.RELEASE_BEGINS:
         raise NotReadyError(
-            f"{last_release()} knows migrations up to {max(known)}, so RELEASE_BEGINS in"
-            f" wakupush/postgres/migrations/runner.py is {max(known) + 1}, not {runner.RELEASE_BEGINS}"
+            f"{last_release()} knows migrations up to {max(numbers)}, so RELEASE_BEGINS in"
+            f" wakupush/postgres/migrations/runner.py is {max(numbers) + 1}, not {runner.RELEASE_BEGINS}"
         )
-    frozen = f"tests/integration/postgres/frozen/{max(known):04}"
+    frozen = f"tests/integration/postgres/frozen/{max(numbers):04}"
     if not (ROOT / frozen).is_dir():
         raise NotReadyError(f"the SQL of {last_release()} is not kept in {frozen}")
 
@@ -147,10 +147,10 @@ def main(arguments: list[str] | None = None, checks: Iterable[Check] = CHECKS) -
             console.print(f"{check.name:<11} {check.what}", markup=False)
             continue
         console.print(f"== {check.name}: {check.what}", markup=False, style="bold")
-        begun = time.monotonic()
+        start = time.monotonic()
         result = holds(check)
         failed |= result != HOLDS
-        rows.add_row(check.name, check.what, f"{(time.monotonic() - begun) / 60:.1f}", result)
+        rows.add_row(check.name, check.what, f"{(time.monotonic() - start) / 60:.1f}", result)
     if not options.list:
         Console(width=160).print(rows)
     return int(failed)
@@ -169,8 +169,8 @@ def _text(path: str) -> str:
 
 
 def _first(pattern: str, text: str) -> str:
-    found = re.search(pattern, text, re.MULTILINE)
-    return found[1] if found else "none"
+    match = re.search(pattern, text, re.MULTILINE)
+    return match[1] if match else "none"
 
 
 if __name__ == "__main__":

@@ -60,30 +60,30 @@ def _ask(pinned: list[Pin]) -> list[Hole]:
         file.write("".join(f"{name}=={version}\n" for name, version in pinned))
         file.flush()
         options = ["--no-deps", "--disable-pip", "--progress-spinner=off", "--format=json", "--requirement", file.name]
-        told = subprocess.run(  # noqa: S603 - our own arguments
+        answer = subprocess.run(  # noqa: S603 - our own arguments
             [sys.executable, "-m", "pip_audit", *options],
             capture_output=True,
             text=True,
             check=False,
         )
     # It exits with 1 if there are holes, and also if it failed.
-    if not told.stdout:
-        raise AuditError(f"pip-audit failed:\n{told.stderr}")
-    return read(json.loads(told.stdout))
+    if not answer.stdout:
+        raise AuditError(f"pip-audit failed:\n{answer.stderr}")
+    return read(json.loads(answer.stdout))
 
 
-def read(told: dict[str, Any]) -> list[Hole]:
+def read(report: dict[str, Any]) -> list[Hole]:
     """Return the holes in pip-audit's report.
 
     Raises:
         AuditError: it skipped a package.
     """
-    skipped = [each for each in told["dependencies"] if "skip_reason" in each]
+    skipped = [each for each in report["dependencies"] if "skip_reason" in each]
     if skipped:
         raise AuditError(f"pip-audit could not look at {len(skipped)} packages, at first: {skipped[0]['skip_reason']}")
     return [
         Hole(Pin(each["name"], each["version"]), (hole["id"], *hole["aliases"]), tuple(hole["fix_versions"]))
-        for each in told["dependencies"]
+        for each in report["dependencies"]
         for hole in each["vulns"]
     ]
 
@@ -100,7 +100,7 @@ def faults(holes: Iterable[Hole], exceptions: Iterable[Accepted], today: dt.date
     def covers(exception: Accepted, hole: Hole) -> bool:
         return exception.id in hole.ids and exception.package == hole.pin.name
 
-    found = [
+    gaps = [
         f"{hole.pin.name} {hole.pin.version}: {', '.join(hole.ids)}; "
         + (f"mended in {', '.join(hole.fixed_in)}" if hole.fixed_in else "not mended yet")
         for hole in holes
@@ -108,10 +108,10 @@ def faults(holes: Iterable[Hole], exceptions: Iterable[Accepted], today: dt.date
     ]
     for exception in exceptions:
         if exception.until < today:
-            found.append(f"{exception.id} of {exception.package} was accepted until {exception.until} only")
+            gaps.append(f"{exception.id} of {exception.package} was accepted until {exception.until} only")
         if not any(covers(exception, hole) for hole in holes):
-            found.append(f"{exception.id} of {exception.package} is accepted, and no longer there")
-    return found
+            gaps.append(f"{exception.id} of {exception.package} is accepted, and no longer there")
+    return gaps
 
 
 def main() -> None:
@@ -119,11 +119,11 @@ def main() -> None:
     pinned = set[Pin]().union(*map(pins, REQUIREMENTS.glob("*.lock")))
     exceptions = accepted()
     try:
-        found = faults(known(pinned), exceptions, dt.datetime.now(dt.UTC).date())
+        problems = faults(known(pinned), exceptions, dt.datetime.now(dt.UTC).date())
     except AuditError as error:
         sys.exit(str(error))
-    if found:
-        sys.exit("\n".join(found))
+    if problems:
+        sys.exit("\n".join(problems))
     sys.stdout.write(f"{len(pinned)} versions have no known hole that is not accepted ({len(exceptions)} are)\n")
 
 

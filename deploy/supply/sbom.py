@@ -33,14 +33,14 @@ def sbom(image: str) -> str:
     """
     locks, jars = IMAGES[image]
     options = ["--output-reproducible", "--no-validate", "--spec-version", _VERSION.to_version()]
-    told = subprocess.run(  # noqa: S603 - our own arguments
+    answer = subprocess.run(  # noqa: S603 - our own arguments
         [sys.executable, "-m", "cyclonedx_py", "requirements", *options, "-"],
         input="".join((REQUIREMENTS / f"{lock}.lock").read_text() for lock in locks),
         capture_output=True,
         text=True,
         check=True,
     )
-    content = json.loads(told.stdout)
+    content = json.loads(answer.stdout)
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     content["metadata"]["component"] = {"type": "container", "bom-ref": image, "name": image, "version": version}
     content["components"] += [_jar(*each) for each in jars.items()]

@@ -132,12 +132,12 @@ class Hearing:
 
 def _is_deaf(node: str, sounds: Iterable[_Sound], read_since: Mapping[tuple[str, str], float]) -> bool:
     """Return whether a node misses, on any shard, what others heard while it was read."""
-    heard: defaultdict[str, list[bool]] = defaultdict(list)
+    reports: defaultdict[str, list[bool]] = defaultdict(list)
     for sound in sounds:
         of_others = not sound.source and sound.nodes - {node}
         if of_others and read_since.get((node, sound.shard), sound.at + 1) <= sound.at:
-            heard[sound.shard].append(node in sound.nodes)
-    return any(_is_below(flags, LEAST_HEARD) for flags in heard.values())
+            reports[sound.shard].append(node in sound.nodes)
+    return any(_is_below(flags, LEAST_HEARD) for flags in reports.values())
 
 
 def _has_heard(node: str, sounds: Iterable[_Sound]) -> bool:
@@ -149,11 +149,11 @@ def _is_mute(node: str, sounds: Iterable[_Sound], hearing: set[str]) -> bool:
     listeners = hearing - {node}
     if not listeners:
         return False
-    heard: defaultdict[str, list[bool]] = defaultdict(list)
+    reports: defaultdict[str, list[bool]] = defaultdict(list)
     for sound in sounds:
         if sound.source == node:
-            heard[sound.shard].append(not listeners.isdisjoint(sound.nodes))
-    return any(_is_below(flags, LEAST_CANARIES) for flags in heard.values())
+            reports[sound.shard].append(not listeners.isdisjoint(sound.nodes))
+    return any(_is_below(flags, LEAST_CANARIES) for flags in reports.values())
 
 
 def _is_below(flags: list[bool], least: int) -> bool:

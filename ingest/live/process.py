@@ -64,8 +64,8 @@ def run(settings: Settings) -> None:
         threads.append(Thread(target=canaries.run, name="canaries"))
     port = None
     if (http_port := settings.port_or(HTTP_PORT)) >= 0:
-        shown = probes.Probes(healthy=lambda: _healthy(pollers), ready=lambda: _ready(pollers, redis))
-        port = probes.serve(http_port, shown)
+        health = probes.Probes(healthy=lambda: _healthy(pollers), ready=lambda: _ready(pollers, redis))
+        port = probes.serve(http_port, health)
     for thread in threads:
         thread.start()
     log.info("started", nodes=list(urls), shards=shards, http_port=port)

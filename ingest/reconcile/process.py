@@ -58,16 +58,17 @@ class Reconciliation:
         Raises:
             SettingsError: there is no public key, or an address is not valid.
         """
-        chosen, shards = settings.reconcile, settings.waku.shards
+        options, shards = settings.reconcile, settings.waku.shards
         routes = Routes.load(settings)
         stores = settings.stores
         redis = open_redis(settings.redis)
         pool = open_pool(settings.postgres, end_if_outdated)
         enqueuer = Enqueuer(celery_app(settings), redis, routes, settings.ingest)
         rest = Rest(redis)
-        queries = WalkKind(queue=QUERY, window=chosen.query_window)
+        queries = WalkKind(queue=QUERY, window=options.query_window)
         own = [
-            WalkKind(queue=queue, content_topics=(name,), window=chosen.window) for name, queue in routes.queues.items()
+            WalkKind(queue=queue, content_topics=(name,), window=options.window)
+            for name, queue in routes.queues.items()
         ]
 
         def open_store(url: str) -> Store:
@@ -89,18 +90,18 @@ class Reconciliation:
             ]
 
         return cls(
-            recent=[Recent(walker=walker, shards=shards, settings=chosen) for walker in walkers([queries, *own])],
-            thorough=[Thorough(walker=walker, shards=shards, settings=chosen) for walker in walkers(own)],
+            recent=[Recent(walker=walker, shards=shards, settings=options) for walker in walkers([queries, *own])],
+            thorough=[Thorough(walker=walker, shards=shards, settings=options) for walker in walkers(own)],
             audit=Audit(
                 stores={name: open_store(url) for name, url in stores.items()},
                 shards=shards,
                 content_topics=tuple(routes.queues),
-                window=chosen.window,
+                window=options.window,
                 stop=stop,
             ),
             enqueuer=enqueuer,
             pool=pool,
-            settings=chosen,
+            settings=options,
         )
 
     def threads(self) -> list[Thread]:
@@ -151,8 +152,8 @@ def run(settings: Settings) -> None:
     tracing.start(settings.tracing, "ingest reconcile")
     port = None
     if (http_port := settings.port_or(HTTP_PORT)) >= 0:
-        shown = probes.Probes(healthy=reconciliation.healthy, ready=reconciliation.ready)
-        port = probes.serve(http_port, shown)
+        health = probes.Probes(healthy=reconciliation.healthy, ready=reconciliation.ready)
+        port = probes.serve(http_port, health)
     threads = reconciliation.threads()
     for thread in threads:
         thread.start()

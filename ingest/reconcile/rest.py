@@ -48,9 +48,9 @@ class Rest:
             if looks:
                 self._looked = time.monotonic()
         if looks:  # without the lock: if Redis hangs, walks would wait for each other
-            found = backlog.look(self.redis)
+            sizes = backlog.look(self.redis)
             with self._lock:
-                for name, waiting in found.items():
+                for name, waiting in sizes.items():
                     self._note(name, waiting)
                 self._knows = True
         return queue.name in self._since

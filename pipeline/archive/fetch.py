@@ -66,10 +66,10 @@ def run(settings: Settings, since: float, progress: Callable[[int, int], None]) 
     waku = settings.waku
     stores = [Store(url, timeout=waku.timeout, max_read_bytes=waku.max_read_bytes) for url in settings.stores.values()]
     with archive.writing():
-        wanted = [hour for hour in hours if not archive.is_complete(hour)]
-        walks = [_Walk(hour, stores, server_content_topics(server), now) for hour in wanted]
+        missing = [hour for hour in hours if not archive.is_complete(hour)]
+        walks = [_Walk(hour, stores, server_content_topics(server), now) for hour in missing]
         try:
-            return _fetch(archive, walks, CONNECTIONS, len(hours) - len(wanted), progress)
+            return _fetch(archive, walks, CONNECTIONS, len(hours) - len(missing), progress)
         finally:
             for store in stores:
                 store.close()
@@ -107,18 +107,18 @@ class _Walk:
         """
         start, end = self.hour.start, self.hour.end
         query = Query(pubsub_topic=self.hour.shard, content_topics=self._topics, start=max(1, start), end=end)
-        seen: set[bytes] = set()
+        hashes: set[bytes] = set()
         for store in self._stores:
             for page in store.walk(query, with_messages=True):
                 self.malformed += page.malformed
                 yield {
-                    found.hash: found.message
-                    for found in page.found
-                    if found.message is not None
-                    and found.message.content_topic in self._topics
-                    and found.hash not in seen
+                    message.hash: message.message
+                    for message in page.found
+                    if message.message is not None
+                    and message.message.content_topic in self._topics
+                    and message.hash not in hashes
                 }
-                seen.update(found.hash for found in page.found)
+                hashes.update(message.hash for message in page.found)
 
 
 def _fetch(

@@ -110,7 +110,7 @@ _OPENED: Final = pa.schema(
         pa.field("sealed", pa.binary()),
     ]
 )
-_TOLD: Final = pa.schema([pa.field("what", pa.string()), pa.field("count", pa.int64())])
+_COUNTS: Final = pa.schema([pa.field("what", pa.string()), pa.field("count", pa.int64())])
 #: What the fold counts besides outcomes.
 _REGISTERED_INSTALLATIONS: Final = "registered installations"
 _UNREGISTERED_INSTALLATIONS: Final = "unregistered installations"
@@ -219,12 +219,12 @@ def run(spark: SparkSession, settings: Settings) -> Rebuilt:
         spark.conf.set(name, value)
     messages = spark.read.schema(from_arrow_schema(SCHEMA)).parquet(*map(str, files))
     try:
-        told = _rebuild(messages, job, settings.pipeline.shuffle_partitions)
+        counts = _rebuild(messages, job, settings.pipeline.shuffle_partitions)
     except SPARK_ERRORS as error:
         raise PipelineError(_words(str(error))) from error
-    facts = {name: told.pop(name, 0) for name in (_REGISTERED_INSTALLATIONS, _UNREGISTERED_INSTALLATIONS, _STORED)}
+    facts = {name: counts.pop(name, 0) for name in (_REGISTERED_INSTALLATIONS, _UNREGISTERED_INSTALLATIONS, _STORED)}
     return Rebuilt(
-        outcomes=dict(sorted(told.items())),
+        outcomes=dict(sorted(counts.items())),
         registered=facts[_REGISTERED_INSTALLATIONS],
         unregistered=facts[_UNREGISTERED_INSTALLATIONS],
         stored=facts[_STORED],
@@ -263,11 +263,11 @@ def _rebuild(messages: DataFrame, job: Job, partitions: int) -> Counter[str]:
     del outcomes[REGISTRATION]
     registrations = registrations.where(F.col("outcome") == REGISTRATION)
     folded = _in_order(registrations, partitions, ("key_hash",), "sent", "digest").mapInArrow(
-        partial(_fold, job), from_arrow_schema(_TOLD)
+        partial(_fold, job), from_arrow_schema(_COUNTS)
     )
-    told = folded.groupBy("what").agg(F.sum("count").alias("count")).collect()
+    counts = folded.groupBy("what").agg(F.sum("count").alias("count")).collect()
     messages.sparkSession.catalog.clearCache()
-    return outcomes + Counter({row["what"]: row["count"] for row in told})
+    return outcomes + Counter({row["what"]: row["count"] for row in counts})
 
 
 def _in_order(frame: DataFrame, partitions: int, group: tuple[str, ...], *order: str) -> DataFrame:
@@ -313,10 +313,10 @@ def _opened(row: _Row, identity: Identity, own: tuple[str, ...]) -> _Row:
             "count": segment.count,
             "sealed": seal(identity.segment_key, segment.payload),
         }
-    return _told_of(content, row["timestamp"], identity)
+    return _row_of(content, row["timestamp"], identity)
 
 
-def _told_of(content: Opened | Failure, sent: int, identity: Identity) -> _Row:
+def _row_of(content: Opened | Failure, sent: int, identity: Identity) -> _Row:
     """Return the row for the content of a whole message."""
     if isinstance(content, Failure):
         return {"outcome": content.label}
@@ -336,55 +336,55 @@ def _join(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
     """Put together the parts of messages in segments, as `wakupush.server.inbox.segments.put_together` does."""
     identity = identity_in(job.key_file)
     groups = groupby(_rows(batches), itemgetter("signer", "whole"))
-    found = (whole for _, rows in groups for whole in _wholes(rows, identity, job.most_segments))
-    while some := list(islice(found, WHOLES_AT_ONCE)):
+    wholes = (whole for _, rows in groups for whole in _wholes(rows, identity, job.most_segments))
+    while some := list(islice(wholes, WHOLES_AT_ONCE)):
         yield pa.RecordBatch.from_pylist(some, _OPENED)
 
 
 def _wholes(parts: Iterable[_Row], identity: Identity, most_segments: int) -> Iterator[_Row]:
     """Yield the rows for the parts of one message, which can be complete several times, or none."""
-    kept: dict[int, bytes] = {}
+    payloads: dict[int, bytes] = {}
     for row in parts:
         if row["count"] > most_segments:
             yield {"outcome": Failure.SEGMENT_LIMIT.label}
             continue
-        kept.setdefault(row["index"], row["sealed"])
-        if len(kept) < row["count"]:
+        payloads.setdefault(row["index"], row["sealed"])
+        if len(payloads) < row["count"]:
             continue
         segments = [
             Segment(row["whole"], index, row["count"], unseal(identity.segment_key, sealed))
-            for index, sealed in kept.items()
+            for index, sealed in payloads.items()
         ]
         signer = PublicKey(row["signer"]) if row["signer"] else None
-        kept.clear()
-        yield _told_of(join(Part(segments[-1], signer), segments), row["sent"], identity)
+        payloads.clear()
+        yield _row_of(join(Part(segments[-1], signer), segments), row["sent"], identity)
 
 
 def _fold(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Decide on the registrations of each user in the order in which they were sent, and load the results."""
     identity = identity_in(job.key_file)
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     changes: dict[Installation, Change] = {}
     size = 0
     with job.connect(identity) as connection:
         for _, rows in groupby(_rows(batches), itemgetter("key_hash")):
-            known = Installations()
+            installations = Installations()
             for row in rows:
-                outcome, change = _decide(row, known, identity, job)
-                told[outcome] += 1
+                outcome, change = _decide(row, installations, identity, job)
+                counts[outcome] += 1
                 if change is None:
                     continue
-                known.take(change)
+                installations.take(change)
                 changes[change.installation] = change
                 size += len(row["sealed"])
                 if len(changes) >= LOADED_AT_ONCE or size >= LOADED_BYTES:
-                    told += _load(connection, changes, identity)
+                    counts += _load(connection, changes, identity)
                     changes, size = {}, 0
-            registered = sum(stored.registered for stored in known.stored.values())
-            told[_REGISTERED_INSTALLATIONS] += registered
-            told[_UNREGISTERED_INSTALLATIONS] += len(known.stored) - registered
-        told += _load(connection, changes, identity)
-    yield pa.RecordBatch.from_pylist([{"what": what, "count": count} for what, count in told.items()], _TOLD)
+            registered = sum(stored.registered for stored in installations.stored.values())
+            counts[_REGISTERED_INSTALLATIONS] += registered
+            counts[_UNREGISTERED_INSTALLATIONS] += len(installations.stored) - registered
+        counts += _load(connection, changes, identity)
+    yield pa.RecordBatch.from_pylist([{"what": what, "count": count} for what, count in counts.items()], _COUNTS)
 
 
 def _load(connection: Connection, changes: dict[Installation, Change], identity: Identity) -> Counter[str]:
@@ -392,13 +392,15 @@ def _load(connection: Connection, changes: dict[Installation, Change], identity:
     return Counter({_STORED: loaded.stored, Failure.QUARANTINED.label: len(loaded.refused)})
 
 
-def _decide(row: _Row, known: Installations, identity: Identity, job: Job) -> tuple[str, Change | None]:
+def _decide(row: _Row, installations: Installations, identity: Identity, job: Job) -> tuple[str, Change | None]:
     """Return the outcome of a registration, and the change to store."""
     try:
-        asked = open_registration(
+        request = open_registration(
             identity, PublicKey(row["client"]), row["sealed"], most_bytes=job.limits.registration_bytes
         )
-        change = change_of(identity, asked, known, most_installations=job.most_installations, limits=job.limits)
+        change = change_of(
+            identity, request, installations, most_installations=job.most_installations, limits=job.limits
+        )
     except Refused as refused:
         return refused.failure.label, None
     except Exception:  # noqa: BLE001 - the workers would put this message aside, and so does a rebuild
@@ -420,8 +422,8 @@ def _watch(settings: Settings) -> bool:
 
 def _words(text: str) -> str:
     """Return an error text for a failure of Spark, with what to do about it if that is known."""
-    if told := re.search(r"(?:LoadError|PipelineError|ModuleNotFoundError): [^\n]+", text):
-        return f"an executor failed: {told[0]}"
+    if match := re.search(r"(?:LoadError|PipelineError|ModuleNotFoundError): [^\n]+", text):
+        return f"an executor failed: {match[0]}"
     if damaged := re.search(r"[^\s:?*]+\.parquet", text):
         return f"{damaged[0]} cannot be read: delete it, and run fetch-archive again"
     return f"Spark failed: {text.splitlines()[0]}"

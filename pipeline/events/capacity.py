@@ -109,14 +109,14 @@ class CapacityPlan:
     pools: tuple[Pool, ...]
 
 
-def costs(given: Iterable[str]) -> dict[str, float]:
+def costs(options: Iterable[str]) -> dict[str, float]:
     """Return the costs with those that an operator measured, written as ``dispatch=0.9`` in milliseconds.
 
     Raises:
         PipelineError: one is not written in this form.
     """
-    found = dict(COSTS)
-    for each in given:
+    amounts = dict(COSTS)
+    for each in options:
         name, _, value = each.partition("=")
         try:
             seconds = float(value) / 1000
@@ -124,8 +124,8 @@ def costs(given: Iterable[str]) -> dict[str, float]:
             seconds = math.nan
         if name not in COSTS or not (seconds > 0 and math.isfinite(seconds)):
             raise PipelineError(f"--cost is NAME=MILLISECONDS, with a name of {', '.join(COSTS)}")
-        found[name] = seconds
-    return found
+        amounts[name] = seconds
+    return amounts
 
 
 def run(
@@ -180,14 +180,14 @@ def load(events: DataFrame, queue: str) -> DataFrame:
         )
         .withColumn("hour", F.floor(F.col("second") / _HOUR))
     )
-    made = (
+    entries = (
         of_queue.where(F.col("kind") == "attempt")
         .groupBy(F.floor(F.unix_timestamp("time") / _HOUR).alias("hour"))
         .agg(F.sum("count").alias("attempts"), _number(F.col("attempt") > 1).alias("again"))
     )
     share = F.try_divide("messages", F.sum("messages").over(Window.partitionBy("hour")))
     shared = (F.coalesce(share * F.col(name), F.lit(0.0)).alias(name) for name in ("attempts", "again"))
-    return arrived.join(made, "hour", "left").select("second", "messages", "foreign", *shared, "batches")
+    return arrived.join(entries, "hour", "left").select("second", "messages", "foreign", *shared, "batches")
 
 
 def _number(condition: Column) -> Column:
@@ -197,13 +197,13 @@ def _number(condition: Column) -> Column:
 
 def _seconds(events: DataFrame, queue: str, question: Question) -> tuple[list[Second], float]:
     """Return the arrivals of each second, in order, and the mean size of a batch."""
-    found = []
+    seconds = []
     batches = messages = 0
     cost = question.costs
     for row in load(events, queue).orderBy("second").toLocalIterator():
         own = row["messages"] - row["foreign"]
         work = max(0, own) * cost[queue] + row["foreign"] * cost["foreign"] + row["again"] * cost["again"]
-        found.append(
+        seconds.append(
             Second(
                 time=row["second"],
                 messages=row["messages"] * question.users,
@@ -213,7 +213,7 @@ def _seconds(events: DataFrame, queue: str, question: Question) -> tuple[list[Se
         )
         batches += row["batches"] or 0
         messages += row["messages"]
-    return found, batches / max(1, messages)
+    return seconds, batches / max(1, messages)
 
 
 def _plan(queue: str, loaded: tuple[list[Second], float], middle: int, question: Question) -> Pool:
@@ -286,14 +286,14 @@ def play(
             backlog = max(0.0, backlog - speed * (each.time - before))
             posting = max(0.0, posting - speed * question.connections / USE * (each.time - before))
         before = each.time
-        held = each.posts / max(1.0, batch) * question.gorush
+        duration = each.posts / max(1.0, batch) * question.gorush
         for part in range(_PARTS):
             share = (part + 0.5) / _PARTS
             of_work = (backlog + share * each.work) / speed
-            of_posts = (posting + share * held) / (speed * question.connections / USE)
+            of_posts = (posting + share * duration) / (speed * question.connections / USE)
             waits[round(max(of_work, of_posts), 3)] += each.messages / _PARTS
         backlog += each.work
-        posting += held
+        posting += duration
     return waits
 
 
@@ -303,10 +303,10 @@ _PARTS: Final = 4
 
 def percentile(counted: Mapping[float, float], share: float) -> float:
     """Return the least value that at least this share of the counted ones does not exceed; 0 if nothing is counted."""
-    left = share * sum(counted.values())
+    rest = share * sum(counted.values())
     for value in sorted(counted):
-        left -= counted[value]
-        if left <= 1e-9:  # noqa: PLR2004 - sums of floats
+        rest -= counted[value]
+        if rest <= 1e-9:  # noqa: PLR2004 - sums of floats
             return value
     return 0.0
 
@@ -328,8 +328,8 @@ def describe(plan: CapacityPlan) -> str:
             f"# {pool.queue:<13}{pool.messages:>9,}{1000 * pool.cost:>9.2f}"
             f"{replicas[busiest]:>8} ({_hour_name(busiest)}){min(replicas.values()):>7}  {tested}"
         )
-    told: str = yaml.safe_dump(values(plan), sort_keys=False)
-    return "\n".join([*lines, told.rstrip()])
+    text: str = yaml.safe_dump(values(plan), sort_keys=False)
+    return "\n".join([*lines, text.rstrip()])
 
 
 def values(plan: CapacityPlan) -> dict[str, Any]:
@@ -339,12 +339,12 @@ def values(plan: CapacityPlan) -> dict[str, Any]:
     one pod more starts, and all the old ones may still be finishing their posts.
     """
     components = {pool.queue: _component(pool, plan.question) for pool in plan.pools}
-    found: dict[str, Any] = {"components": components}
+    content: dict[str, Any] = {"components": components}
     if DISPATCH.name in components:
         replicas = max(components[DISPATCH.name]["replicas"], components[DISPATCH.name]["autoscaling"]["maxReplicas"])
         posted = (2 * replicas + 1) * CONCURRENCY * plan.question.connections * plan.question.notifications
-        found["gorush"] = {"queueNum": max(GORUSH_QUEUE, posted)}
-    return found
+        content["gorush"] = {"queueNum": max(GORUSH_QUEUE, posted)}
+    return content
 
 
 def _component(pool: Pool, question: Question) -> dict[str, Any]:

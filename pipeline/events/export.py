@@ -82,7 +82,7 @@ def _take_over(
 ) -> tuple[int, int]:
     """Take events over step by step; return the numbers of events and of steps."""
     state = lake.state()
-    known = keys.periods(lake.days())
+    periods = keys.periods(lake.days())
     mark = exporting.mark(connection)
     _check_source(connection, state, mark)
     begin = state.mark.transaction if state.mark else 0
@@ -102,7 +102,7 @@ def _take_over(
             )
         events = for_lake(
             read_slices(lake.spark, options, slices),
-            keys.of(extent.days, today(), known),
+            keys.of(extent.days, today(), periods),
             settings.pipeline.pseudonym_days,
         )
         reached = LakeMark(
@@ -142,8 +142,8 @@ def _is_lost(connection: Connection, transaction: int, last_event: float) -> boo
     A database that was restored to an earlier time, or a standby that was promoted without the last transactions, gives
     their numbers to other transactions.
     """
-    found = exporting.last_event(connection, transaction)
-    return exporting.count(connection, 0, transaction) > 0 if found is None else found != last_event
+    last = exporting.last_event(connection, transaction)
+    return exporting.count(connection, 0, transaction) > 0 if last is None else last != last_event
 
 
 def for_lake(events: DataFrame, keys: dict[int, bytes], days: int) -> DataFrame:

@@ -162,7 +162,7 @@ class Lake:
         """
         branch = f"{BRANCH}{uuid.uuid4().hex}"
         begin = "" if state.snapshot is None else f"AS OF VERSION {state.snapshot}"
-        with _told("was not begun"):
+        with _refusals("was not begun"):
             self.spark.sql(f"ALTER TABLE {EVENTS} CREATE BRANCH {branch} {begin}")
         events.select(*schema.EVENTS.fieldNames()).writeTo(f"{EVENTS}.branch_{branch}").append()
         written = self._read_back(branch)
@@ -171,7 +171,7 @@ class Lake:
                 f"Postgres has {rows} events of this step and {written} were written: retention may have taken some"
                 " meanwhile; start again"
             )
-        with _told("was not committed"):
+        with _refusals("was not committed"):
             return written, self._publish(branch, state, remember)
 
     def _read_back(self, branch: str) -> int:
@@ -275,7 +275,7 @@ def _each(iterable: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
+def _refusals(what: str) -> Iterator[None]:
     """Raise PipelineError with the outcome of a step that Iceberg refuses."""
     try:
         yield

@@ -120,17 +120,17 @@ def _section(title: str, text: str, content: str) -> str:
 
 
 def _sum(rows: Iterable[Row], name: str) -> int | None:
-    told = [row[name] for row in rows if row[name] is not None]
-    return sum(told) if told else None
+    numbers = [row[name] for row in rows if row[name] is not None]
+    return sum(numbers) if numbers else None
 
 
 def _funnel(report: WrittenReport) -> dict[str, int | None]:
     rows = report.rows["funnel_daily"]
-    found = {row["stage"] for row in rows}
+    stages = {row["stage"] for row in rows}
     return {
         called: _sum((row for row in rows if row["stage"] == stage), "events")
         for stage, called in _STAGES.items()
-        if stage in found
+        if stage in stages
     }
 
 
@@ -153,13 +153,13 @@ def _facts(report: WrittenReport) -> str:
     )
 
 
-def _by_day(days: list[date], rows: Iterable[Row], value: str, wanted: Callable[[Row], bool]) -> list[float | None]:
+def _by_day(days: list[date], rows: Iterable[Row], value: str, matches: Callable[[Row], bool]) -> list[float | None]:
     """Return a value for each day: 0 if there is no row, None if the value is hidden."""
-    found: dict[date, list[Row]] = {}
+    rows_of: dict[date, list[Row]] = {}
     for row in rows:
-        if wanted(row):
-            found.setdefault(row["day"], []).append(row)
-    return [_sum(found[day], value) if day in found else 0 for day in days]
+        if matches(row):
+            rows_of.setdefault(row["day"], []).append(row)
+    return [_sum(rows_of[day], value) if day in rows_of else 0 for day in days]
 
 
 def _days(days: list[date]) -> list[str]:
@@ -168,10 +168,10 @@ def _days(days: list[date]) -> list[str]:
 
 def _daily(report: WrittenReport, days: list[date]) -> str:
     rows = report.rows["funnel_daily"]
-    wanted = ("admitted", "delivered_at_once", "delivered_by_retry")
+    stages = ("admitted", "delivered_at_once", "delivered_by_retry")
     series = {
         _STAGES[stage]: _by_day(days, rows, "events", lambda row, stage=stage: row["stage"] == stage)  # type: ignore[misc]
-        for stage in wanted
+        for stage in stages
     }
     return lines(_days(days), series)
 
@@ -180,10 +180,10 @@ def _latencies(
     report: WrittenReport, days: list[date], what: str, value: str, key: str
 ) -> dict[str, list[float | None]]:
     rows = [row for row in report.rows["latency_daily"] if row["what"] == what]
-    told: dict[str, dict[date, float | None]] = {}
+    latencies: dict[str, dict[date, float | None]] = {}
     for row in rows:
-        told.setdefault(row[key], {})[row["day"]] = row[value]
-    return {name: [values.get(day) for day in days] for name, values in sorted(told.items())}
+        latencies.setdefault(row[key], {})[row["day"]] = row[value]
+    return {name: [values.get(day) for day in days] for name, values in sorted(latencies.items())}
 
 
 def _delivery(report: WrittenReport, days: list[date]) -> str:
@@ -204,12 +204,12 @@ def _retries(report: WrittenReport) -> str:
     attempts = sorted({row["attempt"] for row in rows})
     body = []
     for attempt in attempts:
-        tried, went = (
+        attempt_count, went = (
             _sum((row for row in rows if (row["attempt"], row["kind"]) == (attempt, kind)), "events")
             for kind in ("attempt", "delivered")
         )
-        share = f"{100 * went / tried:.1f} %" if tried and went is not None else NOTHING
-        body.append((str(attempt), number(tried), number(went), share))
+        share = f"{100 * went / attempt_count:.1f} %" if attempt_count and went is not None else NOTHING
+        body.append((str(attempt), number(attempt_count), number(went), share))
     return _table(("attempt", "tried", "delivered", "share"), body)
 
 
@@ -226,11 +226,11 @@ def _failures(report: WrittenReport) -> str:
 
 def _week(report: WrittenReport) -> str:
     received = (row for row in report.rows["load_hourly"] if row["kind"] == "received")
-    told: dict[tuple[int, int], float | None] = dict.fromkeys((row["day"].weekday(), row["hour"]) for row in received)
+    cells: dict[tuple[int, int], float | None] = dict.fromkeys((row["day"].weekday(), row["hour"]) for row in received)
     for row in report.rows["load_weekly"]:
         place = (row["weekday"], row["hour"])
-        told[place] = (told[place] or 0) + row["messages"] / row["days"]
-    return heat_map(_WEEKDAYS, _HOURS, told)
+        cells[place] = (cells[place] or 0) + row["messages"] / row["days"]
+    return heat_map(_WEEKDAYS, _HOURS, cells)
 
 
 def _tokens(report: WrittenReport, days: list[date]) -> str:
@@ -244,10 +244,10 @@ def _tokens(report: WrittenReport, days: list[date]) -> str:
 
 
 def _used(report: WrittenReport) -> str:
-    told: dict[str, dict[str, int | None]] = {}
+    shares: dict[str, dict[str, int | None]] = {}
     for row in report.rows["registrations_used"]:
-        told.setdefault(f"{row['period']} {row['platform']}", {})[row["use"]] = row["devices"]
-    body = [(name, number(uses.get("notified", 0)), number(uses.get("unused", 0))) for name, uses in told.items()]
+        shares.setdefault(f"{row['period']} {row['platform']}", {})[row["use"]] = row["devices"]
+    body = [(name, number(uses.get("notified", 0)), number(uses.get("unused", 0))) for name, uses in shares.items()]
     return _table(("from", "notified", "unused"), body)
 
 

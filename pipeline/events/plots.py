@@ -39,12 +39,12 @@ def bars(values: Mapping[str, float | None]) -> str:
     for index, (name, value) in enumerate(values.items()):
         y = index * step + 4
         width = 0 if value is None else max(1.0, (WIDTH - left - 110) * value / top)
-        shown = "too few to tell" if value is None else number(value)
+        label = "too few to tell" if value is None else number(value)
         parts.append(
             f'<text class="label" x="{left - 10}" y="{y + 14}" text-anchor="end">{escape(name)}</text>'
             f'<rect class="bar" x="{left}" y="{y}" width="{width:.1f}" height="18" rx="3">'
-            f"<title>{escape(name)}: {shown}</title></rect>"
-            f'<text class="value" x="{left + width + 8:.1f}" y="{y + 14}">{shown}</text>'
+            f"<title>{escape(name)}: {label}</title></rect>"
+            f'<text class="value" x="{left + width + 8:.1f}" y="{y + 14}">{label}</text>'
         )
     return _svg(height, "".join(parts))
 
@@ -141,11 +141,11 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], values: Mapping[tuple[
         for column, hour in enumerate(columns):
             value = values.get((row, column), 0)
             opacity = 0.04 if value is None else 0.06 + 0.94 * value / top
-            shown = "too few to tell" if value is None else number(value)
+            label = "too few to tell" if value is None else number(value)
             parts.append(
                 f'<rect class="cell" x="{left + side * column:.1f}" y="{top_edge}" width="{side - 2:.1f}"'
                 f' height="{tall - 2}" rx="3" fill-opacity="{opacity:.2f}">'
-                f"<title>{escape(name)} {escape(hour)}: {shown}</title></rect>"
+                f"<title>{escape(name)} {escape(hour)}: {label}</title></rect>"
             )
     return _svg(24 + tall * len(rows), "".join(parts))
 

@@ -80,17 +80,17 @@ def tables(
         progress: called with the tables made so far, and their total.
     """
     of_days = events.where(F.col("day").between(first, last))
-    made: dict[str, list[Row]] = {}
+    rows_of: dict[str, list[Row]] = {}
     progress(0, len(TABLES))
     for table in TABLES:
         counted = events if "period" in table.keys else of_days
         if table.of_shown_hours:
-            counted = of_shown_hours(counted, made["load_hourly"])
+            counted = of_shown_hours(counted, rows_of["load_hourly"])
         built = table.build(counted, settings.pipeline.pseudonym_days).fillna("", _texts(table)).collect()
         rows = anonymous([row.asDict() for row in built], table, settings.pipeline.smallest_cell)
-        made[table.name] = sorted(rows, key=itemgetter(*table.keys))
-        progress(len(made), len(TABLES))
-    return made
+        rows_of[table.name] = sorted(rows, key=itemgetter(*table.keys))
+        progress(len(rows_of), len(TABLES))
+    return rows_of
 
 
 def _texts(table: Table) -> list[str]:

@@ -88,8 +88,8 @@ def _is_revealing(hidden: set[int], few: set[int]) -> bool:
 
 def of_shown_hours(events: DataFrame, hours: list[Row]) -> DataFrame:
     """Return the events that are counted in the shown rows of `load_hourly`."""
-    shown = [(row["day"], row["hour"], row["queue"], row["kind"]) for row in hours if not row["suppressed"]]
-    frame = events.sparkSession.createDataFrame(shown, "day date, hour int, queue string, kind string")
+    visible = [(row["day"], row["hour"], row["queue"], row["kind"]) for row in hours if not row["suppressed"]]
+    frame = events.sparkSession.createDataFrame(visible, "day date, hour int, queue string, kind string")
     of_hours = events.withColumn("hour", F.hour("time"))
     return of_hours.join(F.broadcast(frame), ["day", "hour", "queue", "kind"], "left_semi")
 

@@ -160,8 +160,8 @@ def whoami(context: typer.Context) -> None:
     async def work(session: _Session) -> Exit:
         client = session.client
         keys = {"public_key": client.account.key.public_key, "push_key": client.push_key}
-        shown = {name: str(key) for name, key in keys.items()}
-        _show(context.obj, [{**shown, "installation_id": client.account.installation_id}])
+        names = {name: str(key) for name, key in keys.items()}
+        _show(context.obj, [{**names, "installation_id": client.account.installation_id}])
         return Exit.DONE
 
     _run(context.obj, work, offline=True)
@@ -292,9 +292,9 @@ def query(context: typer.Context, users: Users, wait: Seconds = 4.0) -> None:
 
     async def work(session: _Session) -> Exit:
         session.client.enable_sending()
-        begun = time.time()
+        start = time.time()
         acquaintances = await session.client.query(keys, force=True, seconds=wait)
-        ways = _ways(acquaintances, since=begun)
+        ways = _ways(acquaintances, since=start)
         _show(context.obj, ways)
         reachable = {way["user"] for way in ways}
         unknown = [str(each.user) for each in acquaintances if str(each.user) not in reachable]

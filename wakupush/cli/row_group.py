@@ -277,17 +277,17 @@ def _end(rows: Rows[R, S], count: int, done: str) -> NoReturn:
 
 
 def _print_pages(rows: Rows[R, S], pages: Iterator[list[R]], *, limit: int, as_json: bool) -> NoReturn:
-    shown = 0
+    count = 0
     for page in pages:
-        shown += len(page)
+        count += len(page)
         if as_json:
             for row in page:
                 typer.echo(json.dumps(rows.facts(row)))
         else:
             print_tables(_table(rows, page))
-    if not as_json and shown == limit:
-        typer.echo(f"{shown} shown; --limit shows more")
-    if not shown:
+    if not as_json and count == limit:
+        typer.echo(f"{count} shown; --limit shows more")
+    if not count:
         _end(rows, 0, "shown")
     sys.exit(0)
 

@@ -161,8 +161,8 @@ def control_routes(faults: list[Fault], log: EventLog, counters: Callable[[], Ma
             try:
                 faults.append(Fault(**await request.json()))
             except (TypeError, ValueError) as error:
-                known = ", ".join(each.name for each in fields(Fault) if each.init)
-                return Response(f"{error}; a fault has {known}", status_code=400, media_type="text/plain")
+                names = ", ".join(each.name for each in fields(Fault) if each.init)
+                return Response(f"{error}; a fault has {names}", status_code=400, media_type="text/plain")
         return JSONResponse([asdict(fault) for fault in faults])
 
     return [

@@ -114,7 +114,7 @@ def _missing(name: str) -> str:
     )
 
 
-def _told(condition: _Condition) -> str:
+def _described(condition: _Condition) -> str:
     message = " ".join(condition.message.split())
     return f"{condition.type} is {condition.status} ({condition.reason}: {message})"
 
@@ -129,5 +129,5 @@ def _state(content: bytes) -> tuple[Level, str]:
         if kind not in conditions:
             return Level.FAULT, f"Kubernetes does not say yet whether it is {kind}: look again in a minute"
         if conditions[kind].status != "True":
-            return Level.FAULT, f"it does not scale: {_told(conditions[kind])}"
+            return Level.FAULT, f"it does not scale: {_described(conditions[kind])}"
     return Level.OK, f"it scales: {status.current} replicas, {status.desired} wanted"

@@ -269,8 +269,8 @@ def _postgres(settings: Settings) -> Iterator[Finding]:
     if missing:
         yield Finding(Level.FAULT, part, f"{len(missing)} migrations are missing: run `wakupush migrate --pre`")
     else:
-        left = f", but for {len(pending)} migrations that the next upgrade makes" if pending else ""
-        yield Finding(Level.OK, part, f"it answers, and its schema is up to date{left}")
+        note = f", but for {len(pending)} migrations that the next upgrade makes" if pending else ""
+        yield Finding(Level.OK, part, f"it answers, and its schema is up to date{note}")
         yield from _roles(part, user, logins)
     if row is not None:
         yield _clock(part, row[0])

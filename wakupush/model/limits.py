@@ -74,8 +74,8 @@ def demand(now: Demand, before: Demand, elapsed: float) -> Demand:
         before: in the previous window.
         elapsed: the share of the current window that is over, 0 to 1.
     """
-    left = 1.0 - elapsed
-    return Demand(now.number + before.number * left, now.cost + before.cost * left)
+    share = 1.0 - elapsed
+    return Demand(now.number + before.number * share, now.cost + before.cost * share)
 
 
 def chance(limit: Limit, asked: Demand) -> float:

@@ -40,9 +40,9 @@ def every(connection: Connection, selection: Selection, most: int) -> Iterator[l
         rows = _execute(connection, "page", selection, before=end, limit=limit).fetchall()
         page = [
             DeadLetter(
-                key, DeliveryState(state), Platform(platform), reason, attempts, seen, finished, expires, trace_id
+                key, DeliveryState(state), Platform(platform), reason, attempts, first_seen, finished, expires, trace_id
             )
-            for key, state, platform, reason, attempts, seen, finished, expires, trace_id in rows
+            for key, state, platform, reason, attempts, first_seen, finished, expires, trace_id in rows
         ]
         if page:
             yield page
@@ -130,7 +130,7 @@ def compose(
     """Return a query with the conditions that a selection and a position make, and the values of those."""
     end = before or after
     position = {"end_time": end[0], "end_key": end[1]} if end else {}
-    wanted: dict[str, dict[str, Any]] = {
+    parameters: dict[str, dict[str, Any]] = {
         "of_keys": {"keys": selection.keys},
         "of_reason": {"reason": selection.reason and selection.reason.label},
         "of_platform": {"platform": selection.platform},
@@ -139,11 +139,11 @@ def compose(
         "before": position if before else {},
         "after": position if after else {},
     }
-    wanted = {
+    parameters = {
         condition: values
-        for condition, values in wanted.items()
+        for condition, values in parameters.items()
         if values and all(value is not None for value in values.values())
     }
-    conditions = sql.SQL(" ").join(sql.SQL(_SQL[condition]) for condition in wanted)
-    merged = {key: value for values in wanted.values() for key, value in values.items()}
+    conditions = sql.SQL(" ").join(sql.SQL(_SQL[condition]) for condition in parameters)
+    merged = {key: value for values in parameters.values() for key, value in values.items()}
     return sql.SQL(_SQL[name]).format(conditions=conditions), merged

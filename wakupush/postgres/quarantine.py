@@ -62,12 +62,12 @@ def retry(
             Entry(
                 pubsub_topic=shard,
                 hash=hash_,
-                seen=seen,
+                seen=first_seen,
                 # Neither is covered by the hash, nor kept: of another version nothing gets here.
                 message=WakuMessage(payload=payload, content_topic=topic, version=1, timestamp=timestamp, meta=meta),
             ),
         )
-        for quarantined, hash_, queue, shard, topic, payload, timestamp, meta, seen in sorted(rows)
+        for quarantined, hash_, queue, shard, topic, payload, timestamp, meta, first_seen in sorted(rows)
     ]
 
 

@@ -63,10 +63,10 @@ def store(connection: Connection, changes: Iterable[Change], at_rest: AtRest) ->
         raise OutdatedError
     if unregisters and connection.execute(_SQL["unregister"], columns(unregisters)).rowcount != len(unregisters):
         raise OutdatedError
-    gone = [key(change) for change in changes if isinstance(change.registration, Unregistration)]
-    if gone:
-        connection.execute(_SQL["forget_deliveries"], columns(gone))
-        connection.execute(_SQL["forget_quarantine"], columns(gone))
+    unregistrations = [key(change) for change in changes if isinstance(change.registration, Unregistration)]
+    if unregistrations:
+        connection.execute(_SQL["forget_deliveries"], columns(unregistrations))
+        connection.execute(_SQL["forget_quarantine"], columns(unregistrations))
 
 
 def unregister_dead(connection: Connection, *, seconds: float, most: int) -> int:

@@ -36,12 +36,12 @@ def count(connection: Connection, trials: Iterable[tuple[Platform, bool, bool]])
 
     To be the last statement of its transaction: others may wait for the row.
     """
-    tried: Counter[Platform] = Counter()
+    uses: Counter[Platform] = Counter()
     bad: Counter[Platform] = Counter()
     for platform, is_tried, is_bad in trials:
-        tried[platform] += is_tried
+        uses[platform] += is_tried
         bad[platform] += is_bad
-    rows = [{"platform": platform, "tried": tried[platform], "bad": bad[platform]} for platform in sorted(tried)]
+    rows = [{"platform": platform, "tried": uses[platform], "bad": bad[platform]} for platform in sorted(uses)]
     if rows:
         connection.execute(_SQL["count"], columns(rows) | {"period": PERIOD_SECONDS, "slots": _SLOTS})
 

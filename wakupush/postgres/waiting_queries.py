@@ -51,10 +51,12 @@ def take(connection: Connection, most: int) -> list[Entry]:
         Entry(
             pubsub_topic=shard,
             hash=hash_,
-            seen=seen,
+            seen=first_seen,
             message=WakuMessage(payload=payload, content_topic=topic, version=1, timestamp=timestamp, meta=meta),
         )
-        for shard, hash_, seen, payload, topic, timestamp, meta in connection.execute(_SQL["take"], {"most": most})
+        for shard, hash_, first_seen, payload, topic, timestamp, meta in connection.execute(
+            _SQL["take"], {"most": most}
+        )
     ]
 
 

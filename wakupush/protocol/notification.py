@@ -106,9 +106,9 @@ def _data(dialect: Dialect, delivery: Delivery, target: Target, message: bytes) 
         "installation_ids": [target.installation_id],
     }
     profile = PROFILES[dialect]
-    chosen = {key: whole[key] for key in profile.data_keys}
+    fields = {key: whole[key] for key in profile.data_keys}
     link = profile.deep_links.get(delivery.notification_type) if target.platform is Platform.IOS else None
-    return chosen | {"deepLink": link} if link else chosen
+    return fields | {"deepLink": link} if link else fields
 
 
 def _hex(value: bytes) -> str:

@@ -135,10 +135,10 @@ def lacks_since(redis: Redis) -> float | None:
     everything that was written before that time. Topics that were added shortly before it may be missing all the same:
     allow for replication, for open transactions, and for clocks.
     """
-    marker, life, seen = cast("list[bytes | None]", redis.mget(MARKER, LIFE, SEEN))
-    if marker is None or life is None or seen is None or not marker.endswith(b" " + life):
+    marker, life, beginning = cast("list[bytes | None]", redis.mget(MARKER, LIFE, SEEN))
+    if marker is None or life is None or beginning is None or not marker.endswith(b" " + life):
         return None
-    return float(seen)
+    return float(beginning)
 
 
 def _mark(redis: Redis, life: bytes) -> bytes:

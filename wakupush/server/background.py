@@ -106,10 +106,10 @@ class Later:
     def _next(self) -> Callable[[], object] | None:
         with self._changed:
             while self._waiting or not self._closing:
-                left = self._waiting[0][0] - time.monotonic() if self._waiting else None
-                if left is not None and left <= 0:
+                wait = self._waiting[0][0] - time.monotonic() if self._waiting else None
+                if wait is not None and wait <= 0:
                     return heappop(self._waiting)[2]
-                self._changed.wait(left)
+                self._changed.wait(wait)
             return None
 
 

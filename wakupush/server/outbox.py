@@ -24,16 +24,16 @@ def publish(resources: Resources, outbox: Sequence[tuple[int, SealedAnswer]]) ->
     if not outbox:
         return []
     errors = _hand_over(resources, [answer for _, answer in outbox])
-    left = {
+    unpublished = {
         answer_id for (answer_id, _), error in zip(outbox, errors, strict=True) if isinstance(error, NodeUnreachable)
     }
-    done = [answer_id for answer_id, _ in outbox if answer_id not in left]
-    if left:
-        log.warning("answers_not_published", answers=len(left))
+    done = [answer_id for answer_id, _ in outbox if answer_id not in unpublished]
+    if unpublished:
+        log.warning("answers_not_published", answers=len(unpublished))
     with resources.pool.connection() as connection:
         answers.remove(connection, done)
-        if left:
-            answers.postpone(connection, left, RETRY_SECONDS)
+        if unpublished:
+            answers.postpone(connection, unpublished, RETRY_SECONDS)
     return [answer for (_, answer), error in zip(outbox, errors, strict=True) if error is None]
 
 

@@ -86,8 +86,8 @@ def read(row: Row, identity: Identity, limits: rules.Limits) -> Reading:
         return _refused(row, Failure.INSTALLATION_ID_INVALID.label)
     installation = identity.installation(row.public_key, name)
     if row.types.endswith(b"null"):
-        gone = Unregistration(installation_id=name, version=row.version)
-        return Reading(Change(installation, b"", gone))
+        unregistration = Unregistration(installation_id=name, version=row.version)
+        return Reading(Change(installation, b"", unregistration))
     return _read_registered(row, name, installation, limits)
 
 

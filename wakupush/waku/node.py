@@ -111,16 +111,16 @@ class WakuNode(NodeClient):
             NodeUnreadable: what was read is lost: it is no list of messages, or has more than `ANSWER_LIMIT` bytes.
             NodeRefused: nwaku does not know such a topic.
         """
-        known = self._subscribed.get(pubsub_topic)
+        subscription = self._subscribed.get(pubsub_topic)
         with self._answer(messages_path(pubsub_topic)) as (status, body):
             if status == HTTPStatus.NOT_FOUND:
                 with self._lock:
                     # Unless another thread has subscribed while this read was under way.
-                    if self._subscribed.get(pubsub_topic) is known:
+                    if self._subscribed.get(pubsub_topic) is subscription:
                         self._subscribed.pop(pubsub_topic, None)
                 raise NotSubscribed(pubsub_topic)
             check(status, body)
-            if known is None:
+            if subscription is None:
                 with self._lock:
                     self._subscribed.setdefault(pubsub_topic, object())
             return Read(*decode_messages(body, self._max_read_bytes))

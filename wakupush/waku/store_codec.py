@@ -65,8 +65,10 @@ class Query:
             page: hashes without their message are taken as they are.
             timeless: whether messages without a time are found by the time of their arrival, as in a Store v1.
         """
-        asked = tuple(stored for stored in page.found if stored.message is None or self._asks(stored.message, timeless))
-        return Page(asked, page.malformed + len(page.found) - len(asked))
+        messages = tuple(
+            stored for stored in page.found if stored.message is None or self._asks(stored.message, timeless)
+        )
+        return Page(messages, page.malformed + len(page.found) - len(messages))
 
     def _asks(self, message: WakuMessage, timeless: bool) -> bool:
         of_its_topics = not self.content_topics or message.content_topic in self.content_topics
@@ -141,12 +143,12 @@ def decode_v3(body: bytes, pubsub_topic: str, payload_limit: int = PAYLOAD_LIMIT
         text = f"{status}: {printable(str(answer.get('statusDesc')))}"
         raise NodeBusy(text) if status == HTTPStatus.TOO_MANY_REQUESTS else NodeUnreachable(text)
     entries = _entries(answer)
-    found = []
+    messages = []
     for entry in entries:
         with suppress(NodeUnreadable):
-            found.append(_stored(entry, pubsub_topic, payload_limit))
+            messages.append(_stored(entry, pubsub_topic, payload_limit))
     cursor = answer.get("paginationCursor")
-    page = Page(tuple(found), len(entries) - len(found))
+    page = Page(tuple(messages), len(entries) - len(messages))
     return page, None if cursor in (None, "") else Cursor({"cursor": f"0x{_hash(cursor).hex()}"})
 
 
@@ -167,12 +169,12 @@ def decode_v1(body: bytes, pubsub_topic: str, payload_limit: int = PAYLOAD_LIMIT
     if "messages" not in answer:
         raise NodeUnreadable("the answer is not a page of a Store v1")
     entries = _entries(answer)
-    found = []
+    messages = []
     for entry in entries:
         with suppress(NodeUnreadable):
             message = decode_message(entry, payload_limit)
-            found.append(StoredMessage(message_hash(pubsub_topic, message), message))
-    return Page(tuple(found), len(entries) - len(found)), _v1_cursor(answer.get("cursor"))
+            messages.append(StoredMessage(message_hash(pubsub_topic, message), message))
+    return Page(tuple(messages), len(entries) - len(messages)), _v1_cursor(answer.get("cursor"))
 
 
 def _entries(answer: dict[str, Any]) -> list[Any]:
@@ -187,13 +189,13 @@ def _entries(answer: dict[str, Any]) -> list[Any]:
 def _stored(entry: object, pubsub_topic: str, payload_limit: int) -> StoredMessage:
     if not isinstance(entry, dict):
         raise NodeUnreadable("the message is not an object")
-    told = _hash(entry.get("messageHash"))
+    named_hash = _hash(entry.get("messageHash"))
     if entry.get("message") is None:
-        return StoredMessage(told)
+        return StoredMessage(named_hash)
     message = decode_message(entry["message"], payload_limit)
-    if message_hash(pubsub_topic, message) != told:
+    if message_hash(pubsub_topic, message) != named_hash:
         raise NodeUnreadable("the hash is not that of the message")
-    return StoredMessage(told, message)
+    return StoredMessage(named_hash, message)
 
 
 def _hash(value: object) -> bytes:

@@ -47,9 +47,9 @@ class Asker:
         to_ask = [each for each in acquaintances if force or each.is_to_be_asked(self._context.now())]
         under_way = [self._asking[each.user] for each in to_ask if each.user in self._asking]
         groups = group(each for each in to_ask if each.user not in self._asking)
-        left = await _all(self.ask(each, seconds) for each in groups)
+        unanswered = await _all(self.ask(each, seconds) for each in groups)
         # A query goes out on the topic of its first user: servers that know another one may listen elsewhere.
-        alone = [user for users, unknown in zip(groups, left, strict=True) if len(users) > 1 for user in unknown]
+        alone = [user for users, unknown in zip(groups, unanswered, strict=True) if len(users) > 1 for user in unknown]
         await _all([*(self.ask((user,), seconds) for user in alone), *(ended.wait() for ended in under_way)])
 
     async def ask(self, users: tuple[PublicKey, ...], seconds: float = QUERY_SECONDS) -> set[PublicKey]:
@@ -60,7 +60,7 @@ class Asker:
         """
         query = TokenQuery(users, PrivateKey.generate())
         box = Mailbox(query.key, MOST_SEGMENTS)
-        left = set(users)
+        unanswered = set(users)
         ended = asyncio.Event()
         self._asking.update(dict.fromkeys(users, ended))
 
@@ -69,7 +69,7 @@ class Asker:
             infos = query.answered(opened) if opened is not None else ()
             for user in users:
                 if opened is not None and self._book.learn(user, infos, opened.signer):
-                    left.discard(user)
+                    unanswered.discard(user)
 
         async with AsyncExitStack() as exits:
             try:
@@ -77,14 +77,14 @@ class Asker:
                 await exits.enter_async_context(self._context.transport.listening(box.content_topic, receive))
                 await self._context.transport.publish(query.message(key, time.time_ns()))
                 self._note(users)
-                await self._book.changed.wait_until(lambda: not left, seconds)
+                await self._book.changed.wait_until(lambda: not unanswered, seconds)
             finally:
                 for user in users:
                     self._asking.pop(user, None)
                 ended.set()
             # A user's other servers may answer a moment later.
             self._tasks.start(_close_later(exits.pop_all()))
-        return left
+        return unanswered
 
     def _note(self, users: Sequence[PublicKey]) -> None:
         for acquaintance in map(self._book.find, users):

@@ -57,10 +57,10 @@ class Signal:
         """Wait until the predicate holds, at most so many seconds, and return whether it does."""
         deadline = asyncio.get_running_loop().time() + seconds
         while not predicate():
-            left = deadline - asyncio.get_running_loop().time()
-            if left <= 0:
+            rest = deadline - asyncio.get_running_loop().time()
+            if rest <= 0:
                 return False
-            await self.wait(left)
+            await self.wait(rest)
         return True
 
 

@@ -66,7 +66,7 @@ class Advertiser:
             self.next_at = None
             return []
         self.next_at = now + self._period
-        fresh = [infos for infos, heard in self._others.values() if heard > now - 3 * self._period]
+        fresh = [infos for infos, time in self._others.values() if time > now - 3 * self._period]
         return [*own, *(info for infos in fresh for info in infos)]
 
 

@@ -166,12 +166,12 @@ class Registrar:
 
     def set_servers(self, servers: Iterable[PublicKey]) -> None:
         """Be registered with these servers, and with no others."""
-        wanted = dict.fromkeys(servers)
+        unique = dict.fromkeys(servers)
         present = {each.server for each in self.state.enrolments}
         self._update(
             [
-                *(_turn(each, wanted=each.server in wanted) for each in self.state.enrolments),
-                *(Enrolment(server=server) for server in wanted if server not in present),
+                *(_turn(each, wanted=each.server in unique) for each in self.state.enrolments),
+                *(Enrolment(server=server) for server in unique if server not in present),
             ]
         )
 

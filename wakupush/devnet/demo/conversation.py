@@ -136,14 +136,14 @@ class Player:
             for _ in range(step.deliver_times):
                 self._node.publish(each.pubsub_topic, each.message)
             sent.add(each.hash)
-        begun = time.time()
-        while time.time() < begun + timeout:
-            for seen in self._observer.messages():
-                if message_hash(seen.pubsub_topic, seen.message) not in sent:
-                    reply = open_reply(seen.message, self._conversation.clients)
+        start = time.time()
+        while time.time() < start + timeout:
+            for message in self._observer.messages():
+                if message_hash(message.pubsub_topic, message.message) not in sent:
+                    reply = open_reply(message.message, self._conversation.clients)
                     if reply is not None:
                         played.replies.append(reply)
-                        played.latencies.append(seen.arrived - begun)
+                        played.latencies.append(message.arrived - start)
             played.pushes.extend(self._observer.pushes())
             is_complete = len(played.replies) >= replies and len(played.pushes) >= pushes
             if is_complete and all(map(self._is_handled, step.sends)):

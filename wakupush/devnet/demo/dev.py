@@ -76,6 +76,6 @@ def _show(console: Console, stack: Stack, external: External) -> None:
 
 def without_secrets(dsn: str) -> str:
     """Return the printable part of a connection string, without what libpq marks as secret or as a debug option."""
-    shown = {option.keyword.decode() for option in pq.Conninfo.get_defaults() if not option.dispchar}
+    public = {option.keyword.decode() for option in pq.Conninfo.get_defaults() if not option.dispchar}
     parameters = conninfo_to_dict(dsn).items()
-    return make_conninfo(**{name: str(value) for name, value in parameters if name in shown and value is not None})
+    return make_conninfo(**{name: str(value) for name, value in parameters if name in public and value is not None})

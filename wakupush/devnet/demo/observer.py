@@ -51,11 +51,11 @@ class Observer:
         log = _log(self._node, self._node_position)
         self._node_position = log["next"]
         entries = {entry["hash"]: entry for entry in log["entries"]}
-        found = []
+        pairs = []
         for hash_, message in self._fetch(list(entries)).items():
             entry = entries[hash_]
-            found.append((entry["seq"], Seen(entry["pubsubTopic"], message, entry["arrivedAt"])))
-        return [seen for _, seen in sorted(found, key=lambda pair: pair[0])]
+            pairs.append((entry["seq"], Seen(entry["pubsubTopic"], message, entry["arrivedAt"])))
+        return [each for _, each in sorted(pairs, key=lambda pair: pair[0])]
 
     def pushes(self) -> list[Push]:
         """Return the pushes since the last call, in their order."""
@@ -73,13 +73,13 @@ class Observer:
         self._gorush.close()
 
     def _fetch(self, hashes: list[str]) -> dict[str, WakuMessage]:
-        found: dict[str, WakuMessage] = {}
+        messages: dict[str, WakuMessage] = {}
         for start in range(0, len(hashes), 100):
             part = ",".join(hashes[start : start + 100])
             parameters = {"hashes": part, "includeData": "true", "pageSize": "100"}
             page = self._node.get("/store/v3/messages", params=parameters).raise_for_status().json()
-            found |= {each["messageHash"]: decode_message(each["message"]) for each in page["messages"]}
-        return found
+            messages |= {each["messageHash"]: decode_message(each["message"]) for each in page["messages"]}
+        return messages
 
 
 def _log(client: httpx2.Client, after: int) -> dict[str, Any]:

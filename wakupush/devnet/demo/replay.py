@@ -95,17 +95,17 @@ def run(
     progress = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
     with _connect(waku_url) as node, progress:
         bar = progress.add_task("", total=total)
-        begun, tally = time.monotonic(), ReplayTally()
+        start, tally = time.monotonic(), ReplayTally()
         for recorded in itertools.islice(read(file), limit):
             message = replace(recorded.message, timestamp=time.time_ns()) if restamp else recorded.message
             for _ in range(recorded.times):
                 if rate is not None:
-                    time.sleep(max(0.0, begun + tally.tried / rate - time.monotonic()))
+                    time.sleep(max(0.0, start + tally.tried / rate - time.monotonic()))
                 _publish(node, recorded, message, tally)
                 progress.update(bar, completed=tally.tried)
             if tally.in_a_row >= PATIENCE:
                 break
-    console.print(_summary(tally, total, time.monotonic() - begun))
+    console.print(_summary(tally, total, time.monotonic() - start))
     return int(tally.published < total)
 
 

@@ -119,15 +119,15 @@ class _Demo:
         self.expect(PushNotificationRegistrationResponse.FromString(reply.inner).success, "the registration")
         self.notify("bob asks for a push to her tablet", alice, bob, tablet, attempts=3)
 
-        gone = messages.registration(alice, server, device_token="dead-phone")  # noqa: S106 - likewise
-        self.ask("alice registers a phone that was wiped", alice, messages.register(alice, server, gone))
-        self.notify("bob asks for a push to it", alice, bob, gone, error="NOT_REGISTERED")
+        dead = messages.registration(alice, server, device_token="dead-phone")  # noqa: S106 - likewise
+        self.ask("alice registers a phone that was wiped", alice, messages.register(alice, server, dead))
+        self.notify("bob asks for a push to it", alice, bob, dead, error="NOT_REGISTERED")
 
     def ask(self, what: str, asker: PrivateKey, message: WakuMessage) -> OpenedReply:
         """Send a message and return the answer."""
-        begun = self.send(what, message)
+        start = self.send(what, message)
         reply, arrived = self.wait_for_reply(asker)
-        self.line(f"  ← {reply.type_name}", arrived - begun)
+        self.line(f"  ← {reply.type_name}", arrived - start)
         return reply
 
     def notify(
@@ -142,26 +142,26 @@ class _Demo:
     ) -> None:
         """Ask for a push, and show each attempt at gorush and the answer."""
         item = messages.notification(receiver.public_key.key_hash, registered)
-        begun = self.send(what, messages.request(sender, self.stack.key.public_key, [item]))
+        start = self.send(what, messages.request(sender, self.stack.key.public_key, [item]))
         lines: list[tuple[float, str]] = []
         answered = False
-        deadline = begun + PATIENCE
+        deadline = start + PATIENCE
         while time.time() < deadline and not (answered and len(lines) > attempts):
             lines += [
                 (push.arrived, f"  → gorush: {push.notification['message']}: {push.outcome}")
                 for push in self.observer.pushes()
             ]
-            for seen in self.observer.messages():
-                reply = open_reply(seen.message, (sender,))
+            for each in self.observer.messages():
+                reply = open_reply(each.message, (sender,))
                 if reply and reply.type == Type.PUSH_NOTIFICATION_RESPONSE:
                     [report] = PushNotificationResponse.FromString(reply.inner).reports
                     name = type(report).ErrorType.Name(report.error) if not report.success else ""
                     self.expect(name == error, f"the report ({name or 'success'})")
-                    lines.append((seen.arrived, f"  ← {reply.type_name}: {name or 'success'}"))
+                    lines.append((each.arrived, f"  ← {reply.type_name}: {name or 'success'}"))
                     answered = True
             time.sleep(0.005)
         for at, text in sorted(lines):
-            self.line(text, at - begun)
+            self.line(text, at - start)
         self.expect(answered and len(lines) == attempts + 1, f"{attempts} pushes and an answer")
 
     def recorded(self, conversation: Conversation) -> None:
@@ -193,18 +193,18 @@ class _Demo:
         return self.stack.is_handled(self.postgres, sent.hash, sent.message.content_topic)
 
     def send(self, what: str, message: WakuMessage) -> float:
-        begun = time.time()
+        start = time.time()
         self.line(what, None)
         self.node.publish(SHARDS[0], message)
-        return begun
+        return start
 
     def wait_for_reply(self, asker: PrivateKey) -> tuple[OpenedReply, float]:
         deadline = time.time() + PATIENCE
         while time.time() < deadline:
-            for seen in self.observer.messages():
-                reply = open_reply(seen.message, (asker,))
+            for message in self.observer.messages():
+                reply = open_reply(message.message, (asker,))
                 if reply is not None and reply.signer == self.stack.key.public_key:
-                    return reply, seen.arrived
+                    return reply, message.arrived
             time.sleep(0.005)
         raise UnexpectedError(f"no answer within {PATIENCE:g} s")
 
@@ -232,8 +232,8 @@ def _verdict(step: Step, replies: int) -> str:
 
 
 def _left(pids: list[int]) -> str:
-    left = [pid for pid in pids if _is_alive(pid)]
-    return f"[red]processes are left: {left}[/red]" if left else f"all {len(pids)} processes have ended"
+    alive = [pid for pid in pids if _is_alive(pid)]
+    return f"[red]processes are left: {alive}[/red]" if alive else f"all {len(pids)} processes have ended"
 
 
 def _is_alive(pid: int) -> bool:

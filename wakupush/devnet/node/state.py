@@ -219,14 +219,14 @@ class NodeArchive:
         Raises:
             QueryRefusedError: the cursor is not in the archive.
         """
-        found: list[ArchivedMessage] = []
+        matches: list[ArchivedMessage] = []
         for entry in self._walk(query):
             if not query.matches(entry):
                 continue
-            if len(found) == query.page_size:
-                return StorePage(_oldest_first(found, query), cursor=found[-1].hash)
-            found.append(entry)
-        return StorePage(_oldest_first(found, query))
+            if len(matches) == query.page_size:
+                return StorePage(_oldest_first(matches, query), cursor=matches[-1].hash)
+            matches.append(entry)
+        return StorePage(_oldest_first(matches, query))
 
     def _walk(self, query: StoreQuery) -> Iterator[ArchivedMessage]:
         low, high = 0, len(self._order)

@@ -65,9 +65,9 @@ def wait_until(predicate: Callable[[], bool], *, timeout: float, what: str, inte
     Raises:
         WaitTimeoutError: ``predicate`` was false for ``timeout`` seconds.
     """
-    begun = time.monotonic()
+    start = time.monotonic()
     while not predicate():
-        waited = time.monotonic() - begun
+        waited = time.monotonic() - start
         if waited >= timeout:
             raise WaitTimeoutError(f"waited {timeout:g} s in vain: {what}")
         time.sleep(interval or min(max(waited / 10, 0.02), 0.2))

@@ -41,9 +41,9 @@ def start(resources: Worker, postings: list[Posting], *, scheduled: bool = False
         time.monotonic() + settings.delivery.lease - settings.gorush.longest_post,
     )
     futures = resources.lanes.start(postings, work, scheduled=scheduled)
-    if gone := [posting for posting in postings if posting.target is None]:
+    if without_target := [posting for posting in postings if posting.target is None]:
         settled: Future[Failed] = Future()
-        settled.set_result(_failed(settle(resources, gone, [Failure.DEVICE_GONE] * len(gone))))
+        settled.set_result(_failed(settle(resources, without_target, [Failure.DEVICE_GONE] * len(without_target))))
         futures.append(settled)
     return futures
 

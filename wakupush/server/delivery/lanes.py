@@ -86,8 +86,8 @@ class Slots:
 
     def hang(self, platform: Platform, seconds: float, *, scheduled: bool = False) -> bool:
         """Return whether a platform has no free slot because all its posts under way take longer than this."""
-        begun = list(self._begun[platform].values())
-        return len(begun) >= self._limit(scheduled=scheduled) and max(begun) < time.monotonic() - seconds
+        starts = list(self._begun[platform].values())
+        return len(starts) >= self._limit(scheduled=scheduled) and max(starts) < time.monotonic() - seconds
 
     def close(self) -> None:
         """Wait for everything that is under way."""

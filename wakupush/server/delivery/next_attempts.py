@@ -36,12 +36,12 @@ def attempt_due(resources: Worker, claimed: Mapping[bytes, int], task_id: str) -
     settings = resources.settings.delivery
     lead = Lead()
     with resources.pool.connection() as connection:
-        begun = deliveries.take(connection, claimed, seconds=settings.lease, at_rest=resources.identity.at_rest)
-        ends = [end for delivery, receiver in begun if (end := _end(delivery, receiver, settings.max_attempts))]
+        attempts = deliveries.take(connection, claimed, seconds=settings.lease, at_rest=resources.identity.at_rest)
+        ends = [end for delivery, receiver in attempts if (end := _end(delivery, receiver, settings.max_attempts))]
         settled = deliveries.settle(connection, ends)
         new_events = [
             delivery_event(resources, _before(delivery), EventKind.UNKNOWN, Failure.LEASE_LOST)
-            for delivery, _ in begun
+            for delivery, _ in attempts
             if delivery.failure is Failure.LEASE_LOST
         ]
         new_events += [
@@ -57,7 +57,7 @@ def attempt_due(resources: Worker, claimed: Mapping[bytes, int], task_id: str) -
             shown=True,
             lead=lead if delivery.task_id == task_id else None,
         )
-        for delivery, receiver in begun
+        for delivery, receiver in attempts
     ]
     if new_events:
         count_events(new_events)

@@ -62,8 +62,8 @@ def state_after(
         counted: whether the attempt counts.
         retry_after: seconds that gorush asked for.
     """
-    begun = delivery.attempt if counted else max(1, delivery.attempt - 1)
-    wait = next_wait(failure, begun, settings, at_least=retry_after)
+    attempt = delivery.attempt if counted else max(1, delivery.attempt - 1)
+    wait = next_wait(failure, attempt, settings, at_least=retry_after)
     if wait is not None:
         return DeliveryState.PENDING, wait
     return DeliveryState.FAILED if failure.retry is Retry.NEVER else DeliveryState.DEAD_LETTER, None

@@ -52,12 +52,12 @@ def follow_up(resources: Worker, task: Task, outcomes: Sequence[Outcome], writte
 def _follow_up(resources: Worker, task: Task, outcomes: Sequence[Outcome], written: Written) -> None:
     metrics.BATCH_SIZE.labels(task.queue.name).observe(task.size)
     count_events(written.events)
-    begun = time.monotonic()
+    beginning = time.monotonic()
     within = resources.settings.worker.answer_within
     answer_delays = delays(outcomes, written.postings, resources.latencies, within=within, now=resources.now())
     posts = _without_fail(start, resources, written.postings) if written.postings else None
     corrections = (_without_fail(_corrections, resources, task, outcomes, posts) if posts else None) or {}
-    waited = time.monotonic() - begun
+    waited = time.monotonic() - beginning
     resources.latencies.note({posting.delivery.platform for posting in written.postings}, waited)
     # Registrations are answered to keys that stay, and clients send them again if the answer was lost.
     is_ephemeral = task.queue is not REGISTRATION

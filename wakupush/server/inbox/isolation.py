@@ -119,10 +119,10 @@ def _is_its_own(resources: Worker, entry: Entry, error: Exception) -> bool:
 def _writes_quickly(resources: Worker, write: Callable[[Connection, Entry], None], entry: Entry) -> bool:
     """Commit a small write, and say whether it was as quick as it is if Postgres is well."""
     with resources.pool.connection() as connection:
-        begun = time.monotonic()
+        start = time.monotonic()
         write(connection, entry)
         connection.commit()
-        return time.monotonic() - begun < WELL_SHARE * resources.settings.postgres.statement_timeout
+        return time.monotonic() - start < WELL_SHARE * resources.settings.postgres.statement_timeout
 
 
 def _owner(resources: Worker, entry: Entry) -> Installation | None:

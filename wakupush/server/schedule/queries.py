@@ -65,9 +65,9 @@ def _derive_topic(resources: Beat, content_topic: str) -> int:
 
 
 def _derive(resources: Beat, user: QueryTopic) -> int:
-    begun = time.thread_time()
+    start = time.thread_time()
     key = topics.symmetric_key(topics.query_topic(user.key_hash, prefixed=user.prefixed))
-    spent = time.thread_time() - begun
+    spent = time.thread_time() - start
     with resources.pool.connection() as connection:
         query_topics.set_key(connection, user, key)
     metrics.KEYS_DERIVED.inc()
@@ -115,8 +115,8 @@ def fill_watched_topics(resources: Beat) -> bool:
 
 
 def _fill(resources: Beat) -> None:
-    seen = watched.lacks_since(resources.redis)
-    since = None if seen is None else seen - MARGIN_SECONDS
+    beginning = watched.lacks_since(resources.redis)
+    since = None if beginning is None else beginning - MARGIN_SECONDS
     mark = watched.begin_filling(resources.redis)
     # Registrations that added their topics to a Redis that was wiped since are waited for, so that they are read here.
     with resources.pool.connection() as connection:
