@@ -81,7 +81,12 @@ def _dashboard(dashboard: Dashboard) -> dict[str, Any]:
         "graphTooltip": 1,
         "refresh": "30s",
         "time": {"from": "now-3h", "to": "now"},
-        "templating": {"list": [_datasource(), _namespace()]},
+        "templating": {
+            "list": [
+                {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"},
+                _namespace(),
+            ]
+        },
         "links": [{"type": "dashboards", "tags": ["wakupush"], "title": "wakupush", "keepTime": True}],
         "panels": panels,
     }
@@ -107,10 +112,6 @@ def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
             for index, (text, legend) in enumerate(panel.queries)
         ],
     }
-
-
-def _datasource() -> dict[str, Any]:
-    return {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
 
 
 def _namespace() -> dict[str, Any]:

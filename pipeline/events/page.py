@@ -97,7 +97,11 @@ def render(report: WrittenReport) -> str:
         _section(
             "How long a delivery takes", "From ingest seeing the message to gorush taking it.", _delivery(report, days)
         ),
-        _section("How long messages wait in a queue", "p99 by queue.", _waits(report, days)),
+        _section(
+            "How long messages wait in a queue",
+            "p99 by queue.",
+            lines(_days(days), _latencies(report, days, "queue_wait", "p99_ms", "queue"), durations),
+        ),
         _section("What retries won", "Deliveries that went through on each attempt.", _retries(report)),
         _section("What fails", "Failures by class, all days and platforms.", _failures(report)),
         _section("Load by hour of the week", "Messages a day in each hour, all queues.", _week(report)),
@@ -193,10 +197,6 @@ def _delivery(report: WrittenReport, days: list[date]) -> str:
         for platform, points in _latencies(report, days, "delivery", value, "platform").items()
     }
     return lines(_days(days), dict(sorted(series.items())), durations)
-
-
-def _waits(report: WrittenReport, days: list[date]) -> str:
-    return lines(_days(days), _latencies(report, days, "queue_wait", "p99_ms", "queue"), durations)
 
 
 def _retries(report: WrittenReport) -> str:

@@ -6,7 +6,6 @@ import shutil
 import uuid
 from collections.abc import Callable
 from datetime import date
-from functools import cache
 from operator import itemgetter
 from pathlib import Path
 from typing import Final
@@ -86,15 +85,12 @@ def tables(
         counted = events if "period" in table.keys else of_days
         if table.of_shown_hours:
             counted = of_shown_hours(counted, rows_of["load_hourly"])
-        built = table.build(counted, settings.pipeline.pseudonym_days).fillna("", _texts(table)).collect()
+        texts = [name for name, kind in table.keys.items() if kind == "text"]
+        built = table.build(counted, settings.pipeline.pseudonym_days).fillna("", texts).collect()
         rows = anonymous([row.asDict() for row in built], table, settings.pipeline.smallest_cell)
         rows_of[table.name] = sorted(rows, key=itemgetter(*table.keys))
         progress(len(rows_of), len(TABLES))
     return rows_of
-
-
-def _texts(table: Table) -> list[str]:
-    return [name for name, kind in table.keys.items() if kind == "text"]
 
 
 def _folder(settings: Settings, first: date, last: date) -> Path:
@@ -181,7 +177,7 @@ def _write_postgres(dsn: str, report: WrittenReport, kept_from: date) -> None:
 def _replace(connection: psycopg.Connection, table: Table, report: WrittenReport, kept_from: date) -> None:
     types = columns(table)
     name = sql.Identifier(SCHEMA, table.name)
-    definitions = (sql.SQL("{} {}").format(sql.Identifier(each), _type(types[each])) for each in types)
+    definitions = (sql.SQL("{} {}").format(sql.Identifier(each), sql.SQL(types[each])) for each in types)
     connection.execute(
         sql.SQL("CREATE TABLE IF NOT EXISTS {} ({}, PRIMARY KEY ({}))").format(
             name, sql.SQL(", ").join(definitions), sql.SQL(", ").join(map(sql.Identifier, table.keys))
@@ -201,8 +197,3 @@ def _replace(connection: psycopg.Connection, table: Table, report: WrittenReport
     with connection.cursor() as cursor, cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(name, names)) as copy:
         for row in rows:
             copy.write_row([row[each] for each in types])
-
-
-@cache
-def _type(name: str) -> sql.SQL:
-    return sql.SQL(name)

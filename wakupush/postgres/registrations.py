@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
+from operator import attrgetter
 from typing import Any
 
 from psycopg import Connection
@@ -96,7 +97,7 @@ def devices(connection: Connection, key_hashes: Collection[bytes], at_rest: AtRe
     """
     rows = connection.execute(_SQL["devices"], {"key_hashes": list(key_hashes)})
     by_key: dict[bytes, list[QueriedDevice]] = {}
-    for device in sorted((_device(at_rest, *row) for row in rows), key=_by_installation):
+    for device in sorted((_device(at_rest, *row) for row in rows), key=attrgetter("key_hash", "installation_id")):
         by_key.setdefault(device.key_hash, []).append(device)
     return by_key
 
@@ -152,10 +153,6 @@ def _device(at_rest: AtRest, *row: Any) -> QueriedDevice:
         allow_from_contacts_only=contacts_only,
         allowed_key_list=at_rest.open_allowed_key_list(installation, version, allowed) if allowed else (),
     )
-
-
-def _by_installation(device: QueriedDevice) -> tuple[bytes, str]:
-    return device.key_hash, device.installation_id
 
 
 def row(change: Change, registration: Registration, at_rest: AtRest) -> dict[str, Any]:

@@ -43,7 +43,9 @@ class Followers:
             size: bytes that the batch holds meanwhile.
         """
         with self._changed:
-            self._changed.wait_for(lambda: not self._sizes or self._has_room(size))
+            self._changed.wait_for(
+                lambda: not self._sizes or (len(self._sizes) < BATCHES and sum(self._sizes) + size <= BYTES)
+            )
             self._sizes.append(size)
             metrics.FOLLOW_UPS.inc()
         self._threads.submit(self._do, size, work)
@@ -56,9 +58,6 @@ class Followers:
     def close(self) -> None:
         """Do what is left, and end."""
         self._threads.shutdown()
-
-    def _has_room(self, size: int) -> bool:
-        return len(self._sizes) < BATCHES and sum(self._sizes) + size <= BYTES
 
     def _do(self, size: int, work: Callable[[], object]) -> None:
         try:

@@ -23,7 +23,7 @@ def publish(resources: Resources, outbox: Sequence[tuple[int, SealedAnswer]]) ->
     """Publish committed answers, and return those that a node took; what none took stays for the schedule."""
     if not outbox:
         return []
-    errors = _hand_over(resources, [answer for _, answer in outbox])
+    errors = hand_over(resources, [answer for _, answer in outbox])
     unpublished = {
         answer_id for (answer_id, _), error in zip(outbox, errors, strict=True) if isinstance(error, NodeUnreachable)
     }
@@ -37,12 +37,7 @@ def publish(resources: Resources, outbox: Sequence[tuple[int, SealedAnswer]]) ->
     return [answer for (_, answer), error in zip(outbox, errors, strict=True) if error is None]
 
 
-def repeat(resources: Resources, sealed: Sequence[SealedAnswer]) -> None:
-    """Publish answers once more that were published: a light client may have subscribed since. It is tried once."""
-    _hand_over(resources, sealed)
-
-
-def _hand_over(resources: Resources, sealed: Sequence[SealedAnswer]) -> list[NodeError | None]:
+def hand_over(resources: Resources, sealed: Sequence[SealedAnswer]) -> list[NodeError | None]:
     """Give answers to the nodes, and return for each what went wrong; None if a node took it."""
     # The time is that of publishing: nodes do not archive messages older than seconds, and gossip drops messages that
     # it has seen.

@@ -76,7 +76,8 @@ class Asker:
                 key = await topic_key(query.topic)
                 await exits.enter_async_context(self._context.transport.listening(box.content_topic, receive))
                 await self._context.transport.publish(query.message(key, time.time_ns()))
-                self._note(users)
+                for acquaintance in map(self._book.find, users):
+                    self._book.put(acquaintance.asked(self._context.now()))
                 await self._book.changed.wait_until(lambda: not unanswered, seconds)
             finally:
                 for user in users:
@@ -85,10 +86,6 @@ class Asker:
             # A user's other servers may answer a moment later.
             self._tasks.start(_close_later(exits.pop_all()))
         return unanswered
-
-    def _note(self, users: Sequence[PublicKey]) -> None:
-        for acquaintance in map(self._book.find, users):
-            self._book.put(acquaintance.asked(self._context.now()))
 
 
 async def _all(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -10,7 +10,6 @@ import tempfile
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
-from types import FrameType
 
 from rich.console import Console
 from rich.table import Table
@@ -49,7 +48,7 @@ def run(recording: Path | None) -> int:
     """
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _interrupt)
+        signal.signal(number, signal.default_int_handler)
     directory = Path(tempfile.mkdtemp(prefix="wakupush-demo-"))
     directory.chmod(0o755)  # Postgres runs as another user if we are root
     conversation = load(recording) if recording else None
@@ -242,7 +241,3 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

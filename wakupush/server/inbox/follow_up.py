@@ -113,8 +113,8 @@ def _correct(resources: Worker, outcomes: Mapping[int, Outcome], outbox: Sequenc
 
 def _publish(resources: Worker, again_after: float, answers: Answers) -> None:
     published = _without_fail(outbox.publish, resources, answers)
-    if again_after and published:
-        resources.later.do(again_after, partial(outbox.repeat, resources, published))
+    if again_after and published:  # a light client may have subscribed by then
+        resources.later.do(again_after, partial(outbox.hand_over, resources, published))
 
 
 def _without_fail(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
