@@ -79,12 +79,11 @@ class EventLog:
     """The last events, numbered from 1, that can be followed without being consumed.
 
     Args:
-        capacity: how many are kept in memory.
         file: gets every event as a line of JSON; a log that is opened again, also after a SIGKILL, goes on from there.
     """
 
-    def __init__(self, capacity: int = 50_000, file: Path | None = None) -> None:
-        self._entries: deque[dict[str, Any]] = deque(maxlen=capacity)
+    def __init__(self, file: Path | None = None) -> None:
+        self._entries: deque[dict[str, Any]] = deque(maxlen=50_000)
         self.last = 0
         self._file = file and _open_log(file)
         for line in file.read_bytes().splitlines() if file else ():

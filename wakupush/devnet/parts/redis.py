@@ -16,12 +16,11 @@ class RedisServer(Process):
 
     Args:
         directory: holds the data and ``redis.log``; made if missing.
-        port: None takes a free one, which is kept over restarts.
         appendonly: write an append-only file, flushed each second, so that data survives stop and kill.
     """
 
-    def __init__(self, directory: Path, *, port: int | None = None, appendonly: bool = True) -> None:
-        self.port = port or free_port()
+    def __init__(self, directory: Path, *, appendonly: bool = True) -> None:
+        self.port = free_port()
         directory.mkdir(parents=True, exist_ok=True)
         settings = {
             "bind": "127.0.0.1",
