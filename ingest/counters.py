@@ -1,7 +1,5 @@
 """Which counters the processes of ingest begin at 0."""
 
-from __future__ import annotations
-
 from itertools import product
 
 from wakupush.model.limits import TOPIC_MESSAGES

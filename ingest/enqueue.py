@@ -1,7 +1,5 @@
 """From messages to tasks: the claim, the limits of the queues, and one task for each kind and poll."""
 
-from __future__ import annotations
-
 import math
 import random
 import time

@@ -1,7 +1,5 @@
 """Which queue a message belongs to, by its content topic alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self

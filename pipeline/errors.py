@@ -1,7 +1,5 @@
 """The error of a job that cannot run until an operator has changed something."""
 
-from __future__ import annotations
-
 from wakupush.runtime.usage import UsageError
 
 

@@ -3,8 +3,6 @@
 Spark gives an executor's pod environment variables, and leaves it to the image to start Java with them.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Folders that one process at a time writes to."""
 
-from __future__ import annotations
-
 import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager

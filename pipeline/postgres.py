@@ -1,7 +1,5 @@
 """Reading Postgres from Spark: a JDBC URL from libpq's connection string, and one reader for each slice."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce

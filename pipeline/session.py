@@ -1,7 +1,5 @@
 """Spark: finding Java, and one session for a command."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """The exceptions of a failed job of Spark, which depend on where it fails."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from py4j.protocol import Py4JJavaError

@@ -1,7 +1,5 @@
 """The Celery application of the workers: task bodies of a few lines around `wakupush.server`."""
 
-from __future__ import annotations
-
 import os
 import random
 import time

@@ -1,7 +1,5 @@
 """Which counters workers and the schedule begin at 0."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 

@@ -1,7 +1,5 @@
 """`wakupush exporter`: what waits, for Prometheus and for an autoscaler of the pools. It needs no key."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from threading import Lock

@@ -3,8 +3,6 @@
 A ping through the broker is not enough: it also fails if the broker is down, which no restart of the worker heals.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Running a pool of workers, or the schedule, in the foreground."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """kombu's transport over Redis, changed: a worker survives a Redis that dies at any moment, and reuses clients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kombu.transport import TRANSPORT_ALIASES, redis

@@ -3,8 +3,6 @@
 ``$n`` in an expression stands for the selector of a namespace; see `expression`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """`make monitoring`: write the files of Grafana and Prometheus that the chart and compose mount."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -4,8 +4,6 @@ Rates and sums go by namespace, so that several installations can share a Promet
 chart writes that of its release in place of `ANY_NAMESPACE`, and leaves out alerts of what it does not deploy.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """`make release-check`: checks everything that has to hold before a release is tagged, and prints a table."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -1,7 +1,5 @@
 """Checkouts of earlier releases."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

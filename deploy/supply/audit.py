@@ -1,7 +1,5 @@
 """`make audit`: fails on known holes in what the lock files pin, except those in accepted.toml."""
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 import json

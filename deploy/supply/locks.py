@@ -1,7 +1,5 @@
 """Reading the versions that the lock files pin."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Final, NamedTuple

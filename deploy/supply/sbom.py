@@ -1,7 +1,5 @@
 """`make sbom`: writes the locked packages that each image contains, as CycloneDX, into dist/sbom."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -5,8 +5,6 @@ Flower asks for a password everywhere but at /metrics, which names every worker,
 win over FLOWER_… variables.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import os

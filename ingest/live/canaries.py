@@ -1,7 +1,5 @@
 """Canaries: messages that show whether what is published on a node arrives at the others."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Iterable, Mapping

@@ -4,8 +4,6 @@ Only messages for this server are compared. Other people sent them; our own answ
 number of a node's peers proves nothing, so it is not used.
 """
 
-from __future__ import annotations
-
 import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping

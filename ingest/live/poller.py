@@ -1,7 +1,5 @@
 """Polling one shard of one node."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
 from threading import Event

@@ -1,7 +1,5 @@
 """The process: a poller for each shard of each node."""
 
-from __future__ import annotations
-
 import time
 from threading import Thread
 

@@ -1,7 +1,5 @@
 """Whether Stores can be relied on: how far back they have messages, and whether one has what another lacks."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """`wakupush ingest reconcile --once`: one walk over each shard of each Store, for operators."""
 
-from __future__ import annotations
-
 import time
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The process: which thread walks which Store for what."""
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Looking for recent messages, every few seconds: clients may be waiting for answers."""
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import dataclass, field

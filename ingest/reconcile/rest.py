@@ -1,7 +1,5 @@
 """When walks rest: while a queue is behind, claims lapse, and what still waits there would be enqueued again."""
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import dataclass, field

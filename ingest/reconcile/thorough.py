@@ -1,7 +1,5 @@
 """Walking all that the ledger remembers, in slices: for late messages, and for those missed during an outage."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """A walk over a stretch of time of a Store: what is missing is enqueued."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

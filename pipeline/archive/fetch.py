@@ -1,7 +1,5 @@
 """``wakupush pipeline fetch-archive``: fetches what the Stores have on the server's own topics into Parquet."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed

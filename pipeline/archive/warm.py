@@ -1,7 +1,5 @@
 """``wakupush pipeline warm-topics``: derives the keys of query topics before the first query has to wait for them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Final
 

@@ -8,8 +8,6 @@ A pool's plan has, for each hour of the week, the least number of processes with
 earlier half of the days. The later half is then simulated with this plan.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping

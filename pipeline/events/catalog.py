@@ -1,7 +1,5 @@
 """The catalog and the store of the lake's tables, in Iceberg's own properties."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

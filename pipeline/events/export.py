@@ -1,7 +1,5 @@
 """``wakupush pipeline export``: takes delivery events from Postgres into the lake, each exactly once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """Writing made-up events into a lake or a database that has no others."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The report as one page, without scripts, fonts or pictures from elsewhere, so that it can be mailed and kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date

@@ -1,7 +1,5 @@
 """Plots as SVG text: bars, lines, a heat map. They contain only numbers, and names, which are escaped here."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ Stores have the time of every message, and a user's queries on the user's own to
 only its hour, and no value in common with events that have their second.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """``wakupush pipeline report``: writes the tables of some days beside the lake, in Postgres, and as a page."""
 
-from __future__ import annotations
-
 import shutil
 import uuid
 from collections.abc import Callable

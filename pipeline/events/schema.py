@@ -1,7 +1,5 @@
 """The columns of the events in the lake, and what each means."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from pyspark.sql.types import (

@@ -5,8 +5,6 @@ it. The events have: a usual course of day and week, group chats, a few users wi
 platforms with retries after them, device tokens that die, registrations, queries, and messages that are not for us.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

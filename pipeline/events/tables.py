@@ -5,8 +5,6 @@ are about, or of messages if the events name no user. `anonymous` removes the va
 and of rows that would reveal these values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final

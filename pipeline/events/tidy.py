@@ -4,8 +4,6 @@ Files of a day that is over are merged into one for each kind, and days past the
 goes that no reader of the last day can need: snapshots that were replaced before, and files that are in no snapshot.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass

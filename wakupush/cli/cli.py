@@ -1,7 +1,5 @@
 """The command line, put together of the groups of commands."""
 
-from __future__ import annotations
-
 import sys
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Commands for one machine without the Waku network: ``wakupush demo``, ``dev`` and ``replay``."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

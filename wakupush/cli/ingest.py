@@ -1,7 +1,5 @@
 """``wakupush ingest``: puts messages from Waku onto the queues."""
 
-from __future__ import annotations
-
 import sys
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Commands to set up and check a server: ``wakupush keygen``, ``migrate`` and ``doctor``."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

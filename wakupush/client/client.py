@@ -1,7 +1,5 @@
 """The client: everything that one user does on one device."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import secrets

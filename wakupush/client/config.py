@@ -1,7 +1,5 @@
 """How a client behaves, as its app decides."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 

@@ -1,7 +1,5 @@
 """The documents that a client stores: frozen dataclasses as JSON, keys and bytes as hex."""
 
-from __future__ import annotations
-
 from typing import Annotated, Generic, TypeVar
 
 from pydantic import ConfigDict, PlainSerializer, PlainValidator, TypeAdapter, ValidationError, with_config

@@ -1,7 +1,5 @@
 """The events that a client reports to its app while it runs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from wakupush.client.rules.acquaintances import Acquaintance

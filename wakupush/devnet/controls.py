@@ -17,8 +17,6 @@ Faults apply in the order in which they were added, one to a request, until thei
     {"kind": "status", "method": "POST", "every": 2}            refuse every other message
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import deque

@@ -1,7 +1,5 @@
 """Run a development server as a process: ``python -m wakupush.devnet.serve waku|gorush --port N``."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace

@@ -1,7 +1,5 @@
 """Checks of the pools' autoscalers: whether they exist and scale, as the Kubernetes API reports to a pod."""
 
-from __future__ import annotations
-
 import os
 import ssl
 import time

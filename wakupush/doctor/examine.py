@@ -1,7 +1,5 @@
 """Checks of what the server depends on: settings, nodes, gorush, Redis and Postgres."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The findings of doctor about each part."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

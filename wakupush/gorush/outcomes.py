@@ -5,8 +5,6 @@ handed over, ``logs`` has the failures only. Firebase's total failures leave no 
 webhook reports them.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -5,8 +5,6 @@ the device token: never log them. Source: docs/reference/contracts/gorush.md, se
 lists of error codes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 

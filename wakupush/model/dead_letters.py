@@ -1,7 +1,5 @@
 """Dead letters: deliveries that ran out of attempts or of time, as an operator sees them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """Deliveries and their state machine."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date

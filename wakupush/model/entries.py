@@ -1,7 +1,5 @@
 """Messages on their way in through a queue, and answers on their way out through the outbox."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from wakupush.model.queues import Queue

@@ -6,8 +6,6 @@ events than there are outcomes, and what strangers send costs rows in proportion
 what must have happened before it: see `history`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum

@@ -5,8 +5,6 @@ and events, and what it says about the device token and about the route to the p
 classifies failures.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

@@ -3,8 +3,6 @@
 Source: 71, PushNotification; docs/reference/contracts/gorush.md, section 2.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

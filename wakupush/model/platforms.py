@@ -1,7 +1,5 @@
 """The push platforms, and what registrations call them."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration

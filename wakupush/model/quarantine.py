@@ -1,7 +1,5 @@
 """The quarantine: messages that failed by themselves, as an operator sees them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """The table of the queues, and of the tasks that travel in them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Devices: what their users register, and what the server knows of them then."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from wakupush.model.platforms import Platform, TokenType

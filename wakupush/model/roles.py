@@ -1,7 +1,5 @@
 """The roles of Postgres, one for each process. ``wakupush/postgres/grants/`` says what each may do there."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final

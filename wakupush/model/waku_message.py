@@ -1,7 +1,5 @@
 """14/WAKU2-MESSAGE: the message that Waku nodes relay and store."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 

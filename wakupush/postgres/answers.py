@@ -1,7 +1,5 @@
 """The outbox of sealed answers."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 from psycopg import Connection

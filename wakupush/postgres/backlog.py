@@ -1,7 +1,5 @@
 """How many deliveries wait, read at a bounded cost."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Dead letters: deliveries that ran out of attempts or of time, kept for an operator to look at and to send again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The transitions of deliveries."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import uuid4

@@ -1,7 +1,5 @@
 """Deliveries that the schedule is to enqueue."""
 
-from __future__ import annotations
-
 from psycopg import Connection
 
 from wakupush.model.deliveries import Due

@@ -1,7 +1,5 @@
 """Writing delivery events."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from operator import attrgetter

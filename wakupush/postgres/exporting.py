@@ -1,7 +1,5 @@
 """Reading delivery events exactly once, by the transactions that wrote them (ADR 9)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import date
 

@@ -1,7 +1,5 @@
 """The ledger of processed messages, the attempts of those that failed, and the quarantine."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from psycopg import Connection

@@ -4,8 +4,6 @@ A message in segments is named by the signer of its parts (the compressed key, e
 hash (32 bytes).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from hashlib import blake2b
 

@@ -1,7 +1,5 @@
 """Named SQL out of the files in ``sql/``: ``-- name: NAME`` starts a query, which ends where the next one starts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from importlib import resources

@@ -1,7 +1,5 @@
 """Which code may run on the schema as it is."""
 
-from __future__ import annotations
-
 from psycopg import Connection
 from psycopg.errors import UndefinedTable
 

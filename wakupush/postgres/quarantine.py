@@ -1,7 +1,5 @@
 """The quarantine: messages that failed by themselves, kept for an operator to look at and to have handled again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Query topics of registered users, and the symmetric keys that were derived for them so far."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 

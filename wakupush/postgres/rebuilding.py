@@ -1,7 +1,5 @@
 """Putting registrations that come from elsewhere than a message into the table, beside a server that writes to it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

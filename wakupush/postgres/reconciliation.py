@@ -1,7 +1,5 @@
 """Messages that the Stores have and the ledger lacks, and how far the Stores were walked."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final

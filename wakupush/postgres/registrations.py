@@ -1,7 +1,5 @@
 """Registrations: the atomic version check, and what queries, requests and deliveries need to know of a device."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from operator import attrgetter

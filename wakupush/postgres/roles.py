@@ -1,7 +1,5 @@
 """The roles of the processes: making them, granting what the files in ``grants/`` say, and comparing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress

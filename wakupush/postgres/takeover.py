@@ -1,7 +1,5 @@
 """Taking over from another server, or handing over to one: registrations as they are stored, and request ids."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from typing import Any, Final
 

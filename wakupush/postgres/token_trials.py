@@ -1,7 +1,5 @@
 """How many device tokens were tried on each platform, and how many of them turned out bad."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Queries that are looked at later: once the key of their topic is derived, or by chance."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from psycopg import Connection

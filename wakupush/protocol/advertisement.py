@@ -1,7 +1,5 @@
 """ContactCodeAdvertisement: the servers of a user's devices (71, Advertising a Server)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from google.protobuf.message import DecodeError

@@ -1,7 +1,5 @@
 """62/STATUS-PAYLOADS: ApplicationMetadataMessage, what is inside a payload."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError

@@ -1,7 +1,5 @@
 """ECIES over secp256k1 as 26/WAKU2-PAYLOAD uses it: AES-128-CTR, HMAC-SHA-256, concatenation KDF."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import secrets

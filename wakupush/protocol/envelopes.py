@@ -1,7 +1,5 @@
 """The layers of every message that is sent, from the application message outwards, and the topic it goes to."""
 
-from __future__ import annotations
-
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import application, payload, segments, topics
 from wakupush.protocol.application import Type

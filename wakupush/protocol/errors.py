@@ -1,7 +1,5 @@
 """What opening and checking a stranger's bytes raises."""
 
-from __future__ import annotations
-
 from wakupush.model.failures import Failure
 
 

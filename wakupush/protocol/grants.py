@@ -1,7 +1,5 @@
 """Server grants (71, Server Grant): a client's permission that one server may notify it."""
 
-from __future__ import annotations
-
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256
 from wakupush.protocol.keys import PrivateKey, PublicKey, recover

@@ -1,7 +1,5 @@
 """The hashes of the protocol."""
 
-from __future__ import annotations
-
 import hashlib
 
 from Crypto.Hash.keccak import _raw_keccak_lib

@@ -1,7 +1,5 @@
 """What a device is shown, and what its app reads: the texts, the data and the fields for iOS of each dialect."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """26/WAKU2-PAYLOAD version 1: flags | size | data | padding | signature, encrypted to a key or with a shared one."""
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """PushNotificationQuery and what a server reveals in answer (71, Querying a Server)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 

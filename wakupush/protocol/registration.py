@@ -1,7 +1,5 @@
 """PushNotificationRegistration: opening, the checks in their order, the answer (71, Registering Client)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """PushNotificationRequest: who is notified of what, and the reports (71, Sending Client)."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """AES-256-GCM with the nonce in front: sealed registrations and the items of an allowed_key_list."""
 
-from __future__ import annotations
-
 import secrets
 
 from cryptography.exceptions import InvalidTag

@@ -4,8 +4,6 @@ coincurve's own objects compute each value several times: a new key costs them f
 needed. The tests compare these calls with those objects.
 """
 
-from __future__ import annotations
-
 import threading
 from types import TracebackType
 from typing import Any, Final, NewType

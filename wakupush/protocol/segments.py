@@ -1,7 +1,5 @@
 """Messages in parts: SegmentMessage, plain ones only (no parity parts)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from wakupush.model.failures import Failure

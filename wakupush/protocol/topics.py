@@ -1,7 +1,5 @@
 """Topic names, the content topics derived from them, and the keys of symmetric topics (71, Query Topic)."""
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """uuids as the reference reads them: by the rules of Go's google/uuid, which are neither RFC 9562's nor Python's."""
 
-from __future__ import annotations
-
 import re
 
 _GROUPED = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)

@@ -3,8 +3,6 @@
 A parsed item takes a hundred bytes of memory however short it is; on the wire an item can be two bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, TypeVar
 

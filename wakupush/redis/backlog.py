@@ -5,8 +5,6 @@ The headers of a task say how many messages it carries and since when the oldest
 Redis: bodies never travel, and are not parsed.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from dataclasses import dataclass

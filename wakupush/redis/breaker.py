@@ -1,7 +1,5 @@
 """The circuit breakers in Redis, shared by all workers. If Redis fails, their state is unknown; that is counted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final, cast
 

@@ -1,7 +1,5 @@
 """The Celery application that all processes share."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 from urllib.parse import urlsplit
 

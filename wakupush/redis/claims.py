@@ -1,7 +1,5 @@
 """Claims of messages: what one process of ingest enqueues, no other does for a while."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from redis import Redis

@@ -1,7 +1,5 @@
 """Which Waku nodes are left out for sending: ingest writes it, every process that publishes reads it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, cast

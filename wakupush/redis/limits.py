@@ -1,7 +1,5 @@
 """Limits that all workers share, counted in Redis. If Redis fails, nothing is limited; that is counted."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Collection

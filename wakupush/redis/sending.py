@@ -1,7 +1,5 @@
 """Messages into a queue, as one task."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final

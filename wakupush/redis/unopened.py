@@ -1,7 +1,5 @@
 """Watched topics most of whose traffic is not for us: what workers find there, ingest heeds."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Final, cast
 

@@ -10,8 +10,6 @@ order. So if the random id is still there, topics may be missing only since they
 are filled in. Topics that are not needed any more do no harm.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Final, cast
 from uuid import uuid4

@@ -4,8 +4,6 @@ A labelled counter has no series until its first increase, and `increase` and `r
 no alert would see what happens once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from prometheus_client import Counter

@@ -1,7 +1,5 @@
 """Durations and times, as people write them in a command."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 from typing import Final

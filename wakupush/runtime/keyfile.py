@@ -1,7 +1,5 @@
 """Private keys in files that only their owner may read, as bytes."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

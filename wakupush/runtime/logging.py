@@ -1,7 +1,5 @@
 """Structured logs: an event name that never changes, and facts as keywords. Never a secret or a message's content."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """The one table of metrics. Dashboards, alerts and docs are tested against it."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics

@@ -4,8 +4,6 @@ They are environment variables with the prefix ``WAKUPUSH_``, nested by ``__``. 
 have them too; a variable wins.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import os

@@ -1,7 +1,5 @@
 """Ending gracefully on SIGTERM and SIGINT."""
 
-from __future__ import annotations
-
 import signal
 from threading import Event
 from types import FrameType

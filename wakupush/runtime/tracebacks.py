@@ -1,7 +1,5 @@
 """Where an exception comes from, without what it says: its text can hold rows, tokens or messages."""
 
-from __future__ import annotations
-
 
 def places(error: BaseException) -> list[str]:
     """Return the innermost places of the traceback, as module:function:line."""

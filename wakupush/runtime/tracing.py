@@ -5,8 +5,6 @@ begin when ingest saw the message, so that a trace reads as a timeline; those of
 Attributes are fields of events, without the pseudonyms.
 """
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 from opentelemetry.sdk.trace import TracerProvider

@@ -1,7 +1,5 @@
 """URLs of HTTP APIs, as settings and commands take them."""
 
-from __future__ import annotations
-
 from urllib.parse import urlsplit, urlunsplit
 
 

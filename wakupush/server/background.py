@@ -1,7 +1,5 @@
 """What a process does beside its tasks: it follows up batches, and publishes answers that are held back."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections import deque

@@ -1,7 +1,5 @@
 """Counting what was committed."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """Whether an exception is the fault of a message, or of what the worker depends on."""
 
-from __future__ import annotations
-
 import psycopg
 from celery.exceptions import SoftTimeLimitExceeded
 from kombu.exceptions import OperationalError as BrokerError

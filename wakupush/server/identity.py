@@ -1,7 +1,5 @@
 """The server's keys, as the settings name them."""
 
-from __future__ import annotations
-
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import InvalidKeyError, PrivateKey, PublicKey
 from wakupush.runtime import keyfile

@@ -1,7 +1,5 @@
 """Registrations that come from elsewhere than a message: out of the archive, or of another server's database."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

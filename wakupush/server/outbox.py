@@ -1,7 +1,5 @@
 """Publishing answers: from the outbox to the nodes; what a node took is deleted."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import structlog

@@ -1,7 +1,5 @@
 """Ending a process whose code is too old for the schema: a newer release took away what it needs."""
 
-from __future__ import annotations
-
 import os
 import signal
 

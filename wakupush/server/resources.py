@@ -1,7 +1,5 @@
 """What every part of the server works with."""
 
-from __future__ import annotations
-
 import os
 import socket
 import time

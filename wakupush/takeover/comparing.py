@@ -1,7 +1,5 @@
 """``wakupush import reference --compare``: compares a fresh copy of the reference server's database with our rows."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ A file that is read is never written to. Without a WAL it is opened as immutable
 A WAL is read too; then only its index (``-shm``) is made or used.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from collections.abc import Iterator

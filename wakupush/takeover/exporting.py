@@ -4,8 +4,6 @@ The reference has no place for some of what we store, and we do not store all th
 table of ours, which the reference never reads, has what an import would miss.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from collections.abc import Callable

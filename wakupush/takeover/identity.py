@@ -1,7 +1,5 @@
 """The private key of the reference server's database, which has to be this server's key."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from pathlib import Path

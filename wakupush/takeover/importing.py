@@ -4,8 +4,6 @@ Each registration is taken whole or not at all, and only if it is newer than wha
 any time and repeated, beside a server that writes. What is stored already is neither sealed nor sent again.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Opening what our rows have sealed of a registered device."""
 
-from __future__ import annotations
-
 from wakupush.model.registrations import RegistrationRow
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol.identity import Identity

@@ -4,8 +4,6 @@ The reference checks less than this server does. A fault that the specification 
 device could not know that its registration is gone. A fault that the specification refuses is not. Both are reported.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Final
 

@@ -3,8 +3,6 @@
 An export also has our table, with what the reference has no place for, so that importing it gives the same rows.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 REGISTRATIONS: Final = "push_notification_server_registrations"

@@ -4,8 +4,6 @@ Each batch is a separate read, by rowid, so a server that runs meanwhile can sti
 a row that it replaces a new rowid, so no row is missed.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Collection, Iterator
 from typing import Any, Final

@@ -4,8 +4,6 @@ Source: docs/reference/contracts/waku-rest.md, sections 1, 2 and 6. What `wakupu
 too.
 """
 
-from __future__ import annotations
-
 from http import HTTPStatus
 
 from wakupush.model.waku_message import WakuMessage

@@ -3,8 +3,6 @@
 Source: docs/reference/contracts/waku-rest.md, sections 5 to 7. What `wakupush.waku.store` says of Stores holds too.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from urllib.parse import urlencode

@@ -4,8 +4,6 @@ Source: docs/reference/contracts/waku-rest.md, sections 1, 2 and 6. go-waku leav
 them; Store v3 of go-waku writes the timestamp as a string.
 """
 
-from __future__ import annotations
-
 import binascii
 import json
 import re

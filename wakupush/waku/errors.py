@@ -1,7 +1,5 @@
 """Everything that goes wrong with a Waku node. Each class says what its catcher should do."""
 
-from __future__ import annotations
-
 
 class NodeError(Exception):
     """The root: catch it where any trouble with the node is treated alike."""

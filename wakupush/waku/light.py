@@ -4,8 +4,6 @@ Source: docs/reference/contracts/waku-rest.md, sections 3, 4 and 6. Success is t
 ``statusDesc`` of OK.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable
 from http import HTTPStatus

@@ -4,8 +4,6 @@ Source: docs/reference/contracts/waku-rest.md, sections 1, 2, 6 and 7. Success i
 between the nodes.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Source: docs/reference/contracts/waku-rest.md, sections 1, 2 and 6. Success is t
 the nodes.
 """
 
-from __future__ import annotations
-
 from http import HTTPStatus
 from urllib.parse import quote
 

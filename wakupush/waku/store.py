@@ -8,8 +8,6 @@ past the node's retention; what went over the network while the node itself was 
 Two nodes are better than one.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus

@@ -1,7 +1,5 @@
 """Sending queries, each under its own key, and taking answers until all is known or time is up."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Coroutine, Iterable, Sequence

@@ -1,7 +1,5 @@
 """The acquaintances that a client keeps, and their advertisements."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What the parts of a client share."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable

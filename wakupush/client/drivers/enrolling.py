@@ -1,7 +1,5 @@
 """Running the registrar and the advertiser: sends what is due, and stores what is answered."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Collection

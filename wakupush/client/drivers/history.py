@@ -1,7 +1,5 @@
 """The latest advertisements from a Store."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A service node of a light client: subscribes there, keeps subscriptions alive, reads them, and publishes."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import deque

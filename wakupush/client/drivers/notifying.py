@@ -1,7 +1,5 @@
 """Sending requests, each under its own key, until the result for every device is known."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterable

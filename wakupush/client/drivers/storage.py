@@ -1,7 +1,5 @@
 """The storage of a client's state: an interface of four functions, and its implementation in SQLite."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import sqlite3

@@ -1,7 +1,5 @@
 """Background tasks."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from typing import Any

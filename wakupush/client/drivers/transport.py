@@ -1,7 +1,5 @@
 """Sending and receiving messages, by relay or as a light client. One transport serves any number of clients."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Advertising one's servers on the contact code topic (71, Advertising a Server). Sans-IO."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

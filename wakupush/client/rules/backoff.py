@@ -1,7 +1,5 @@
 """Waits that double."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from random import Random
 

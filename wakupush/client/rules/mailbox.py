@@ -1,7 +1,5 @@
 """Opening the messages for a key: every layer, and messages in segments. Sans-IO."""
 
-from __future__ import annotations
-
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import application, payload, segments, topics
 from wakupush.protocol.application import Opened

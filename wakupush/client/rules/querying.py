@@ -1,7 +1,5 @@
 """Asking servers for access tokens (71, Querying a Server). Sans-IO."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from wakupush.client.rules.acquaintances import Acquaintance

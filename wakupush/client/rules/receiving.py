@@ -1,7 +1,5 @@
 """What a device does with gorush's data (71, Receiving): which account, which chat, which message. Sans-IO."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

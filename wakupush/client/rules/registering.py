@@ -1,7 +1,5 @@
 """Registering with servers (71, Registering Client): what is registered where, and what is sent when. Sans-IO."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Asking servers for pushes (71, Sending Client): one for each device, also if servers fail. Sans-IO."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 The files are described in ``tests/vectors/README.md``.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import time

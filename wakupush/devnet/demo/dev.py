@@ -1,7 +1,5 @@
 """`wakupush dev`: the whole server in the foreground, on embedded parts unless options name others."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

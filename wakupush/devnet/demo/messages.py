@@ -1,7 +1,5 @@
 """Messages as clients send them, for the demo, tests and benchmarks."""
 
-from __future__ import annotations
-
 import secrets
 import time
 import uuid

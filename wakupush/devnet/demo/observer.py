@@ -1,7 +1,5 @@
 """Watching the development node and the development gorush without consuming what the server reads."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

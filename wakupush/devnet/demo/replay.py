@@ -5,8 +5,6 @@ often as their step says. The other is JSON lines, each a message in the form of
 ``pubsubTopic``. Lines are streamed. A file is checked to its end before anything is published.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import stat

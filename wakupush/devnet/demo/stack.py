@@ -1,7 +1,5 @@
 """The whole server as real processes on embedded parts: the parts, ingest, reconcile, workers, beat."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

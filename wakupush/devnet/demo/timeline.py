@@ -1,7 +1,5 @@
 """`wakupush demo`: runs the server on real messages, and shows what happens as a timeline."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -10,8 +10,6 @@ the request, ``outcome`` either ``delivered``, the error text, or ``refused`` fo
 entry, and the notification exactly as it was handed over.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from starlette.applications import Starlette

@@ -1,7 +1,5 @@
 """How a development gorush handles the notifications of a request, without HTTP around it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -11,8 +11,6 @@ anything else   is delivered; so is every token of 64 hex digits, which a random
 ==============  ================================================================================================
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

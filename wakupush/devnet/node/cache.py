@@ -1,7 +1,5 @@
 """The unread messages of a nwaku: its relay has one such cache, and its light client another."""
 
-from __future__ import annotations
-
 import bisect
 from itertools import count
 

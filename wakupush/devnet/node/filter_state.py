@@ -3,8 +3,6 @@
 There is no service node behind it: the node plays that part too.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Collection

@@ -3,8 +3,6 @@
 go-waku sends these texts to its clients. Every function raises ValueError with them.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """The state of a development node that behaves as go-waku, with queues that block and its queries of the archive."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 from collections import deque

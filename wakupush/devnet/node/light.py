@@ -1,7 +1,5 @@
 """Filter and light push of a development node, as nwaku and as go-waku. The node is its own service node."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from http import HTTPStatus

@@ -17,8 +17,6 @@ in Unix seconds; duplicates do not appear. How a node behaves is in `state`, nwa
 go-waku's in `go_waku`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Reading values from requests as nwaku does, with its error texts, and writing messages as it does."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json

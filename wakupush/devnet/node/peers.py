@@ -6,8 +6,6 @@
 =======================  ===================================================================================
 """
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 

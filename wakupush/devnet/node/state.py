@@ -3,8 +3,6 @@
 There is no network: the node hands every message that is published on it to itself, and has no other traffic.
 """
 
-from __future__ import annotations
-
 import bisect
 import sqlite3
 import time

@@ -5,8 +5,6 @@ Postgres refuses to run as root; root hands it to an existing unprivileged user,
 data directory and the programs. Programs that this user cannot reach are copied once to the temporary directory.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

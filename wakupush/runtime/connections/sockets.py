@@ -1,7 +1,5 @@
 """A look at a socket."""
 
-from __future__ import annotations
-
 import select
 
 

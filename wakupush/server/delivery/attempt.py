@@ -1,7 +1,5 @@
 """One attempt: a post to gorush, and its outcome."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Iterable

@@ -6,8 +6,6 @@ first that gets through closes it; one that finds the route broken opens it agai
 through. See docs/adr/0015-own-circuit-breaker.md.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

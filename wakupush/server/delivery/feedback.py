@@ -4,8 +4,6 @@ Source: docs/reference/contracts/gorush.md, sections 2 to 4. The webhook is call
 never again.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from psycopg_pool import ConnectionPool

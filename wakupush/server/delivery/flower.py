@@ -5,8 +5,6 @@ delivery whose id its task has. This module sends those of the others, and those
 docs/operating/watch.md. They are best effort, as all events of Celery; the reliable record is `delivery_events`.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from threading import Lock

@@ -3,8 +3,6 @@
 Each platform has its own lanes: a dead Firebase must not stop iOS. Work that finds none is left to the schedule.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable

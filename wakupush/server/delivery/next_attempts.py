@@ -1,7 +1,5 @@
 """The next attempt of deliveries that failed for the time being: the task that the schedule enqueues."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final

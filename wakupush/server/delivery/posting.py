@@ -1,7 +1,5 @@
 """A delivery under our lease, what is done with it, and the outcome of its attempt."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock

@@ -3,8 +3,6 @@
 The wait itself is a row's ``next_attempt_at``, so it survives restarts.
 """
 
-from __future__ import annotations
-
 from tenacity import RetryCallState, Retrying, wait_random_exponential
 
 from wakupush.model.deliveries import Delivery, DeliveryState

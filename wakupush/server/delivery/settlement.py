@@ -1,7 +1,5 @@
 """The outcomes of attempts: stored in one transaction, then counted and shown."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Device tokens: which are dead, and when too many are reported dead to be believed."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from operator import attrgetter
 from typing import Final

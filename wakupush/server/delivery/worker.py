@@ -1,7 +1,5 @@
 """What a worker works with."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """What answers and repeats are charged to, and what is sent instead of notifications above their device's limit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from hashlib import blake2b

@@ -1,7 +1,5 @@
 """Claiming messages: a message that is in the ledger is handled only once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from psycopg import Connection

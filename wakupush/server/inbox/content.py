@@ -1,7 +1,5 @@
 """What is in an envelope."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from wakupush.model.entries import Entry

@@ -1,7 +1,5 @@
 """What is known when messages are decided on: which rows are wanted, how many bytes they are, and the rows."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet

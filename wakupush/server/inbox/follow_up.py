@@ -3,8 +3,6 @@
 The schedule finishes whatever is cut off here.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """Handling messages all at once, and each alone if one of them causes an error."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from typing import Final

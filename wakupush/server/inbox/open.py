@@ -1,7 +1,5 @@
 """Opening envelopes: cryptography and parsing alone, without a clock or a database."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """What is decided on a message; nothing of it has happened yet."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from wakupush.model.deliveries import Delivery, RememberedRequest

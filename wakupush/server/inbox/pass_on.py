@@ -1,7 +1,5 @@
 """Passing on messages that other queues handle, or this one later."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from celery import Celery

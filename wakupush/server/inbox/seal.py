@@ -1,7 +1,5 @@
 """Sealing answers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from wakupush.model.entries import SealedAnswer

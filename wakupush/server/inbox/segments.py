@@ -1,7 +1,5 @@
 """Putting together messages that came in segments."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

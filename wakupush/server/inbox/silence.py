@@ -1,7 +1,5 @@
 """Answers to requests that are not pushed leave as late as others: their time must not show whom a user filters."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 from wakupush.server.background import Latencies

@@ -1,7 +1,5 @@
 """The steps in which the messages of a task are handled, from the first to the last."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 

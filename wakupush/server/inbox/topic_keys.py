@@ -1,7 +1,5 @@
 """The keys of the query topics on which messages came."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from wakupush.model.entries import Entry

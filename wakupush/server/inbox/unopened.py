@@ -1,7 +1,5 @@
 """Noting on which query topics messages come that no user's key opens."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import structlog

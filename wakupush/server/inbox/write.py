@@ -1,7 +1,5 @@
 """Writing what was decided: all rows of a task at once, in the transaction that claimed its messages."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

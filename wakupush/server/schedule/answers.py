@@ -1,7 +1,5 @@
 """The job that publishes answers which their worker did not publish."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import structlog

@@ -1,7 +1,5 @@
 """What the schedule works with."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from wakupush.redis.celery_app import celery_app

@@ -1,7 +1,5 @@
 """Jobs about deliveries: enqueueing what is due, and showing what an operator has to look at."""
 
-from __future__ import annotations
-
 import random
 from typing import Final
 

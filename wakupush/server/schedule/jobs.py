@@ -1,7 +1,5 @@
 """The table of what the schedule does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

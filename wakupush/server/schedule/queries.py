@@ -1,7 +1,5 @@
 """Jobs about queries: the keys of their topics, those that wait, and the topics that ingest looks for."""
 
-from __future__ import annotations
-
 import os
 import time
 from typing import Final

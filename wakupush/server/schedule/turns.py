@@ -1,7 +1,5 @@
 """Running the jobs, each in a thread of its own."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from threading import Event, Thread

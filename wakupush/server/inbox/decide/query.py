@@ -1,7 +1,5 @@
 """Deciding on queries for access tokens (71, Querying a Server)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from wakupush.model.events import EventKind, message_event, queried

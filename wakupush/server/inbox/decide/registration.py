@@ -1,7 +1,5 @@
 """Deciding on registrations (71, Registering Client), by workers as they arrive, and by a rebuild again."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial

@@ -1,7 +1,5 @@
 """Deciding on push requests (71, Sending Client): who is notified, once, and the answer to the sender."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet

@@ -1,7 +1,5 @@
 """Deciding on messages that are not for us, cannot be read, are a part of one, or wait."""
 
-from __future__ import annotations
-
 from wakupush.model.events import EventKind, message_opened
 from wakupush.model.failures import Failure
 from wakupush.server.inbox.content import Message, Part, Postponed
