@@ -117,7 +117,7 @@ class _Answer:
 
 def _perform(handle: pycurl.Curl, url: str, timeout: float, content: bytes | None) -> _Answer | Failure:
     answer = _Answer()
-    handle.setopt(pycurl.URL, url)
+    handle.setopt(pycurl.URL, url.encode())
     set_timeout(handle, timeout)
     handle.setopt(pycurl.HEADERFUNCTION, answer.take_header)
     handle.setopt(pycurl.WRITEFUNCTION, keep_within(answer.body, ANSWER_LIMIT))

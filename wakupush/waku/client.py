@@ -85,7 +85,7 @@ class NodeClient:
         with ExitStack() as turn:
             answer = _Answer(self._timeout, turn)
             with self._handles.take() as handle:
-                handle.setopt(pycurl.URL, f"{self.url}{path}{query}")
+                handle.setopt(pycurl.URL, f"{self.url}{path}{query}".encode())
                 set_content(handle, content)
                 handle.setopt(pycurl.WRITEFUNCTION, answer.take)
                 handle.setopt(pycurl.XFERINFOFUNCTION, answer.is_late)

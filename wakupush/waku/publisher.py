@@ -183,7 +183,7 @@ class _Post:
                 pubsub_topic, message = self._messages[position]
                 if position not in self._bodies:
                     self._bodies[position] = json.dumps(encode_message(message))
-                handle.setopt(pycurl.URL, lane.url + messages_path(pubsub_topic))
+                handle.setopt(pycurl.URL, (lane.url + messages_path(pubsub_topic)).encode())
                 handle.setopt(pycurl.POSTFIELDS, self._bodies[position])
                 handle.setopt(pycurl.WRITEFUNCTION, keep_within(answer, ANSWER_LIMIT))
                 self.under_way[handle] = lane, position, answer
