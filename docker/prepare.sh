@@ -27,7 +27,7 @@ if [ -n "${WAKUPUSH:-}" ]; then
     public_key=$($WAKUPUSH keygen "$key")
 else
     public_key=$(docker run --rm --network none --user "$(id -u):$(id -g)" --volume "$directory/secrets:/run/secrets" \
-        "wakupush:${WAKUPUSH_VERSION:-0.1.0}" keygen /run/secrets/identity.key)
+        "wakupush:${WAKUPUSH_VERSION:-1.0.0rc1}" keygen /run/secrets/identity.key)
 fi
 for folder in lake keys reports archive; do
     mkdir -p "$directory/pipeline/$folder"

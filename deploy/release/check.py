@@ -52,7 +52,8 @@ def versions() -> dict[str, str]:
         "pyproject.toml": str(tomllib.loads(_text("pyproject.toml"))["project"]["version"]),
         "the top of CHANGELOG.md": _first(r"^## \[(.*?)\]", changelog),
         "wakupush/__init__.py": _first(r'^__version__ = "(.*)"', _text("wakupush/__init__.py")),
-        "version of the chart": _first(r"^version: (.*)$", chart),
+        # A chart has a semantic version, which separates the candidate by a hyphen.
+        "version of the chart": _first(r"^version: (.*)$", chart).replace("-rc", "rc"),
         "appVersion of the chart": _first(r"^appVersion: (.*)$", chart),
     }
     images = re.findall(r"WAKUPUSH_VERSION:-(.*?)}", _text("docker/compose.yaml"))

@@ -252,7 +252,7 @@ def test_the_job_that_rebuilds_fits_the_chart():
         yaml.safe_load(each) for each in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "kind: Job" in each
     ]
     fetch = "pipeline.jobs.archive.schedule=0 0 * * *,pipeline.jobs.archive.args={pipeline,fetch-archive}"
-    image = "pipeline.image=registry.example/wakupush-pipeline:0.1.0"
+    image = "pipeline.image=registry.example/wakupush-pipeline:1.0.0rc1"
     rendered = objects(VALUES["minimal"], "--set", fetch, "--set", image)
     specs = {component(each): spec for each, spec in pod_specs(rendered)}
     policy = policy_of_doctor(rendered)

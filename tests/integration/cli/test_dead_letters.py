@@ -154,6 +154,11 @@ def test_a_database_that_refuses(run, dsn, connection, monkeypatch):
     connection.execute("DROP ROLE stranger")
 
 
+def test_no_schema(run, empty_dsn, monkeypatch):
+    monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", empty_dsn)
+    assert "wakupush migrate" in run("list", expect=USAGE).stderr
+
+
 def exhausted(server, client, **fields):
     """Return the key of a delivery that ran out of attempts."""
     content = server.register(client, device_token="unavailable", **fields)

@@ -13,15 +13,17 @@ WITH taken AS (
 )
 SELECT taken.delivery_key, taken.key_hash, taken.installation_hash, taken.platform, taken.notification_type,
     taken.sealed_content, taken.chat_digest, taken.author_digest, taken.access_token_digest, taken.attempt, taken.lease,
-    taken.task_id, taken.trace_id, extract(epoch FROM taken.seen_at)::float8, taken.failure, taken.expires_at <= now(),
+    taken.task_id, taken.trace_id, extract(epoch FROM taken.seen_at)::float8 AS seen, taken.failure,
+    taken.expires_at <= now() AS expired,
     -- The device as it is now. A digest that was not kept keeps no notification back.
-    device.version, device.token_type, device.sealed_device, device.suspected_at IS NOT NULL, device.proven IS TRUE,
-    device.block_mentions, device.allow_from_contacts_only,
-    coalesce(device.access_token_digest <> taken.access_token_digest, false),
-    digests_have(device.blocked_chat_digests, taken.author_digest),
-    digests_have(device.blocked_chat_digests, taken.chat_digest),
-    digests_have(device.muted_chat_digests, taken.chat_digest),
+    device.version, device.token_type, device.sealed_device, device.suspected_at IS NOT NULL AS suspected,
+    device.proven IS TRUE AS proven, device.block_mentions, device.allow_from_contacts_only AS contacts_only,
+    coalesce(device.access_token_digest <> taken.access_token_digest, false) AS token_changed,
+    digests_have(device.blocked_chat_digests, taken.author_digest) AS author_blocked,
+    digests_have(device.blocked_chat_digests, taken.chat_digest) AS chat_blocked,
+    digests_have(device.muted_chat_digests, taken.chat_digest) AS chat_muted,
     taken.chat_digest IS NULL OR digests_have(device.allowed_mentions_chat_digests, taken.chat_digest)
+        AS mention_allowed
 FROM taken
 LEFT JOIN registrations AS device ON device.key_hash = taken.key_hash
     AND device.installation_hash = taken.installation_hash
@@ -79,9 +81,9 @@ SELECT FROM deliveries WHERE delivery_key = %(delivery_key)s
 UPDATE deliveries SET state = 'failed', failure = feedback, feedback = NULL, feedback_due_at = NULL
 WHERE delivery_key = ANY (%(delivery_keys)b) AND state = 'delivered' AND feedback IS NOT NULL
 RETURNING delivery_key, key_hash, installation_hash, platform, notification_type, attempt, task_id, trace_id,
-    extract(epoch FROM seen_at)::float8, failure, version,
+    extract(epoch FROM seen_at)::float8 AS seen, failure, version,
     EXISTS (
         SELECT FROM registrations AS device
         WHERE device.key_hash = deliveries.key_hash AND device.installation_hash = deliveries.installation_hash
             AND device.version = deliveries.version AND device.proven
-    )
+    ) AS proven

@@ -1,0 +1,119 @@
+"""The sums of `make attack`: what is stored, and what memory was needed, on real parts and of known sizes."""
+
+import sys
+import time
+from secrets import token_bytes
+
+import psutil
+import pytest
+from redis import Redis
+
+from benchmarks.attack.machine import Busy, Others, Peaks, chart_limits
+from benchmarks.attack.stored import Stored
+from benchmarks.running import cpu_of
+from wakupush.devnet.parts.processes import Process, wait_until
+
+ROWS, BYTES = 2000, 500
+#: A row's header, and its place in a page.
+OVERHEAD = 40
+MIB = 2**20
+
+
+@pytest.fixture
+def redis(redis_server):
+    with Redis.from_url(redis_server.url) as redis:
+        redis.flushall()
+        yield redis
+
+
+@pytest.fixture
+def grown(connection, redis):
+    """Return what says how much is stored more than at the beginning of the test."""
+    connection.execute("CREATE TABLE things (thing bytea)")
+    connection.execute("CREATE TABLE parts (day int, thing bytea) PARTITION BY RANGE (day)")
+    connection.execute("CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (1)")
+    connection.execute("CREATE TABLE parts_2 PARTITION OF parts FOR VALUES FROM (1) TO (2)")
+    before = Stored.now(connection, redis)
+    return lambda: Stored.now(connection, redis).since(before)
+
+
+def fill(connection, table, rows):
+    with connection.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN") as copy:
+        for row in rows:
+            copy.write_row(row)
+
+
+def test_rows_and_bytes_are_those_that_were_written(connection, grown):
+    assert (grown().rows, grown().bytes) == ({}, {})
+    fill(connection, "things", ((token_bytes(BYTES),) for _ in range(ROWS)))
+    found = grown()
+    assert found.rows == {"things": ROWS}
+    assert ROWS * BYTES < found.bytes["things"] < ROWS * (BYTES + OVERHEAD) * 1.1
+    assert found.bytes.keys() == {"things"}
+
+
+def test_indexes_and_large_values_count_and_partitions_count_as_one(connection, grown):
+    connection.execute("CREATE INDEX ON things (thing)")
+    indexed = grown().bytes["things"]
+    fill(connection, "parts", ((number % 2, token_bytes(20_000)) for number in range(100)))
+    fill(connection, "things", ((token_bytes(BYTES),) for _ in range(ROWS)))
+    found = grown()
+    assert found.rows == {"things": ROWS, "parts": 100}
+    assert 100 * 20_000 < found.bytes["parts"] < 100 * 20_000 * 1.2
+    assert found.bytes["things"] - indexed > 2 * ROWS * BYTES
+
+
+def test_what_is_deleted_is_not_stored(connection, grown):
+    fill(connection, "things", ((token_bytes(BYTES),) for _ in range(ROWS)))
+    connection.execute("DELETE FROM things")
+    found = grown()
+    assert (found.rows, found.bytes) == ({}, {})
+
+
+def test_what_redis_keeps_counts(redis, grown):
+    redis.set("thing", bytes(MIB))
+    assert 0.9 * MIB <= grown().redis < 2.5 * MIB  # what its allocator has or takes besides is a part of that
+    redis.delete("thing")
+    assert grown().redis < MIB / 2
+
+
+NEEDS = """
+import pathlib, sys, time
+while not pathlib.Path(sys.argv[1], "begin").exists(): time.sleep(0.01)
+needed = b"1" * (100 * 2**20)
+del needed
+pathlib.Path(sys.argv[1], "end").touch()
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the mark of the highest is Linux' own")
+def test_memory_that_was_needed_for_a_moment_counts(tmp_path):
+    with Process("needs", [sys.executable, "-c", NEEDS, str(tmp_path)], log=tmp_path / "log") as process:
+        peaks = Peaks({"ingest": process})
+        assert peaks.growth(["ingest"]) < 50 * MIB
+        (tmp_path / "begin").touch()
+        wait_until((tmp_path / "end").exists, timeout=60, what="memory was needed")
+        assert 90 * MIB < peaks.growth(["ingest"]) < 150 * MIB
+        assert 0.9 < peaks.shares({"ingest": 100 * MIB})["ingest"] < 1.5
+
+
+def test_the_limits_are_those_of_the_chart():
+    assert chart_limits()["ingest"] == chart_limits()["reconcile"] == 512 * MIB
+    assert chart_limits()["query"] == 1024 * MIB
+
+
+BURNS = """
+import time
+while time.process_time() < 1: pass
+time.sleep(600)
+"""
+
+
+def test_what_we_started_is_not_the_work_of_others(tmp_path):
+    with Process("burns", [sys.executable, "-c", BURNS], log=tmp_path / "log") as process:
+        burns = psutil.Process(process.pid)
+        begun, before, busy, others = time.monotonic(), cpu_of(burns), Busy(), Others()
+        wait_until(lambda: cpu_of(burns) >= 0.9, timeout=60, what="a second was burnt")
+        burnt, ours = cpu_of(burns) - before, busy.share() - others.share()
+    assert ours * (time.monotonic() - begun) * psutil.cpu_count() >= burnt - 0.2  # their clocks tick every 10 ms
