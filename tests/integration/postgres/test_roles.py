@@ -19,6 +19,7 @@ EVERY = "*"
 POOL = {
     "ledger": {
         "add",
+        "add_recent",
         "remove",
         "known",
         "attempts",

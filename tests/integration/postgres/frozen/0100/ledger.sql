@@ -1,3 +1,9 @@
+-- name: add_recent
+INSERT INTO ledger (message_hash, message_timestamp)
+SELECT * FROM unnest(%(hashes)b::bytea[], %(timestamps)s::bigint[])
+ON CONFLICT DO NOTHING
+RETURNING message_hash
+
 -- name: add
 -- The partition of a day is dropped unread, so a message that is stamped before yesterday has a second row, in the default
 -- partition, which is kept by its age. A message is new if none of its rows was there.
