@@ -22,10 +22,10 @@ from wakupush.redis.sending import decode_entry, send_entries
 from wakupush.runtime import metrics, tracing
 from wakupush.runtime.logging import configure
 from wakupush.runtime.settings import Settings
-from wakupush.server.delivery import feedback, next_attempts
-from wakupush.server.delivery.flower import AttemptFailed
+from wakupush.server.delivery import next_attempts, webhook
+from wakupush.server.delivery.celery_events import AttemptFailed
 from wakupush.server.delivery.worker import Worker, open_worker
-from wakupush.server.faults import is_outage
+from wakupush.server.errors import is_outage
 from wakupush.server.inbox import isolation
 from workers import transport
 from workers.pulse import Noting
@@ -123,7 +123,7 @@ def _add_feedback_task(app: Celery, process: _Process) -> None:
     @app.task(name=FEEDBACK, bind=True)
     def apply_feedback(self: Task[..., None], delivery_keys: list[str]) -> None:
         with _given_back(self, DISPATCH):
-            feedback.apply(process.worker, [bytes.fromhex(key) for key in delivery_keys])
+            webhook.apply(process.worker, [bytes.fromhex(key) for key in delivery_keys])
 
 
 def _send_back(app: Celery, queue: Queue, entries: list[Entry], alone: bool, error: Exception) -> None:

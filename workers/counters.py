@@ -11,8 +11,8 @@ from wakupush.model.queues import DISPATCH, Queue
 from wakupush.runtime import metrics
 from wakupush.runtime.counters import Series
 from wakupush.runtime.settings import Settings
-from wakupush.server.delivery.settlement import failure_kind
-from wakupush.server.schedule.jobs import JOBS
+from wakupush.server.beat.jobs import JOBS
+from wakupush.server.delivery.outcome import failure_kind
 
 _PLATFORMS = tuple(platform.label for platform in Platform)
 

@@ -19,7 +19,7 @@ from wakupush.postgres.reconciliation import Track
 from wakupush.redis import watched
 from wakupush.runtime import metrics
 from wakupush.runtime.logging import is_logged
-from wakupush.server.faults import is_outage
+from wakupush.server.errors import is_outage
 from wakupush.waku.errors import NodeError
 from wakupush.waku.store import Store
 from wakupush.waku.store_codec import Page, Query

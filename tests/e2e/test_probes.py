@@ -19,7 +19,7 @@ from wakupush.protocol.keys import PrivateKey
 from wakupush.redis.celery_app import celery_app
 from wakupush.redis.sending import send_entries
 from wakupush.runtime.settings import RedisSettings, Settings
-from wakupush.server.schedule.jobs import JOBS
+from wakupush.server.beat.jobs import JOBS
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 
 from support.devnet import serving
 from wakupush.devnet.demo import conversation
-from wakupush.devnet.demo import replay as devnet_replay
+from wakupush.operate import replay as devnet_replay
 
 SHARD, OTHER = "/waku/2/rs/16/32", "/waku/2/rs/16/64"
 TOPIC = "/waku/1/0x1a2b3c4d/rfc26"

@@ -21,8 +21,8 @@ from support.served import SHARD, AtOnce, Server
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.parts.postgres import PostgresServer, temporary_postgres
 from wakupush.devnet.parts.redis import RedisServer
-from wakupush.doctor import autoscalers
 from wakupush.model.roles import Role
+from wakupush.operate.doctor import autoscalers
 from wakupush.postgres import maintenance
 from wakupush.postgres.migrations import runner
 from wakupush.protocol.keys import PrivateKey

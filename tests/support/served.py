@@ -28,9 +28,9 @@ from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import watched
 from wakupush.redis.sending import decode_entry
-from wakupush.server.faults import is_outage
+from wakupush.server.beat.queries import derive_keys
+from wakupush.server.errors import is_outage
 from wakupush.server.inbox import isolation
-from wakupush.server.schedule.queries import derive_keys
 
 SHARD = "/waku/2/rs/16/32"
 Registered = PushNotificationRegistrationResponse

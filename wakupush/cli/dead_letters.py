@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from wakupush.cli.row_group import Rows, group, seconds
-from wakupush.runtime.usage import UsageError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
 
     from wakupush.cli.row_group import RowTable, Step
     from wakupush.model.dead_letters import DeadLetter, Selection
-    from wakupush.model.failures import Failure
     from wakupush.runtime.settings import Settings
 
 # Commands import what they need when they run, as in `wakupush.cli.cli`.
@@ -42,32 +39,20 @@ def _store() -> RowTable[DeadLetter, Selection]:
 def _select(*, reason: str | None, choice: str | None, since: datetime | None, until: datetime | None) -> Selection:
     from wakupush.model.dead_letters import Selection
     from wakupush.model.platforms import Platform
+    from wakupush.operate.dead_letters import failure_of
 
     return Selection(
-        reason=_reason(reason) if reason else None,
+        reason=failure_of(reason) if reason else None,
         platform=next((each for each in Platform if each.label == choice), None),
         since=since,
         until=until,
     )
 
 
-def _reason(label: str) -> Failure:
-    from wakupush.model.failures import BY_LABEL, Failure, Retry
-
-    ends = {Failure.ATTEMPTS_EXHAUSTED, Failure.DELIVERY_EXPIRED}
-    possible = sorted(label for label, failure in BY_LABEL.items() if failure in ends or failure.retry != Retry.NEVER)
-    if label not in possible:
-        what = "ends no delivery as a dead letter" if label in BY_LABEL else "is no failure"
-        raise UsageError(f"--reason {label} {what}; there are {', '.join(possible)}")
-    return BY_LABEL[label]
-
-
 def _retry(settings: Settings, connection: Connection, selection: Selection) -> AbstractContextManager[Step]:
-    from wakupush.postgres import dead_letters
-    from wakupush.server.delivery.retry import times_to_live
+    from wakupush.operate.dead_letters import retrying
 
-    time_to_live = times_to_live(settings.delivery)
-    return nullcontext(partial(dead_letters.retry, connection, selection, time_to_live=time_to_live))
+    return nullcontext(retrying(settings, connection, selection))
 
 
 def _facts(letter: DeadLetter) -> dict[str, Any]:
@@ -85,19 +70,9 @@ def _facts(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _device_facts(connection: Connection, letter: DeadLetter) -> dict[str, Any]:
-    from wakupush.postgres import dead_letters
+    from wakupush.operate.dead_letters import device_facts
 
-    device = dead_letters.device(connection, letter.delivery_key)
-    if device is None:
-        return {"device": "unknown"}
-    if not device.registered:
-        return {"device": "unregistered"}
-    return {
-        "device": "its token is dead" if device.token_died_at else "registered",
-        "token_died_at": seconds(device.token_died_at),
-        "suspicions": device.suspicions,
-        "registered_anew_since": None if device.unchanged is None else not device.unchanged,
-    }
+    return device_facts(connection, letter)
 
 
 app = group(

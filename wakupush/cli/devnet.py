@@ -83,6 +83,6 @@ def replay(
 
     Exits with 1 if the node did not take all of them.
     """
-    from wakupush.devnet.demo import replay as recorded
+    from wakupush.operate import replay as recorded
 
     sys.exit(recorded.run(file, waku_url, limit=limit, rate=rate, restamp=restamp))

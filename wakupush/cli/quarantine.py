@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from enum import StrEnum
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from wakupush.cli.row_group import Rows, group, seconds
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
-from wakupush.runtime.usage import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from datetime import datetime
 
-    from celery import Celery
     from psycopg import Connection
 
     from wakupush.cli.row_group import RowTable, Step
-    from wakupush.model.dead_letters import Position
     from wakupush.model.quarantine import QuarantinedMessage, QuarantineSelection
     from wakupush.runtime.settings import Settings
 
@@ -52,38 +46,10 @@ def _select(
     return QuarantineSelection(queue=choice and str(choice), reason=reason, since=since, until=until)
 
 
-@contextmanager
-def _retry(settings: Settings, connection: Connection, selection: QuarantineSelection) -> Iterator[Step]:
-    from kombu.exceptions import OperationalError as BrokerError
+def _retry(settings: Settings, connection: Connection, selection: QuarantineSelection) -> AbstractContextManager[Step]:
+    from wakupush.operate.quarantine import retrying
 
-    from wakupush.redis.celery_app import celery_app
-
-    broker = celery_app(settings)
-    try:
-        yield partial(_enqueue, broker, connection, selection)
-    except BrokerError:
-        raise UsageError(
-            "Redis at WAKUPUSH_REDIS__URL does not answer: what is not in a queue stays in quarantine as it was"
-        ) from None
-    finally:
-        broker.close()
-
-
-def _enqueue(
-    broker: Celery, connection: Connection, selection: QuarantineSelection, after: Position | None
-) -> list[Position]:
-    """Put the next messages into their queues, each alone, and return their positions.
-
-    If Redis fails, they stay in quarantine; one that is in a queue already is then found processed, and does nothing.
-    """
-    from wakupush.postgres import quarantine
-    from wakupush.redis.sending import send_entries
-
-    with connection.transaction():
-        again = quarantine.retry(connection, selection, after)
-        for _, queue, entry in again:
-            send_entries(broker, queue, [entry], alone=True, waits_since=time.time())
-    return [position for position, _, _ in again]
+    return retrying(settings, connection, selection)
 
 
 def _facts(message: QuarantinedMessage) -> dict[str, Any]:

@@ -74,9 +74,9 @@ def doctor(
 
     from rich.console import Console
 
-    from wakupush.doctor import autoscalers as scaling
-    from wakupush.doctor.examine import examine
-    from wakupush.doctor.finding import Level
+    from wakupush.operate.doctor import autoscalers as scaling
+    from wakupush.operate.doctor.examine import examine
+    from wakupush.operate.doctor.finding import Level
     from wakupush.runtime.settings import load_settings
 
     settings = load_settings()

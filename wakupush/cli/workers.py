@@ -58,6 +58,6 @@ def exporter() -> None:
 
 def feedback() -> None:
     """Receive gorush's feedback webhook."""
-    from workers import feedback as receiver
+    from workers import webhook as receiver
 
     receiver.run(load(process="feedback"))

@@ -94,7 +94,7 @@ def check_feedback(connection: Connection) -> None:
     """Check that the table takes feedback.
 
     Raises:
-        Exception: one of `wakupush.server.faults.INFRASTRUCTURE`.
+        Exception: one of `wakupush.server.errors.INFRASTRUCTURE`.
     """
     connection.execute(_SQL["takes_feedback"])
 

@@ -13,7 +13,7 @@ from wakupush.model.registrations import Change, Installation
 from wakupush.postgres import query_topics, rebuilding
 from wakupush.protocol.at_rest import AtRest
 from wakupush.redis import watched
-from wakupush.server.faults import COLLISIONS, OF_THE_MESSAGE
+from wakupush.server.errors import COLLISIONS, OF_THE_MESSAGE
 
 #: What Postgres raises if it cannot hold what is in a registration.
 _OF_THE_MESSAGE: tuple[type[Exception], ...] = (psycopg.DataError, *OF_THE_MESSAGE)

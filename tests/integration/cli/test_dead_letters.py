@@ -19,9 +19,9 @@ from wakupush.postgres import dead_letters, maintenance
 from wakupush.postgres.dead_letters import CHUNK_ROWS
 from wakupush.runtime import metrics
 from wakupush.runtime.settings import RetentionSettings
+from wakupush.server.beat.deliveries import claim_due, count_dead_letters
+from wakupush.server.beat.retention import rules
 from wakupush.server.delivery import next_attempts
-from wakupush.server.schedule.deliveries import claim_due, count_dead_letters
-from wakupush.server.schedule.retention import rules
 
 NOTHING, USAGE = 1, 2
 

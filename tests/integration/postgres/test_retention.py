@@ -22,7 +22,7 @@ from wakupush.postgres import (
 )
 from wakupush.postgres.maintenance import RetentionRule
 from wakupush.runtime.settings import RetentionSettings
-from wakupush.server.schedule.retention import rules
+from wakupush.server.beat.retention import rules
 
 
 def test_todays_rows_have_partitions(connection):

@@ -12,8 +12,8 @@ from wakupush.model.queues import DISPATCH, REGISTRATION
 from wakupush.postgres.named_sql import load
 from wakupush.protocol.grants import grant
 from wakupush.protocol.hashing import shake256_64
+from wakupush.server.beat.deliveries import claim_due
 from wakupush.server.delivery import next_attempts
-from wakupush.server.schedule.deliveries import claim_due
 
 PHONE = "3f4a7c02-11a9-496c-a63a-54582dca8cef"
 CHAT, AUTHOR = shake256_64(b"chat"), shake256_64(b"author")

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from support.served import count_watched
 from wakupush.postgres import query_topics
 from wakupush.redis import watched
-from wakupush.server.schedule.queries import fill_watched_topics
+from wakupush.server.beat.queries import fill_watched_topics
 
 #: Topics that share their buckets and whose halves look like each other.
 TOPICS = st.lists(st.binary(min_size=4, max_size=4).map(lambda some: bytes(byte % 3 for byte in some)), max_size=30)

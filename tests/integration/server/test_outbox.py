@@ -14,7 +14,7 @@ from wakupush.pb.push_notification_pb2 import (
 from wakupush.protocol import application, payload, segments
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server import outbox
-from wakupush.server.schedule.answers import publish_overdue
+from wakupush.server.beat.answers import publish_overdue
 
 
 def test_refused_answers_are_logged_together(open_server):

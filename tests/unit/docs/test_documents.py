@@ -21,7 +21,7 @@ from wakupush.model import events, queues, roles
 from wakupush.model.deliveries import INITIAL, TRANSITIONS, DeliveryState
 from wakupush.model.failures import Failure
 from wakupush.runtime import metrics, settings
-from wakupush.server.schedule.jobs import JOBS
+from wakupush.server.beat.jobs import JOBS
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "docs" / "reference"

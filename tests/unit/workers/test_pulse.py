@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from wakupush.server.schedule.jobs import JOBS
-from wakupush.server.schedule.turns import STUCK_SECONDS, Turns
+from wakupush.server.beat.jobs import JOBS
+from wakupush.server.beat.turns import STUCK_SECONDS, Turns
 from workers import pulse
 from workers.pulse import Pulse
 

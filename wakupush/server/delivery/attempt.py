@@ -18,8 +18,8 @@ from wakupush.postgres import deliveries
 from wakupush.protocol import notification as dialects
 from wakupush.protocol.notification import Dialect
 from wakupush.runtime import metrics, tracing
+from wakupush.server.delivery.outcome import settle
 from wakupush.server.delivery.posting import Attempted, Failed, Posting, Work
-from wakupush.server.delivery.settlement import settle
 from wakupush.server.delivery.worker import Worker
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
@@ -38,7 +38,7 @@ def start(resources: Worker, postings: list[Posting], *, scheduled: bool = False
         settings.gorush.batch_size,
         time.monotonic() + settings.delivery.lease - settings.gorush.longest_post,
     )
-    futures = resources.lanes.start(postings, work, scheduled=scheduled)
+    futures = resources.posts.start(postings, work, scheduled=scheduled)
     if without_target := [posting for posting in postings if posting.target is None]:
         settled: Future[Failed] = Future()
         settled.set_result(_failed(settle(resources, without_target, [Failure.DEVICE_GONE] * len(without_target))))

@@ -12,8 +12,8 @@ from wakupush.postgres import deliveries, events
 from wakupush.protocol.request import filtered
 from wakupush.server.counting import count_events
 from wakupush.server.delivery.attempt import start, wait_for
+from wakupush.server.delivery.outcome import delivery_event
 from wakupush.server.delivery.posting import Lead, Posting
-from wakupush.server.delivery.settlement import delivery_event
 from wakupush.server.delivery.worker import Worker
 
 #: Seconds for which a task waits for its posts before it leaves them to themselves.

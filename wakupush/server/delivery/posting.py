@@ -67,7 +67,7 @@ class Attempted:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is done with postings in the lanes."""
+    """What is done with postings in the slots."""
 
     #: Makes a post, which may be a probe.
     attempt: Callable[[list[Posting], bool], Attempted]

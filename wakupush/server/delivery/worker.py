@@ -15,9 +15,11 @@ from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import Settings
 from wakupush.server.background import Followers, Latencies, Later
 from wakupush.server.delivery.breaker import Breaker
-from wakupush.server.delivery.flower import TaskEvents
-from wakupush.server.delivery.lanes import Caution, Lanes, Slots
+from wakupush.server.delivery.caution import Caution
+from wakupush.server.delivery.celery_events import TaskEvents
+from wakupush.server.delivery.posts import Posts
 from wakupush.server.delivery.retry import times_to_live
+from wakupush.server.delivery.slots import Slots
 from wakupush.server.identity import load_identity
 from wakupush.server.outdated import end_if_outdated
 from wakupush.server.resources import Resources, open_publisher
@@ -31,7 +33,7 @@ class Worker(Resources):
     gorush: Gorush | Instances
     breaker: Breaker
     #: For posts to gorush, some of which stay open longer than the task that made them.
-    lanes: Lanes
+    posts: Posts
     task_events: TaskEvents
     limiter: Limiter
     #: How long answers waited for posts, and the thread that holds back answers that had no post to wait for.
@@ -45,7 +47,7 @@ class Worker(Resources):
         """Follow up what is committed, publish answers that are held back, wait for open posts; then close all."""
         self.followers.close()
         self.later.close()
-        self.lanes.slots.close()
+        self.posts.slots.close()
         self.task_events.close()
         self.gorush.close()
         Resources.close(self)
@@ -76,7 +78,7 @@ def open_worker(settings: Settings, node: str | None = None, main: int | None = 
         identity=load_identity(settings),
         gorush=open_gorush(settings.gorush),
         breaker=breaker,
-        lanes=Lanes(Slots(settings.gorush.concurrency), breaker, Caution()),
+        posts=Posts(Slots(settings.gorush.concurrency), breaker, Caution()),
         task_events=TaskEvents(app, node, settings.delivery.max_attempts),
         limiter=Limiter(redis),
         latencies=Latencies(),

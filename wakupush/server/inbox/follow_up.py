@@ -21,7 +21,7 @@ from wakupush.server.counting import count_events
 from wakupush.server.delivery.attempt import start, wait_for
 from wakupush.server.delivery.posting import Failed
 from wakupush.server.delivery.worker import Worker
-from wakupush.server.faults import INFRASTRUCTURE
+from wakupush.server.errors import INFRASTRUCTURE
 from wakupush.server.inbox.decide import request
 from wakupush.server.inbox.outcome import Outcome
 from wakupush.server.inbox.seal import seal

@@ -18,7 +18,7 @@ from wakupush.redis.sending import send_entries
 from wakupush.runtime import metrics
 from wakupush.server.counting import count_events
 from wakupush.server.delivery.worker import Worker
-from wakupush.server.faults import is_costly, is_cut, is_outage
+from wakupush.server.errors import is_costly, is_cut, is_outage
 from wakupush.server.inbox import steps
 from wakupush.server.inbox.content import OpenedRegistration
 from wakupush.server.inbox.open import Reader, open_messages

@@ -15,7 +15,7 @@ from wakupush.postgres import ledger
 from wakupush.redis.limits import Limiter
 from wakupush.runtime import metrics
 from wakupush.server.delivery.worker import Worker
-from wakupush.server.faults import COLLISIONS
+from wakupush.server.errors import COLLISIONS
 from wakupush.server.inbox import topic_keys, unopened
 from wakupush.server.inbox.claim import claim, release
 from wakupush.server.inbox.content import Elsewhere, Message, Part, Postponed

@@ -11,8 +11,8 @@ from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.postgres import token_trials
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime import metrics
+from wakupush.server.beat import deliveries
 from wakupush.server.delivery import tokens
-from wakupush.server.schedule import deliveries
 
 IOS, ANDROID = Platform.IOS, Platform.ANDROID
 

@@ -9,10 +9,10 @@ from support.served import request
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH
-from wakupush.server.delivery import attempt, feedback, next_attempts
-from wakupush.server.delivery.feedback import FeedbackResult
+from wakupush.server.beat.deliveries import claim_due, enqueue_feedback
+from wakupush.server.delivery import attempt, next_attempts, webhook
 from wakupush.server.delivery.posting import Attempted
-from wakupush.server.schedule.deliveries import claim_due, enqueue_feedback
+from wakupush.server.delivery.webhook import FeedbackResult
 
 
 def told_while_posting(server, client, content, error):
@@ -25,7 +25,7 @@ def told_while_posting(server, client, content, error):
         return bool(found)
 
     wait_until(posting, timeout=60, what="the delivery is being posted")
-    assert feedback.take(server.context.pool, body(found[0][0], error)) is FeedbackResult.NOTED
+    assert webhook.take(server.context.pool, body(found[0][0], error)) is FeedbackResult.NOTED
     asking.result()
     [[told]] = server.outcomes(client)
     return told
@@ -63,7 +63,7 @@ def test_feedback_counts_for_its_own_attempt(server, client, monkeypatch):
         patch.setattr(attempt, "attempt", lambda *_, **__: Attempted())
         server.handle(DISPATCH, request(client, server, content))
     [(key,)] = server.rows("UPDATE deliveries SET lease_until = now() RETURNING delivery_key")
-    assert feedback.take(server.context.pool, body(key)) is FeedbackResult.NOTED
+    assert webhook.take(server.context.pool, body(key)) is FeedbackResult.NOTED
     assert claim_due(server.context) == 1
     next_attempts.attempt_due(server.context, {key: 1}, "")
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 2)]
@@ -79,13 +79,13 @@ def test_what_is_told_late_is_not_charged_to_the_next_attempt(server, client):
     retrying = server.threads.submit(next_attempts.attempt_due, server.context, {key: 1}, "")
     posting = "SELECT count(*) FROM deliveries WHERE state = 'posting' AND attempt = 2"
     wait_until(lambda: server.rows(posting) == [(1,)], timeout=60, what="the second attempt is under way")
-    assert feedback.take(server.context.pool, body(key)) is FeedbackResult.KNOWN
+    assert webhook.take(server.context.pool, body(key)) is FeedbackResult.KNOWN
     retrying.result()
-    assert feedback.take(server.context.pool, body(key)) is FeedbackResult.KNOWN
+    assert webhook.take(server.context.pool, body(key)) is FeedbackResult.KNOWN
     assert enqueue_feedback(server.context) == 0
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 2)]
     assert server.rows("SELECT token_died_at FROM registrations") == [(None,)]
-    assert feedback.take(server.context.pool, body(key, attempt=2)) is FeedbackResult.NOTED
+    assert webhook.take(server.context.pool, body(key, attempt=2)) is FeedbackResult.NOTED
 
 
 def test_what_is_told_of_a_delivered_one_makes_it_failed(server, client):
@@ -94,16 +94,16 @@ def test_what_is_told_of_a_delivered_one_makes_it_failed(server, client):
     [(key,)] = server.rows("SELECT delivery_key FROM deliveries WHERE state = 'delivered'")
     assert enqueue_feedback(server.context) == 0
     for _ in range(2):
-        assert feedback.take(server.context.pool, body(key)) is FeedbackResult.NOTED
+        assert webhook.take(server.context.pool, body(key)) is FeedbackResult.NOTED
     assert [enqueue_feedback(server.context) for _ in range(2)] == [1, 0]
     [task] = [json.loads(raw) for raw in server.context.redis.lrange(DISPATCH.name, 0, -1)]
     assert task["headers"]["task"] == "wakupush.feedback"
     for _ in range(2):  # as often as the task comes
-        feedback.apply(server.context, [key])
+        webhook.apply(server.context, [key])
     assert server.rows("SELECT state, failure, feedback FROM deliveries") == [("failed", "token_unregistered", None)]
     assert server.events("failed") == [("token_unregistered", None)]
     assert server.events("token_died") == [("token_unregistered", None)]
-    assert feedback.take(server.context.pool, body(key)) is FeedbackResult.KNOWN
+    assert webhook.take(server.context.pool, body(key)) is FeedbackResult.KNOWN
     server.outcomes(client)
     server.handle(DISPATCH, request(client, server, content))
     assert server.outcomes(client) == [["NOT_REGISTERED"]]
@@ -122,8 +122,8 @@ def test_what_the_webhook_leaves_unknown_is_told_as_unknown(server, client, erro
     content = server.register(client)
     server.handle(DISPATCH, request(client, server, content))
     [(key,)] = server.rows("SELECT delivery_key FROM deliveries WHERE state = 'delivered'")
-    assert feedback.take(server.context.pool, body(key, error)) is FeedbackResult.NOTED
-    feedback.apply(server.context, [key])
+    assert webhook.take(server.context.pool, body(key, error)) is FeedbackResult.NOTED
+    webhook.apply(server.context, [key])
     told = server.rows("SELECT kind, failure FROM delivery_history WHERE kind IN ('failed', 'unknown')")
     assert told == [(kind, failure)]
 
@@ -133,7 +133,7 @@ def test_a_delivery_made_anew_forgets_old_feedback(server, client):
     sent = request(client, server, content)
     server.handle(DISPATCH, sent)
     [(key,)] = server.rows("SELECT delivery_key FROM deliveries")
-    assert feedback.take(server.context.pool, body(key)) is FeedbackResult.KNOWN
+    assert webhook.take(server.context.pool, body(key)) is FeedbackResult.KNOWN
     assert server.rows("SELECT feedback FROM deliveries") == [(None,)]
 
 
@@ -142,8 +142,8 @@ def test_only_the_version_that_was_tried_dies(server, client):
     server.handle(DISPATCH, request(client, server, content))
     [(key,)] = server.rows("SELECT delivery_key FROM deliveries")
     server.rows("UPDATE registrations SET version = 2 RETURNING 1")
-    feedback.take(server.context.pool, body(key))
-    feedback.apply(server.context, [key])
+    webhook.take(server.context.pool, body(key))
+    webhook.apply(server.context, [key])
     assert server.rows("SELECT state FROM deliveries") == [("failed",)]
     assert server.rows("SELECT token_died_at FROM registrations") == [(None,)]
 
@@ -164,13 +164,13 @@ def test_only_the_version_that_was_tried_dies(server, client):
     ],
 )
 def test_what_fits_nothing(server, sent, result):
-    assert feedback.take(server.context.pool, sent) is result
+    assert webhook.take(server.context.pool, sent) is result
 
 
 def test_a_label_of_a_newer_version_is_an_unclear_failure(server, client):
     server.handle(DISPATCH, request(client, server, server.register(client)))
     [(key,)] = server.rows("SELECT delivery_key FROM deliveries")
     server.rows("UPDATE deliveries SET feedback = 'of a newer version' RETURNING 1")
-    feedback.apply(server.context, [key])
+    webhook.apply(server.context, [key])
     assert server.rows("SELECT state FROM deliveries") == [("failed",)]
     assert server.events("failed") == [(Failure.PLATFORM_UNCLEAR.label, None)]

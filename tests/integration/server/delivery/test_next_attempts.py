@@ -14,9 +14,9 @@ from wakupush.pb.push_notification_pb2 import (
     PushNotificationRegistration,
 )
 from wakupush.protocol.keys import PrivateKey
+from wakupush.server.beat.deliveries import claim_due
 from wakupush.server.delivery import attempt, next_attempts
 from wakupush.server.delivery.posting import Attempted
-from wakupush.server.schedule.deliveries import claim_due
 
 
 def android(client, server):

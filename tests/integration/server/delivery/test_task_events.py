@@ -18,8 +18,8 @@ from wakupush.model.platforms import Platform
 from wakupush.model.registrations import Installation
 from wakupush.redis.celery_app import celery_app
 from wakupush.runtime.settings import Settings
-from wakupush.server.delivery import flower
-from wakupush.server.delivery.flower import TaskEvents
+from wakupush.server.delivery import celery_events
+from wakupush.server.delivery.celery_events import TaskEvents
 from wakupush.server.delivery.posting import Lead, Posting
 
 
@@ -77,7 +77,7 @@ def receiving(app, shown):
                     continue
 
     def listens():
-        shown.send([flower.started(delivery(99))])
+        shown.send([celery_events.started(delivery(99))])
         return heard
 
     thread = threading.Thread(target=receive)
@@ -101,7 +101,7 @@ def test_an_attempt_from_its_beginning_to_its_end(app, shown):
         Settlement(delivery=delivery(), state=DeliveryState.DELIVERED),
     ]
     with receiving(app, shown) as heard:
-        shown.send([*shown.begun(delivery()), *map(flower.ended, outcomes)])
+        shown.send([*shown.begun(delivery()), *map(celery_events.ended, outcomes)])
         shown.show_deferred([Posting(delivery(), None, shown=True)])
         shown.send([])
         wait_until(lambda: len(heard()) == 6, timeout=60, what="all are heard")
@@ -116,7 +116,7 @@ def test_an_attempt_from_its_beginning_to_its_end(app, shown):
 
 
 def test_without_redis_events_are_lost_and_counted(app, redis, shown, monkeypatch):
-    monkeypatch.setattr(flower, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(celery_events, "CONNECT_SECONDS", 0.2)
     shown.send(shown.begun(delivery()))
     redis.stop()
     before = lost()
@@ -126,7 +126,7 @@ def test_without_redis_events_are_lost_and_counted(app, redis, shown, monkeypatc
     redis.start()
     monkeypatch.setattr(shown, "_rests_until", 0.0)
     with receiving(app, shown) as heard:
-        shown.send([flower.started(delivery(2))])
+        shown.send([celery_events.started(delivery(2))])
         wait_until(heard, timeout=60, what="it is heard")
     assert [event["uuid"] for event in heard()] == ["task-2"]
 

@@ -25,8 +25,8 @@ from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import unopened
 from wakupush.redis.limits import Limiter
 from wakupush.server.background import Later
-from wakupush.server.schedule.answers import publish_overdue
-from wakupush.server.schedule.queries import derive_keys, enqueue_waiting, trim_waiting
+from wakupush.server.beat.answers import publish_overdue
+from wakupush.server.beat.queries import derive_keys, enqueue_waiting, trim_waiting
 
 
 def contacts(count: int) -> dict:
@@ -203,7 +203,7 @@ def test_deriving_has_a_bounded_share_of_a_core(open_server, monkeypatch):
 
 def test_what_waits_is_bounded_and_chance_decides_what_goes(open_server, client, monkeypatch):
     """Whoever came first: of old and of new ones some stay."""
-    monkeypatch.setattr("wakupush.server.schedule.queries.QUERIES", 60)
+    monkeypatch.setattr("wakupush.server.beat.queries.QUERIES", 60)
     server = open_server()
     topic = register_unseen(server, client)
     sent = [
@@ -217,7 +217,7 @@ def test_what_waits_is_bounded_and_chance_decides_what_goes(open_server, client,
     assert 10 < sum(number < 60 for number in stayed) < 50
     assert len(stayed) == 60
     assert trim_waiting(server.context) == 0
-    monkeypatch.setattr("wakupush.server.schedule.queries.QUERY_BYTES", 3_100)
+    monkeypatch.setattr("wakupush.server.beat.queries.QUERY_BYTES", 3_100)
     assert trim_waiting(server.context) == 50
     server.rows("UPDATE waiting_queries SET seen_at = now() - interval '3601 seconds' RETURNING 1")
     assert trim_waiting(server.context) == 10

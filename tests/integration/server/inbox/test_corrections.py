@@ -7,8 +7,8 @@ from tenacity import stop_after_attempt
 from support.served import request
 from wakupush.model.queues import DISPATCH
 from wakupush.protocol.keys import PrivateKey
+from wakupush.server.beat.answers import publish_overdue
 from wakupush.server.inbox import follow_up
-from wakupush.server.schedule.answers import publish_overdue
 
 
 def spoil_corrections(server, spoiled):

@@ -12,7 +12,7 @@ from wakupush.pb.push_notification_pb2 import (
 )
 from wakupush.protocol import payload, topics
 from wakupush.protocol.keys import PrivateKey
-from wakupush.server.schedule.queries import enqueue_waiting
+from wakupush.server.beat.queries import enqueue_waiting
 
 
 def test_users_whose_topics_collide_are_told_apart(server, client):

@@ -13,7 +13,7 @@ from wakupush.model.waku_message import WakuMessage
 from wakupush.postgres import maintenance
 from wakupush.protocol.grants import grant
 from wakupush.protocol.hashing import message_hash
-from wakupush.server.schedule.retention import prune
+from wakupush.server.beat.retention import prune
 
 PHONE = "3f4a7c02-11a9-496c-a63a-54582dca8cef"
 OTHER_TOKEN = "00000000-0000-4000-8000-000000000001"

@@ -3,7 +3,7 @@
 from support.served import request, rewrapped
 from wakupush.devnet.demo import messages
 from wakupush.model.queues import DISPATCH, REGISTRATION
-from wakupush.server.schedule.deliveries import claim_due
+from wakupush.server.beat.deliveries import claim_due
 
 
 def test_a_repeated_request_pushes_once_answered_alike(server, client):

@@ -6,7 +6,7 @@ from support.served import contacts, in_segments, waiting
 from wakupush.devnet.demo import messages
 from wakupush.model.queues import DISPATCH, REGISTRATION
 from wakupush.protocol.keys import PrivateKey
-from wakupush.server.schedule.retention import expire_segments
+from wakupush.server.beat.retention import expire_segments
 
 
 @pytest.mark.parametrize("signed", [True, False])
@@ -57,7 +57,7 @@ def test_segments_are_limited(open_server, client, monkeypatch):
     """Of one message, of one signer, and of everybody; the newest stay."""
     monkeypatch.setattr("wakupush.server.inbox.segments.MESSAGE_SEGMENTS", 20)
     monkeypatch.setattr("wakupush.server.inbox.segments.SIGNER_SEGMENTS", 3)
-    monkeypatch.setattr("wakupush.server.schedule.retention.SEGMENTS", 5)
+    monkeypatch.setattr("wakupush.server.beat.retention.SEGMENTS", 5)
     server = open_server()
     other, third = PrivateKey.generate(), PrivateKey.generate()
     sent = messages.register(client, server.key, messages.registration(client, server.key))
@@ -86,7 +86,7 @@ def test_segments_are_limited(open_server, client, monkeypatch):
 )
 def test_bytes_of_segments_are_limited(most, count, open_server, client, monkeypatch):
     monkeypatch.setattr("wakupush.server.inbox.segments.SIGNER_BYTES", most[0])
-    monkeypatch.setattr("wakupush.server.schedule.retention.SEGMENT_BYTES", most[1])
+    monkeypatch.setattr("wakupush.server.beat.retention.SEGMENT_BYTES", most[1])
     server = open_server()
     registrations = [messages.registration(client, server.key, apn_topic="x" * 500) for _ in range(3)]
     for signer, parts in zip((client, PrivateKey.generate()), count, strict=True):
@@ -101,7 +101,7 @@ def test_bytes_of_segments_are_limited(most, count, open_server, client, monkeyp
 
 
 def test_a_flood_of_segments_does_not_keep_others_from_completing(open_server, client, monkeypatch):
-    monkeypatch.setattr("wakupush.server.schedule.retention.SEGMENTS", 5)
+    monkeypatch.setattr("wakupush.server.beat.retention.SEGMENTS", 5)
     server = open_server()
     sent = messages.register(client, server.key, messages.registration(client, server.key))
     flood = [in_segments(sent, server, 100, PrivateKey.generate())[0] for _ in range(8)]

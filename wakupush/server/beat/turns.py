@@ -9,9 +9,9 @@ import structlog
 
 from wakupush.runtime import metrics
 from wakupush.runtime.logging import is_logged
-from wakupush.server.faults import is_outage
-from wakupush.server.schedule.beat import Beat
-from wakupush.server.schedule.jobs import JOBS
+from wakupush.server.beat.jobs import JOBS
+from wakupush.server.beat.resources import Beat
+from wakupush.server.errors import is_outage
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -10,8 +10,8 @@ from wakupush.model.platforms import Platform
 from wakupush.model.queues import DELIVER, DISPATCH, FEEDBACK
 from wakupush.postgres import dead_letters, due
 from wakupush.runtime import metrics
+from wakupush.server.beat.resources import Beat
 from wakupush.server.delivery.tokens import stopped
-from wakupush.server.schedule.beat import Beat
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

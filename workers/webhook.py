@@ -20,9 +20,9 @@ from wakupush.runtime.connections.postgres import open_pool
 from wakupush.runtime.http_server import Answer, HttpServer, MalformedError, Request, TooLargeError
 from wakupush.runtime.settings import Settings, SettingsError
 from wakupush.runtime.stopping import stop_on_signals
-from wakupush.server.delivery import feedback
-from wakupush.server.delivery.feedback import FeedbackResult
-from wakupush.server.faults import is_outage
+from wakupush.server.delivery import webhook
+from wakupush.server.delivery.webhook import FeedbackResult
+from wakupush.server.errors import is_outage
 from wakupush.server.outdated import end_if_outdated
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
@@ -82,7 +82,7 @@ class FeedbackReceiver:
         except (MalformedError, ConnectionError):
             return FeedbackResult.MALFORMED
         try:
-            return feedback.take(self._pool, body)
+            return webhook.take(self._pool, body)
         except Exception as error:
             if is_outage(error):
                 log.warning("feedback_not_stored", error=type(error).__name__)

@@ -13,7 +13,7 @@ from wakupush.protocol import topics
 from wakupush.redis import watched
 from wakupush.redis.sending import in_tasks, send_entries
 from wakupush.runtime import metrics
-from wakupush.server.schedule.beat import Beat
+from wakupush.server.beat.resources import Beat
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -11,8 +11,8 @@ import httpx2
 import psycopg
 from redis import AuthenticationError, ConnectionError, Redis, RedisError, ResponseError, TimeoutError  # noqa: A004 - Redis' own
 
-from wakupush.doctor.finding import Finding, Level
 from wakupush.model.roles import Role
+from wakupush.operate.doctor.finding import Finding, Level
 from wakupush.postgres import roles
 from wakupush.postgres.migrations import runner
 from wakupush.redis import left_out

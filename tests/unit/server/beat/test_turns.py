@@ -6,7 +6,7 @@ import pytest
 from redis import RedisError
 from structlog.testing import capture_logs
 
-from wakupush.server.schedule import turns
+from wakupush.server.beat import turns
 
 
 class Stopping(Event):

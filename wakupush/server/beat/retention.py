@@ -17,8 +17,8 @@ from wakupush.redis import watched
 from wakupush.runtime import metrics
 from wakupush.runtime.connections.postgres import autocommit
 from wakupush.runtime.settings import RetentionSettings
-from wakupush.server.faults import is_outage
-from wakupush.server.schedule.beat import Beat
+from wakupush.server.beat.resources import Beat
+from wakupush.server.errors import is_outage
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

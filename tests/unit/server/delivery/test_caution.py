@@ -10,8 +10,8 @@ from wakupush.model.failures import Failure
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import Platform
 from wakupush.model.registrations import Installation, Target
-from wakupush.server.delivery import lanes as module
-from wakupush.server.delivery.lanes import Caution
+from wakupush.server.delivery import caution as module
+from wakupush.server.delivery.caution import Caution
 from wakupush.server.delivery.posting import Posting
 
 IOS, ANDROID = Platform.IOS, Platform.ANDROID

@@ -13,7 +13,7 @@ from wakupush.model.notifications import read_notif_id
 from wakupush.postgres import deliveries, events
 from wakupush.server.counting import count_events
 from wakupush.server.delivery import tokens
-from wakupush.server.delivery.settlement import death_events, delivery_event, failure_kind
+from wakupush.server.delivery.outcome import death_events, delivery_event, failure_kind
 from wakupush.server.delivery.worker import Worker
 
 
@@ -45,7 +45,7 @@ def take(pool: ConnectionPool, body: bytes) -> FeedbackResult:
         body: whatever came. It may hold a device token, which is not kept.
 
     Raises:
-        Exception: one of `wakupush.server.faults.INFRASTRUCTURE`.
+        Exception: one of `wakupush.server.errors.INFRASTRUCTURE`.
     """
     report = read_feedback(body)
     if report is None:

@@ -11,7 +11,7 @@ from wakupush.model.queues import REGISTRATION
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationRegistration,
 )
-from wakupush.server.schedule.retention import prune
+from wakupush.server.beat.retention import prune
 
 
 def test_pruning_stops_watching_whom_nobody_can_notify(server, client):

@@ -7,7 +7,7 @@ import structlog
 from wakupush.postgres import answers
 from wakupush.runtime import metrics
 from wakupush.server import outbox
-from wakupush.server.schedule.beat import Beat
+from wakupush.server.beat.resources import Beat
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

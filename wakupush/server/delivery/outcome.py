@@ -19,7 +19,7 @@ from wakupush.server.delivery import tokens
 from wakupush.server.delivery.posting import Posting
 from wakupush.server.delivery.retry import state_after
 from wakupush.server.delivery.worker import Worker
-from wakupush.server.faults import INFRASTRUCTURE
+from wakupush.server.errors import INFRASTRUCTURE
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -1,0 +1,115 @@
+"""Starting posts to gorush: who may post, how many posts at the same time, how large, and whether as a probe.
+
+Deliveries that find no free slot are left to the schedule.
+"""
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import structlog
+
+from wakupush.model.failures import Failure
+from wakupush.model.platforms import Platform
+from wakupush.server.delivery.breaker import Breaker
+from wakupush.server.delivery.caution import Caution
+from wakupush.server.delivery.posting import Failed, Posting, Work
+from wakupush.server.delivery.slots import Slots
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Posts that hold all slots of a platform longer than this open its breaker. Full slots alone are not a fault: a burst
+#: that is posted one by one fills them while every post is quick.
+HANG_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Posts:
+    """Starts the posts of a process: as many as there are slots, or as few as the breaker lets through."""
+
+    slots: Slots
+    breaker: Breaker
+    caution: Caution
+
+    def start(self, postings: list[Posting], work: Work, *, scheduled: bool) -> list[Future[Failed]]:
+        """Start posting what has a target; the results are the failures that are final.
+
+        The posts of a platform share its free slots. If there is none, or the breaker is open, they are put back.
+
+        Args:
+            postings: under leases of ours.
+            scheduled: whether the schedule enqueued them: then they leave slots to new requests.
+        """
+        posts = self.caution.split(postings, work.batch_size, time.monotonic())
+        return [
+            future
+            for platform, own in posts.items()
+            for future in self._start_platform(platform, own, work, scheduled=scheduled)
+        ]
+
+    def _start_platform(
+        self, platform: Platform, posts: list[list[Posting]], work: Work, *, scheduled: bool
+    ) -> list[Future[Failed]]:
+        """Start the posts of a platform: in all free slots, or as many probes as its breaker gives, proven first."""
+        slots = self.slots.reserve(platform, len(posts), scheduled=scheduled)
+        if not slots:
+            if self.slots.hang(platform, HANG_SECONDS, scheduled=scheduled):
+                self.breaker.open(platform)
+            work.put_back(_flat(posts))
+            return []
+        waiting: list[list[Posting]] = []
+        probes = self.breaker.take_probes(platform, slots)
+        if probes is not None:
+            self.slots.release(platform, slots - probes, scheduled=scheduled)
+            singles = [[posting] for posting in sorted(_flat(posts), key=lambda posting: not posting.proven)]
+            slots, posts, waiting = probes, singles[:probes], singles[probes:]
+        futures = []
+        for slot in range(slots):
+            share = posts[slot::slots]
+            run = partial(self._work_through, platform, share, work=work, probe=probes is not None)
+            futures.append(self.slots.submit(platform, run, scheduled=scheduled))
+        if waiting:
+            work.put_back(_flat(waiting))
+        return futures
+
+    def _work_through(self, platform: Platform, posts: list[list[Posting]], *, work: Work, probe: bool) -> Failed:
+        """Make posts one after another, while the breaker lets them and their leases cover one more.
+
+        If one is refused as a whole, each of its deliveries is posted alone, so that one bad notification fails alone.
+
+        An error in our own code ends this, too. It is logged here, because no caller may be waiting. The post that it
+        met comes back as unknown when its lease ends; the posts after it were not made.
+        """
+        failed: Failed = {}
+        waiting, is_first, was_refused = deque(posts), True, False
+        while waiting:
+            if not is_first and (time.monotonic() > work.until or not self.breaker.is_closed(platform)):
+                break
+            post, is_first = waiting.popleft(), False
+            self.slots.begin(platform)
+            try:
+                result = work.attempt(post, probe)
+            except Exception:
+                log.exception("post_failed", deliveries=len(post), put_back=len(waiting))
+                break
+            self.caution.note(platform, result.platform_failures, time.monotonic())
+            if len(post) == 1 and Failure.GORUSH_REFUSED in result.outcomes:
+                self.caution.note_refused(post[0], time.monotonic())
+            was_refused = was_refused or bool(result.refused)
+            waiting.extendleft([posting] for posting in reversed(result.refused))
+            self.breaker.note(platform, result.routes, probe=probe)
+            failed |= result.failed
+        if waiting:
+            if was_refused:
+                # Together they would be refused again, and again leave no time for posts one by one.
+                self.caution.note(platform, [Failure.GORUSH_REFUSED], time.monotonic())
+            work.put_back(_flat(waiting))
+        return failed
+
+
+def _flat(posts: Iterable[list[Posting]]) -> list[Posting]:
+    return [posting for post in posts for posting in post]
