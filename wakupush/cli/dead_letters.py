@@ -70,9 +70,19 @@ def _facts(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _device_facts(connection: Connection, letter: DeadLetter) -> dict[str, Any]:
-    from wakupush.operate.dead_letters import device_facts
+    from wakupush.postgres import dead_letters
 
-    return device_facts(connection, letter)
+    device = dead_letters.device(connection, letter.delivery_key)
+    if device is None:
+        return {"device": "unknown"}
+    if not device.registered:
+        return {"device": "unregistered"}
+    return {
+        "device": "its token is dead" if device.token_died_at else "registered",
+        "token_died_at": seconds(device.token_died_at),
+        "suspicions": device.suspicions,
+        "registered_anew_since": None if device.unchanged is None else not device.unchanged,
+    }
 
 
 app = group(

@@ -16,25 +16,6 @@ from wakupush.protocol.at_rest import REQUEST_ID_BYTES, AtRest
 _SQL = load("requests")
 
 
-def look_up(
-    connection: Connection, requests: Mapping[bytes, Collection[Address | None]], at_rest: AtRest
-) -> tuple[dict[bytes, RememberedRequest], set[bytes], dict[Address, Receiver]]:
-    """Return which requests came before, and who is to be notified.
-
-    Args:
-        connection: to the database.
-        requests: what their notifications name, by their application message ids, 32 bytes each; None names no device.
-        at_rest: opens what is sealed of a device.
-
-    Returns:
-        What is remembered of each id that was admitted; the ids that are over, for which nothing is pushed any more;
-        and the devices that are registered.
-    """
-    before, over = admitted(connection, requests)
-    addresses = {address for named in requests.values() for address in named if address is not None}
-    return before, over, receivers(connection, addresses, at_rest) if addresses else {}
-
-
 def admitted(
     connection: Connection, message_ids: Collection[bytes]
 ) -> tuple[dict[bytes, RememberedRequest], set[bytes]]:

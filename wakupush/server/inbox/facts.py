@@ -141,7 +141,9 @@ def _of_requests(connection: Connection, messages: Sequence[Message], facts: Fac
     }
     if not named:
         return facts
-    admitted, over, receivers = requests.look_up(connection, named, facts.identity.at_rest)
+    admitted, over = requests.admitted(connection, named)
+    addresses = {address for of_request in named.values() for address in of_request if address is not None}
+    receivers = requests.receivers(connection, addresses, facts.identity.at_rest) if addresses else {}
     if admitted:
         admitted = _still_admitted(connection, messages, admitted)
     return replace(facts, admitted=admitted, over=over, receivers=receivers)
