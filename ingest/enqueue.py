@@ -118,15 +118,14 @@ class Enqueuer:
         topics = {entry.message.content_topic for queue, entry in routed if queue is QUERY}
         marked = unopened.marked(self.redis, sorted(topics))
         most = self.settings.topic_messages_per_minute
-        limits = {
-            entry.hash: Limit(TOPIC_MESSAGES, most, MINUTE, entry.hash, key=entry.message.content_topic)
+        limits = [
+            Limit(TOPIC_MESSAGES, most, MINUTE, entry.hash, key=entry.message.content_topic)
             for queue, entry in routed
             if queue is QUERY and entry.message.content_topic in marked
-        }
-        if not limits:
-            return routed
-        verdicts = Limiter(self.redis).ask(limits.values())
-        return [(queue, entry) for queue, entry in routed if entry.hash not in limits or verdicts[limits[entry.hash]]]
+        ]
+        verdicts = Limiter(self.redis).ask(limits)
+        held_back = {limit.message for limit, is_through in zip(limits, verdicts, strict=True) if not is_through}
+        return [(queue, entry) for queue, entry in routed if entry.hash not in held_back]
 
     def _within_limits(self, routed: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
         """Return the messages without those that are dropped, because their queue has too many bytes.

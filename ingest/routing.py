@@ -9,7 +9,7 @@ from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION, Queue
 from wakupush.protocol import topics
 from wakupush.protocol.keys import PublicKey
 from wakupush.runtime.settings import Settings
-from wakupush.server.identity import load_public_key
+from wakupush.server.engine.identity import load_public_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ from wakupush.runtime.logging import configure
 from wakupush.runtime.settings import Settings
 from wakupush.server.delivery import next_attempts, webhook
 from wakupush.server.delivery.celery_events import AttemptFailed
-from wakupush.server.delivery.worker import Worker, open_worker
+from wakupush.server.engine import isolation
 from wakupush.server.errors import is_outage
-from wakupush.server.inbox import isolation
+from wakupush.server.worker import Worker, open_worker
 from workers import transport
 from workers.pulse import Noting
 

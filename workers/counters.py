@@ -12,7 +12,7 @@ from wakupush.runtime import metrics
 from wakupush.runtime.counters import Series
 from wakupush.runtime.settings import Settings
 from wakupush.server.beat.jobs import JOBS
-from wakupush.server.delivery.outcome import failure_kind
+from wakupush.server.delivery.events import failure_kind
 
 _PLATFORMS = tuple(platform.label for platform in Platform)
 

@@ -11,13 +11,13 @@ from prometheus_client.registry import Collector
 from redis import RedisError
 
 from wakupush.postgres.backlog import waiting
+from wakupush.postgres.old_code import end_if_outdated
 from wakupush.redis import backlog
 from wakupush.runtime import metrics, probes
 from wakupush.runtime.connections.postgres import check_dsn, timeouts
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import Settings, SettingsError
 from wakupush.runtime.stopping import stop_on_signals
-from wakupush.server.outdated import end_if_outdated
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -14,9 +14,9 @@ from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import Settings
 from wakupush.runtime.stopping import stop_on_signals
 from wakupush.server.beat import turns
-from wakupush.server.beat.resources import open_beat
+from wakupush.server.beat.beat import open_beat
 from wakupush.server.beat.turns import Turns
-from wakupush.server.identity import NoIdentityError, is_published, load_identity
+from wakupush.server.engine.identity import NoIdentityError, is_published, load_identity
 from workers.app import create_app
 from workers.counters import of_beat, of_publishing, of_worker
 from workers.pulse import Noting

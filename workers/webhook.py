@@ -15,6 +15,7 @@ import structlog
 from psycopg_pool import ConnectionPool
 
 from wakupush.postgres import deliveries
+from wakupush.postgres.old_code import end_if_outdated
 from wakupush.runtime import counters, metrics, probes
 from wakupush.runtime.connections.postgres import open_pool
 from wakupush.runtime.http_server import Answer, HttpServer, MalformedError, Request, TooLargeError
@@ -23,7 +24,6 @@ from wakupush.runtime.stopping import stop_on_signals
 from wakupush.server.delivery import webhook
 from wakupush.server.delivery.webhook import FeedbackResult
 from wakupush.server.errors import is_outage
-from wakupush.server.outdated import end_if_outdated
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

@@ -18,13 +18,13 @@ from ingest.reconcile.thorough import Thorough
 from ingest.reconcile.walk import Walker, WalkKind
 from ingest.routing import Routes
 from wakupush.model.queues import QUERY
+from wakupush.postgres.old_code import end_if_outdated
 from wakupush.redis.celery_app import celery_app
 from wakupush.runtime import counters, probes, tracing
 from wakupush.runtime.connections.postgres import open_pool
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import ReconcileSettings, Settings
 from wakupush.runtime.stopping import stop_on_signals
-from wakupush.server.outdated import end_if_outdated
 from wakupush.waku.store import Store
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)

@@ -12,7 +12,7 @@ from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.keys import InvalidKeyError, PublicKey
 from wakupush.protocol.topics import server_content_topics
 from wakupush.runtime.settings import Settings
-from wakupush.server.identity import NoIdentityError, load_identity
+from wakupush.server.engine.identity import NoIdentityError, load_identity
 from wakupush.waku.errors import NodeError
 from wakupush.waku.store import Store
 from wakupush.waku.store_codec import Query

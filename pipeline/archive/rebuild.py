@@ -55,12 +55,13 @@ from wakupush.runtime import keyfile
 from wakupush.runtime.connections.postgres import check_dsn, timeouts
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import Settings
-from wakupush.server import loading
-from wakupush.server.inbox.content import Part
-from wakupush.server.inbox.decide.registration import Installations, change_of
-from wakupush.server.inbox.open import HOME, join, open_asymmetric, open_registration
-from wakupush.server.inbox.segments import MESSAGE_SEGMENTS
-from wakupush.server.loading import LoadError
+from wakupush.server.engine.message import Part
+from wakupush.server.engine.open import join, open_asymmetric
+from wakupush.server.engine.segments import MESSAGE_SEGMENTS
+from wakupush.server.registration import loading
+from wakupush.server.registration.installations import Installations, change_of
+from wakupush.server.registration.loading import LoadError
+from wakupush.server.registration.read import open_registration
 
 #: Installations, and bytes of what they sent, that are loaded in one transaction: their rows are locked meanwhile.
 LOADED_AT_ONCE: Final = 2_000
@@ -79,6 +80,7 @@ FEW_ROWS: Final = {
 REGISTRATION: Final = "registration"
 ELSEWHERE: Final = "elsewhere"
 OTHER: Final = "other"
+OTHER_TYPES: Final = {Type.PUSH_NOTIFICATION_QUERY, Type.PUSH_NOTIFICATION_REQUEST}
 SEGMENT: Final = "segment"
 REGISTERED: Final = "registered"
 UNREGISTERED: Final = "unregistered"
@@ -321,7 +323,7 @@ def _row_of(content: Opened | Failure, sent: int, identity: Identity) -> _Row:
     if isinstance(content, Failure):
         return {"outcome": content.label}
     if content.type != Type.PUSH_NOTIFICATION_REGISTRATION:
-        return {"outcome": OTHER if content.type in HOME else Failure.TYPE_UNSUPPORTED.label}
+        return {"outcome": OTHER if content.type in OTHER_TYPES else Failure.TYPE_UNSUPPORTED.label}
     return {
         "outcome": REGISTRATION,
         "sent": sent,
@@ -333,7 +335,7 @@ def _row_of(content: Opened | Failure, sent: int, identity: Identity) -> _Row:
 
 
 def _join(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Put together the parts of messages in segments, as `wakupush.server.inbox.segments.put_together` does."""
+    """Put together the parts of messages in segments, as `wakupush.server.engine.segments.put_together` does."""
     identity = identity_in(job.key_file)
     groups = groupby(_rows(batches), itemgetter("signer", "whole"))
     wholes = (whole for _, rows in groups for whole in _wholes(rows, identity, job.most_segments))
@@ -374,7 +376,7 @@ def _fold(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
                 counts[outcome] += 1
                 if change is None:
                     continue
-                installations.take(change)
+                installations.take(change.installation, change.row)
                 changes[change.installation] = change
                 size += len(row["sealed"])
                 if len(changes) >= LOADED_AT_ONCE or size >= LOADED_BYTES:

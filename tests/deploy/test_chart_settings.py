@@ -13,7 +13,7 @@ from wakupush.model.queues import QUEUES
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime import keyfile
 from wakupush.runtime.settings import STORE_SECONDS, Settings, load_settings
-from wakupush.server.identity import is_published, load_identity
+from wakupush.server.engine.identity import is_published, load_identity
 
 need("helm")
 

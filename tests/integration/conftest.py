@@ -28,7 +28,7 @@ from wakupush.postgres.migrations import runner
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis.limits import Limiter
 from wakupush.runtime.settings import Settings
-from wakupush.server.delivery.worker import open_worker
+from wakupush.server.worker import open_worker
 
 TEMPLATE = "wakupush_template"
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from uuid import UUID
 
+from wakupush.server.engine.decide import registration as registrations
+
 from wakupush.model.entries import Entry, Task
 from wakupush.model.events import EventKind, history
 from wakupush.model.failures import Answer
@@ -30,9 +32,8 @@ from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.request import Item, Request, delivery_key
 from wakupush.runtime.settings import DeliverySettings, GorushSettings, LimitSettings, Settings
-from wakupush.server.inbox.content import Message, OpenedRegistration, OpenedRequest
-from wakupush.server.inbox.decide import registration as registrations
-from wakupush.server.inbox.facts import Facts
+from wakupush.server.engine.kind import Facts
+from wakupush.server.engine.message import Message, OpenedRegistration, OpenedRequest
 
 IDENTITY = Identity.of(PrivateKey(b"\2" * 32))
 ALICE, BOB, CAROL = (PrivateKey(bytes([number]) * 32) for number in (3, 4, 5))

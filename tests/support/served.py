@@ -29,8 +29,8 @@ from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import watched
 from wakupush.redis.sending import decode_entry
 from wakupush.server.beat.queries import derive_keys
+from wakupush.server.engine import isolation
 from wakupush.server.errors import is_outage
-from wakupush.server.inbox import isolation
 
 SHARD = "/waku/2/rs/16/32"
 Registered = PushNotificationRegistrationResponse
@@ -38,7 +38,7 @@ Report = PushNotificationReport
 
 
 class AtOnce:
-    """Does at once what is given to `wakupush.server.background.Later`, and notes for when that was."""
+    """Does at once what is given to `wakupush.server.engine.background.Later`, and notes for when that was."""
 
     def __init__(self):
         self.seconds = []

@@ -50,7 +50,7 @@ def dev(
     from wakupush.protocol.keys import PrivateKey
     from wakupush.runtime import keyfile
     from wakupush.runtime.settings import load_settings
-    from wakupush.server.identity import load_identity
+    from wakupush.server.engine.identity import load_identity
 
     if missing := devnet.missing_parts():
         raise UsageError(f"dev needs {', '.join(missing)}: install wakupush[devnet]")

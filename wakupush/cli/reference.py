@@ -112,7 +112,7 @@ def export_reference(
     It prints what is missing in the database, because this server does not keep it.
     """
     from wakupush.postgres import takeover
-    from wakupush.server.identity import load_identity
+    from wakupush.server.engine.identity import load_identity
     from wakupush.takeover import database, exporting
 
     with open_postgres() as (settings, connection):
@@ -198,7 +198,7 @@ def _watch(connection: Connection, settings: Settings) -> None:
     from redis import RedisError
 
     from wakupush.runtime.connections.redis import open_redis
-    from wakupush.server import loading
+    from wakupush.server.registration import loading
 
     try:
         with closing(open_redis(settings.redis)) as redis:

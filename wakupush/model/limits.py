@@ -1,9 +1,8 @@
-"""Limits on how much may happen within a time, and the chance with which a limit lets something through."""
+"""Limits on how much may happen within a time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 #: Names of what is limited.
@@ -21,6 +20,12 @@ NAMES: Final = (
 
 MINUTE: Final = 60
 HOUR: Final = 3600
+#: Answers to repeats of the same message a minute. They all go to the same client, which needs one.
+REPEATS_PER_MINUTE: Final = 3
+
+
+#: The identity of a limit: its name, the message (hash of its envelope, 32 bytes) and the position in it.
+LimitId = tuple[str, bytes, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,54 +41,26 @@ class Limit:
     #: a transaction is repeated.
     message: bytes
     position: int = 0
-    #: Distinguishes things that are limited separately. No secret, and nothing that a stranger chooses; who does choose
-    #: it, as keys of users are, is let through by `after` first, which bounds how many counters there are.
+    #: Distinguishes things that are limited separately. It is no secret, and no stranger chooses it. Where strangers do
+    #: choose it, as keys of users, `after` comes first and bounds how many counters there are.
     key: str = ""
     #: At least 1.
     cost: int = 1
     #: A limit of the same message: only what it lets through is counted for this one.
     after: Limit | None = None
 
+    @property
+    def id(self) -> LimitId:
+        """The identity of this limit."""
+        return self.name, self.message, self.position
+
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """Which limits allow what was counted."""
+    """Which limits hold something back; all others let it through."""
 
-    told: Mapping[Limit, bool] = field(default_factory=dict)
-    #: The verdict of limits that were not asked.
-    otherwise: bool = True
+    held_back: frozenset[LimitId] = frozenset()
 
-    def allow(self, limit: Limit) -> bool:
-        """Return whether a limit allows it."""
-        return self.told.get(limit, self.otherwise)
-
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """What was asked of a limit within its time, this one included."""
-
-    number: float
-    cost: float
-
-
-def demand(now: Demand, before: Demand, elapsed: float) -> Demand:
-    """Return what was asked within the time of a limit up to now.
-
-    Args:
-        now: in the current window.
-        before: in the previous window.
-        elapsed: the share of the current window that is over, 0 to 1.
-    """
-    share = 1.0 - elapsed
-    return Demand(now.number + before.number * share, now.cost + before.cost * share)
-
-
-def chance(limit: Limit, asked: Demand) -> float:
-    """Return the probability with which a limit lets something through: capacity divided by demand.
-
-    It is above 0, however much others ask for, and 1 while all that is asked for fits. The capacity is shared twice, by
-    cost and by heads, and the larger share counts: a client that asks for much takes nothing from those that ask for
-    little. So on average at most twice the limit is let through. Once, while a flood begins, it is more: by the
-    logarithm of the factor by which the flood exceeds the limit.
-    """
-    return min(1.0, max(limit.most / asked.cost, limit.most / (asked.number * limit.cost)))
+    def allow(self, name: str, message: bytes, position: int = 0) -> bool:
+        """Return whether the limit of this name, for this message and position, lets it through."""
+        return (name, message, position) not in self.held_back

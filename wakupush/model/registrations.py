@@ -65,6 +65,11 @@ class Change:
     request_digest: bytes
     registration: Registration | Unregistration
 
+    @property
+    def row(self) -> Stored:
+        """What decides whether a later registration is newer."""
+        return Stored(self.registration.version, self.request_digest, isinstance(self.registration, Registration))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrationRow:

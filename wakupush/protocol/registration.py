@@ -120,6 +120,18 @@ def check(
     return of(message)
 
 
+def is_plausible(message: PushNotificationRegistration, *, stored_version: int, limits: Limits) -> bool:
+    """Return whether nothing is wrong with a registration, as far as one can tell without verifying its grant.
+
+    Args:
+        stored_version: of this client and installation, 0 if none.
+        limits: how much it may hold.
+    """
+    if message.version <= stored_version or any(_name_faults(message)):
+        return False
+    return message.unregister or not any(faults(message, limits))
+
+
 def faults(message: PushNotificationRegistration, limits: Limits) -> Iterator[Failure]:
     """Yield the failures for which `check` would refuse a registration, in its order, without its client's key.
 

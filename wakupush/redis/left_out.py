@@ -1,14 +1,20 @@
 """Which Waku nodes are left out for sending: ingest writes it, every process that publishes reads it."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Final, cast
 
-from redis import Redis
+import structlog
+from redis import Redis, RedisError
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 KEY: Final = "wakupush:nodes:left_out"
 #: Seconds for which this holds unless it is written again. After that nothing is known, and all nodes are used.
 HOLDS_SECONDS: Final = 30
+#: Seconds for which a process that publishes keeps what it read.
+EXCLUDED_SECONDS: Final = 2.0
 
 
 class NodeFault(StrEnum):
@@ -44,3 +50,23 @@ def read(redis: Redis) -> dict[str, NodeFault]:
     """
     written = cast("dict[bytes, bytes]", redis.hgetall(KEY))
     return {name.decode(): NodeFault(fault.decode()) for name, fault in written.items()}
+
+
+class ExcludedNodes:
+    """The nodes on which nothing is published, as ingest, which hears them, wrote them into Redis."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._names: Collection[str] = ()
+        self._expires = 0.0
+
+    def names(self) -> Collection[str]:
+        """Return the names of the nodes, read within the last `EXCLUDED_SECONDS`; none while Redis fails."""
+        if time.monotonic() >= self._expires:
+            self._expires = time.monotonic() + EXCLUDED_SECONDS
+            try:
+                self._names = read(self._redis)
+            except RedisError as error:
+                self._names = ()
+                log.info("left_out_not_read", error=type(error).__name__)
+        return self._names

@@ -2,29 +2,45 @@
 
 import random
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 import structlog
 from redis import Redis, RedisError
 
-from wakupush.model.limits import Demand, Limit, chance, demand
+from wakupush.model.limits import Limit
 from wakupush.runtime import metrics
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: KEYS: for each limit the counters of this window and of the last one. ARGV: for each its cost, and for how long it
-#: counts.
-_COUNT: Final = """
-local told = {}
-for each = 1, #KEYS, 2 do
-    local number = redis.call("HINCRBY", KEYS[each], "number", 1)
-    local cost = redis.call("HINCRBY", KEYS[each], "cost", ARGV[each])
-    if number == 1 then redis.call("EXPIRE", KEYS[each], ARGV[each + 1]) end
-    local before = redis.call("HMGET", KEYS[each + 1], "number", "cost")
-    told[#told + 1] = {number, cost, tonumber(before[1] or 0), tonumber(before[2] or 0)}
+#: Counts what is asked, and returns for each limit 1 if it lets it through, 0 if not, -1 if it was not counted.
+#:
+#: The chance to be let through is capacity divided by demand. It is above 0, however much others ask for, and 1 while
+#: all that is asked for fits. The demand is that of this window, and of the part of the last window that is within the
+#: time of the limit. The capacity is shared twice, by cost and by heads, and the larger share counts: a client that
+#: asks for much takes nothing from those that ask for little. So on average at most twice the limit is let through.
+#: Once, while a flood begins, it is more: by the logarithm of the factor by which the flood exceeds the limit.
+#:
+#: KEYS: for each limit the counters of this window and of the last one. ARGV: for each limit its capacity, its cost,
+#: the seconds until its counters expire, the share of the last window that counts, a random number of [0, 1), and the
+#: place of the limit that it comes after, 0 for none.
+_ASK: Final = """
+local verdicts = {}
+for place = 1, #KEYS / 2 do
+    local at = 6 * (place - 1)
+    local most, cost, share = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 4])
+    local draw, after = tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
+    verdicts[place] = -1
+    if after == 0 or verdicts[after] == 1 then
+        local now, before = KEYS[2 * place - 1], redis.call("HMGET", KEYS[2 * place], "number", "cost")
+        local number = redis.call("HINCRBY", now, "number", 1)
+        if number == 1 then redis.call("EXPIRE", now, ARGV[at + 3]) end
+        local heads = number + share * tonumber(before[1] or 0)
+        local demand = redis.call("HINCRBY", now, "cost", cost) + share * tonumber(before[2] or 0)
+        verdicts[place] = draw < math.max(most / demand, most / (heads * cost)) and 1 or 0
+    end
 end
-return told
+return verdicts
 """
 
 
@@ -43,33 +59,37 @@ class Limiter:
         self._draw = draw
         self._now = now
 
-    def ask(self, limits: Collection[Limit]) -> dict[Limit, bool]:
-        """Count each of these, with one round trip, and say which are let through."""
+    def ask(self, limits: Sequence[Limit]) -> list[bool]:
+        """Count each of these, with one round trip, and return for each whether it lets through.
+
+        Args:
+            limits: the one that another comes after stands before it.
+        """
+        if not limits:
+            return []
         now = self._now()
+        places = {limit.id: place for place, limit in enumerate(limits, 1)}
         keys: list[str] = []
-        values: list[int] = []
+        values: list[int | str] = []
         for limit in limits:
-            window = int(now // limit.seconds)
+            window, elapsed = divmod(now, limit.seconds)
             name = f"wakupush:limit:{limit.name}:{limit.key}"
-            keys += (f"{name}:{window}", f"{name}:{window - 1}")
-            values += (limit.cost, 2 * limit.seconds)
+            keys += (f"{name}:{int(window)}", f"{name}:{int(window) - 1}")
+            share, after = 1 - elapsed / limit.seconds, places[limit.after.id] if limit.after else 0
+            values += (limit.most, limit.cost, 2 * limit.seconds, repr(share), repr(self._draw()), after)
         try:
             # Not EVALSHA: after a failover the new primary would not know the script's hash.
-            answers = cast("list[list[int]]", self._redis.eval(_COUNT, len(keys), *keys, *values))
+            answers = cast("list[int]", self._redis.eval(_ASK, len(keys), *keys, *values))
         except RedisError as error:
             metrics.LIMITER_FAILED.inc(len(limits))
             for name in sorted({limit.name for limit in limits}):
                 log.warning("limit_not_checked", limit=name, error=type(error).__name__)
-            return dict.fromkeys(limits, True)
-        return {
-            limit: self._lets_through(limit, *counts, now=now) for limit, counts in zip(limits, answers, strict=True)
-        }
+            return [True] * len(limits)
+        for limit, answer in zip(limits, answers, strict=True):
+            if answer >= 0:
+                metrics.LIMITED.labels(limit.name, "let_through" if answer else "held_back").inc()
+        return [answer == 1 for answer in answers]
 
-    def _lets_through(
-        self, limit: Limit, number: int, cost: int, number_before: int, cost_before: int, *, now: float
-    ) -> bool:
-        elapsed = now % limit.seconds / limit.seconds
-        total = demand(Demand(number, cost), Demand(number_before, cost_before), elapsed)
-        through = self._draw() < chance(limit, total)
-        metrics.LIMITED.labels(limit.name, "let_through" if through else "held_back").inc()
-        return through
+    def close(self) -> None:
+        """Close the connection."""
+        self._redis.close()

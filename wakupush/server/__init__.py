@@ -1,4 +1,4 @@
-"""The server: messages come to the `inbox`, notifications leave by `delivery`, answers by the `outbox`.
+"""The server. A kind of message has one room: `registration`, `query`, `push`. The `engine` runs them.
 
-`beat` makes up for what was cut off.
+Notifications leave by `delivery`, and `beat` makes up for what was cut off.
 """

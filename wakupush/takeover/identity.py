@@ -8,7 +8,7 @@ from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import InvalidKeyError, PrivateKey
 from wakupush.runtime import keyfile
 from wakupush.runtime.settings import Settings
-from wakupush.server.identity import NoIdentityError, is_published, load_identity
+from wakupush.server.engine.identity import NoIdentityError, is_published, load_identity
 from wakupush.takeover.errors import TakeoverError
 from wakupush.takeover.schema import IDENTITY
 

@@ -15,7 +15,7 @@ from wakupush.postgres import registrations, requests, takeover
 from wakupush.protocol import registration as rules
 from wakupush.protocol.at_rest import REQUEST_ID_BYTES
 from wakupush.protocol.identity import Identity
-from wakupush.server import loading
+from wakupush.server.registration import loading
 from wakupush.takeover import database, rows, source
 from wakupush.takeover.errors import TakeoverError
 from wakupush.takeover.rows import Row, RowReport

@@ -20,7 +20,7 @@ from wakupush.postgres import ledger, quarantine
 from wakupush.protocol import registration as rules
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
-from wakupush.server.inbox import isolation
+from wakupush.server.engine import isolation
 
 NOTHING, USAGE = 1, 2
 ROWS = "SELECT reason, attempts, retried_at IS NOT NULL FROM quarantine"

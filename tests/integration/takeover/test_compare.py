@@ -11,7 +11,7 @@ from wakupush.devnet.demo import messages
 from wakupush.model.registrations import Change
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.registration import of
-from wakupush.server import loading
+from wakupush.server.registration import loading
 
 
 class TestCompare:

@@ -22,7 +22,7 @@ from wakupush.pb.push_notification_pb2 import (
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.registration import of
 from wakupush.runtime import keyfile
-from wakupush.server import loading
+from wakupush.server.registration import loading
 from wakupush.takeover import database, exporting
 from wakupush.takeover.schema import REGISTRATIONS, REQUESTS
 

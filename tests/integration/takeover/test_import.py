@@ -25,7 +25,7 @@ from wakupush.protocol import payload
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.query import reveal
 from wakupush.redis import watched
-from wakupush.server import loading
+from wakupush.server.registration import loading
 from wakupush.takeover import source
 
 FIXTURES = {

@@ -33,11 +33,11 @@ from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.registration import seal_registration
 from wakupush.runtime import keyfile
 from wakupush.runtime.settings import LimitSettings, PostgresSettings, RedisSettings, WakuSettings
-from wakupush.server import loading
-from wakupush.server.delivery.worker import open_worker
-from wakupush.server.inbox import isolation, segments
-from wakupush.server.inbox.decide.registration import Installations, change_of
-from wakupush.server.inbox.open import open_asymmetric, open_registration
+from wakupush.server.engine import isolation, segments
+from wakupush.server.engine.open import open_asymmetric, open_registration
+from wakupush.server.registration import loading
+from wakupush.server.registration.decide import Installations, change_of
+from wakupush.server.worker import open_worker
 
 TOPICS = "SELECT key_hash, prefixed, topic FROM query_topics ORDER BY 1, 2"
 #: Outcomes that depend on the order in which messages arrive.

@@ -18,8 +18,8 @@ from wakupush.pb.push_notification_pb2 import PushNotificationRequest
 from wakupush.protocol import topics
 from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PrivateKey
-from wakupush.server.inbox.content import Part
-from wakupush.server.inbox.open import open_asymmetric
+from wakupush.server.engine.message import Part
+from wakupush.server.engine.open import open_asymmetric
 from wakupush.waku.codec import decode_message, parse
 
 SERVER = PrivateKey.generate()

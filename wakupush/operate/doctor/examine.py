@@ -20,7 +20,7 @@ from wakupush.redis.left_out import NodeFault
 from wakupush.runtime.connections.postgres import check_dsn, reason
 from wakupush.runtime.connections.redis import open_redis, open_sentinel, primary_name
 from wakupush.runtime.settings import Settings, SettingsError
-from wakupush.server.identity import NoIdentityError, is_published, load_identity, load_public_key
+from wakupush.server.engine.identity import NoIdentityError, is_published, load_identity, load_public_key
 from wakupush.waku.errors import NodeError
 from wakupush.waku.node import WakuNode
 from wakupush.waku.store import Store

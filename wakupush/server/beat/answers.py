@@ -6,8 +6,7 @@ import structlog
 
 from wakupush.postgres import answers
 from wakupush.runtime import metrics
-from wakupush.server import outbox
-from wakupush.server.beat.resources import Beat
+from wakupush.server.beat.beat import Beat
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -19,13 +18,13 @@ SWEEP_LIMIT: Final = 200
 SWEEP_HOLD: Final = 60.0
 
 
-def publish_overdue(resources: Beat) -> int:
+def publish_overdue(beat: Beat) -> int:
     """Publish answers that their worker did not, and drop those that no client waits for any more; return how many."""
-    with resources.pool.connection() as connection:
+    with beat.pool.connection() as connection:
         expired = answers.expire(connection, EXPIRY_SECONDS)
         overdue = answers.claim(connection, SWEEP_LIMIT, SWEEP_HOLD)
     if expired:
         metrics.ANSWERS_EXPIRED.inc(expired)
         log.warning("answers_expired", answers=expired)
-    outbox.publish(resources, overdue)
+    beat.outbox.publish(overdue)
     return len(overdue)

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Final
 
 from wakupush.server.beat.answers import publish_overdue
+from wakupush.server.beat.beat import Beat
 from wakupush.server.beat.deliveries import claim_due, count_dead_letters, enqueue_feedback, watch_marking
 from wakupush.server.beat.queries import derive_keys, enqueue_waiting, fill_watched_topics, trim_waiting
-from wakupush.server.beat.resources import Beat
 from wakupush.server.beat.retention import expire_segments, prune, trim_quarantine
 
 #: What is done, and the seconds between the end of one run and the next.

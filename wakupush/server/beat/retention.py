@@ -17,7 +17,7 @@ from wakupush.redis import watched
 from wakupush.runtime import metrics
 from wakupush.runtime.connections.postgres import autocommit
 from wakupush.runtime.settings import RetentionSettings
-from wakupush.server.beat.resources import Beat
+from wakupush.server.beat.beat import Beat
 from wakupush.server.errors import is_outage
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
@@ -35,7 +35,7 @@ SEGMENT_BYTES: Final = 256_000_000
 QUARANTINE_BYTES: Final = 256_000_000
 
 
-def prune(resources: Beat) -> None:
+def prune(beat: Beat) -> None:
     """Make partitions ahead of time, delete what is past its retention, and stop watching unused topics.
 
     Each rule runs on its own; when all have run, the job fails if one did.
@@ -46,7 +46,7 @@ def prune(resources: Beat) -> None:
     """
     counts: dict[str, int | None] = {}
     failures: list[Exception] = []
-    for name, work in _work(resources).items():
+    for name, work in _work(beat).items():
         try:
             counts[name] = work()
         except PoolTimeout:
@@ -59,23 +59,23 @@ def prune(resources: Beat) -> None:
         raise next((error for error in failures if not is_outage(error)), failures[0])
 
 
-def _work(resources: Beat) -> dict[str, Callable[[], int | None]]:
+def _work(beat: Beat) -> dict[str, Callable[[], int | None]]:
     """Return what is to be done, by the names of the rules: first what loses rows, or grows most, if it is not done."""
-    keep = resources.settings.retention
-    today = datetime.fromtimestamp(resources.now(), UTC).date()
+    keep = beat.settings.retention
+    today = datetime.fromtimestamp(beat.now(), UTC).date()
     work: dict[str, Callable[[], int | None]] = {
-        "partitions": partial(_create_partitions, resources, today),
-        maintenance.LEDGER: partial(_drop_partitions, resources, maintenance.LEDGER, keep.ledger),
-        maintenance.EVENTS: partial(_drop_partitions, resources, maintenance.EVENTS, keep.events),
+        "partitions": partial(_create_partitions, beat, today),
+        maintenance.LEDGER: partial(_drop_partitions, beat, maintenance.LEDGER, keep.ledger),
+        maintenance.EVENTS: partial(_drop_partitions, beat, maintenance.EVENTS, keep.events),
         maintenance.ADMITTED_REQUESTS: partial(
-            _drop_partitions, resources, maintenance.ADMITTED_REQUESTS, keep.admitted_requests
+            _drop_partitions, beat, maintenance.ADMITTED_REQUESTS, keep.admitted_requests
         ),
-        **{rule.name: partial(_in_chunks, resources, partial(maintenance.delete, rule=rule)) for rule in rules(keep)},
+        **{rule.name: partial(_in_chunks, beat, partial(maintenance.delete, rule=rule)) for rule in rules(keep)},
     }
     if keep.registrations is not None:
         unregister = partial(registrations.unregister_dead, seconds=keep.registrations, most=maintenance.CHUNK_ROWS)
-        work["registrations"] = partial(_in_chunks, resources, unregister)
-    work["topics"] = partial(_unwatch, resources)
+        work["registrations"] = partial(_in_chunks, beat, unregister)
+    work["topics"] = partial(_unwatch, beat)
     return work
 
 
@@ -93,10 +93,10 @@ def rules(keep: RetentionSettings) -> tuple[RetentionRule, ...]:
     )
 
 
-def _in_chunks(resources: Beat, delete: Callable[[Connection], int]) -> int:
+def _in_chunks(beat: Beat, delete: Callable[[Connection], int]) -> int:
     deleted = 0
     for _ in range(MOST_CHUNKS):
-        with resources.pool.connection() as connection:
+        with beat.pool.connection() as connection:
             chunk = delete(connection)
         deleted += chunk
         if chunk < maintenance.CHUNK_ROWS:
@@ -104,29 +104,29 @@ def _in_chunks(resources: Beat, delete: Callable[[Connection], int]) -> int:
     return deleted
 
 
-def _create_partitions(resources: Beat, today: date) -> None:
-    with resources.pool.connection() as connection, autocommit(connection):
+def _create_partitions(beat: Beat, today: date) -> None:
+    with beat.pool.connection() as connection, autocommit(connection):
         maintenance.create_partitions(connection, today)
 
 
-def _drop_partitions(resources: Beat, table: str, keep: float) -> int:
-    with resources.pool.connection() as connection, autocommit(connection):
+def _drop_partitions(beat: Beat, table: str, keep: float) -> int:
+    with beat.pool.connection() as connection, autocommit(connection):
         return maintenance.drop_partitions(connection, table, keep)
 
 
-def _unwatch(resources: Beat) -> int:
-    with resources.pool.connection() as connection:
+def _unwatch(beat: Beat) -> int:
+    with beat.pool.connection() as connection:
         unused = query_topics.remove_unused(connection)
-        watched.remove(resources.redis, unused)
+        watched.remove(beat.redis, unused)
     return len(unused)
 
 
-def expire_segments(resources: Beat) -> int:
+def expire_segments(beat: Beat) -> int:
     """Delete segments whose message was not completed in time, and the oldest if too many are kept; return how many.
 
     A flood of parts that are never completed does not hold up a message whose parts come one after the other.
     """
-    with resources.pool.connection() as connection:
+    with beat.pool.connection() as connection:
         expired = message_segments.expire(connection, SEGMENT_SECONDS)
         trimmed = message_segments.trim_all(connection, parts=SEGMENTS, bytes=SEGMENT_BYTES)
     if trimmed:
@@ -134,9 +134,9 @@ def expire_segments(resources: Beat) -> int:
     return expired + trimmed
 
 
-def trim_quarantine(resources: Beat) -> int:
+def trim_quarantine(beat: Beat) -> int:
     """Delete random messages from the quarantine if it has too many bytes; return how many."""
-    with resources.pool.connection() as connection:
+    with beat.pool.connection() as connection:
         dropped = quarantine.trim(connection, bytes=QUARANTINE_BYTES)
     if dropped:
         metrics.QUARANTINE_DROPPED.inc(dropped)

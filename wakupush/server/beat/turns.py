@@ -9,8 +9,8 @@ import structlog
 
 from wakupush.runtime import metrics
 from wakupush.runtime.logging import is_logged
+from wakupush.server.beat.beat import Beat
 from wakupush.server.beat.jobs import JOBS
-from wakupush.server.beat.resources import Beat
 from wakupush.server.errors import is_outage
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
@@ -50,10 +50,10 @@ class Turns:
         return {work.__name__: worked for work, worked in self._worked.items()}
 
 
-def run(resources: Beat, stop: Event, turns: Turns) -> None:
+def run(beat: Beat, stop: Event, turns: Turns) -> None:
     """Run all jobs, each in a thread of its own, until `stop` is set; what was begun is finished."""
     threads = [
-        Thread(target=_repeat, args=(resources, stop, turns, work, pause), name=work.__name__)
+        Thread(target=_repeat, args=(beat, stop, turns, work, pause), name=work.__name__)
         for work, pause in JOBS.items()
     ]
     for thread in threads:
@@ -62,12 +62,12 @@ def run(resources: Beat, stop: Event, turns: Turns) -> None:
         thread.join()
 
 
-def _repeat(resources: Beat, stop: Event, turns: Turns, work: Callable[[Beat], object], pause: float) -> None:
+def _repeat(beat: Beat, stop: Event, turns: Turns, work: Callable[[Beat], object], pause: float) -> None:
     failures = 0
     while not stop.is_set():
         turns.begin(work)
         try:
-            work(resources)
+            work(beat)
         except Exception as error:
             failures += 1
             turns.end(work, worked=False)

@@ -20,28 +20,28 @@ from wakupush.protocol.notification import Dialect
 from wakupush.runtime import metrics, tracing
 from wakupush.server.delivery.outcome import settle
 from wakupush.server.delivery.posting import Attempted, Failed, Posting, Work
-from wakupush.server.delivery.worker import Worker
+from wakupush.server.delivery.sender import Sender
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 
-def start(resources: Worker, postings: list[Posting], *, scheduled: bool = False) -> list[Future[Failed]]:
+def start(sender: Sender, postings: list[Posting], *, scheduled: bool = False) -> list[Future[Failed]]:
     """Start posting deliveries that are under our lease; the results are the failures that are final.
 
     Args:
         scheduled: whether the schedule enqueued them.
     """
-    settings = resources.settings
+    settings = sender.settings
     work = Work(
-        partial(attempt, resources),
-        partial(_put_back, resources),
+        partial(attempt, sender),
+        partial(_put_back, sender),
         settings.gorush.batch_size,
         time.monotonic() + settings.delivery.lease - settings.gorush.longest_post,
     )
-    futures = resources.posts.start(postings, work, scheduled=scheduled)
+    futures = sender.posts.start(postings, work, scheduled=scheduled)
     if without_target := [posting for posting in postings if posting.target is None]:
         settled: Future[Failed] = Future()
-        settled.set_result(_failed(settle(resources, without_target, [Failure.DEVICE_GONE] * len(without_target))))
+        settled.set_result(_failed(settle(sender, without_target, [Failure.DEVICE_GONE] * len(without_target))))
         futures.append(settled)
     return futures
 
@@ -58,7 +58,7 @@ def wait_for(futures: Iterable[Future[Failed]], seconds: float) -> Failed:
     return failed
 
 
-def attempt(resources: Worker, post: list[Posting], probe: bool = False) -> Attempted:
+def attempt(sender: Sender, post: list[Posting], probe: bool = False) -> Attempted:
     """Post deliveries that are under our lease, and store the outcomes.
 
     If gorush refuses a post of several as a whole, nothing is stored: one of them may be to blame.
@@ -68,7 +68,7 @@ def attempt(resources: Worker, post: list[Posting], probe: bool = False) -> Atte
         probe: whether the route is known to be broken.
     """
     notifications = [
-        _notification(resources.settings.gorush.dialect, posting.delivery, posting.target)
+        _notification(sender.settings.gorush.dialect, posting.delivery, posting.target)
         for posting in post
         if posting.target is not None
     ]
@@ -77,18 +77,18 @@ def attempt(resources: Worker, post: list[Posting], probe: bool = False) -> Atte
             # gorush's own log knows the notification by its notif_id.
             facts = {"trace_id": posting.delivery.trace_id, "attempt": posting.delivery.attempt}
             log.debug("posting", notif_id=notification.notif_id, **facts)
-    start_monotonic, start_time = time.monotonic(), resources.now()
-    answer = resources.gorush.post(notifications)
+    start_monotonic, start_time = time.monotonic(), sender.now()
+    answer = sender.gorush.post(notifications)
     platform = notifications[0].platform
     if tracing.is_on():
         for posting in post:
             attributes: tracing.Attributes = {"platform": platform.label, "attempt": posting.delivery.attempt}
-            tracing.record("post", posting.delivery.trace_id, start_time, resources.now(), attributes)
+            tracing.record("post", posting.delivery.trace_id, start_time, sender.now(), attributes)
     metrics.POST_SECONDS.labels(platform.label).observe(time.monotonic() - start_monotonic)
     if len(post) > 1 and all(outcome is Failure.GORUSH_REFUSED for outcome in answer.outcomes):
         log.warning("post_refused", platform=platform.label, deliveries=len(post))
         return Attempted(refused=post)
-    settled = settle(resources, post, answer.outcomes, retry_after=answer.retry_after, probe=probe)
+    settled = settle(sender, post, answer.outcomes, retry_after=answer.retry_after, probe=probe)
     stored = [(settlement.failure, settlement.proven) for settlement in settled]
     results = stored or [(outcome, posting.proven) for posting, outcome in zip(post, answer.outcomes, strict=True)]
     return Attempted(
@@ -99,11 +99,11 @@ def attempt(resources: Worker, post: list[Posting], probe: bool = False) -> Atte
     )
 
 
-def _put_back(resources: Worker, waiting: list[Posting]) -> None:
+def _put_back(sender: Sender, waiting: list[Posting]) -> None:
     metrics.DELIVERIES_DEFERRED.labels(waiting[0].delivery.platform.label).inc(len(waiting))
-    with resources.pool.connection() as connection:
+    with sender.pool.connection() as connection:
         deliveries.put_back(connection, [posting.delivery for posting in waiting])
-    resources.task_events.show_deferred(waiting)
+    sender.task_events.show_deferred(waiting)
 
 
 def _platform_failures(post: list[Posting], outcomes: list[PostOutcome]) -> list[Failure]:

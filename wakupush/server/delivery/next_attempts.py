@@ -10,17 +10,16 @@ from wakupush.model.failures import Failure
 from wakupush.model.registrations import Receiver
 from wakupush.postgres import deliveries, events
 from wakupush.protocol.request import filtered
-from wakupush.server.counting import count_events
 from wakupush.server.delivery.attempt import start, wait_for
-from wakupush.server.delivery.outcome import delivery_event
+from wakupush.server.delivery.events import count_events, delivery_event
 from wakupush.server.delivery.posting import Lead, Posting
-from wakupush.server.delivery.worker import Worker
+from wakupush.server.delivery.sender import Sender
 
 #: Seconds for which a task waits for its posts before it leaves them to themselves.
 WAIT_SECONDS: Final = 1.5
 
 
-def attempt_due(resources: Worker, claimed: Mapping[bytes, int], task_id: str) -> Settlement | None:
+def attempt_due(sender: Sender, claimed: Mapping[bytes, int], task_id: str) -> Settlement | None:
     """Make the next attempt of deliveries, unless another task began it.
 
     Args:
@@ -31,19 +30,19 @@ def attempt_due(resources: Worker, claimed: Mapping[bytes, int], task_id: str) -
         The outcome of that delivery's attempt, with which the task is to end. None if it is not known yet, or if there
         was no attempt; then the thread that stores the outcome shows it.
     """
-    settings = resources.settings.delivery
+    settings = sender.settings.delivery
     lead = Lead()
-    with resources.pool.connection() as connection:
-        attempts = deliveries.take(connection, claimed, seconds=settings.lease, at_rest=resources.identity.at_rest)
+    with sender.pool.connection() as connection:
+        attempts = deliveries.take(connection, claimed, seconds=settings.lease, at_rest=sender.identity.at_rest)
         ends = [end for delivery, receiver in attempts if (end := _end(delivery, receiver, settings.max_attempts))]
         settled = deliveries.settle(connection, ends)
         new_events = [
-            delivery_event(resources, _before(delivery), EventKind.UNKNOWN, Failure.LEASE_LOST)
+            delivery_event(sender, _before(delivery), EventKind.UNKNOWN, Failure.LEASE_LOST)
             for delivery, _ in attempts
             if delivery.failure is Failure.LEASE_LOST
         ]
         new_events += [
-            delivery_event(resources, _before(settlement.delivery), _ENDS[settlement.state], settlement.failure)
+            delivery_event(sender, _before(settlement.delivery), _ENDS[settlement.state], settlement.failure)
             for settlement in settled
         ]
         if new_events:
@@ -60,11 +59,11 @@ def attempt_due(resources: Worker, claimed: Mapping[bytes, int], task_id: str) -
     if new_events:
         count_events(new_events)
     if new_events or any(posting.lead is None for posting in postings):
-        resources.task_events.show_begun(postings)
-        resources.task_events.show_outcomes(postings, settled)
+        sender.task_events.show_begun(postings)
+        sender.task_events.show_outcomes(postings, settled)
     ended = {settlement.delivery.delivery_key for settlement in ends}
     remaining = [posting for posting in postings if posting.delivery.delivery_key not in ended]
-    wait_for(start(resources, remaining, scheduled=True), WAIT_SECONDS)
+    wait_for(start(sender, remaining, scheduled=True), WAIT_SECONDS)
     return lead.leave()
 
 

@@ -1,31 +1,30 @@
 """The outcomes of attempts: stored in one transaction, then counted and shown."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import structlog
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
 from wakupush.gorush.outcomes import PostOutcome
-from wakupush.model.deliveries import Delivery, DeliveryState, Settlement
-from wakupush.model.events import Event, EventKind
+from wakupush.model.deliveries import DeliveryState, Settlement
+from wakupush.model.events import EventKind
 from wakupush.model.failures import Failure, Route, route_state
-from wakupush.model.queues import DISPATCH
 from wakupush.postgres import deliveries, events
 from wakupush.runtime import metrics
 from wakupush.runtime.settings import STORE_SECONDS
-from wakupush.server.counting import count_events
 from wakupush.server.delivery import tokens
+from wakupush.server.delivery.events import count_events, death_events, delivery_event, failure_kind
 from wakupush.server.delivery.posting import Posting
 from wakupush.server.delivery.retry import state_after
-from wakupush.server.delivery.worker import Worker
+from wakupush.server.delivery.sender import Sender
 from wakupush.server.errors import INFRASTRUCTURE
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 def settle(
-    resources: Worker,
+    sender: Sender,
     post: Sequence[Posting],
     outcomes: Sequence[PostOutcome],
     *,
@@ -45,11 +44,11 @@ def settle(
         Nothing if Postgres does not take them in time: the leases end, and the deliveries come back as unknown.
     """
     settlements = [
-        _settlement(resources, posting, outcome, retry_after=retry_after, probe=probe)
+        _settlement(sender, posting, outcome, retry_after=retry_after, probe=probe)
         for posting, outcome in zip(post, outcomes, strict=True)
     ]
     try:
-        settled = _store(resources, settlements, len(post))
+        settled = _store(sender, settlements, len(post))
     except INFRASTRUCTURE as error:
         log.error(  # noqa: TRY400 - the traceback says nothing more
             "outcomes_not_stored", deliveries=len(post), error=type(error).__name__
@@ -58,48 +57,12 @@ def settle(
     for settlement in settled:
         if settlement.state is DeliveryState.PENDING and settlement.failure is not None:
             metrics.RETRIES.labels(settlement.delivery.platform.label, settlement.failure.label).inc()
-    resources.task_events.show_outcomes(post, settled)
+    sender.task_events.show_outcomes(post, settled)
     return settled
 
 
-def delivery_event(
-    resources: Worker,
-    delivery: Delivery,
-    kind: EventKind,
-    failure: Failure | None,
-    batch_size: int | None = None,
-) -> Event:
-    """Return an event of a delivery."""
-    now = resources.now()
-    key_pseudonym, installation_pseudonym = resources.identity.pseudonyms(delivery.installation)
-    return Event(
-        kind=kind,
-        time=now,
-        worker=resources.worker,
-        trace_id=delivery.trace_id,
-        queue=DISPATCH.name,
-        latency=max(0.0, now - delivery.seen),
-        platform=delivery.platform.label,
-        failure=failure and failure.label,
-        attempt=delivery.attempt,
-        batch_size=batch_size,
-        key_pseudonym=key_pseudonym,
-        installation_pseudonym=installation_pseudonym,
-    )
-
-
-def death_events(resources: Worker, died: Iterable[Settlement]) -> list[Event]:
-    """Return the events of device tokens that died by these settlements."""
-    return [delivery_event(resources, each.delivery, EventKind.TOKEN_DIED, each.failure) for each in died]
-
-
-def failure_kind(failure: Failure) -> EventKind:
-    """Return the kind of event for an attempt that failed with `failure`."""
-    return EventKind.UNKNOWN if failure.unknown else EventKind.FAILED
-
-
 def _settlement(
-    resources: Worker, posting: Posting, failure: Failure | None, *, retry_after: float, probe: bool
+    sender: Sender, posting: Posting, failure: Failure | None, *, retry_after: float, probe: bool
 ) -> Settlement:
     delivery, target = posting.delivery, posting.target
     success = Settlement(delivery=delivery, state=DeliveryState.DELIVERED)
@@ -108,7 +71,7 @@ def _settlement(
     if failure is None:
         return success
     counted = not (probe and route_state(failure, proven=success.proven) is Route.BROKEN and not failure.unknown)
-    settings = resources.settings.delivery
+    settings = sender.settings.delivery
     state, wait = state_after(delivery, failure, settings, counted=counted, retry_after=retry_after)
     return replace(success, state=state, failure=failure, wait=wait, counted=counted)
 
@@ -119,30 +82,30 @@ def _settlement(
     stop=stop_after_attempt(8) | stop_after_delay(STORE_SECONDS),
     reraise=True,
 )
-def _store(resources: Worker, settlements: list[Settlement], batch_size: int) -> list[Settlement]:
+def _store(sender: Sender, settlements: list[Settlement], batch_size: int) -> list[Settlement]:
     """Store settlements; a failure from gorush's webhook counts unless gorush's answer was certain."""
-    with resources.pool.connection() as connection:
+    with sender.pool.connection() as connection:
         reports = deliveries.lock(connection, [settlement.delivery for settlement in settlements])
         failures = [
             _merged_failure(settlement.failure, reports.get(settlement.delivery.delivery_key))
             for settlement in settlements
         ]
-        doubted = tokens.doubted(connection, resources.settings.tokens, failures)
+        doubted = tokens.doubted(connection, sender.settings.tokens, failures)
         settled = deliveries.settle(
             connection,
             [
-                _revised(resources, settlement, tokens.believed(failure, settlement.delivery.platform, doubted))
+                _revised(sender, settlement, tokens.believed(failure, settlement.delivery.platform, doubted))
                 for settlement, failure in zip(settlements, failures, strict=True)
             ],
         )
         new_events = [
-            delivery_event(resources, settlement.delivery, kind, settlement.failure, batch_size)
+            delivery_event(sender, settlement.delivery, kind, settlement.failure, batch_size)
             for settlement in settled
             for kind in _kinds(settlement)
         ]
         # Of several failures in a post gorush may lose some, never all: if one is seen, no success is certain.
         died = tokens.learn(connection, settled, doubted, certain=not any(failures))
-        new_events += death_events(resources, died)
+        new_events += death_events(sender, died)
         events.add(connection, new_events)
     count_events(new_events)
     return settled
@@ -155,10 +118,10 @@ def _merged_failure(failure: Failure | None, report: Failure | None) -> Failure 
     return report or failure
 
 
-def _revised(resources: Worker, settlement: Settlement, failure: Failure | None) -> Settlement:
+def _revised(sender: Sender, settlement: Settlement, failure: Failure | None) -> Settlement:
     if failure is None or failure is settlement.failure:
         return settlement
-    state, wait = state_after(settlement.delivery, failure, resources.settings.delivery)
+    state, wait = state_after(settlement.delivery, failure, sender.settings.delivery)
     return replace(settlement, state=state, failure=failure, wait=wait)
 
 

@@ -11,10 +11,9 @@ from psycopg_pool import ConnectionPool
 from wakupush.gorush.outcomes import read_feedback
 from wakupush.model.notifications import read_notif_id
 from wakupush.postgres import deliveries, events
-from wakupush.server.counting import count_events
 from wakupush.server.delivery import tokens
-from wakupush.server.delivery.outcome import death_events, delivery_event, failure_kind
-from wakupush.server.delivery.worker import Worker
+from wakupush.server.delivery.events import count_events, death_events, delivery_event, failure_kind
+from wakupush.server.delivery.sender import Sender
 
 
 class FeedbackResult(StrEnum):
@@ -60,18 +59,18 @@ def take(pool: ConnectionPool, body: bytes) -> FeedbackResult:
         return FeedbackResult.KNOWN if deliveries.exists(connection, attempt[0]) else FeedbackResult.UNKNOWN
 
 
-def apply(resources: Worker, delivery_keys: list[bytes]) -> None:
+def apply(sender: Sender, delivery_keys: list[bytes]) -> None:
     """Make deliveries failed that were stored as delivered, as gorush's webhook reported; a repeat does nothing."""
-    with resources.pool.connection() as connection:
+    with sender.pool.connection() as connection:
         settled = deliveries.apply_feedback(connection, delivery_keys)
         new_events = [
-            delivery_event(resources, settlement.delivery, failure_kind(settlement.failure), settlement.failure)
+            delivery_event(sender, settlement.delivery, failure_kind(settlement.failure), settlement.failure)
             for settlement in settled
             if settlement.failure is not None
         ]
         failures = [settlement.failure for settlement in settled]
-        doubted = tokens.doubted(connection, resources.settings.tokens, failures)
+        doubted = tokens.doubted(connection, sender.settings.tokens, failures)
         died = tokens.learn(connection, settled, doubted, first_count=False)
-        new_events += death_events(resources, died)
+        new_events += death_events(sender, died)
         events.add(connection, new_events)
     count_events(new_events)

@@ -10,8 +10,8 @@ from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH
 from wakupush.postgres.due import _SQL
 from wakupush.runtime.settings import Settings
+from wakupush.server.beat.beat import open_beat
 from wakupush.server.beat.deliveries import claim_due
-from wakupush.server.beat.resources import open_beat
 
 #: Notifications in a task of the schedule.
 BATCH = Settings().gorush.batch_size

@@ -1,0 +1,357 @@
+"""Limits of a server, on a real Postgres and a real Redis; what is by chance in them is drawn by the fixture."""
+
+import itertools
+import os
+import time
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from redis import Redis
+
+from ingest.enqueue import Enqueuer
+from ingest.routing import Routes
+from support.served import SHARD, request
+from wakupush.devnet.demo import messages
+from wakupush.model.entries import Entry
+from wakupush.model.limits import MINUTE, Limit
+from wakupush.model.platforms import Platform
+from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
+from wakupush.postgres import registrations
+from wakupush.protocol import topics
+from wakupush.protocol.hashing import message_hash
+from wakupush.protocol.keys import PrivateKey
+from wakupush.redis import unopened
+from wakupush.redis.limits import Limiter
+from wakupush.server.beat.answers import publish_overdue
+from wakupush.server.beat.queries import derive_keys, enqueue_waiting, trim_waiting
+from wakupush.server.engine.background import Later
+
+
+def contacts(count: int) -> dict:
+    """Return the fields of a registration that lets these many contacts push: an answer shows 68 bytes of each."""
+    return {"allow_from_contacts_only": True, "allowed_key_list": [bytes(64)] * count}
+
+
+# How a limit is counted.
+
+
+def limits(*keys, most=3, cost=1, number=0):
+    return [Limit("name", most, MINUTE, (number + n).to_bytes(32, "big"), 0, key, cost) for n, key in enumerate(keys)]
+
+
+@pytest.fixture
+def redis(redis_server):
+    with Redis.from_url(redis_server.url) as redis:
+        redis.flushall()
+        yield redis
+
+
+def test_a_limit_is_counted_by_its_key_and_within_its_time(redis):
+    now = [600.0]
+    limiter = Limiter(redis, draw=lambda: 0.999, now=lambda: now[0])
+    wanted = limits(*["one"] * 4, "other")
+    assert limiter.ask(wanted) == [True, True, True, False, True]
+    now[0] = 659.0
+    assert limiter.ask(limits("one")) == [False]
+    now[0] = 660.0 + 59.0  # of the five before a sixtieth counts
+    assert limiter.ask(limits("one", "one")) == [True, True]
+    now[0] = 900.0
+    assert limiter.ask(limits(*["one"] * 3)) == [True] * 3
+
+
+def test_above_a_limit_chance_decides_by_what_is_asked(redis):
+    drawn = []
+    limiter = Limiter(redis, draw=lambda: drawn.append(1) or 0.5, now=lambda: 600.0)
+    verdicts = limiter.ask(limits(*["one"] * 8))
+    # 3 of 6 are the last that a half lets through.
+    assert (verdicts, len(drawn)) == ([True] * 5 + [False] * 3, 8)
+    large = limits(*["two"] * 4, most=100, cost=40)
+    assert limiter.ask(large) == [True, True, True, True]
+    assert limiter.ask(limits(*["two"] * 2, most=100, cost=200, number=9)) == [False, False]
+    assert limiter.ask(limits("two", most=100, cost=10, number=20)) == [True]
+
+
+def test_counters_go_by_themselves(redis):
+    Limiter(redis).ask(limits("one"))
+    [key] = redis.keys("wakupush:limit*")
+    assert 0 < redis.ttl(key) <= 2 * MINUTE
+
+
+# Registrations.
+
+
+def test_installations_of_each_key_an_hour_are_limited(open_server, client):
+    server = open_server(limits={"installations_per_key_per_hour": 2})
+    other = PrivateKey.generate()
+    gone = []
+    for _ in range(3):
+        content = messages.registration(client, server.key)
+        gone.append(PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id))
+        server.handle(REGISTRATION, messages.register(client, server.key, content))
+        server.handle(REGISTRATION, messages.register(client, server.key, gone[-1]))
+    # The third one, and its end, which would leave a row, too.
+    assert server.outcomes(client) == ["success"] * 4 + ["INTERNAL_ERROR"] * 2
+    server.register(other)
+
+
+def test_keys_that_strangers_make_up_leave_no_counters(open_server):
+    server = open_server(limits={"first_registrations_per_hour": 2})
+    strangers = [PrivateKey.generate() for _ in range(6)]
+    for stranger in strangers[:3]:
+        content = messages.registration(stranger, server.key)
+        server.handle(REGISTRATION, messages.register(stranger, server.key, content))
+    gone = PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
+    server.handle(REGISTRATION, *(messages.register(stranger, server.key, gone) for stranger in strangers[3:]))
+    assert sorted(server.outcomes(*strangers)) == ["INTERNAL_ERROR"] * 4 + ["success"] * 2
+    assert len(server.context.redis.keys("wakupush:limit:installations:*")) == 2, "of those that were let through"
+
+
+def waiting_queries(server):
+    """Return which queries wait, by their content topics, and whether that is for a key."""
+    return server.rows("SELECT content_topic, due_at IS NULL FROM waiting_queries ORDER BY content_topic")
+
+
+def enqueued(server):
+    """Handle what the schedule enqueues, and return how much it was."""
+    count = enqueue_waiting(server.context)
+    server.handle_enqueued(QUERY)
+    return count
+
+
+def register_unseen(server, user):
+    """Register a user for whose query topics no key is derived yet."""
+    content = messages.registration(user, server.key)
+    server.handle(REGISTRATION, messages.register(user, server.key, content))
+    assert server.outcomes(user) == ["success"]
+    return messages.query(PrivateKey.generate(), user.public_key.key_hash).content_topic
+
+
+def test_a_query_waits_aside_until_its_key_is_derived(server, client, monkeypatch):
+    topic = register_unseen(server, client)
+    sent = messages.query(client, client.public_key.key_hash)
+    with monkeypatch.context() as patch:
+        patch.setattr(topics, "symmetric_key", None)  # no worker derives
+        server.handle(QUERY, sent)
+        server.handle(QUERY, sent)
+    assert server.answers(client) == []
+    assert waiting_queries(server) == [(topic, True)]
+    assert server.context.redis.llen(QUERY.name) == 0  # it goes round in no queue
+    assert enqueue_waiting(server.context) == 0
+    assert server.events("received")[1:] == []
+    server.derive()
+    assert enqueued(server) == 1
+    assert len(server.answers(client)) == 1
+    assert waiting_queries(server) == []
+    server.handle(QUERY, sent)
+    assert server.answers(client) == []  # it is in the ledger again
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_query_waits_for_a_key_whatever_its_version(server, client, version):
+    """Anybody can copy a message with another version: it decides nothing."""
+    topic = register_unseen(server, client)
+    server.handle(QUERY, replace(messages.query(client, client.public_key.key_hash), version=version))
+    assert waiting_queries(server) == [(topic, True)]
+
+
+def test_keys_are_derived_before_anybody_asks(server, client):
+    register_unseen(server, client)
+    server.context.redis.lpush(DISPATCH.name, "a task")
+    assert derive_keys(server.context) == 0  # the workers have something to do
+    server.context.redis.delete(DISPATCH.name)
+    assert derive_keys(server.context) == 1
+    assert derive_keys(server.context) == 0  # of the topic that clients use
+    server.handle(QUERY, messages.query(client, client.public_key.key_hash))
+    assert len(server.answers(client)) == 1
+
+
+def test_queries_on_derived_keys_do_not_notice_junk(server, client):
+    """Junk is put aside with its ciphertext; no worker derives, and the queue holds nothing of it."""
+    server.register(client)
+    strangers = [PrivateKey.generate() for _ in range(3)]
+    junk = [
+        replace(messages.query(client, stranger.public_key.key_hash), payload=os.urandom(300), content_topic=topic)
+        for stranger in strangers
+        for topic in [register_unseen(server, stranger)]
+        for _ in range(5)
+    ]
+    server.handle(QUERY, *junk[:8], messages.query(client, client.public_key.key_hash), *junk[8:])
+    assert len(server.answers(client)) == 1
+    assert len(waiting_queries(server)) == len(junk)
+    assert server.context.redis.llen(QUERY.name) == 0
+    server.derive()
+    while enqueued(server):
+        pass
+    assert server.events("foreign") == [("not_for_us", None)] * len(junk)
+    assert waiting_queries(server) == []
+
+
+def test_deriving_has_a_bounded_share_of_a_core(open_server, monkeypatch):
+    server = open_server(worker={"key_derivation_share": 0.25})
+    users = [PrivateKey.generate() for _ in range(3)]
+    for user in users:
+        register_unseen(server, user)
+    clock = itertools.count(step=0.02)
+    rests = []
+    monkeypatch.setattr(time, "thread_time", lambda: next(clock))
+    monkeypatch.setattr(time, "sleep", rests.append)
+    assert derive_keys(server.context) == 3
+    assert rests == pytest.approx([0.06] * 3)
+
+
+def test_what_waits_is_bounded_and_chance_decides_what_goes(open_server, client, monkeypatch):
+    """Whoever came first: of old and of new ones some stay."""
+    monkeypatch.setattr("wakupush.server.beat.queries.QUERIES", 60)
+    server = open_server()
+    topic = register_unseen(server, client)
+    sent = [
+        replace(messages.query(client, client.public_key.key_hash), payload=bytes([number]) * 300, content_topic=topic)
+        for number in range(120)
+    ]
+    for half in (sent[:60], sent[60:]):
+        server.handle(QUERY, *half)
+    assert trim_waiting(server.context) == 60
+    stayed = {payload[0] for (payload,) in server.rows("SELECT payload FROM waiting_queries")}
+    assert 10 < sum(number < 60 for number in stayed) < 50
+    assert len(stayed) == 60
+    assert trim_waiting(server.context) == 0
+    monkeypatch.setattr("wakupush.server.beat.queries.QUERY_BYTES", 3_100)
+    assert trim_waiting(server.context) == 50
+    server.rows("UPDATE waiting_queries SET seen_at = now() - interval '3601 seconds' RETURNING 1")
+    assert trim_waiting(server.context) == 10
+
+
+# Devices and answers.
+
+
+def test_pushes_of_a_device_a_minute_are_limited(open_server, client, monkeypatch):
+    """Beyond that it is pushed once without content, whoever registered it, and all is answered with success."""
+    server = open_server(limits={"pushes_per_device_per_minute": 2})
+    monkeypatch.setattr(server.context.limiter, "_now", lambda: 600.0)
+    stranger = PrivateKey.generate()
+    phone, tablet = server.register(client, device_token="phone"), server.register(client, device_token="tablet")
+    theirs = server.register(stranger, device_token="phone")
+    fields = {"chat_id": b"chat", "message": b"message"}
+    items = [
+        messages.notification(client.public_key.key_hash, each, **fields) for each in (phone, phone, phone, tablet)
+    ]
+    server.handle(DISPATCH, messages.request(client, server.key, items))
+    item = messages.notification(stranger.public_key.key_hash, theirs, **fields)
+    server.handle(DISPATCH, messages.request(client, server.key, [item]))
+    server.handle(DISPATCH, messages.request(client, server.key, [items[0]]))
+    assert server.outcomes(client) == [["success"] * 4, ["success"], ["success"]]
+    assert server.events("refused") == []
+    found = Counter(
+        (push.notification["tokens"][0], *(push.notification["data"][key] for key in fields))
+        for push in server.pushes()
+    )
+    whole = "0x" + b"chat".hex(), "0x" + b"message".hex()
+    assert found == {("phone", *whole): 1, ("phone", "0x", "0x"): 1, ("tablet", *whole): 1}
+
+
+def test_answers_about_a_user_are_limited(open_server, client):
+    """They are answered later, by chance; other users are asked for as before."""
+    server = open_server(limits={"answer_bytes_per_user_per_minute": 40_000})
+    known, other = PrivateKey.generate(), PrivateKey.generate()
+    server.register(known, **contacts(200))
+    server.register(other)
+    for user in (known, known, known, other):
+        server.handle(QUERY, messages.query(client, user.public_key.key_hash))
+    assert len(server.answers(client)) == 3
+    assert [for_key for _, for_key in waiting_queries(server)] == [False]
+    [(wait,)] = server.rows("SELECT extract(epoch FROM due_at - now())::float8 FROM waiting_queries")
+    assert -60 < wait < 1200
+    assert server.events("refused") == []
+    server.rows("UPDATE waiting_queries SET due_at = now() RETURNING 1")
+    assert enqueued(server) == 1
+    assert len(waiting_queries(server)) == 1  # chance said no once more
+    server.context.redis.flushall()
+    server.rows("UPDATE waiting_queries SET due_at = now() RETURNING 1")
+    assert enqueued(server) == 1
+    assert (len(server.answers(client)), waiting_queries(server)) == (1, [])
+
+
+def test_what_waits_is_not_loaded(open_server, client, monkeypatch):
+    server = open_server(limits={"answer_bytes_per_minute": 1000})
+    server.register(client, **contacts(200))
+    loaded = []
+    devices = registrations.devices
+    monkeypatch.setattr(registrations, "devices", lambda _, keys: loaded.append(keys) or devices(_, keys))
+    server.handle(QUERY, messages.query(client, client.public_key.key_hash))
+    assert (loaded, len(waiting_queries(server))) == ([], 1)
+
+
+# Silence.
+
+
+class Kept:
+    """Keeps what is given to `wakupush.server.engine.background.Later`: as if the process died before its time."""
+
+    def __init__(self):
+        self.seconds = []
+
+    def do(self, seconds, _):
+        self.seconds.append(seconds)
+
+
+def test_answers_to_the_filtered_are_held_back(open_server, client):
+    server = open_server()
+    filtering = server.register(client, muted_chat_list=[b"muted"])
+    server.context.latencies.note([Platform.IOS], 0.5)
+    kept = Kept()
+    server.context = replace(server.context, later=kept)
+    muted = request(client, server, filtering, chat_id=b"muted")
+    server.handle(DISPATCH, muted, request(client, server, filtering, access_token="wrong"))
+    assert server.outcomes(client) == [["WRONG_TOKEN"]]
+    assert kept.seconds == pytest.approx([0.5], abs=0.4)
+    # Its worker died; what is in the outbox survives that.
+    server.rows("UPDATE answers SET publish_at = now() RETURNING 1")
+    assert publish_overdue(server.context) == 1
+    assert server.outcomes(client) == [["success"]]
+
+
+def test_what_is_held_back_leaves_like_a_post(open_server, client):
+    server = open_server()
+    filtering = server.register(client, muted_chat_list=[b"muted"])
+    server.context = replace(server.context, later=Later())
+    server.handle(DISPATCH, request(client, server, filtering))
+    drawn = server.context.latencies.draw(Platform.IOS, 0.0)
+    assert drawn > 0
+    server.handle(DISPATCH, request(client, server, filtering, chat_id=b"muted"))
+    server.context.later.close()
+    assert server.outcomes(client) == [["success"], ["success"]]
+    assert server.rows("SELECT count(*) FROM answers") == [(0,)]
+
+
+# Topics whose traffic is not for us.
+
+
+def test_junk_on_a_topic_gets_a_bounded_share(open_server, client, redis):
+    """Queries on it are among what chance takes; those on other topics are all taken."""
+    server = open_server(ingest={"topic_messages_per_minute": 20})
+    busy, quiet = PrivateKey.generate(), PrivateKey.generate()
+    for user in (busy, quiet):
+        server.register(user)
+
+    def entries(user, count):
+        asked = [messages.query(client, user.public_key.key_hash) for _ in range(count)]
+        return [Entry(SHARD, message_hash(SHARD, each), time.time(), each) for each in asked]
+
+    topic = entries(busy, 1)[0].message.content_topic
+    settings = server.context.settings.ingest
+    enqueuer = Enqueuer(server.context.app, redis, Routes.of(server.key), settings)
+    assert enqueuer.enqueue(entries(busy, 50)).sent == 50
+    junk = [replace(messages.query(client, busy.public_key.key_hash), payload=os.urandom(300)) for _ in range(9)]
+    server.handle(QUERY, *junk)
+    assert unopened.marked(redis, [topic]) == set()
+    server.handle(QUERY, *(replace(each, payload=os.urandom(300)) for each in junk))
+    assert unopened.marked(redis, [topic]) == {topic}
+    assert enqueuer.enqueue(entries(quiet, 50)).sent == 50
+    taken = enqueuer.enqueue(entries(busy, 500)).sent
+    assert 20 <= taken < 20 * 10  # 20 and the logarithm of what is too much
+    redis.delete(QUERY.name)
+    server.handle(QUERY, messages.query(client, busy.public_key.key_hash))
+    assert len(server.answers(client)) == 1
+    server.register(PrivateKey.generate())

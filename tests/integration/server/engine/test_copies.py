@@ -1,0 +1,95 @@
+"""Copies, which anybody can publish: what a hash does not cover decides nothing, and a copy costs little."""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from wakupush.devnet.demo import messages
+from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
+from wakupush.protocol import payload
+from wakupush.runtime import metrics
+from wakupush.server.engine import isolation
+from wakupush.server.engine import run as engine_run
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Return a list of what was tried to be opened, with a key of either kind."""
+    tried = []
+    for name in ("open_asymmetric", "open_symmetric"):
+        original = getattr(payload, name)
+
+        def note(data, key, original=original):
+            tried.append(data)
+            return original(data, key)
+
+        monkeypatch.setattr(payload, name, note)
+    return tried
+
+
+@pytest.mark.parametrize("fields", [{"version": 0}, {"version": 7}, {"ephemeral": True}])
+def test_a_copy_with_the_same_hash_is_the_message(server, client, fields):
+    """It may come first, and take the message's place in the ledger: then its fate is that of the message."""
+    content = messages.registration(client, server.key)
+    sent = messages.register(client, server.key, content)
+    server.handle(REGISTRATION, replace(sent, **fields))
+    server.handle(REGISTRATION, sent)
+    assert server.outcomes(client) == ["success"]
+    asked = messages.query(client, client.public_key.key_hash)
+    server.derive()
+    server.handle(QUERY, replace(asked, **fields), asked)
+    assert [reply.type_name for reply in server.answers(client)] == ["PUSH_NOTIFICATION_QUERY_RESPONSE"]
+    item = messages.notification(client.public_key.key_hash, content)
+    request = messages.request(client, server.key, [item])
+    server.handle(DISPATCH, replace(request, **fields), request)
+    assert server.outcomes(client) == [["success"]]
+    assert len(server.pushes()) == 1
+    assert server.events("foreign") == []
+
+
+def test_an_old_copy_is_not_opened_again(server, client, opened):
+    """Ingest lets it through when its claim is over; the ledger is asked before anything is decrypted."""
+    registering = messages.register(client, server.key, messages.registration(client, server.key))
+    server.handle(REGISTRATION, registering)
+    query = messages.query(client, client.public_key.key_hash)
+    foreign = messages.register(client, client.public_key, messages.registration(client, client.public_key))
+    server.handle(QUERY, query)
+    server.handle(DISPATCH, foreign)
+    opened.clear()
+    before = metrics.MESSAGES_KNOWN._value.get()
+    later = time.time() + 121
+    server.handle(REGISTRATION, registering, seen=later)
+    server.handle(QUERY, query, query, seen=later)
+    server.handle(DISPATCH, foreign, seen=later)
+    assert opened == []
+    assert metrics.MESSAGES_KNOWN._value.get() == before + 3
+    new = messages.request(client, server.key, [messages.notification(client.public_key.key_hash, content_of(client))])
+    server.handle(DISPATCH, foreign, new, seen=later)
+    assert opened == [new.payload]
+
+
+def test_copies_of_what_is_done_are_no_attempts(server, client):
+    """A task that comes back after its commit, again and again, is no message that fails."""
+    registering = messages.register(client, server.key, messages.registration(client, server.key))
+    server.handle(REGISTRATION, registering)
+    later = time.time() + 121
+    for _ in range(isolation.MOST_ATTEMPTS + 1):
+        server.handle(REGISTRATION, registering, seen=later, alone=True)
+    assert server.rows("SELECT count(*) FROM quarantine") == [(0,)]
+    assert server.rows("SELECT count(*) FROM message_attempts") == [(0,)]
+    assert server.outcomes(client) == ["success"]
+
+
+def content_of(client):
+    return messages.registration(client, client.public_key)
+
+
+def test_a_fresh_message_does_not_pay_for_copies(server, client, monkeypatch):
+    monkeypatch.setattr(engine_run.ledger, "known", None)  # it would fail
+    server.handle(REGISTRATION, messages.register(client, server.key, messages.registration(client, server.key)))
+    assert server.outcomes(client) == ["success"]
+    late = messages.register(client, server.key, messages.registration(client, server.key))
+    from_a_store = late.timestamp / 10**9  # as `first_seen` has it
+    server.handle(REGISTRATION, late, seen=from_a_store)
+    assert len(server.outcomes(client)) == 1

@@ -1,0 +1,77 @@
+"""Answers on their way out: published once the node has taken them, by whom they were made or by the schedule."""
+
+import httpx2
+from structlog.testing import capture_logs
+
+from support.served import SHARD
+from wakupush.devnet.demo import messages
+from wakupush.devnet.demo.conversation import open_reply
+from wakupush.model.entries import SealedAnswer
+from wakupush.model.queues import QUERY, REGISTRATION
+from wakupush.pb.push_notification_pb2 import (
+    PushNotificationQueryResponse,
+)
+from wakupush.protocol import application, payload, segments
+from wakupush.protocol.keys import PrivateKey
+from wakupush.server.beat.answers import publish_overdue
+from wakupush.server.engine.outbox import Outbox
+
+
+def test_refused_answers_are_logged_together(open_server):
+    server = open_server(waku={"url": "http://127.0.0.1:1"})
+    answers = [
+        (number, SealedAnswer(pubsub_topic=SHARD, content_topic="/waku/1/0x00000001/rfc26", payload=b"", trace_id="t"))
+        for number in range(20)
+    ]
+    with capture_logs() as logs:
+        server.context.outbox.publish(answers)
+    told = [(log["event"], log["answers"]) for log in logs if log["log_level"] != "debug"]
+    assert told == [("answers_not_published", 20)]
+
+
+def test_too_large_an_answer_is_sent_in_segments(open_server, client):
+    server = open_server(waku={"max_message_bytes": 10_000})
+    user = PrivateKey.generate()
+    server.register(user, allow_from_contacts_only=True, allowed_key_list=[bytes([n]) * 64 for n in range(200)])
+    server.handle(QUERY, messages.query(client, user.public_key.key_hash))
+    parts = [payload.open_asymmetric(seen.message.payload, client) for seen in server.observer.messages()]
+    assert len(parts) == 2
+    assert {part.signer for part in parts} == {server.key}
+    whole = segments.join([segments.parse(part.data) for part in parts])
+    [info] = PushNotificationQueryResponse.FromString(application.unwrap(whole).inner).info
+    assert len(info.allowed_key_list) == 200
+
+
+def test_the_schedule_publishes_what_a_worker_left(server, client, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Outbox, "publish", lambda *_: None)
+        content = messages.registration(client, server.key)
+        server.handle(REGISTRATION, messages.register(client, server.key, content))
+    assert publish_overdue(server.context) == 0  # still held for the worker
+    server.rows("UPDATE answers SET publish_at = now() RETURNING 1")
+    assert publish_overdue(server.context) == 1
+    assert server.outcomes(client) == ["success"]
+    assert server.rows("SELECT count(*) FROM answers") == [(0,)]
+
+
+def test_answers_to_ephemeral_keys_are_published_twice_if_set(open_server, client):
+    server = open_server(worker={"repeat_answers_after": 0.5})
+    asker = PrivateKey.generate()
+    server.register(client)
+    assert server.context.later.seconds == []  # the key stays, so once
+    server.handle(QUERY, messages.query(asker, client.public_key.key_hash))
+    first, again = [seen.message for seen in server.observer.messages() if open_reply(seen.message, [asker])]
+    assert server.context.later.seconds == [0.5]
+    assert (again.payload, again.content_topic) == (first.payload, first.content_topic)
+    assert again.timestamp > first.timestamp  # or gossip would drop it
+    assert server.rows("SELECT count(*) FROM answers") == [(0,)]
+
+
+def test_what_no_node_took_is_left_to_the_schedule(open_server, client, node):
+    server = open_server(worker={"repeat_answers_after": 0.5})
+    server.register(client)
+    httpx2.post(f"{node}/dev/faults", json={"kind": "status", "status": 503, "method": "POST"}).raise_for_status()
+    server.handle(QUERY, messages.query(PrivateKey.generate(), client.public_key.key_hash))
+    httpx2.delete(f"{node}/dev/faults").raise_for_status()
+    assert server.context.later.seconds == []
+    assert server.rows("SELECT count(*) FROM answers") == [(1,)]

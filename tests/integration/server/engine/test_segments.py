@@ -1,0 +1,139 @@
+"""Messages in segments, on a real Postgres: complete once, whoever has which part, and no flood of parts."""
+
+import pytest
+
+from support.served import contacts, in_segments, waiting
+from wakupush.devnet.demo import messages
+from wakupush.model.queues import DISPATCH, REGISTRATION
+from wakupush.protocol.keys import PrivateKey
+from wakupush.server.beat.retention import expire_segments
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_message_in_segments_is_handled_once_it_is_complete(server, client, signed):
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    parts = in_segments(sent, server, 100, client if signed else None)
+    assert len(parts) > 3
+    server.handle(REGISTRATION, *parts[1:], parts[1])
+    assert server.outcomes(client) == []
+    assert server.rows("SELECT count(*) FROM message_segments") == [(len(parts) - 1,)]
+    server.handle(REGISTRATION, parts[0])
+    assert server.outcomes(client) == ["success"]
+    assert server.rows("SELECT count(*) FROM message_segments") == [(0,)]
+    server.handle(REGISTRATION, *parts)
+    assert server.outcomes(client) == []
+    assert server.rows("SELECT count(*) FROM message_segments") == [(0,)]
+
+
+def test_segments_for_another_queue_are_handled_there(server, client):
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    parts = in_segments(sent, server, 200, client)
+    server.handle(DISPATCH, *parts)
+    assert server.context.redis.llen(REGISTRATION.name) == 1
+    server.handle(REGISTRATION, parts[-1])
+    assert server.outcomes(client) == ["success"]
+    assert server.rows("SELECT count(*) FROM message_segments") == [(0,)]
+
+
+def test_two_workers_complete_a_message_once(server):
+    clients = [PrivateKey.generate() for _ in range(10)]
+    halves = ([], [])
+    for client in clients:
+        sent = messages.register(client, server.key, messages.registration(client, server.key))
+        for position, part in enumerate(in_segments(sent, server, 100, client)):
+            halves[position % 2].append(part)
+    futures = [server.threads.submit(server.handle, REGISTRATION, *half) for half in halves]
+    for future in futures:
+        future.result()
+    assert server.outcomes(*clients) == ["success"] * len(clients)
+
+
+def kept(server) -> list[tuple[bytes, int]]:
+    """Return signer and index of the segments that wait, the oldest first."""
+    return server.rows("SELECT signer, index FROM message_segments ORDER BY received_at, signer, index DESC")
+
+
+def test_segments_are_limited(open_server, client, monkeypatch):
+    """Of one message, of one signer, and of everybody; the newest stay."""
+    monkeypatch.setattr("wakupush.server.engine.segments.MESSAGE_SEGMENTS", 20)
+    monkeypatch.setattr("wakupush.server.engine.segments.SIGNER_SEGMENTS", 3)
+    monkeypatch.setattr("wakupush.server.beat.retention.SEGMENTS", 5)
+    server = open_server()
+    other, third = PrivateKey.generate(), PrivateKey.generate()
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    expected = []
+    for signer, count in ((client, 3), (other, 5), (third, 5)):
+        for part in in_segments(sent, server, 100, signer)[4:0:-1]:
+            server.handle(REGISTRATION, part)
+        expire_segments(server.context)
+        expected = [*expected, *((signer.public_key.compressed, index) for index in (3, 2, 1))][-5:]
+        assert len(expected) == count
+        assert kept(server) == expected
+    assert server.events("refused") == []
+    server.handle(REGISTRATION, *in_segments(sent, server, 10, client)[:1])
+    assert server.events("refused") == [("segment_limit", None)]
+    server.rows("UPDATE message_segments SET received_at = now() - interval '1 day' RETURNING 1")
+    assert expire_segments(server.context) == 5
+
+
+@pytest.mark.parametrize(
+    ("most", "count"),
+    [
+        # 500 bytes a part, and 28 of its seal: two parts of each signer, and three of everybody.
+        ((1500, 10_000), (2, 4)),
+        ((10_000, 1600), (3, 3)),
+    ],
+)
+def test_bytes_of_segments_are_limited(most, count, open_server, client, monkeypatch):
+    monkeypatch.setattr("wakupush.server.engine.segments.SIGNER_BYTES", most[0])
+    monkeypatch.setattr("wakupush.server.beat.retention.SEGMENT_BYTES", most[1])
+    server = open_server()
+    registrations = [messages.registration(client, server.key, apn_topic="x" * 500) for _ in range(3)]
+    for signer, parts in zip((client, PrivateKey.generate()), count, strict=True):
+        sent = [messages.register(client, server.key, each) for each in registrations]
+        server.handle(REGISTRATION, *(in_segments(each, server, 500, signer)[0] for each in sent))
+        expire_segments(server.context)
+        assert len(kept(server)) == parts
+    assert server.events("refused") == []
+    large = messages.register(client, server.key, messages.registration(client, server.key, **contacts(200)))
+    server.handle(REGISTRATION, in_segments(large, server, 500, client)[0])
+    assert server.events("refused") == [("segment_limit", None)]
+
+
+def test_a_flood_of_segments_does_not_keep_others_from_completing(open_server, client, monkeypatch):
+    monkeypatch.setattr("wakupush.server.beat.retention.SEGMENTS", 5)
+    server = open_server()
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    flood = [in_segments(sent, server, 100, PrivateKey.generate())[0] for _ in range(8)]
+    server.handle(REGISTRATION, *flood[:6])
+    assert expire_segments(server.context) == 1
+    first, second = in_segments(sent, server, 300, client)
+    server.handle(REGISTRATION, first, flood[6])
+    server.handle(REGISTRATION, flood[7])
+    assert expire_segments(server.context) == 3
+    server.handle(REGISTRATION, second)
+    assert server.outcomes(client) == ["success"]
+
+
+def test_a_segment_waits_for_reconciliation(server, client):
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    first, second = in_segments(sent, server, 300, client)
+    server.handle(REGISTRATION, first)
+    server.rows("UPDATE message_segments SET received_at = now() - interval '23 hours' RETURNING 1")
+    assert expire_segments(server.context) == 0
+    server.handle(REGISTRATION, second)
+    assert server.outcomes(client) == ["success"]
+
+
+def test_segments_beyond_the_bytes_of_a_task_wait(open_server, monkeypatch):
+    monkeypatch.setattr("wakupush.server.engine.run.TASK_BYTES", 600)
+    server = open_server()
+    clients = [PrivateKey.generate() for _ in range(2)]
+    sent = [messages.register(one, server.key, messages.registration(one, server.key)) for one in clients]
+    halves = zip(*(in_segments(each, server, 300, one) for each, one in zip(sent, clients, strict=True)), strict=True)
+    for half in halves:
+        server.handle(REGISTRATION, *half)
+    assert server.outcomes(*clients) == ["success"]
+    assert waiting(server, REGISTRATION) == [([half[1].payload], {})]
+    server.handle(REGISTRATION, half[1])
+    assert server.outcomes(*clients) == ["success"]

@@ -1,0 +1,81 @@
+"""What follows batches: beside the next ones, and never more than is bounded."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import pytest
+from structlog.testing import capture_logs
+
+from wakupush.devnet.parts.processes import wait_until
+from wakupush.server import background as module
+from wakupush.server.engine.background import Followers
+
+
+@pytest.fixture
+def followers():
+    opened = Followers()
+    yield opened
+    opened.close()
+
+
+def test_who_hands_over_does_not_wait(followers):
+    go, done = Event(), []
+    followers.do(1, lambda: (go.wait(30), done.append("followed up")))
+    assert not done
+    go.set()
+    followers.wait()
+    assert done == ["followed up"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "next_size"),
+    [([1] * module.BATCHES, 1), ([module.BYTES - 1], 2), ([1], module.BYTES), ([2 * module.BYTES], 0)],
+)
+def test_who_is_full_takes_in_no_more(followers, sizes, next_size):
+    go, done = Event(), Event()
+    for size in sizes:
+        followers.do(size, lambda: go.wait(30))
+    with ThreadPoolExecutor() as pool:
+        waits = pool.submit(followers.do, next_size, done.set)
+        time.sleep(0.05)
+        assert not waits.done()
+        go.set()
+        waits.result(30)
+    assert done.wait(30)
+
+
+def test_what_is_larger_than_all_room_is_followed_up_alone(followers):
+    done = Event()
+    followers.do(100 * module.BYTES, done.set)
+    assert done.wait(30)
+
+
+def test_a_failure_is_logged_and_leaves_room(followers):
+    with capture_logs() as logs:
+        for _ in range(2 * module.BATCHES):
+            followers.do(module.BYTES, lambda: 1 / 0)
+        followers.wait()
+    assert [line["event"] for line in logs] == ["unfinished"] * 2 * module.BATCHES
+
+
+def test_closing_does_what_is_left():
+    done, begun = [], Event()
+    followers = Followers()
+    for number in range(module.BATCHES):
+        followers.do(1, lambda number=number: (begun.wait(0.05), done.append(number)))
+    followers.close()
+    assert sorted(done) == list(range(module.BATCHES))
+
+
+def test_batches_are_followed_up_side_by_side(followers):
+    together = []
+
+    def work():
+        together.append(1)
+        wait_until(lambda: len(together) == module.BATCHES, timeout=30, what="the others")
+
+    for _ in range(module.BATCHES):
+        followers.do(1, work)
+    followers.wait()
+    assert len(together) == module.BATCHES

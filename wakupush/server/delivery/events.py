@@ -1,0 +1,98 @@
+"""Events of deliveries, and counting what was committed."""
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable
+
+import structlog
+
+from wakupush.model.deliveries import Delivery, Settlement
+from wakupush.model.events import Event, EventKind, history
+from wakupush.model.failures import Failure
+from wakupush.model.queues import DISPATCH
+from wakupush.runtime import metrics, tracing
+from wakupush.server.delivery.sender import Sender
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+
+def count_events(committed: Collection[Event]) -> None:
+    """Count committed events and all that they stand for, each with its count.
+
+    Each is also logged at DEBUG, and recorded as a span since ingest saw its message, if either is switched on.
+    """
+    numbers: Counter[tuple[str, str, str, str]] = Counter()
+    waits: defaultdict[str, list[float]] = defaultdict(list)
+    for event in committed:
+        for kind in history(event):
+            numbers[_labels(event, kind)] += event.count
+        if event.queue_wait is not None:
+            waits[event.queue or ""].extend([event.queue_wait] * event.count)
+    for queue, seconds in waits.items():
+        histogram = metrics.QUEUE_WAIT.labels(queue)
+        for each in seconds:
+            histogram.observe(each)
+    for labels, number in numbers.items():
+        metrics.EVENTS.labels(*labels).inc(number)
+    if tracing.is_on() or log.is_enabled_for(logging.DEBUG):
+        for event in committed:
+            _show(event)
+
+
+def delivery_event(
+    sender: Sender,
+    delivery: Delivery,
+    kind: EventKind,
+    failure: Failure | None,
+    batch_size: int | None = None,
+) -> Event:
+    """Return an event of a delivery."""
+    now = sender.now()
+    key_pseudonym, installation_pseudonym = sender.identity.pseudonyms(delivery.installation)
+    return Event(
+        kind=kind,
+        time=now,
+        worker=sender.worker,
+        trace_id=delivery.trace_id,
+        queue=DISPATCH.name,
+        latency=max(0.0, now - delivery.seen),
+        platform=delivery.platform.label,
+        failure=failure and failure.label,
+        attempt=delivery.attempt,
+        batch_size=batch_size,
+        key_pseudonym=key_pseudonym,
+        installation_pseudonym=installation_pseudonym,
+    )
+
+
+def death_events(sender: Sender, died: Iterable[Settlement]) -> list[Event]:
+    """Return the events of device tokens that died by these settlements."""
+    return [delivery_event(sender, each.delivery, EventKind.TOKEN_DIED, each.failure) for each in died]
+
+
+def failure_kind(failure: Failure) -> EventKind:
+    """Return the kind of event for an attempt that failed with `failure`."""
+    return EventKind.UNKNOWN if failure.unknown else EventKind.FAILED
+
+
+def _labels(event: Event, kind: EventKind) -> tuple[str, str, str, str]:
+    """Return the labels of a kind that an event stands for: kind, queue, platform and failure."""
+    if kind is event.kind or kind is EventKind.ATTEMPT:
+        return kind, event.queue or "", event.platform or "", event.failure or ""
+    return kind, event.queue or "", "", ""
+
+
+def _show(event: Event) -> None:
+    for kind in history(event):
+        _, queue, platform, failure = _labels(event, kind)
+        facts: tracing.Attributes = {
+            "queue": queue or None,
+            "platform": platform or None,
+            "failure": failure or None,
+            "reason": event.reason,
+            "attempt": event.attempt,
+            "count": event.count,
+        }
+        log.debug("event", trace_id=event.trace_id, kind=kind.value, **facts)
+        if event.trace_id is not None:
+            tracing.record(kind.value, event.trace_id, event.time - (event.latency or 0.0), event.time, facts)

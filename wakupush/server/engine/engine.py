@@ -1,0 +1,28 @@
+"""What the engine works with."""
+
+from dataclasses import dataclass
+
+from celery import Celery
+from redis import Redis
+
+from wakupush.redis.limits import Limiter
+from wakupush.server.delivery.sender import Sender
+from wakupush.server.engine.background import Followers, Latencies, Later
+from wakupush.server.engine.kind import Kinds
+from wakupush.server.engine.outbox import Outbox
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine(Sender):
+    """What handles messages, besides what sends notifications."""
+
+    kinds: Kinds
+    redis: Redis
+    #: For sending tasks.
+    app: Celery
+    limiter: Limiter
+    outbox: Outbox
+    #: How long answers waited for posts, and the thread that holds back answers that had no post to wait for.
+    latencies: Latencies
+    later: Later
+    followers: Followers

@@ -1,0 +1,110 @@
+"""Opening envelopes: cryptography and parsing alone, without a clock or a database."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wakupush.model.entries import Entry
+from wakupush.model.failures import Failure
+from wakupush.protocol import application, payload, segments, topics
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.identity import Identity
+from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.segments import Segment
+from wakupush.server.engine.kind import Kind, Kinds
+from wakupush.server.engine.message import Content, Deferred, Elsewhere, Message, Part
+
+#: What an envelope holds, before the message inside is parsed.
+Envelope = application.Opened | Part | Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads what envelopes hold, for the kind of message that a task's queue has."""
+
+    kinds: Kinds
+    kind: Kind[Any, Any]
+    identity: Identity
+
+    def read(self, envelope: Envelope, *, on_public_topic: bool = False) -> Content:
+        """Return the content of an envelope; a message of another kind belongs elsewhere."""
+        if not isinstance(envelope, application.Opened):
+            return envelope
+        kind = self.kinds.by_type.get(envelope.type)
+        if kind is None or (on_public_topic and kind.keys is None):
+            return Failure.TYPE_UNSUPPORTED
+        return kind.read(envelope, self.identity) if kind is self.kind else Elsewhere(kind.queue)
+
+
+def open_messages(
+    entries: Iterable[Entry], reader: Reader, keys: Mapping[bytes, Sequence[bytes | None]]
+) -> list[Message]:
+    """Open the messages of a task.
+
+    Args:
+        keys: for the public topics among them (4 bytes each), the keys (32 bytes each), None for one that is not
+            derived yet. A message is deferred if only such a key may open it.
+    """
+    own = topics.server_content_topics(reader.identity.public_key)
+    return [
+        Message(entry, _open(entry, reader, keys))
+        if reader.kind.keys is not None and entry.message.content_topic not in own
+        else Message(entry, reader.read(open_asymmetric(entry, reader.identity.private_key)))
+        for entry in entries
+    ]
+
+
+def public_topics(entries: Iterable[Entry], identity: Identity) -> set[bytes]:
+    """Return the topics (4 bytes each) of messages that did not come on one of the server's own."""
+    own = topics.server_content_topics(identity.public_key)
+    names = {
+        topics.topic_of(entry.message.content_topic) for entry in entries if entry.message.content_topic not in own
+    }
+    return {topic for topic in names if topic}
+
+
+def _open(entry: Entry, reader: Reader, keys: Mapping[bytes, Sequence[bytes | None]]) -> Content:
+    candidates = keys.get(topics.topic_of(entry.message.content_topic) or b"", ())
+    envelope = open_symmetric(entry, [key for key in candidates if key is not None])
+    if envelope is Failure.NOT_FOR_US and None in candidates:
+        return Deferred(for_key=True)
+    return reader.read(envelope, on_public_topic=True)
+
+
+def open_asymmetric(entry: Entry, private_key: PrivateKey) -> Envelope:
+    """Open a message of the personal or the partitioned topic."""
+    try:
+        return _read(payload.open_asymmetric(entry.message.payload, private_key))
+    except Refused as refused:
+        return refused.failure
+
+
+def open_symmetric(entry: Entry, keys: Iterable[bytes]) -> Envelope:
+    """Open a message of a public topic with the first of the topic's keys (32 bytes each) that fits."""
+    for key in keys:
+        try:
+            return _read(payload.open_symmetric(entry.message.payload, key), on_public_topic=True)
+        except Refused as refused:
+            if refused.failure is not Failure.NOT_FOR_US:
+                return refused.failure
+    return Failure.NOT_FOR_US
+
+
+def join(part: Part, parts: list[Segment]) -> application.Opened | Failure:
+    """Return the message that a part completes.
+
+    Args:
+        part: the last one to come.
+        parts: all of them, by distinct indexes.
+    """
+    try:
+        whole = _read(payload.Payload(segments.join(parts), part.transport_signer))
+    except Refused as refused:
+        return refused.failure
+    # No client sends a segment in a segment.
+    return Failure.PAYLOAD_MALFORMED if isinstance(whole, Part) else whole
+
+
+def _read(opened: payload.Payload, *, on_public_topic: bool = False) -> application.Opened | Part:
+    content = application.read(opened)
+    return Part(content, opened.signer, on_public_topic) if isinstance(content, Segment) else content

@@ -1,0 +1,99 @@
+"""Publishing answers: from the outbox to the nodes; what a node took is deleted."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from psycopg_pool import ConnectionPool
+from redis import Redis
+
+from wakupush.model.entries import SealedAnswer
+from wakupush.model.waku_message import WakuMessage
+from wakupush.postgres import answers
+from wakupush.redis.left_out import ExcludedNodes
+from wakupush.runtime import metrics
+from wakupush.runtime.settings import Settings
+from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreachable
+from wakupush.waku.publisher import PUBLISH_SECONDS, Publisher
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Seconds until an answer that the node did not take is published again.
+RETRY_SECONDS: Final = 1.0
+#: Answers that a process publishes at the same time at most.
+PUBLISH_CONNECTIONS: Final = 16
+
+
+def open_publisher(settings: Settings, redis: Redis) -> Publisher:
+    """Open the way to the nodes, which may be down meanwhile."""
+    return Publisher(
+        settings.waku.nodes,
+        timeout=PUBLISH_SECONDS,
+        connections=PUBLISH_CONNECTIONS,
+        left_out=ExcludedNodes(redis).names,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Outbox:
+    """The answers that are committed, and the way to the nodes."""
+
+    pool: ConnectionPool
+    publisher: Publisher
+    #: Seconds since the epoch.
+    now: Callable[[], float] = time.time
+
+    def publish(self, outbox: Sequence[tuple[int, SealedAnswer]]) -> list[SealedAnswer]:
+        """Publish committed answers, and return those that a node took; what none took stays for beat.
+
+        Args:
+            outbox: answers with their ids.
+        """
+        if not outbox:
+            return []
+        errors = self.hand_over([answer for _, answer in outbox])
+        unpublished = {
+            answer_id
+            for (answer_id, _), error in zip(outbox, errors, strict=True)
+            if isinstance(error, NodeUnreachable)
+        }
+        published = [answer_id for answer_id, _ in outbox if answer_id not in unpublished]
+        if unpublished:
+            log.warning("answers_not_published", answers=len(unpublished))
+        with self.pool.connection() as connection:
+            answers.remove(connection, published)
+            if unpublished:
+                answers.postpone(connection, unpublished, RETRY_SECONDS)
+        return [answer for (_, answer), error in zip(outbox, errors, strict=True) if error is None]
+
+    def hand_over(self, sealed: Sequence[SealedAnswer]) -> list[NodeError | None]:
+        """Give answers to the nodes, and return for each what went wrong; None if a node took it."""
+        # The time is that of publishing: nodes do not archive messages older than seconds, and gossip drops messages
+        # that it has seen.
+        timestamp = int(self.now() * 1e9)
+        errors = self.publisher.publish(
+            [
+                (
+                    answer.pubsub_topic,
+                    WakuMessage(payload=answer.payload, content_topic=answer.content_topic, timestamp=timestamp),
+                )
+                for answer in sealed
+            ]
+        )
+        for answer, error in zip(sealed, errors, strict=True):
+            _note(answer, error)
+        return errors
+
+
+def _note(answer: SealedAnswer, error: NodeError | None) -> None:
+    if error is None:
+        metrics.ANSWERS_PUBLISHED.inc()
+        log.debug("answer_published", trace_id=answer.trace_id)
+    elif isinstance(error, NodeRefused):
+        metrics.ANSWERS_FAILED.labels("refused").inc()
+        log.error("answer_refused", trace_id=answer.trace_id, status=error.status, text=error.text)
+    else:
+        metrics.ANSWERS_FAILED.labels("unreachable").inc()
+        log.debug("answer_not_published", trace_id=answer.trace_id, error=type(error).__name__)

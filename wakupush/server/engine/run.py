@@ -1,0 +1,167 @@
+"""The steps in which the messages of a task are handled, from the first to the last."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import structlog
+from psycopg import Connection
+from psycopg_pool import ConnectionPool
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from wakupush.model.entries import Entry, Task
+from wakupush.model.queues import Queue
+from wakupush.postgres import ledger
+from wakupush.runtime import metrics
+from wakupush.server.engine import segments, unopened, unread
+from wakupush.server.engine.claim import claim, release
+from wakupush.server.engine.engine import Engine
+from wakupush.server.engine.follow_up import follow_up
+from wakupush.server.engine.kind import Context
+from wakupush.server.engine.limits import TaskLimits
+from wakupush.server.engine.message import Elsewhere, Message, Part, Readable
+from wakupush.server.engine.open import Reader, open_messages, public_topics
+from wakupush.server.engine.outcome import Outcome
+from wakupush.server.engine.pass_on import pass_on
+from wakupush.server.engine.seal import seal
+from wakupush.server.engine.store import store
+from wakupush.server.errors import COLLISIONS
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Bytes of answers to queries and of segments that one task loads; what is beyond goes into the queue again. It is
+#: four of the largest answers.
+TASK_BYTES: Final = 16_000_000
+
+
+def run(engine: Engine, queue: Queue, entries: Sequence[Entry], *, alone: bool = False) -> None:
+    """Handle messages; when this returns, their effects are committed, or they are in a queue again.
+
+    Args:
+        entries: as ingest enqueued them.
+        alone: whether there is only one message, whose attempts are counted.
+
+    Raises:
+        Exception: nothing was committed; or messages could not be passed on, and come back with the task.
+    """
+    kind, settings = engine.kinds.by_queue[queue.name], engine.settings
+    task = Task(queue, len(entries), engine.now(), engine.worker)
+    new = without_copies(engine.pool, entries, settings.ingest.claim_ttl)
+    if not new:
+        return
+    reader = Reader(engine.kinds, kind, engine.identity)
+    here, elsewhere = _split(_open(engine, reader, new))
+    limits = TaskLimits(engine.limiter)
+    for attempt in _collisions():
+        with attempt, engine.pool.connection() as connection:
+            context = Context(task=task, identity=engine.identity, settings=settings, now=engine.now(), room=TASK_BYTES)
+            decisions = decide(connection, claim(connection, here), reader, context, limits)
+            if decisions.passed_on:
+                release(connection, [entry for _, entry in decisions.passed_on])
+                _log_cut(task, decisions.passed_on)
+            outcomes = decisions.outcomes
+            sealed = seal(outcomes, engine.identity.private_key, most_bytes=settings.waku.max_message_bytes)
+            counted = entries[0] if alone else None
+            committed = store(connection, engine, kind, context, outcomes, sealed=sealed, alone=counted)
+    try:
+        pass_on(engine.app, elsewhere + decisions.passed_on)
+    finally:
+        follow_up(engine, kind, context, outcomes, committed)
+
+
+def without_copies(pool: ConnectionPool, entries: Sequence[Entry], claim_ttl: float) -> Sequence[Entry]:
+    """Return the messages to open, without stale ones that are in the ledger: those are copies, which anybody can send.
+
+    Args:
+        claim_ttl: see `Entry.is_stale`, in seconds.
+    """
+    stale = [entry for entry in entries if entry.is_stale(claim_ttl)]
+    if not stale:
+        return entries
+    with pool.connection() as connection:
+        copies = ledger.known(connection, stale)
+    if copies:
+        metrics.MESSAGES_KNOWN.inc(len(copies))
+    return [entry for entry in entries if entry.hash not in copies]
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """The outcomes of messages, and those that go into a queue again, unclaimed."""
+
+    outcomes: list[Outcome]
+    passed_on: list[tuple[Queue, Entry]]
+
+
+def decide(
+    connection: Connection, messages: Sequence[Message], reader: Reader, context: Context, limits: TaskLimits
+) -> Decisions:
+    """Return what is decided on claimed messages, in their order.
+
+    Sizes are measured and limits are asked before anything is loaded. A task that asks for too much is cut, but its
+    first message stays: the limits of a message bound it.
+    """
+    kind = reader.kind
+    passed_on: list[tuple[Queue, Entry]] = []
+    if any(isinstance(message.content, Part) for message in messages):
+        joined, later, used = segments.put_together(connection, messages, reader, context.room)
+        context = replace(context, room=context.room - used)
+        messages, passed_on = _split(joined)
+        passed_on += [(kind.queue, message.entry) for message in later]
+    readable = [message for message in messages if isinstance(message.content, Readable)]
+    outcomes: dict[bytes, Outcome] = {}
+    if readable:
+        measured = kind.measure(connection, readable, context)
+        verdicts = limits.ask(kind.charge(readable, measured, context))
+        facts = measured
+        if kind.look_up is not None:
+            facts, cut = kind.look_up(connection, readable, measured, verdicts, context)
+            passed_on += [(kind.queue, message.entry) for message in messages if message.entry.hash in cut]
+            readable = [message for message in readable if message.entry.hash not in cut]
+            messages = [message for message in messages if message.entry.hash not in cut]
+        decided = kind.decide(readable, facts, verdicts, context)
+        if len(readable) == len(messages):
+            return Decisions(decided, passed_on)
+        outcomes = {outcome.entry.hash: outcome for outcome in decided}
+    return Decisions(
+        [outcomes.get(message.entry.hash) or unread.decide(message, context) for message in messages], passed_on
+    )
+
+
+def _open(engine: Engine, reader: Reader, entries: Sequence[Entry]) -> list[Message]:
+    """Open messages. On public topics the keys are looked up before, and it is noted where no key fits."""
+    if reader.kind.keys is None:
+        return open_messages(entries, reader, {})
+    topics = public_topics(entries, engine.identity)
+    if topics:
+        with engine.pool.connection() as connection:
+            keys = reader.kind.keys(connection, topics)
+    messages = open_messages(entries, reader, keys if topics else {})
+    unopened.note(engine, messages)
+    return messages
+
+
+def _split(messages: Iterable[Message]) -> tuple[list[Message], list[tuple[Queue, Entry]]]:
+    """Return the messages that this queue handles, and those that belong elsewhere."""
+    here: list[Message] = []
+    elsewhere: list[tuple[Queue, Entry]] = []
+    for message in messages:
+        if isinstance(message.content, Elsewhere):
+            elsewhere.append((message.content.queue, message.entry))
+        else:
+            here.append(message)
+    return here, elsewhere
+
+
+def _log_cut(task: Task, passed_on: Sequence[tuple[Queue, Entry]]) -> None:
+    if later := sum(queue is task.queue for queue, _ in passed_on):
+        log.info("task_cut", queue=task.queue.name, messages=task.size, later=later)
+
+
+def _collisions() -> Retrying:
+    return Retrying(
+        retry=retry_if_exception_type(COLLISIONS),
+        wait=wait_random_exponential(multiplier=0.02, max=0.5),
+        stop=stop_after_attempt(5),
+        reraise=True,
+    )

@@ -1,0 +1,111 @@
+"""Putting together messages that came in segments."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from psycopg import Connection
+
+from wakupush.model.failures import Failure
+from wakupush.postgres import message_segments
+from wakupush.postgres.message_segments import Name
+from wakupush.protocol.sealing import SEAL_BYTES
+from wakupush.protocol.segments import Segment
+from wakupush.server.engine.message import Elsewhere, Message, Part
+from wakupush.server.engine.open import Reader, join
+
+#: Segments of one message at most.
+MESSAGE_SEGMENTS: Final = 100
+#: Segments that are kept of one signer, whose messages are not complete yet; above it the oldest are dropped.
+SIGNER_SEGMENTS: Final = 200
+#: Bytes of these segments, and of one message in segments.
+SIGNER_BYTES: Final = 8_000_000
+#: Payloads of its parts, by their indexes.
+Payloads = dict[int, bytes]
+
+
+def put_together(
+    connection: Connection, messages: Sequence[Message], reader: Reader, most_bytes: int
+) -> tuple[list[Message], list[Message], int]:
+    """Put each complete message into the place of its last part.
+
+    Until the transaction ends, no other one adds parts of the same signers.
+
+    Args:
+        messages: claimed ones, some of them parts.
+        reader: of the task's queue; its identity seals the parts while they are kept.
+        most_bytes: of parts that are loaded; those of the first message are loaded in any case.
+
+    Returns:
+        The messages; those that are to be handled later because too much would be loaded, all parts of a message
+        together; and the bytes that were loaded.
+    """
+    parts = [message.content for message in messages if isinstance(message.content, Part)]
+    message_segments.lock(connection, {part.signer for part in parts})
+    earlier = message_segments.stored(connection, {part.name for part in parts})
+    complete = _complete(parts, {name: indexes for name, (indexes, _) in earlier.items()})
+    loaded: set[Name] = set()
+    used = 0
+    for name in complete:
+        size = earlier[name][1] if name in earlier else 0
+        if not loaded or used + size <= most_bytes:
+            loaded.add(name)
+            used += size
+    postponed = complete.keys() - loaded
+    now: list[Message] = []
+    later: list[Message] = []
+    for message in messages:
+        if isinstance(message.content, Part) and message.content.name in postponed:
+            later.append(message)
+        else:
+            now.append(message)
+    payloads = message_segments.parts(connection, loaded, reader.identity.segment_key) if loaded else {}
+    stored = {name: dict.fromkeys(indexes, b"") | payloads.get(name, {}) for name, (indexes, _) in earlier.items()}
+    return joined(now, stored, reader), later, used
+
+
+def _complete(parts: Sequence[Part], earlier: Mapping[Name, frozenset[int]]) -> dict[Name, None]:
+    here: dict[Name, set[int]] = {}
+    complete: dict[Name, None] = {}
+    for part in parts:
+        indexes = here.setdefault(part.name, set(earlier.get(part.name, ())))
+        indexes.add(part.segment.index)
+        if len(indexes) >= part.segment.count and not _is_too_large(part.segment):
+            complete[part.name] = None
+    return complete
+
+
+def joined(messages: Sequence[Message], stored: Mapping[Name, Payloads], reader: Reader) -> list[Message]:
+    """Return messages with whole ones in the place of the parts that complete them.
+
+    Each message sees what those before it left: earlier parts of the same message, or that its parts are used up.
+    """
+    here = {name: dict(payloads) for name, payloads in stored.items()}
+    return [
+        _joined(message, message.content, here.setdefault(message.content.name, {}), reader)
+        if isinstance(message.content, Part)
+        else message
+        for message in messages
+    ]
+
+
+def _joined(message: Message, part: Part, here: Payloads, reader: Reader) -> Message:
+    segment = part.segment
+    if _is_too_large(segment):
+        return Message(message.entry, Failure.SEGMENT_LIMIT)
+    payloads = {segment.index: segment.payload} | here
+    if len(payloads) < segment.count:
+        here.update(payloads)
+        return message
+    whole = segment.entire_message_hash
+    parts = [Segment(whole, index, segment.count, payload) for index, payload in payloads.items()]
+    content = reader.read(join(part, parts), on_public_topic=part.on_public_topic)
+    if isinstance(content, Elsewhere):
+        return Message(message.entry, content)  # its parts wait there for this one
+    here.clear()
+    return Message(message.entry, content, last_part=part)
+
+
+def _is_too_large(segment: Segment) -> bool:
+    # All parts of a message but the last are of one size.
+    size = len(segment.payload) + SEAL_BYTES
+    return segment.count > MESSAGE_SEGMENTS or segment.count * size > SIGNER_BYTES

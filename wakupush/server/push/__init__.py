@@ -1,0 +1,1 @@
+"""Push requests (71, Sending Client): read, measure, charge, decide, store, correct."""

@@ -1,0 +1,45 @@
+"""The limits that push requests are counted for: repeats, and pushes to each device."""
+
+from collections.abc import Iterator, Sequence
+
+from wakupush.model.limits import DEVICE_PUSHES, MINUTE, REPEATS, REPEATS_PER_MINUTE, Limit
+from wakupush.server.engine.kind import Context
+from wakupush.server.engine.message import Message
+from wakupush.server.push.lookup import RequestFacts
+from wakupush.server.push.read import OpenedRequest
+
+
+def charge(messages: Sequence[Message], facts: RequestFacts, context: Context) -> Iterator[Limit]:
+    """Yield the limits of push requests; what is silent anyway costs nothing.
+
+    A notification is counted for the device token, whatever user's key registered it: anyone may register another's
+    device token under a thousand keys. It is counted before the wishes of its receiver, which its sender must not
+    notice, and unless it succeeded before.
+    """
+    most = context.settings.limits.pushes_per_device_per_minute
+    new: set[bytes] = set()
+    for message in messages:
+        content, envelope = message.content, message.entry.hash
+        if not isinstance(content, OpenedRequest) or content.message_id in facts.over or is_late(message, context):
+            continue
+        before = facts.admitted.get(content.message_id)
+        repeat = None
+        if before is not None or content.message_id in new:
+            repeat = Limit(REPEATS, REPEATS_PER_MINUTE, MINUTE, envelope, key=content.message_id.hex())
+            yield repeat
+        if content.message_id in new or content.request.too_many:
+            continue  # all copies of a new request have the outcome of the first
+        if before is None:
+            new.add(content.message_id)
+        for position, address in enumerate(content.addresses):
+            receiver = facts.receivers.get(address) if address is not None else None
+            if receiver is None or receiver.target is None or (before is not None and before.succeeded[position]):
+                continue
+            device = context.identity.device_digest(receiver.target).hex()
+            # A repeat is counted only if it is let through: anybody can send it.
+            yield Limit(DEVICE_PUSHES, most, MINUTE, envelope, position, device, after=repeat)
+
+
+def is_late(message: Message, context: Context) -> bool:
+    """Return whether ingest saw a request so long ago that it is neither pushed nor answered."""
+    return context.task.taken - message.entry.seen > context.settings.delivery.request_max_age

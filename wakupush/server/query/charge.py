@@ -1,0 +1,50 @@
+"""The limits that queries are counted for: the bytes of their answers, for each user and for all together."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from wakupush.model.entries import Entry
+from wakupush.model.limits import ANSWERS, MINUTE, USER_ANSWERS, Limit, Verdicts
+from wakupush.server.engine.kind import Context
+from wakupush.server.engine.message import Message
+from wakupush.server.query.read import OpenedQuery
+
+#: Bytes of the devices of users that one answer tells of, at most: it is sent in segments of 150 kB.
+ANSWER_BYTES: Final = 4_000_000
+
+
+def charge(messages: Sequence[Message], sizes: Mapping[bytes, int], context: Context) -> Iterator[Limit]:
+    """Yield the limits of queries, each with the bytes of its answer; what is too large costs nothing.
+
+    Args:
+        sizes: bytes of what an answer tells of each user, by key hash.
+    """
+    limits = context.settings.limits
+    for message in messages:
+        query = message.content
+        if not isinstance(query, OpenedQuery) or is_too_large(query, sizes):
+            continue
+        if size := answer_size(query, sizes):
+            yield Limit(ANSWERS, limits.answer_bytes_per_minute, MINUTE, message.entry.hash, cost=size)
+            for position, key_hash in enumerate(query.key_hashes):
+                if cost := sizes.get(key_hash):
+                    user = context.identity.pseudonym(key_hash).hex()
+                    most = limits.answer_bytes_per_user_per_minute
+                    yield Limit(USER_ANSWERS, most, MINUTE, message.entry.hash, position, user, cost)
+
+
+def is_allowed(entry: Entry, query: OpenedQuery, verdicts: Verdicts) -> bool:
+    """Return whether all limits of a query let it through."""
+    return verdicts.allow(ANSWERS, entry.hash) and all(
+        verdicts.allow(USER_ANSWERS, entry.hash, position) for position in range(len(query.key_hashes))
+    )
+
+
+def answer_size(query: OpenedQuery, sizes: Mapping[bytes, int]) -> int:
+    """Return the bytes that the answer to a query tells of all its users."""
+    return sum(sizes.get(key_hash, 0) for key_hash in query.key_hashes)
+
+
+def is_too_large(query: OpenedQuery, sizes: Mapping[bytes, int]) -> bool:
+    """Return whether the answer to a query tells of more than one answer may."""
+    return answer_size(query, sizes) > ANSWER_BYTES

@@ -1,0 +1,1 @@
+"""Registrations (71, Registering Client): read, measure, charge, decide, store."""

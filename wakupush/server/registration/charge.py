@@ -1,0 +1,69 @@
+"""The limits that registrations are counted for: repeats, and first registrations."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from wakupush.model.limits import FIRST_REGISTRATIONS, HOUR, INSTALLATIONS, MINUTE, REPEATS, REPEATS_PER_MINUTE, Limit
+from wakupush.model.registrations import Installation, Stored
+from wakupush.protocol import registration
+from wakupush.server.engine.kind import Context
+from wakupush.server.engine.message import Message
+from wakupush.server.registration.installations import Installations
+from wakupush.server.registration.read import OpenedRegistration
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What a registration is counted as. Its grant is not verified before."""
+
+    content: OpenedRegistration
+    #: Hash of its envelope, 32 bytes.
+    message: bytes
+    #: Whether the same registration came before.
+    is_repeat: bool
+    #: The message for which the first registration of its installation is counted: all of the installation in a task
+    #: share the verdict of the first one. None if something is stored of it.
+    first: bytes | None
+
+
+def charges(messages: Sequence[Message], stored: Installations, context: Context) -> Iterator[Charge]:
+    """Yield what registrations are counted as, each as if the plausible ones before it were stored."""
+    installations, firsts = stored.copy(), dict[Installation, bytes]()
+    for message in messages:
+        content, envelope = message.content, message.entry.hash
+        if not isinstance(content, OpenedRegistration):
+            continue
+        is_repeat = installations.is_repeat(content)
+        first = None
+        if is_repeat or _is_plausible(content, installations, context):
+            if content.installation not in stored.stored:
+                first = firsts.setdefault(content.installation, envelope)
+            if not is_repeat:
+                row = Stored(content.message.version, content.request_digest, not content.message.unregister)
+                installations.take(content.installation, row)
+        yield Charge(content, envelope, is_repeat, first)
+
+
+def _is_plausible(content: OpenedRegistration, installations: Installations, context: Context) -> bool:
+    row = installations.stored.get(content.installation)
+    return not installations.is_full(
+        content, context.settings.limits.installations_per_key
+    ) and registration.is_plausible(
+        content.message, stored_version=row.version if row else 0, limits=registration.LIMITS
+    )
+
+
+def charge(messages: Sequence[Message], installations: Installations, context: Context) -> Iterator[Limit]:
+    """Yield the limits of registrations: one for a repeat, two for the first one of an installation."""
+    limits = context.settings.limits
+    for charge in charges(messages, installations, context):
+        if charge.is_repeat:
+            key = charge.content.request_digest.hex()
+            yield Limit(REPEATS, REPEATS_PER_MINUTE, MINUTE, charge.message, key=key)
+        elif charge.first == charge.message:
+            first = Limit(FIRST_REGISTRATIONS, limits.first_registrations_per_hour, HOUR, charge.message)
+            yield first
+            # A stranger makes up keys: counters of those that are refused anyway would fill Redis.
+            user = context.identity.pseudonym(charge.content.installation.key_hash).hex()
+            most = limits.installations_per_key_per_hour
+            yield Limit(INSTALLATIONS, most, HOUR, charge.message, key=user, after=first)

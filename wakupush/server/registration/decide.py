@@ -1,0 +1,125 @@
+"""Deciding on registrations as they arrive."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from wakupush.model.events import EventKind, message_event
+from wakupush.model.failures import Answer, Failure
+from wakupush.model.limits import FIRST_REGISTRATIONS, INSTALLATIONS, REPEATS, Verdicts
+from wakupush.model.platforms import Platform
+from wakupush.model.registrations import Change, Registration
+from wakupush.protocol import registration as rules
+from wakupush.protocol.application import Type
+from wakupush.protocol.errors import Refused
+from wakupush.protocol.keys import PublicKey
+from wakupush.server.engine.kind import Context
+from wakupush.server.engine.message import Message
+from wakupush.server.engine.outcome import Outcome, Reply
+from wakupush.server.registration.charge import Charge, charges
+from wakupush.server.registration.installations import Installations, change_of
+from wakupush.server.registration.read import OpenedRegistration, RefusedRegistration
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationEffect:
+    """What is stored for a registration that is answered with success."""
+
+    #: None for a repeat.
+    change: Change | None
+    #: The user (hash of 64 bytes) whose query topics must be watched; None if the installation is not registered now.
+    #: On success the server MUST be listening, also when it answers a repeat.
+    watched_user: bytes | None
+
+
+def decide(messages: Sequence[Message], facts: Installations, verdicts: Verdicts, context: Context) -> list[Outcome]:
+    """Return the outcomes of registrations, in their order: each sees what those before it left."""
+    installations = facts.copy()
+    by_message = {charge.message: charge for charge in charges(messages, facts, context)}
+    outcomes = []
+    for message in messages:
+        if isinstance(message.content, OpenedRegistration):
+            charge = by_message[message.entry.hash]
+            outcome = _decide(
+                message, message.content, charge, installations=installations, verdicts=verdicts, context=context
+            )
+            if isinstance(outcome.effect, RegistrationEffect) and (change := outcome.effect.change) is not None:
+                installations.take(change.installation, change.row)
+            outcomes.append(outcome)
+        elif isinstance(message.content, RefusedRegistration):
+            client, request_id, failure = message.content.client, message.content.request_id, message.content.failure
+            pseudonyms = context.identity.pseudonym(client.key_hash), None
+            outcomes.append(_refused(message, client, request_id, failure, context=context, pseudonyms=pseudonyms))
+    return outcomes
+
+
+def _decide(
+    message: Message,
+    content: OpenedRegistration,
+    charge: Charge,
+    *,
+    installations: Installations,
+    verdicts: Verdicts,
+    context: Context,
+) -> Outcome:
+    pseudonyms = context.identity.pseudonyms(content.installation)
+    refuse = partial(_refused, message, content.client, content.request_id, context=context, pseudonyms=pseudonyms)
+    if charge.is_repeat and not verdicts.allow(REPEATS, message.entry.hash):
+        return refuse(Failure.REPEATED_TOO_OFTEN)
+    if charge.first and not all(verdicts.allow(name, charge.first) for name in (FIRST_REGISTRATIONS, INSTALLATIONS)):
+        return refuse(Failure.REGISTRATION_RATE_LIMIT)
+    try:
+        change = change_of(
+            context.identity,
+            content,
+            installations,
+            most_installations=context.settings.limits.installations_per_key,
+            limits=rules.LIMITS,
+        )
+    except Refused as refused:
+        return refuse(refused.failure)
+    entry = message.entry
+    create = partial(message_event, context.task, entry, now=context.now, queue_wait=context.task.queue_wait(entry))
+    if change is None:
+        is_registered = installations.is_registered(content.installation)
+        event = create(EventKind.ANSWERED)
+    else:
+        is_registered = isinstance(change.registration, Registration)
+        kind = EventKind.REGISTERED if is_registered else EventKind.UNREGISTERED
+        event = create(kind, platform=_platform(change), pseudonyms=pseudonyms)
+    return Outcome(
+        entry=entry,
+        events=(event,),
+        reply=_reply(content.client, content.request_id, None),
+        effect=RegistrationEffect(change, content.installation.key_hash if is_registered else None),
+        last_part=message.last_part,
+    )
+
+
+def _refused(
+    message: Message,
+    client: PublicKey,
+    request_id: bytes,
+    failure: Failure,
+    *,
+    context: Context,
+    pseudonyms: tuple[bytes | None, bytes | None],
+) -> Outcome:
+    entry = message.entry
+    create = partial(message_event, context.task, entry, now=context.now, failure=failure)
+    events = [create(EventKind.REFUSED, queue_wait=context.task.queue_wait(entry), pseudonyms=pseudonyms)]
+    reply = None
+    if failure.answer is not Answer.SILENCE:
+        reply = _reply(client, request_id, failure)
+        events.append(create(EventKind.ANSWERED))
+    return Outcome(entry=entry, events=tuple(events), reply=reply, last_part=message.last_part)
+
+
+def _reply(client: PublicKey, request_id: bytes, failure: Failure | None) -> Reply:
+    inner = rules.encode_response(request_id, failure)
+    return Reply(client, Type.PUSH_NOTIFICATION_REGISTRATION_RESPONSE, inner)
+
+
+def _platform(change: Change) -> str | None:
+    registration = change.registration
+    return Platform(registration.token_type).label if isinstance(registration, Registration) else None

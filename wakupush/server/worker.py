@@ -1,0 +1,87 @@
+"""What a worker process works with, and the table of the kinds of messages."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from wakupush.gorush.instances import open_gorush
+from wakupush.postgres.old_code import end_if_outdated
+from wakupush.redis.celery_app import celery_app
+from wakupush.redis.limits import Limiter
+from wakupush.runtime.connections.postgres import open_pool
+from wakupush.runtime.connections.redis import open_redis
+from wakupush.runtime.settings import Settings
+from wakupush.server.delivery.breaker import Breaker
+from wakupush.server.delivery.caution import Caution
+from wakupush.server.delivery.celery_events import TaskEvents
+from wakupush.server.delivery.posts import Posts
+from wakupush.server.delivery.slots import Slots
+from wakupush.server.engine.background import Followers, Latencies, Later
+from wakupush.server.engine.engine import Engine
+from wakupush.server.engine.identity import load_identity
+from wakupush.server.engine.kind import Kinds
+from wakupush.server.engine.outbox import Outbox, open_publisher
+from wakupush.server.push.kind import PUSH_REQUESTS
+from wakupush.server.query.kind import QUERIES
+from wakupush.server.registration.kind import REGISTRATIONS
+
+#: Seconds that Redis has to say which limits hold something back: workers ask inside of a transaction.
+LIMITER_SECONDS: Final = 0.2
+
+KINDS: Final = Kinds(REGISTRATIONS, QUERIES, PUSH_REQUESTS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker(Engine):
+    """Everything that a worker process works with, opened after the fork."""
+
+    breaker: Breaker
+
+    def close(self) -> None:
+        """Follow up what is committed, publish answers that are held back, wait for open posts; then close all."""
+        self.followers.close()
+        self.later.close()
+        self.posts.slots.close()
+        self.task_events.close()
+        self.gorush.close()
+        self.outbox.publisher.close()
+        self.limiter.close()
+        self.pool.close()
+        self.redis.close()
+
+
+def open_worker(settings: Settings, node: str | None = None, main: int | None = None) -> Worker:
+    """Open everything. Postgres, Redis, the node and gorush may be down meanwhile.
+
+    Args:
+        settings: with a private key.
+        node: the name of the worker in Celery.
+        main: id of the process that this one was forked from, which ends if the code is outdated.
+
+    Raises:
+        NoIdentityError: there is no private key.
+        SettingsError: an address is not valid.
+    """
+    redis = open_redis(settings.redis)
+    app = celery_app(settings)
+    pool = open_pool(settings.postgres, partial(end_if_outdated, main=main))
+    # A post that outlives its lease is taken for one whose process died.
+    breaker = Breaker(redis, settings.breaker, settings.delivery.lease)
+    timeout = min(LIMITER_SECONDS, settings.redis.timeout)
+    return Worker(
+        settings=settings,
+        identity=load_identity(settings),
+        kinds=KINDS,
+        pool=pool,
+        redis=redis,
+        app=app,
+        limiter=Limiter(open_redis(settings.redis.model_copy(update={"timeout": timeout}))),
+        outbox=Outbox(pool, open_publisher(settings, redis)),
+        gorush=open_gorush(settings.gorush),
+        breaker=breaker,
+        posts=Posts(Slots(settings.gorush.concurrency), breaker, Caution()),
+        task_events=TaskEvents(app, node, settings.delivery.max_attempts),
+        latencies=Latencies(),
+        later=Later(),
+        followers=Followers(),
+    )
