@@ -1,1 +1,1 @@
-"""The worker processes: the Celery application, its pools registration, query and dispatch, and the schedule."""
+"""The worker processes: the Celery application, its pools registration, query and dispatch, and beat."""

@@ -107,7 +107,7 @@ def _end(settlement: Settlement | None) -> None:
 
     Raises:
         Ignore: the outcome is not known yet; the thread that stores it sends the event.
-        Retry: the delivery is tried again when the schedule enqueues it.
+        Retry: the delivery is tried again when beat enqueues it.
         AttemptFailed: the delivery is not tried again.
     """
     if settlement is None:
@@ -139,7 +139,7 @@ def _send_back(app: Celery, queue: Queue, entries: list[Entry], alone: bool, err
 
 @contextmanager
 def _given_back(task: Task[..., None], queue: Queue) -> Iterator[None]:
-    """Give a task that fails back to its queue, once; after that the schedule or reconcile finishes its work."""
+    """Give a task that fails back to its queue, once; after that beat or reconcile finishes its work."""
     try:
         yield
     except Reject:

@@ -1,4 +1,4 @@
-"""Which counters workers and the schedule begin at 0."""
+"""Which counters workers and beat begin at 0."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -18,7 +18,7 @@ _PLATFORMS = tuple(platform.label for platform in Platform)
 
 
 def of_publishing(settings: Settings) -> Series:
-    """Return the series of what publishes answers: the workers and the schedule."""
+    """Return the series of what publishes answers: the workers and beat."""
     return {
         metrics.ANSWERS_FAILED: product(("refused", "unreachable")),
         metrics.PUBLICATIONS: product(settings.waku.nodes, ("taken", "refused", "unreachable", "late")),

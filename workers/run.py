@@ -1,4 +1,4 @@
-"""Running a pool of workers, or the schedule, in the foreground."""
+"""Running a pool of workers, or beat, in the foreground."""
 
 import os
 import sys
@@ -63,7 +63,7 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
 
 
 def beat(settings: Settings) -> None:
-    """Run the schedule until SIGTERM; several at once do no harm.
+    """Run beat until SIGTERM; several at once do no harm.
 
     Raises:
         SettingsError: an address is not valid.

@@ -1,4 +1,4 @@
-"""The table of what the schedule does."""
+"""The table of what beat does."""
 
 from collections.abc import Callable
 from typing import Final

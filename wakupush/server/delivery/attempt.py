@@ -29,7 +29,7 @@ def start(sender: Sender, postings: list[Posting], *, scheduled: bool = False) -
     """Start posting deliveries that are under our lease; the results are the failures that are final.
 
     Args:
-        scheduled: whether the schedule enqueued them.
+        scheduled: whether beat enqueued them.
     """
     settings = sender.settings
     work = Work(
@@ -103,7 +103,7 @@ def _put_back(sender: Sender, waiting: list[Posting]) -> None:
     metrics.DELIVERIES_DEFERRED.labels(waiting[0].delivery.platform.label).inc(len(waiting))
     with sender.pool.connection() as connection:
         deliveries.put_back(connection, [posting.delivery for posting in waiting])
-    sender.task_events.show_deferred(waiting)
+    sender.task_events.report_deferred(waiting)
 
 
 def _platform_failures(post: list[Posting], outcomes: list[PostOutcome]) -> list[Failure]:

@@ -78,7 +78,7 @@ class Breaker:
     def claimable(self, platform: Platform, most: int) -> int:
         """Return how many due deliveries, at most `most`, may be enqueued; this takes nothing.
 
-        The schedule asks all the time, so the metric of the state is set here: in an idle worker it would grow old.
+        Beat asks all the time, so the metric of the state is set here: in an idle worker it would grow old.
         """
         view = self._view(platform)
         metrics.BREAKER_STATE.labels(platform.label).set(view.state)

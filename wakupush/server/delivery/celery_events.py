@@ -52,14 +52,13 @@ class TaskEvents:
         #: Monotonic seconds.
         self._rests_until = 0.0
 
-    def begun(self, delivery: Delivery) -> list[TaskEvent]:
-        """Return the events of an attempt that begins."""
+    def _beginning(self, delivery: Delivery) -> list[TaskEvent]:
         args = attempt_argument(delivery.attempt, self._most, 1, delivery.platform, delivery.failure)
         fields = {"name": DELIVER, "args": args, "kwargs": "", "retries": delivery.attempt - 1, "eta": None}
-        return [("task-received", {"uuid": delivery.task_id, **fields}), started(delivery)]
+        return [("task-received", {"uuid": delivery.task_id, **fields}), _started(delivery)]
 
-    def show_begun(self, postings: Iterable[Posting]) -> None:
-        """Show that attempts begin; Celery shows the one that has its task's id, unless its last attempt was lost."""
+    def report_beginnings(self, postings: Iterable[Posting]) -> None:
+        """Report that due attempts begin; Celery reports that of its task, but not that the last one was lost."""
         new_events = []
         for posting in postings:
             delivery = posting.delivery
@@ -67,29 +66,30 @@ class TaskEvents:
             if is_lost:
                 metrics.RETRIES.labels(delivery.platform.label, Failure.LEASE_LOST.label).inc()
                 new_events.append(_failed("task-retried", delivery, Failure.LEASE_LOST))
-            if posting.lead is None:
-                new_events += self.begun(delivery)
+            if not posting.reporter.by_task:
+                new_events += self._beginning(delivery)
             elif is_lost:
-                new_events.append(started(delivery))
+                new_events.append(_started(delivery))
         self.send(new_events)
 
-    def show_outcomes(self, postings: Iterable[Posting], settled: Iterable[Settlement]) -> None:
-        """Show the outcomes of attempts, unless the task that has the delivery's id does so."""
+    def report_outcomes(self, postings: Iterable[Posting], settlements: Iterable[Settlement]) -> None:
+        """Report the outcomes of attempts, unless the task that has the delivery's id does so."""
         by_key = {posting.delivery.delivery_key: posting for posting in postings}
         new_events = []
-        for settlement in settled:
-            posting = by_key[settlement.delivery.delivery_key]
+        for settlement in settlements:
+            reporter = by_key[settlement.delivery.delivery_key].reporter
             is_pending = settlement.state is DeliveryState.PENDING
-            if (posting.lead and posting.lead.hand_over(settlement)) or not (posting.shown or is_pending):
+            if reporter.hand_over(settlement) or not (reporter.from_beginning or is_pending):
                 continue
-            if not posting.shown:
-                new_events += self.begun(settlement.delivery)
-            new_events.append(ended(settlement))
+            if not reporter.from_beginning:
+                new_events += self._beginning(settlement.delivery)
+            new_events.append(_outcome(settlement))
         self.send(new_events)
 
-    def show_deferred(self, postings: Iterable[Posting]) -> None:
-        """Show that deliveries were not attempted; the state is not one of Celery's own."""
-        self.send([("task-deferred", {"uuid": posting.delivery.task_id}) for posting in postings if posting.shown])
+    def report_deferred(self, postings: Iterable[Posting]) -> None:
+        """Report that due deliveries were not attempted; the state is not one of Celery's own."""
+        deferred = [posting.delivery for posting in postings if posting.reporter.from_beginning]
+        self.send([("task-deferred", {"uuid": delivery.task_id}) for delivery in deferred])
 
     def send(self, events: list[TaskEvent]) -> None:
         """Send events in their order, as one message; without Redis they are lost, and that is counted."""
@@ -135,13 +135,11 @@ class TaskEvents:
             self._dispatcher = None
 
 
-def started(delivery: Delivery) -> TaskEvent:
-    """Return the event of a post that begins."""
+def _started(delivery: Delivery) -> TaskEvent:
     return "task-started", {"uuid": delivery.task_id}
 
 
-def ended(settlement: Settlement) -> TaskEvent:
-    """Return the event of the outcome of an attempt."""
+def _outcome(settlement: Settlement) -> TaskEvent:
     delivery, failure = settlement.delivery, settlement.failure
     if failure is None:
         return "task-succeeded", {"uuid": delivery.task_id, "result": settlement.state.value, "runtime": None}

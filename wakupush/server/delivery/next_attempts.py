@@ -1,7 +1,6 @@
-"""The next attempt of deliveries that failed for the time being: the task that the schedule enqueues."""
+"""The next attempt of deliveries that failed for the time being: the task that beat enqueues."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from wakupush.model.deliveries import Delivery, DeliveryState, Settlement
@@ -12,7 +11,8 @@ from wakupush.postgres import deliveries, events
 from wakupush.protocol.request import filtered
 from wakupush.server.delivery.attempt import start, wait_for
 from wakupush.server.delivery.events import count_events, delivery_event
-from wakupush.server.delivery.posting import Lead, Posting
+from wakupush.server.delivery.outcome import before, store_ends
+from wakupush.server.delivery.posting import DUE_ATTEMPT, Posting, Reporter
 from wakupush.server.delivery.sender import Sender
 
 #: Seconds for which a task waits for its posts before it leaves them to themselves.
@@ -23,7 +23,7 @@ def attempt_due(sender: Sender, claimed: Mapping[bytes, int], task_id: str) -> S
     """Make the next attempt of deliveries, unless another task began it.
 
     Args:
-        claimed: delivery keys, and how many attempts were begun when the schedule claimed them.
+        claimed: delivery keys, and how many attempts were begun when beat claimed them.
         task_id: of the task that does this; one of the deliveries has the same.
 
     Returns:
@@ -31,47 +31,29 @@ def attempt_due(sender: Sender, claimed: Mapping[bytes, int], task_id: str) -> S
         was no attempt; then the thread that stores the outcome shows it.
     """
     settings = sender.settings.delivery
-    lead = Lead()
+    own = Reporter(from_beginning=True, by_task=True)
     with sender.pool.connection() as connection:
         attempts = deliveries.take(connection, claimed, seconds=settings.lease, at_rest=sender.identity.at_rest)
         ends = [end for delivery, receiver in attempts if (end := _end(delivery, receiver, settings.max_attempts))]
-        settled = deliveries.settle(connection, ends)
-        new_events = [
-            delivery_event(sender, _before(delivery), EventKind.UNKNOWN, Failure.LEASE_LOST)
-            for delivery, _ in attempts
-            if delivery.failure is Failure.LEASE_LOST
-        ]
-        new_events += [
-            delivery_event(sender, _before(settlement.delivery), _ENDS[settlement.state], settlement.failure)
-            for settlement in settled
-        ]
+        settled, end_events = store_ends(connection, sender, ends)
+        lost = [before(delivery) for delivery, _ in attempts if delivery.failure is Failure.LEASE_LOST]
+        new_events = [delivery_event(sender, delivery, EventKind.UNKNOWN, Failure.LEASE_LOST) for delivery in lost]
+        new_events += end_events
         if new_events:
             events.add(connection, new_events)
     postings = [
-        Posting(
-            delivery,
-            receiver.target if receiver else None,
-            shown=True,
-            lead=lead if delivery.task_id == task_id else None,
-        )
+        Posting(delivery, receiver.target if receiver else None, own if delivery.task_id == task_id else DUE_ATTEMPT)
         for delivery, receiver in attempts
     ]
     if new_events:
         count_events(new_events)
-    if new_events or any(posting.lead is None for posting in postings):
-        sender.task_events.show_begun(postings)
-        sender.task_events.show_outcomes(postings, settled)
-    ended = {settlement.delivery.delivery_key for settlement in ends}
-    remaining = [posting for posting in postings if posting.delivery.delivery_key not in ended]
+    if new_events or any(not posting.reporter.by_task for posting in postings):
+        sender.task_events.report_beginnings(postings)
+        sender.task_events.report_outcomes(postings, settled)
+    end_keys = {end.delivery.delivery_key for end in ends}
+    remaining = [posting for posting in postings if posting.delivery.delivery_key not in end_keys]
     wait_for(start(sender, remaining, scheduled=True), WAIT_SECONDS)
-    return lead.leave()
-
-
-_ENDS: Final = {
-    DeliveryState.EXPIRED: EventKind.EXPIRED,
-    DeliveryState.DEAD_LETTER: EventKind.DEAD_LETTER,
-    DeliveryState.FAILED: EventKind.FAILED,
-}
+    return own.end_task()
 
 
 def _end(delivery: Delivery, receiver: Receiver | None, most: int) -> Settlement | None:
@@ -86,8 +68,3 @@ def _end(delivery: Delivery, receiver: Receiver | None, most: int) -> Settlement
     if receiver is not None and filtered(delivery.notification_type, receiver.preferences):
         return Settlement(delivery=delivery, state=DeliveryState.FAILED, failure=Failure.UNWANTED)
     return None
-
-
-def _before(delivery: Delivery) -> Delivery:
-    """Return a delivery as of the attempt before the one that taking it began."""
-    return replace(delivery, attempt=delivery.attempt - 1)

@@ -1,14 +1,16 @@
-"""The outcomes of attempts: stored in one transaction, then counted and shown."""
+"""The outcomes of attempts, first ones and due ones: stored in one transaction, then counted and reported."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 import structlog
+from psycopg import Connection
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
 from wakupush.gorush.outcomes import PostOutcome
-from wakupush.model.deliveries import DeliveryState, Settlement
-from wakupush.model.events import EventKind
+from wakupush.model.deliveries import Delivery, DeliveryState, Settlement
+from wakupush.model.events import Event, EventKind
 from wakupush.model.failures import Failure, Route, route_state
 from wakupush.postgres import deliveries, events
 from wakupush.runtime import metrics
@@ -21,6 +23,10 @@ from wakupush.server.delivery.sender import Sender
 from wakupush.server.errors import INFRASTRUCTURE
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+
+#: What becomes of a delivery that is not tried again, besides the failure of its last attempt.
+_ENDS: Final = {DeliveryState.EXPIRED: EventKind.EXPIRED, DeliveryState.DEAD_LETTER: EventKind.DEAD_LETTER}
 
 
 def settle(
@@ -57,8 +63,30 @@ def settle(
     for settlement in settled:
         if settlement.state is DeliveryState.PENDING and settlement.failure is not None:
             metrics.RETRIES.labels(settlement.delivery.platform.label, settlement.failure.label).inc()
-    sender.task_events.show_outcomes(post, settled)
+    sender.task_events.report_outcomes(post, settled)
     return settled
+
+
+def store_ends(
+    connection: Connection, sender: Sender, ends: Sequence[Settlement]
+) -> tuple[list[Settlement], list[Event]]:
+    """Store the ends of deliveries that are due and not attempted any more; return them, and their events.
+
+    Args:
+        connection: in the transaction that took them.
+    """
+    settled = deliveries.settle(connection, ends)
+    new_events = [
+        delivery_event(sender, before(settlement.delivery), kind, settlement.failure)
+        for settlement in settled
+        for kind in _kinds(settlement, attempted=False)
+    ]
+    return settled, new_events
+
+
+def before(delivery: Delivery) -> Delivery:
+    """Return a delivery as of the attempt before the one that taking it began."""
+    return replace(delivery, attempt=delivery.attempt - 1)
 
 
 def _settlement(
@@ -101,7 +129,7 @@ def _store(sender: Sender, settlements: list[Settlement], batch_size: int) -> li
         new_events = [
             delivery_event(sender, settlement.delivery, kind, settlement.failure, batch_size)
             for settlement in settled
-            for kind in _kinds(settlement)
+            for kind in _kinds(settlement, attempted=True)
         ]
         # Of several failures in a post gorush may lose some, never all: if one is seen, no success is certain.
         died = tokens.learn(connection, settled, doubted, certain=not any(failures))
@@ -125,8 +153,11 @@ def _revised(sender: Sender, settlement: Settlement, failure: Failure | None) ->
     return replace(settlement, state=state, failure=failure, wait=wait)
 
 
-def _kinds(settlement: Settlement) -> list[EventKind]:
+def _kinds(settlement: Settlement, *, attempted: bool) -> list[EventKind]:
+    """Return the kinds of the events of an outcome, in their order."""
     if settlement.failure is None:
         return [EventKind.DELIVERED]
-    end = [EventKind.DEAD_LETTER] if settlement.state is DeliveryState.DEAD_LETTER else []
-    return [failure_kind(settlement.failure), *end]
+    end = _ENDS.get(settlement.state)
+    if attempted or end is None:
+        return [failure_kind(settlement.failure), *([end] if end else [])]
+    return [end]

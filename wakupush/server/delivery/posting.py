@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import Final
 
 from wakupush.model.deliveries import Delivery, Settlement
 from wakupush.model.failures import Failure, Route
@@ -12,26 +13,41 @@ from wakupush.model.registrations import Target
 Failed = dict[bytes, Failure]
 
 
-@dataclass(slots=True)
-class Lead:
-    """The delivery whose id a task has: the task shows its outcome or, once it has left, the thread that stores it."""
+@dataclass(slots=True, eq=False)
+class Reporter:
+    """Says who reports an attempt to Celery, and so to Flower: Celery itself, or the threads that post.
 
+    Celery reports the attempt of the delivery whose id its task has, until the task ends. Threads report all others.
+    """
+
+    #: Whether Flower sees the attempt from its beginning. A first attempt is part of a larger task: it is reported only
+    #: if another one follows.
+    from_beginning: bool = False
+    #: Whether the task has the delivery's id.
+    by_task: bool = False
     _lock: Lock = field(default_factory=Lock)
-    _left: bool = False
+    _has_ended: bool = False
     _settlement: Settlement | None = None
 
     def hand_over(self, settlement: Settlement) -> bool:
-        """Hand the outcome of the attempt over to the task; return False if it has left."""
+        """Leave the outcome of the attempt to the task; return False if a thread must report it."""
+        if not self.by_task:
+            return False
         with self._lock:
-            if not self._left:
+            if not self._has_ended:
                 self._settlement = settlement
-            return not self._left
+            return not self._has_ended
 
-    def leave(self) -> Settlement | None:
-        """Return the outcome of the attempt, None if it is not known; nothing can be handed over any more."""
+    def end_task(self) -> Settlement | None:
+        """Return the outcome that the task reports, None if it is not known; a later one is reported by its thread."""
         with self._lock:
-            self._left = True
+            self._has_ended = True
             return self._settlement
+
+
+#: Of attempts that beat enqueued together with one that has the task's id; and of first attempts.
+DUE_ATTEMPT: Final = Reporter(from_beginning=True)
+FIRST_ATTEMPT: Final = Reporter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +56,7 @@ class Posting:
 
     delivery: Delivery
     target: Target | None
-    #: Whether Flower shows this attempt. First attempts inside batches are shown if they fail for the time being.
-    shown: bool = False
-    #: Given if the task that makes this attempt has the delivery's id.
-    lead: Lead | None = None
+    reporter: Reporter = FIRST_ATTEMPT
 
     @property
     def proven(self) -> bool:
@@ -71,7 +84,7 @@ class Work:
 
     #: Makes a post, which may be a probe.
     attempt: Callable[[list[Posting], bool], Attempted]
-    #: Leaves some to the schedule, without an attempt.
+    #: Leaves some to beat, without an attempt.
     put_back: Callable[[list[Posting]], None]
     #: Postings in one post at most.
     batch_size: int

@@ -1,6 +1,6 @@
 """Starting posts to gorush: who may post, how many posts at the same time, how large, and whether as a probe.
 
-Deliveries that find no free slot are left to the schedule.
+Deliveries that find no free slot are left to beat.
 """
 
 import time
@@ -42,7 +42,7 @@ class Posts:
 
         Args:
             postings: under leases of ours.
-            scheduled: whether the schedule enqueued them: then they leave slots to new requests.
+            scheduled: whether beat enqueued them: then they leave slots to new requests.
         """
         posts = self.caution.split(postings, work.batch_size, time.monotonic())
         return [

@@ -15,7 +15,7 @@ T = TypeVar("T")
 class Slots:
     """Threads for posts, some for each platform: one that outlives its task must not hold up the worker.
 
-    Posts of the schedule take half of them at most: a backlog must not hold up new requests.
+    Posts of beat take half of them at most: a backlog must not hold up new requests.
 
     Args:
         slots: posts at the same time, of all platforms together; at least one for each.
@@ -23,7 +23,7 @@ class Slots:
 
     def __init__(self, slots: int) -> None:
         self._each = max(1, slots // len(Platform))
-        #: Slots in use, by whether the schedule enqueued what is posted in them.
+        #: Slots in use, by whether beat enqueued what is posted in them.
         self._used: dict[Platform, Counter[bool]] = {platform: Counter() for platform in Platform}
         self._lock = Lock()
         self._threads = ThreadPoolExecutor(self._each * len(Platform), "post")

@@ -20,7 +20,7 @@ from wakupush.redis.celery_app import celery_app
 from wakupush.runtime.settings import Settings
 from wakupush.server.delivery import celery_events
 from wakupush.server.delivery.celery_events import TaskEvents
-from wakupush.server.delivery.posting import Lead, Posting
+from wakupush.server.delivery.posting import DUE_ATTEMPT, Posting, Reporter
 
 
 def delivery(number=1, **fields):
@@ -41,6 +41,10 @@ def delivery(number=1, **fields):
             **fields,
         }
     )
+
+
+def due(number=1):
+    return Posting(delivery(number), None, DUE_ATTEMPT)
 
 
 @pytest.fixture
@@ -77,7 +81,7 @@ def receiving(app, shown):
                     continue
 
     def listens():
-        shown.send([celery_events.started(delivery(99))])
+        shown.report_deferred([due(99)])
         return heard
 
     thread = threading.Thread(target=receive)
@@ -101,8 +105,10 @@ def test_an_attempt_from_its_beginning_to_its_end(app, shown):
         Settlement(delivery=delivery(), state=DeliveryState.DELIVERED),
     ]
     with receiving(app, shown) as heard:
-        shown.send([*shown.begun(delivery()), *map(celery_events.ended, outcomes)])
-        shown.show_deferred([Posting(delivery(), None, shown=True)])
+        shown.report_beginnings([due()])
+        for outcome in outcomes:
+            shown.report_outcomes([due()], [outcome])
+        shown.report_deferred([due()])
         shown.send([])
         wait_until(lambda: len(heard()) == 6, timeout=60, what="all are heard")
     heard = heard()
@@ -117,25 +123,25 @@ def test_an_attempt_from_its_beginning_to_its_end(app, shown):
 
 def test_without_redis_events_are_lost_and_counted(app, redis, shown, monkeypatch):
     monkeypatch.setattr(celery_events, "CONNECT_SECONDS", 0.2)
-    shown.send(shown.begun(delivery()))
+    shown.report_beginnings([due()])
     redis.stop()
     before = lost()
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda _: shown.send(shown.begun(delivery())), range(50)))
+        list(threads.map(lambda _: shown.report_beginnings([due()]), range(50)))
     assert lost() - before == 100
     redis.start()
     monkeypatch.setattr(shown, "_rests_until", 0.0)
     with receiving(app, shown) as heard:
-        shown.send([celery_events.started(delivery(2))])
+        shown.report_beginnings([due(2)])
         wait_until(heard, timeout=60, what="it is heard")
-    assert [event["uuid"] for event in heard()] == ["task-2"]
+    assert {event["uuid"] for event in heard()} == {"task-2"}
 
 
-def test_each_end_is_told_by_the_task_or_by_who_stores_it():
+def test_the_task_or_a_thread_reports_an_outcome():
     settlement = Settlement(delivery=delivery(), state=DeliveryState.DELIVERED)
     for _ in range(200):
-        lead = Lead()
+        reporter = Reporter(by_task=True)
         with ThreadPoolExecutor(2) as threads:
-            told, left = threads.submit(lead.hand_over, settlement), threads.submit(lead.leave)
-        assert told.result() == (left.result() is settlement)
-        assert not lead.hand_over(settlement)
+            by_task, end = threads.submit(reporter.hand_over, settlement), threads.submit(reporter.end_task)
+        assert by_task.result() == (end.result() is settlement)
+        assert not reporter.hand_over(settlement)
