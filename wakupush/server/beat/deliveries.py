@@ -43,11 +43,11 @@ def claim_due_on(platform: Platform, beat: Beat) -> int:
     if most <= 0:
         return 0
     with beat.pool.connection() as connection:
-        claimed = due.claim(connection, platform, limit=most, seconds=settings.claim)
-    claimed.sort(key=lambda one: (one.begun, one.failure.label if one.failure else ""))
-    for position in range(0, len(claimed), size):
-        _enqueue(beat, claimed[position : position + size])
-    return len(claimed)
+        due_deliveries = due.claim(connection, platform, limit=most, seconds=settings.claim)
+    due_deliveries.sort(key=lambda one: (one.begun, one.failure.label if one.failure else ""))
+    for position in range(0, len(due_deliveries), size):
+        _enqueue(beat, due_deliveries[position : position + size])
+    return len(due_deliveries)
 
 
 def _enqueue(beat: Beat, together: list[Due]) -> None:
@@ -70,9 +70,9 @@ def enqueue_feedback(beat: Beat) -> int:
     """Enqueue deliveries stored as delivered whose failure gorush's webhook reported late; return how many."""
     claim = beat.settings.delivery.claim
     with beat.pool.connection() as connection:
-        claimed = due.claim_feedback(connection, limit=CLAIMED_MOST, seconds=claim)
-    for position in range(0, len(claimed), TASK_SIZE):
-        part = claimed[position : position + TASK_SIZE]
+        due_deliveries = due.claim_feedback(connection, limit=CLAIMED_MOST, seconds=claim)
+    for position in range(0, len(due_deliveries), TASK_SIZE):
+        part = due_deliveries[position : position + TASK_SIZE]
         beat.app.send_task(
             FEEDBACK,
             args=[[delivery_key.hex() for delivery_key in part]],
@@ -81,7 +81,7 @@ def enqueue_feedback(beat: Beat) -> int:
             argsrepr=f"({len(part)} deliveries that had read as delivered)",
             kwargsrepr="",
         )
-    return len(claimed)
+    return len(due_deliveries)
 
 
 def count_dead_letters(beat: Beat) -> None:

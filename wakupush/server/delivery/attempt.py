@@ -40,9 +40,9 @@ def start(sender: Sender, postings: list[Posting], *, scheduled: bool = False) -
     )
     futures = sender.posts.start(postings, work, scheduled=scheduled)
     if without_target := [posting for posting in postings if posting.target is None]:
-        settled: Future[Failed] = Future()
-        settled.set_result(_failed(settle(sender, without_target, [Failure.DEVICE_GONE] * len(without_target))))
-        futures.append(settled)
+        device_gone: Future[Failed] = Future()
+        device_gone.set_result(_failed(settle(sender, without_target, [Failure.DEVICE_GONE] * len(without_target))))
+        futures.append(device_gone)
     return futures
 
 
@@ -88,22 +88,24 @@ def attempt(sender: Sender, post: list[Posting], probe: bool = False) -> Attempt
     if len(post) > 1 and all(outcome is Failure.GORUSH_REFUSED for outcome in answer.outcomes):
         log.warning("post_refused", platform=platform.label, deliveries=len(post))
         return Attempted(refused=post)
-    settled = settle(sender, post, answer.outcomes, retry_after=answer.retry_after, probe=probe)
-    stored = [(settlement.failure, settlement.proven) for settlement in settled]
-    results = stored or [(outcome, posting.proven) for posting, outcome in zip(post, answer.outcomes, strict=True)]
+    settlements = settle(sender, post, answer.outcomes, retry_after=answer.retry_after, probe=probe)
+    stored_results = [(settlement.failure, settlement.proven) for settlement in settlements]
+    results = stored_results or [
+        (outcome, posting.proven) for posting, outcome in zip(post, answer.outcomes, strict=True)
+    ]
     return Attempted(
         platform_failures=_platform_failures(post, answer.outcomes),
         outcomes=[outcome for outcome, _ in results],
         routes=[route_state(outcome, proven=proven) for outcome, proven in results],
-        failed=_failed(settled),
+        failed=_failed(settlements),
     )
 
 
-def _put_back(sender: Sender, waiting: list[Posting]) -> None:
-    metrics.DELIVERIES_DEFERRED.labels(waiting[0].delivery.platform.label).inc(len(waiting))
+def _put_back(sender: Sender, postings: list[Posting]) -> None:
+    metrics.DELIVERIES_DEFERRED.labels(postings[0].delivery.platform.label).inc(len(postings))
     with sender.pool.connection() as connection:
-        deliveries.put_back(connection, [posting.delivery for posting in waiting])
-    sender.task_events.report_deferred(waiting)
+        deliveries.put_back(connection, [posting.delivery for posting in postings])
+    sender.task_events.report_deferred(postings)
 
 
 def _platform_failures(post: list[Posting], outcomes: list[PostOutcome]) -> list[Failure]:
@@ -115,10 +117,10 @@ def _platform_failures(post: list[Posting], outcomes: list[PostOutcome]) -> list
     ]
 
 
-def _failed(settled: list[Settlement]) -> Failed:
+def _failed(settlements: list[Settlement]) -> Failed:
     return {
         settlement.delivery.delivery_key: settlement.failure
-        for settlement in settled
+        for settlement in settlements
         if settlement.state is DeliveryState.FAILED and settlement.failure is not None
     }
 

@@ -30,8 +30,8 @@ def count_events(committed: Collection[Event]) -> None:
             waits[event.queue or ""].extend([event.queue_wait] * event.count)
     for queue, seconds in waits.items():
         histogram = metrics.QUEUE_WAIT.labels(queue)
-        for each in seconds:
-            histogram.observe(each)
+        for wait in seconds:
+            histogram.observe(wait)
     for labels, number in numbers.items():
         metrics.EVENTS.labels(*labels).inc(number)
     if tracing.is_on() or log.is_enabled_for(logging.DEBUG):

@@ -19,11 +19,11 @@ from wakupush.server.delivery.sender import Sender
 WAIT_SECONDS: Final = 1.5
 
 
-def attempt_due(sender: Sender, claimed: Mapping[bytes, int], task_id: str) -> Settlement | None:
+def attempt_due(sender: Sender, begun_attempts: Mapping[bytes, int], task_id: str) -> Settlement | None:
     """Make the next attempt of deliveries, unless another task began it.
 
     Args:
-        claimed: delivery keys, and how many attempts were begun when beat claimed them.
+        begun_attempts: delivery keys, and how many attempts were begun when beat claimed them.
         task_id: of the task that does this; one of the deliveries has the same.
 
     Returns:
@@ -33,11 +33,13 @@ def attempt_due(sender: Sender, claimed: Mapping[bytes, int], task_id: str) -> S
     settings = sender.settings.delivery
     own = Reporter(from_beginning=True, by_task=True)
     with sender.pool.connection() as connection:
-        attempts = deliveries.take(connection, claimed, seconds=settings.lease, at_rest=sender.identity.at_rest)
+        attempts = deliveries.take(connection, begun_attempts, seconds=settings.lease, at_rest=sender.identity.at_rest)
         ends = [end for delivery, receiver in attempts if (end := _end(delivery, receiver, settings.max_attempts))]
-        settled, end_events = store_ends(connection, sender, ends)
-        lost = [before(delivery) for delivery, _ in attempts if delivery.failure is Failure.LEASE_LOST]
-        new_events = [delivery_event(sender, delivery, EventKind.UNKNOWN, Failure.LEASE_LOST) for delivery in lost]
+        settlements, end_events = store_ends(connection, sender, ends)
+        lost_attempts = [before(delivery) for delivery, _ in attempts if delivery.failure is Failure.LEASE_LOST]
+        new_events = [
+            delivery_event(sender, delivery, EventKind.UNKNOWN, Failure.LEASE_LOST) for delivery in lost_attempts
+        ]
         new_events += end_events
         if new_events:
             events.add(connection, new_events)
@@ -49,7 +51,7 @@ def attempt_due(sender: Sender, claimed: Mapping[bytes, int], task_id: str) -> S
         count_events(new_events)
     if new_events or any(not posting.reporter.by_task for posting in postings):
         sender.task_events.report_beginnings(postings)
-        sender.task_events.report_outcomes(postings, settled)
+        sender.task_events.report_outcomes(postings, settlements)
     end_keys = {end.delivery.delivery_key for end in ends}
     remaining = [posting for posting in postings if posting.delivery.delivery_key not in end_keys]
     wait_for(start(sender, remaining, scheduled=True), WAIT_SECONDS)

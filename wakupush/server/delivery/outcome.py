@@ -54,17 +54,17 @@ def settle(
         for posting, outcome in zip(post, outcomes, strict=True)
     ]
     try:
-        settled = _store(sender, settlements, len(post))
+        stored_settlements = _store(sender, settlements, len(post))
     except INFRASTRUCTURE as error:
         log.error(  # noqa: TRY400 - the traceback says nothing more
             "outcomes_not_stored", deliveries=len(post), error=type(error).__name__
         )
         return []
-    for settlement in settled:
+    for settlement in stored_settlements:
         if settlement.state is DeliveryState.PENDING and settlement.failure is not None:
             metrics.RETRIES.labels(settlement.delivery.platform.label, settlement.failure.label).inc()
-    sender.task_events.report_outcomes(post, settled)
-    return settled
+    sender.task_events.report_outcomes(post, stored_settlements)
+    return stored_settlements
 
 
 def store_ends(
@@ -75,13 +75,13 @@ def store_ends(
     Args:
         connection: in the transaction that took them.
     """
-    settled = deliveries.settle(connection, ends)
+    stored_settlements = deliveries.settle(connection, ends)
     new_events = [
         delivery_event(sender, before(settlement.delivery), kind, settlement.failure)
-        for settlement in settled
+        for settlement in stored_settlements
         for kind in _kinds(settlement, attempted=False)
     ]
-    return settled, new_events
+    return stored_settlements, new_events
 
 
 def before(delivery: Delivery) -> Delivery:
@@ -119,7 +119,7 @@ def _store(sender: Sender, settlements: list[Settlement], batch_size: int) -> li
             for settlement in settlements
         ]
         doubted = tokens.doubted(connection, sender.settings.tokens, failures)
-        settled = deliveries.settle(
+        stored_settlements = deliveries.settle(
             connection,
             [
                 _revised(sender, settlement, tokens.believed(failure, settlement.delivery.platform, doubted))
@@ -128,15 +128,15 @@ def _store(sender: Sender, settlements: list[Settlement], batch_size: int) -> li
         )
         new_events = [
             delivery_event(sender, settlement.delivery, kind, settlement.failure, batch_size)
-            for settlement in settled
+            for settlement in stored_settlements
             for kind in _kinds(settlement, attempted=True)
         ]
         # Of several failures in a post gorush may lose some, never all: if one is seen, no success is certain.
-        died = tokens.learn(connection, settled, doubted, certain=not any(failures))
+        died = tokens.learn(connection, stored_settlements, doubted, certain=not any(failures))
         new_events += death_events(sender, died)
         events.add(connection, new_events)
     count_events(new_events)
-    return settled
+    return stored_settlements
 
 
 def _merged_failure(failure: Failure | None, report: Failure | None) -> Failure | None:

@@ -61,19 +61,19 @@ class Posts:
                 self.breaker.open(platform)
             work.put_back(_flat(posts))
             return []
-        waiting: list[list[Posting]] = []
+        deferred: list[list[Posting]] = []
         probes = self.breaker.take_probes(platform, slots)
         if probes is not None:
             self.slots.release(platform, slots - probes, scheduled=scheduled)
             singles = [[posting] for posting in sorted(_flat(posts), key=lambda posting: not posting.proven)]
-            slots, posts, waiting = probes, singles[:probes], singles[probes:]
+            slots, posts, deferred = probes, singles[:probes], singles[probes:]
         futures = []
         for slot in range(slots):
             share = posts[slot::slots]
             run = partial(self._work_through, platform, share, work=work, probe=probes is not None)
             futures.append(self.slots.submit(platform, run, scheduled=scheduled))
-        if waiting:
-            work.put_back(_flat(waiting))
+        if deferred:
+            work.put_back(_flat(deferred))
         return futures
 
     def _work_through(self, platform: Platform, posts: list[list[Posting]], *, work: Work, probe: bool) -> Failed:
@@ -85,29 +85,29 @@ class Posts:
         met comes back as unknown when its lease ends; the posts after it were not made.
         """
         failed: Failed = {}
-        waiting, is_first, was_refused = deque(posts), True, False
-        while waiting:
+        remaining, is_first, was_refused = deque(posts), True, False
+        while remaining:
             if not is_first and (time.monotonic() > work.until or not self.breaker.is_closed(platform)):
                 break
-            post, is_first = waiting.popleft(), False
+            post, is_first = remaining.popleft(), False
             self.slots.begin(platform)
             try:
                 result = work.attempt(post, probe)
             except Exception:
-                log.exception("post_failed", deliveries=len(post), put_back=len(waiting))
+                log.exception("post_failed", deliveries=len(post), put_back=len(remaining))
                 break
             self.caution.note(platform, result.platform_failures, time.monotonic())
             if len(post) == 1 and Failure.GORUSH_REFUSED in result.outcomes:
                 self.caution.note_refused(post[0], time.monotonic())
             was_refused = was_refused or bool(result.refused)
-            waiting.extendleft([posting] for posting in reversed(result.refused))
+            remaining.extendleft([posting] for posting in reversed(result.refused))
             self.breaker.note(platform, result.routes, probe=probe)
             failed |= result.failed
-        if waiting:
+        if remaining:
             if was_refused:
                 # Together they would be refused again, and again leave no time for posts one by one.
                 self.caution.note(platform, [Failure.GORUSH_REFUSED], time.monotonic())
-            work.put_back(_flat(waiting))
+            work.put_back(_flat(remaining))
         return failed
 
 

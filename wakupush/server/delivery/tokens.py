@@ -52,7 +52,7 @@ def believed(failure: Failure | None, platform: Platform, doubted: Collection[Pl
 
 def learn(
     connection: Connection,
-    settled: Iterable[Settlement],
+    settlements: Iterable[Settlement],
     doubted: Collection[Platform],
     *,
     first_count: bool = True,
@@ -75,7 +75,7 @@ def learn(
     bad: list[tuple[_Token, Settlement]] = []
     proofs: list[_Token] = []
     trials: list[tuple[Platform, bool, bool]] = []
-    for settlement in sorted(settled, key=attrgetter("delivery.installation")):
+    for settlement in sorted(settlements, key=attrgetter("delivery.installation")):
         platform, is_bad = settlement.delivery.platform, _is_bad(settlement)
         if settlement.version is None or (settlement.failure is not None and not is_bad):
             continue  # it says nothing about the token

@@ -62,15 +62,15 @@ def take(pool: ConnectionPool, body: bytes) -> FeedbackResult:
 def apply(sender: Sender, delivery_keys: list[bytes]) -> None:
     """Make deliveries failed that were stored as delivered, as gorush's webhook reported; a repeat does nothing."""
     with sender.pool.connection() as connection:
-        settled = deliveries.apply_feedback(connection, delivery_keys)
+        settlements = deliveries.apply_feedback(connection, delivery_keys)
         new_events = [
             delivery_event(sender, settlement.delivery, failure_kind(settlement.failure), settlement.failure)
-            for settlement in settled
+            for settlement in settlements
             if settlement.failure is not None
         ]
-        failures = [settlement.failure for settlement in settled]
+        failures = [settlement.failure for settlement in settlements]
         doubted = tokens.doubted(connection, sender.settings.tokens, failures)
-        died = tokens.learn(connection, settled, doubted, first_count=False)
+        died = tokens.learn(connection, settlements, doubted, first_count=False)
         new_events += death_events(sender, died)
         events.add(connection, new_events)
     count_events(new_events)

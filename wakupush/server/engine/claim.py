@@ -16,12 +16,12 @@ def claim(connection: Connection, messages: Sequence[Message]) -> list[Message]:
     decide the same message.
     """
     new = ledger.add(connection, [message.entry for message in messages])
-    claimed = []
+    new_messages = []
     for message in messages:
         if message.entry.hash in new:
             new.discard(message.entry.hash)
-            claimed.append(message)
-    return claimed
+            new_messages.append(message)
+    return new_messages
 
 
 def release(connection: Connection, entries: Sequence[Entry]) -> None:

@@ -61,8 +61,8 @@ def run(engine: Engine, queue: Queue, entries: Sequence[Entry], *, alone: bool =
                 _log_cut(task, decisions.passed_on)
             outcomes = decisions.outcomes
             sealed = seal(outcomes, engine.identity.private_key, most_bytes=settings.waku.max_message_bytes)
-            counted = entries[0] if alone else None
-            committed = store(connection, engine, kind, context, outcomes, sealed=sealed, alone=counted)
+            counted_entry = entries[0] if alone else None
+            committed = store(connection, engine, kind, context, outcomes, sealed=sealed, alone=counted_entry)
     try:
         pass_on(engine.app, elsewhere + decisions.passed_on)
     finally:
@@ -104,9 +104,9 @@ def decide(
     kind = reader.kind
     passed_on: list[tuple[Queue, Entry]] = []
     if any(isinstance(message.content, Part) for message in messages):
-        joined, later, used = segments.put_together(connection, messages, reader, context.room)
-        context = replace(context, room=context.room - used)
-        messages, passed_on = _split(joined)
+        whole_messages, later, loaded_bytes = segments.put_together(connection, messages, reader, context.room)
+        context = replace(context, room=context.room - loaded_bytes)
+        messages, passed_on = _split(whole_messages)
         passed_on += [(kind.queue, message.entry) for message in later]
     readable = [message for message in messages if isinstance(message.content, Readable)]
     outcomes: dict[bytes, Outcome] = {}
@@ -119,10 +119,10 @@ def decide(
             passed_on += [(kind.queue, message.entry) for message in messages if message.entry.hash in cut]
             readable = [message for message in readable if message.entry.hash not in cut]
             messages = [message for message in messages if message.entry.hash not in cut]
-        decided = kind.decide(readable, facts, verdicts, context)
+        kind_outcomes = kind.decide(readable, facts, verdicts, context)
         if len(readable) == len(messages):
-            return Decisions(decided, passed_on)
-        outcomes = {outcome.entry.hash: outcome for outcome in decided}
+            return Decisions(kind_outcomes, passed_on)
+        outcomes = {outcome.entry.hash: outcome for outcome in kind_outcomes}
     return Decisions(
         [outcomes.get(message.entry.hash) or unread.decide(message, context) for message in messages], passed_on
     )

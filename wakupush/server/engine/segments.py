@@ -44,12 +44,12 @@ def put_together(
     earlier = message_segments.stored(connection, {part.name for part in parts})
     complete = _complete(parts, {name: indexes for name, (indexes, _) in earlier.items()})
     loaded: set[Name] = set()
-    used = 0
+    loaded_bytes = 0
     for name in complete:
         size = earlier[name][1] if name in earlier else 0
-        if not loaded or used + size <= most_bytes:
+        if not loaded or loaded_bytes + size <= most_bytes:
             loaded.add(name)
-            used += size
+            loaded_bytes += size
     postponed = complete.keys() - loaded
     now: list[Message] = []
     later: list[Message] = []
@@ -60,7 +60,7 @@ def put_together(
             now.append(message)
     payloads = message_segments.parts(connection, loaded, reader.identity.segment_key) if loaded else {}
     stored = {name: dict.fromkeys(indexes, b"") | payloads.get(name, {}) for name, (indexes, _) in earlier.items()}
-    return joined(now, stored, reader), later, used
+    return joined(now, stored, reader), later, loaded_bytes
 
 
 def _complete(parts: Sequence[Part], earlier: Mapping[Name, frozenset[int]]) -> dict[Name, None]:

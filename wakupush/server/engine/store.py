@@ -72,7 +72,7 @@ def store(
     stored = kind.store(connection, outcomes, context)
     if any(outcome.waiting_part or outcome.last_part for outcome in outcomes):
         _store_parts(connection, context.identity, outcomes)
-    added = _add_answers(connection, sealed)
+    new_answers = _add_answers(connection, sealed)
     all_events = merge_alike([*(event for outcome in outcomes for event in outcome.events), *stored.events])
     events.add(connection, all_events)
     if alone is not None:
@@ -80,7 +80,7 @@ def store(
     if stored.topics:
         # Under the lock that the sweep of unused topics waits for.
         watched.add(engine.redis, stored.topics)
-    return Committed(added, stored.postings, all_events)
+    return Committed(new_answers, stored.postings, all_events)
 
 
 def correct(
@@ -99,11 +99,11 @@ def correct(
     """
     removed = answers.remove(connection, [answer_id for correction in corrections for answer_id in correction.old_ids])
     in_time = [correction for correction in corrections if not removed.isdisjoint(correction.old_ids)]
-    added = _add_answers(connection, [correction.sealed for correction in in_time])
+    new_answers = _add_answers(connection, [correction.sealed for correction in in_time])
     kind.store(connection, [correction.outcome for correction in in_time], context)
     all_events = [event for correction in in_time for event in correction.outcome.events]
     events.add(connection, all_events)
-    return [answer for parts in added for answer in parts], all_events
+    return [answer for parts in new_answers for answer in parts], all_events
 
 
 def _add_answers(connection: Connection, sealed: Sequence[list[SealedAnswer]]) -> list[Answers]:
@@ -117,19 +117,19 @@ def _store_parts(connection: Connection, identity: Identity, outcomes: Iterable[
     If a signer has too many, the oldest of its parts are deleted. The limit for all signers together is left to beat:
     each part would cost a look at all parts.
     """
-    waiting: dict[tuple[tuple[bytes, bytes], int], Part] = {}
+    waiting_parts: dict[tuple[tuple[bytes, bytes], int], Part] = {}
     complete = set()
     for outcome in outcomes:
         if (part := outcome.waiting_part) is not None:
-            waiting.setdefault((part.name, part.segment.index), part)
+            waiting_parts.setdefault((part.name, part.segment.index), part)
         if (part := outcome.last_part) is not None:
             complete.add(part.name)
-            waiting = {place: other for place, other in waiting.items() if place[0] != part.name}
+            waiting_parts = {place: other for place, other in waiting_parts.items() if place[0] != part.name}
     if complete:
         message_segments.forget(connection, complete)
-    if not waiting:
+    if not waiting_parts:
         return
-    parts = [(part.signer, part.segment) for part in waiting.values()]
+    parts = [(part.signer, part.segment) for part in waiting_parts.values()]
     message_segments.keep(connection, parts, identity.segment_key)
     trimmed = message_segments.trim(
         connection,

@@ -54,7 +54,7 @@ def look_up(
     """Load the devices of the users that are answered with, and return the queries for which there is no room."""
     cut: set[bytes] = set()
     users: set[bytes] = set()
-    used = 0
+    answer_bytes = 0
     for message in messages:
         query = message.content
         if not isinstance(query, OpenedQuery) or is_too_large(query, sizes):
@@ -62,10 +62,10 @@ def look_up(
         if not is_allowed(message.entry, query, verdicts):
             continue
         size = answer_size(query, sizes)
-        if used and used + size > context.room:
+        if answer_bytes and answer_bytes + size > context.room:
             cut.add(message.entry.hash)
         else:
-            used += size
+            answer_bytes += size
             users.update(key_hash for key_hash in query.key_hashes if key_hash in sizes)
     devices = registrations.devices(connection, users, context.identity.at_rest) if users else {}
     return QueriedUsers(sizes, devices), cut
