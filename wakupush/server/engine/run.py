@@ -1,6 +1,6 @@
 """The steps in which the messages of a task are handled, from the first to the last."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -132,11 +132,11 @@ def _open(engine: Engine, reader: Reader, entries: Sequence[Entry]) -> list[Mess
     """Open messages. On public topics the keys are looked up before, and it is noted where no key fits."""
     if reader.kind.keys is None:
         return open_messages(entries, reader, {})
-    topics = public_topics(entries, engine.identity)
-    if topics:
+    keys: Mapping[bytes, Sequence[bytes | None]] = {}
+    if topics := public_topics(entries, engine.identity):
         with engine.pool.connection() as connection:
             keys = reader.kind.keys(connection, topics)
-    messages = open_messages(entries, reader, keys if topics else {})
+    messages = open_messages(entries, reader, keys)
     unopened.note(engine, messages)
     return messages
 
