@@ -87,12 +87,12 @@ UNREGISTERED: Final = "unregistered"
 REPEATED: Final = "repeated"
 #: The outcomes of a message. Others are labels of failures, why it is refused. For docs/operating/pipeline.md too.
 MEANINGS: Final = {
-    ELSEWHERE: "It is on another topic than the server's own.",
+    ELSEWHERE: "On another topic than the server's own.",
     OTHER: "A push request or a query.",
-    SEGMENT: "A part of a message; the whole counts once more.",
-    REGISTERED: "A registration that was valid and newer than those before it.",
-    UNREGISTERED: "The same of an unregistration.",
-    REPEATED: "A repeat of the newest one before it.",
+    SEGMENT: "A part of a message; the whole message also counts.",
+    REGISTERED: "A valid registration, newer than all before it.",
+    UNREGISTERED: "A valid unregistration, newer than all before it.",
+    REPEATED: "A repeat of the newest registration before it.",
 }
 
 #: The content of a message, for the next step.

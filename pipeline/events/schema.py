@@ -41,20 +41,20 @@ EVENTS: Final = StructType(
 MEANINGS: Final = {
     "day": "The day of `time`, UTC; a partition.",
     "kind": "The kind of event; a partition.",
-    "time": "When it happened: received and foreign to the second, all else to the hour.",
+    "time": "When it happened: received and foreign to the second, all others to the hour.",
     "queue": "The queue that the message came through.",
     "platform": "ios or android.",
     "failure": "The label of a failure.",
     "reason": "Why a notification was filtered.",
     "attempt": "Which attempt of a delivery, from 1.",
-    "batch_size": "Messages in the task; only where no user is named.",
-    "worker": "Which worker process; only where no user is named.",
-    "trace": "Pseudonym of the message, 16 bytes, of this period; only where no user is named, and of no foreign one.",
+    "batch_size": "Messages in the task; only in events that name no user.",
+    "worker": "Which worker process; only in events that name no user.",
+    "trace": "Pseudonym of the message, 16 bytes, of this period; not in events that name a user, nor in foreign ones.",
     "user": "Pseudonym of the user, 16 bytes, of this period.",
     "installation": "Pseudonym of the installation, 16 bytes, of this period.",
     "queue_wait_ms": "Milliseconds between ingest seeing the message and a worker taking it.",
     "latency_ms": "Milliseconds between ingest seeing the message and this event: answered, delivered and foreign.",
-    "count": "How many messages, or notifications of a message, it stands for; of several, waits are the longest.",
+    "count": "How many messages, or notifications of a message, the event stands for; waits are the longest of them.",
 }
 
 

@@ -250,7 +250,7 @@ COUNT: Final = "bigint"
 TABLES: Final = (
     Table(
         name="funnel_daily",
-        meaning="The way from message to delivery: events of each kind; deliveries at once and by a retry apart.",
+        meaning="From message to delivery: events of each kind; deliveries at once and by retry counted apart.",
         keys={"day": "date", "stage": "text"},
         values={"events": COUNT},
         wholes=(("day",), ("day", "kind")),
@@ -275,7 +275,7 @@ TABLES: Final = (
     ),
     Table(
         name="retries_daily",
-        meaning="Deliveries by attempt and outcome: what retries won.",
+        meaning="Deliveries by attempt and outcome: how much retries help.",
         keys={"day": "date", "platform": "text", "attempt": "integer", "kind": "text"},
         values={"events": COUNT},
         wholes=(("day", "platform", "attempt"), ("day", "platform", "kind"), ("day", "kind"), ("day", "stage")),
@@ -332,7 +332,7 @@ TABLES: Final = (
     ),
     Table(
         name="unusual_daily",
-        meaning=f"Users, by pseudonym, who were sent or asked for at least {UNUSUAL_EVENTS} times a day and"
+        meaning=f"Users, by pseudonym, with at least {UNUSUAL_EVENTS} pushes or queries a day and"
         f" {UNUSUAL_TIMES} times the mean: at most {UNUSUAL_ROWS} a day and kind.",
         keys={"day": "date", "kind": "text", "pseudonym": "text"},
         values={"events": COUNT, "mean": "double precision"},
