@@ -64,10 +64,10 @@ OVERVIEW = Dashboard(
                         ("sum(rate(wakupush_reconcile_messages_enqueued_total{$n}[5m]))", "enqueued by reconciliation"),
                         ("sum by (reason) (rate(wakupush_messages_dropped_total{$n}[5m]))", "dropped: {{reason}}"),
                     ),
-                    "Most of what is read is for others. What was dropped, reconciliation brings back.",
+                    "Most messages are for others. Reconciliation recovers dropped messages.",
                 ),
                 Panel(
-                    "What came of the messages",
+                    "Outcomes of the messages",
                     "reqps",
                     (
                         (
@@ -89,7 +89,7 @@ OVERVIEW = Dashboard(
                         _events("failed"),
                         _events("unknown"),
                     ),
-                    "An attempt ends as delivered, failed or unknown; what may pass is tried again.",
+                    "An attempt ends as delivered, failed or unknown; temporary failures are retried.",
                 ),
                 Panel(
                     "Refused messages",
@@ -122,7 +122,7 @@ OVERVIEW = Dashboard(
                     "Instances of gorush that listen",
                     "short",
                     (("min by (gorush) (wakupush_gorush_listens{$n})", "{{gorush}}"),),
-                    "0: a worker passes it over. Of several instances only.",
+                    "0: a worker skips it. Only with several instances.",
                 ),
                 Panel(
                     "Messages in a task",
@@ -136,7 +136,7 @@ OVERVIEW = Dashboard(
                             "{{queue}}",
                         ),
                     ),
-                    "One while there is little to do, up to 64 under load.",
+                    "1 under little load, up to 64 under high load.",
                 ),
                 Panel(
                     "Answers",
@@ -190,7 +190,7 @@ QUEUES = Dashboard(
                         ("max by (platform) (wakupush_deliveries_pending{$n})", "pending {{platform}}"),
                         ("max by (platform) (wakupush_deliveries_posting{$n})", "being posted {{platform}}"),
                     ),
-                    "100,000 is as far as is counted.",
+                    "The exporter counts up to 100,000.",
                 ),
             ),
         ),
@@ -223,7 +223,7 @@ QUEUES = Dashboard(
                     "Batches whose posts and answers are under way",
                     "short",
                     (("sum by (pod) (wakupush_follow_ups{$n})", "{{pod}}"),),
-                    "A process has 8 at most; then it takes in no more.",
+                    "A process has at most 8; then it takes no further task.",
                 ),
                 Panel(
                     "In flight",
@@ -232,7 +232,7 @@ QUEUES = Dashboard(
                         ("max by (queue) (wakupush_in_flight_messages{$n})", "messages {{queue}}"),
                         ("max by (queue) (wakupush_in_flight_tasks{$n})", "tasks {{queue}}"),
                     ),
-                    "Taken and not acknowledged; tasks of a dead worker count until they come back after 2 minutes.",
+                    "Taken but not acknowledged; tasks of a dead worker count until they come back after 2 minutes.",
                 ),
                 Panel(
                     "Messages handled",
@@ -248,7 +248,7 @@ QUEUES = Dashboard(
                             "{{queue}}: {{reason}}",
                         ),
                     ),
-                    "outage: Postgres or Redis failed. message: one of the batch failed, and all are handled alone.",
+                    "outage: Postgres or Redis failed. message: one message failed; each gets its own task.",
                 ),
                 Panel(
                     "What the exporter can read",
@@ -307,7 +307,7 @@ DELIVERIES = Dashboard(
                     "Breakers",
                     "short",
                     (("max by (platform) (wakupush_breaker_state{$n})", "{{platform}}"),),
-                    "0 closed, 1 probing, 2 open; as the schedule last read it.",
+                    "0 closed, 1 probing, 2 open; as beat last read it.",
                 ),
                 Panel(
                     "Breakers: times opened, posts unchecked",
@@ -319,13 +319,13 @@ DELIVERIES = Dashboard(
                     "In the last hour.",
                 ),
                 Panel(
-                    "Left to the schedule without an attempt",
+                    "Deferred without an attempt",
                     "reqps",
                     (("sum by (platform) (rate(wakupush_deliveries_deferred_total{$n}[5m]))", "{{platform}}"),),
                     "No slot was free, or the breaker is open.",
                 ),
                 Panel(
-                    "For how long deliveries are due",
+                    "Age of due deliveries",
                     "s",
                     (("max by (platform) (wakupush_deliveries_due_oldest_seconds{$n})", "{{platform}}"),),
                 ),
@@ -335,7 +335,7 @@ DELIVERIES = Dashboard(
             "Dead letters and quarantine",
             (
                 Panel(
-                    "Dead letters that are kept",
+                    "Stored dead letters",
                     "short",
                     (("max by (platform, reason) (wakupush_dead_letters{$n})", "{{platform}} {{reason}}"),),
                 ),
@@ -368,7 +368,7 @@ DELIVERIES = Dashboard(
                     "Marking stopped",
                     "short",
                     (("max by (platform) (wakupush_token_marking_stopped{$n})", "{{platform}}"),),
-                    "1 while so many are bad that something else must be wrong.",
+                    "1 while so many tokens are bad that something else must be wrong.",
                 ),
                 Panel(
                     "gorush's feedback",
@@ -443,19 +443,19 @@ NODE = Dashboard(
                             "canaries {{node}} {{result}}",
                         ),
                     ),
-                    "Each answer goes to two nodes; one that takes it suffices.",
+                    "Each answer goes to two nodes; it is enough if one takes it.",
                 ),
                 Panel(
                     "Nodes left out for sending",
                     "short",
                     (("max by (node, reason) (wakupush_node_fault{$n})", "{{node}} {{reason}}"),),
-                    "1: unreachable, deaf (misses what others hear) or mute (nobody hears its canaries).",
+                    "1: unreachable, deaf (misses messages that others hear) or mute (no node hears its canaries).",
                 ),
                 Panel(
                     "Watched query topics",
                     "short",
                     (("max(wakupush_watched_complete{$n})", "complete"),),
-                    "0: the set is being filled again, and queries are overlooked until then.",
+                    "0: beat is filling the set again; until then ingest overlooks queries.",
                 ),
             ),
         ),
@@ -471,7 +471,7 @@ NODE = Dashboard(
                             "{{store}} {{walk}}",
                         ),
                     ),
-                    "Up to then the ledger has everything that a Store has.",
+                    "Time since the watermark: up to it, the ledger has everything that a Store has.",
                 ),
                 Panel(
                     "Messages of Stores",
@@ -513,7 +513,7 @@ NODE = Dashboard(
                             "in the last hour {{queue}}",
                         ),
                     ),
-                    "What goes to a queue rests while that has a backlog, which is no loss.",
+                    "Walks pause while the queue of their messages has a backlog; this loses nothing.",
                 ),
                 Panel(
                     "Oldest messages of Stores",
@@ -525,7 +525,7 @@ NODE = Dashboard(
                         ),
                         ("max(wakupush_reconcile_window_seconds{$n})", "window"),
                     ),
-                    "Nothing older can be healed; a flood shortens a retention by size.",
+                    "Reconciliation cannot recover older messages; a flood shortens a retention by size.",
                 ),
                 Panel(
                     "Stores compared",
@@ -537,7 +537,7 @@ NODE = Dashboard(
                         ),
                         ("sum by (store) (rate(wakupush_store_messages_lacking_total{$n}[30m]))", "lacking {{store}}"),
                     ),
-                    "What one Store has and another has not, ten minutes later.",
+                    "Messages that one Store has and another lacks, ten minutes later.",
                 ),
             ),
         ),
@@ -545,7 +545,7 @@ NODE = Dashboard(
             "Schedule and workers",
             (
                 Panel(
-                    "Jobs that failed",
+                    "Failed jobs",
                     "short",
                     (("sum by (work) (increase(wakupush_jobs_failed_total{$n}[10m]))", "{{work}}"),),
                     "In 10 minutes.",
@@ -554,16 +554,16 @@ NODE = Dashboard(
                     "Keys of query topics derived",
                     "reqps",
                     (("sum(rate(wakupush_query_keys_derived_total{$n}[5m]))", "derived"),),
-                    "Each costs 7 to 25 ms, once; the schedule derives them.",
+                    "Each costs 12 to 25 ms, once; beat derives them.",
                 ),
                 Panel(
                     "Beyond limits",
                     "reqps",
                     (('sum by (limit) (rate(wakupush_limited_total{result="held_back",$n}[5m]))', "{{limit}}"),),
-                    "What chance held back.",
+                    "Requests, notifications or bytes that chance held back.",
                 ),
                 Panel(
-                    "Queries that wait",
+                    "Waiting queries",
                     "short",
                     (
                         ("max by (wait) (wakupush_queries_waiting{$n})", "for their {{wait}}"),

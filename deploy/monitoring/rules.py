@@ -54,14 +54,14 @@ ALERTS = (
         "sum by (namespace, reason) (increase(wakupush_messages_dropped_total[10m])) > 0",
         "0m",
         CRITICAL,
-        "ingest could not enqueue messages ({{ $labels.reason }}); they are left to reconciliation.",
+        "ingest could not enqueue messages ({{ $labels.reason }}); reconciliation has to recover them.",
     ),
     Alert(
         "WakupushShardNotRead",
         "time() - max by (namespace, pubsub_topic) (wakupush_last_poll_timestamp_seconds) > 60",
         "1m",
         CRITICAL,
-        "Nobody reads the shard {{ $labels.pubsub_topic }} at any Waku node.",
+        "ingest does not read the shard {{ $labels.pubsub_topic }} at any Waku node.",
     ),
     Alert(
         "WakupushShardSilent",
@@ -75,7 +75,7 @@ ALERTS = (
         "max by (namespace, node, reason) (wakupush_node_fault) == 1",
         "2m",
         WARNING,
-        "The Waku node {{ $labels.node }} is left out for sending: {{ $labels.reason }}.",
+        "Answers skip the Waku node {{ $labels.node }}: it is {{ $labels.reason }}.",
     ),
     Alert(
         "WakupushWatchedTopicsIncomplete",
@@ -84,7 +84,7 @@ ALERTS = (
         " and on (namespace) count by (namespace) (wakupush_last_poll_timestamp_seconds)",
         "3m",
         CRITICAL,
-        "The set of watched query topics is not complete: queries are overlooked.",
+        "The set of watched query topics is not complete: ingest overlooks queries.",
     ),
     Alert(
         "WakupushReconcileBehind",
@@ -92,7 +92,7 @@ ALERTS = (
         " > 3600",
         "15m",
         WARNING,
-        "The Store {{ $labels.store }} has not been walked to its end for an hour"
+        "No walk through the Store {{ $labels.store }} has finished for an hour"
         " (shard {{ $labels.pubsub_topic }}, {{ $labels.walk }}).",
     ),
     Alert(
@@ -101,7 +101,7 @@ ALERTS = (
         " > 0.1 * sum by (namespace) (rate(wakupush_messages_enqueued_total[30m]))",
         "15m",
         WARNING,
-        "More than a tenth of the messages come by way of reconciliation: ingest live loses them.",
+        "More than a tenth of the messages come from reconciliation: ingest live misses them.",
     ),
     Alert(
         "WakupushNodeCacheFull",
@@ -109,7 +109,7 @@ ALERTS = (
         "0m",
         WARNING,
         "The cache of the node {{ $labels.node }} was full when ingest read it: it may have dropped messages,"
-        " which come from the Store.",
+        " which reconciliation finds in the Store.",
     ),
     Alert(
         "WakupushStoreForgets",
@@ -120,7 +120,7 @@ ALERTS = (
         "1h",
         WARNING,
         "The Store {{ $labels.store }} has messages of {{ $labels.pubsub_topic }} for {{ $value | humanizeDuration }}"
-        " only: what was missed before cannot be healed from it.",
+        " only: reconciliation cannot recover older losses from it.",
     ),
     Alert(
         "WakupushStoreLacksMessages",
@@ -136,14 +136,14 @@ ALERTS = (
         'sum by (namespace, queue) (rate(wakupush_tasks_returned_total{reason="outage"}[5m])) > 0',
         "5m",
         CRITICAL,
-        "Batches of {{ $labels.queue }} go back to their queue: Postgres or Redis fail.",
+        "Batches of {{ $labels.queue }} go back to their queue: Postgres or Redis fails.",
     ),
     Alert(
         "WakupushExporterBlind",
         "min by (namespace, source) (wakupush_exporter_up) == 0",
         "3m",
         CRITICAL,
-        "The exporter cannot read {{ $labels.source }}: nobody scales the pools.",
+        "The exporter cannot read {{ $labels.source }}: autoscalers have no figures.",
     ),
     *(
         Alert(
@@ -151,7 +151,7 @@ ALERTS = (
             f"absent({series % ANY_NAMESPACE})",
             "5m",
             severity,
-            f"No process of the component {component} is scraped: none runs, or Prometheus does not reach it.",
+            f"Prometheus scrapes no process of the component {component}: none runs, or Prometheus does not reach it.",
             component,
         )
         for component, (series, severity) in COMPONENTS.items()
@@ -161,21 +161,21 @@ ALERTS = (
         "sum by (namespace) (rate(wakupush_limiter_failed_total[5m]) + rate(wakupush_breaker_failed_total[5m])) > 0",
         "5m",
         WARNING,
-        "Limits or breakers are not checked because Redis fails workers.",
+        "Workers cannot check limits or breakers because Redis fails.",
     ),
     Alert(
         "WakupushLimitReached",
         'sum by (namespace, limit) (rate(wakupush_limited_total{result="held_back"}[10m])) > 0.5',
         "10m",
         WARNING,
-        "More is asked of {{ $labels.limit }} than its limit lets through; chance decides.",
+        "The load on the limit {{ $labels.limit }} is above it; chance decides what gets through.",
     ),
     Alert(
         "WakupushQueriesDropped",
         "sum by (namespace, reason) (increase(wakupush_queries_dropped_total[10m])) > 10",
         "10m",
         WARNING,
-        "Queries that waited are dropped unanswered ({{ $labels.reason }}).",
+        "The server drops waiting queries unanswered ({{ $labels.reason }}).",
     ),
     Alert(
         "WakupushKeysBehind",
@@ -189,7 +189,7 @@ ALERTS = (
         "sum by (namespace, work) (increase(wakupush_jobs_failed_total[10m])) > 5",
         "5m",
         WARNING,
-        "The job {{ $labels.work }} of the schedule fails again and again.",
+        "The job {{ $labels.work }} of the schedule keeps failing.",
     ),
     # Deliveries.
     Alert(
@@ -197,7 +197,7 @@ ALERTS = (
         "max by (namespace, platform) (wakupush_deliveries_due_oldest_seconds) > 300",
         "5m",
         WARNING,
-        "Deliveries to {{ $labels.platform }} are due for {{ $value | humanizeDuration }} and nobody posts them.",
+        "Deliveries to {{ $labels.platform }} have been due for {{ $value | humanizeDuration }}; no worker posts them.",
     ),
     Alert(
         "WakupushBreakerOpen",
@@ -229,21 +229,21 @@ ALERTS = (
         'sum by (namespace, platform) (increase(wakupush_events_total{kind=~"dead_letter|expired"}[1h])) > 10',
         "0m",
         WARNING,
-        "Deliveries to {{ $labels.platform }} were given up: {{ $value | humanize }} in an hour.",
+        "The server gave up deliveries to {{ $labels.platform }}: {{ $value | humanize }} in an hour.",
     ),
     Alert(
         "WakupushTokenMarkingStopped",
         "max by (namespace, platform) (wakupush_token_marking_stopped) == 1",
         "0m",
         CRITICAL,
-        "So many device tokens of {{ $labels.platform }} are bad that none is marked dead any more.",
+        "So many device tokens of {{ $labels.platform }} are bad that the server marks none dead any more.",
     ),
     Alert(
         "WakupushFeedbackRefused",
         'sum by (namespace, result) (increase(wakupush_feedback_total{result!~"noted|known|unknown"}[15m])) > 5',
         "0m",
         WARNING,
-        "Calls of gorush's feedback webhook come to nothing ({{ $labels.result }}).",
+        "Calls of gorush's feedback webhook fail ({{ $labels.result }}).",
     ),
     # The pipeline.
     Alert(
@@ -261,7 +261,7 @@ ALERTS = (
         "sum by (namespace, queue) (increase(wakupush_messages_quarantined_total[1h])) > 0",
         "0m",
         WARNING,
-        "A message of {{ $labels.queue }} failed by itself and was put aside.",
+        "A message of {{ $labels.queue }} failed although nothing was down; it is in quarantine.",
     ),
     Alert(
         "WakupushAnswersNotPublished",
@@ -276,6 +276,6 @@ ALERTS = (
         "sum by (namespace) (increase(wakupush_answers_expired_total[10m])) > 0",
         "0m",
         WARNING,
-        "Answers were dropped because nobody waits for them any more.",
+        "The server dropped answers because no client waits for them any more.",
     ),
 )

@@ -108,7 +108,7 @@ def common(
     node: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"REST API of a Waku node, {_NODE} unless given; repeatable in light mode, which uses all at once.",
+            help=f"REST API of a Waku node, by default {_NODE}; repeatable in light mode, which uses all at once.",
             show_default=False,
         ),
     ] = None,
@@ -116,7 +116,7 @@ def common(
         Mode, typer.Option(help="light: filter and light push; relay: this must be its only reader.")
     ] = Mode.LIGHT,
     shard: Annotated[str, typer.Option(help="Pubsub topic of the server.")] = "/waku/2/rs/16/32",
-    state: Annotated[Path | None, typer.Option(help="SQLite file; beside the key unless given.")] = None,
+    state: Annotated[Path | None, typer.Option(help="SQLite file; by default beside the key.")] = None,
     anonymous: Annotated[
         bool, typer.Option("--anonymous", help="Register with a separate key; decided when a chat key is first used.")
     ] = False,
@@ -124,9 +124,9 @@ def common(
 ) -> None:
     """Register, advertise, ask and send as a client of push notification servers.
 
-    Exits with 0 if all is done, 1 if a server refused, a user cannot be notified or nothing is registered, 2 for a
-    wrong argument or file, 3 if no server answered, nothing is known of a user or the servers could not be advertised
-    in time, 4 if the node did not do its part, 130 after Ctrl-C.
+    Exit codes: 0 done; 1 a server refused, a user cannot be notified, or nothing is registered; 2 wrong argument or
+    file; 3 no server answered in time, no way to notify a user is known, or the servers could not be advertised; 4 the
+    node failed; 130 after Ctrl-C.
     """
     nodes = tuple(node or (_NODE,))
     if not all(map(is_http, nodes)):
@@ -155,7 +155,7 @@ def keygen(context: typer.Context, file: Annotated[Path, typer.Argument(help="Wh
 
 @app.command()
 def whoami(context: typer.Context) -> None:
-    """Show the public key of the user, the public key that is registered, and the installation id."""
+    """Show the user's public key, the registered public key, and the installation id."""
 
     async def work(session: _Session) -> Exit:
         client = session.client
@@ -172,7 +172,7 @@ def register(
     context: typer.Context,
     *,
     server: Annotated[list[str], typer.Option(help="Public key of a server; repeatable.")],
-    device_token: Annotated[str, typer.Option(help="What Apple or Google gave this device.")],
+    device_token: Annotated[str, typer.Option(help="Device token from Apple or Google.")],
     platform: Annotated[TokenPlatform, typer.Option(help="Whose token it is.")] = TokenPlatform.FIREBASE,
     apn_topic: Annotated[str, typer.Option(help="Bundle id of the app; for apn.")] = "",
     contacts_only: Annotated[
@@ -182,15 +182,17 @@ def register(
     block_chat: Annotated[list[str] | None, typer.Option(help="Chat id; repeatable.")] = None,
     block_user: Annotated[list[str] | None, typer.Option(help="Public key; repeatable.")] = None,
     mute_chat: Annotated[list[str] | None, typer.Option(help="Chat id; repeatable.")] = None,
-    mention_chat: Annotated[list[str] | None, typer.Option(help="Chat whose mentions are wanted; repeatable.")] = None,
+    mention_chat: Annotated[
+        list[str] | None, typer.Option(help="Id of a chat whose mentions notify; repeatable.")
+    ] = None,
     block_mentions: Annotated[
-        bool | None, typer.Option("--block-mentions/--allow-mentions", help="Whether mentions are notified at all.")
+        bool | None, typer.Option("--block-mentions/--allow-mentions", help="Whether mentions notify at all.")
     ] = None,
     wait: Seconds = 15.0,
 ) -> None:
-    """Register with servers and no others, wait for their answers, and advertise.
+    """Register with exactly these servers, wait for their answers, and advertise.
 
-    Who may notify, and of what, stays as it is unless one of these options is given; then they replace all of it.
+    Without options about who may notify, and of what, these stay as they are; one such option replaces all of them.
     """
     from wakupush.client.rules.registering import Device, Options
     from wakupush.model.platforms import TokenType
@@ -271,7 +273,7 @@ def advertise(context: typer.Context, wait: Seconds = 15.0) -> None:
 def discover(
     context: typer.Context, user: Annotated[str, typer.Argument(help="Public key.")], wait: Seconds = 15.0
 ) -> None:
-    """Listen to a user's contact code topic until a way to notify is advertised."""
+    """Listen to a user's contact code topic until the user advertises a way to notify."""
     [key] = _keys([user])
 
     async def work(session: _Session) -> Exit:
@@ -287,7 +289,7 @@ def discover(
 
 @app.command()
 def query(context: typer.Context, users: Users, wait: Seconds = 4.0) -> None:
-    """Ask servers how users can be notified, each query under its own key."""
+    """Ask servers how to notify users, each query under its own key."""
     keys = _keys(users)
 
     async def work(session: _Session) -> Exit:
@@ -314,7 +316,7 @@ def send(
     chat: Annotated[str, typer.Option(help="Id of the chat; it is sent as a hash.")],
     kind: Annotated[NotificationKind, typer.Option(help="What the notification is about.")] = NotificationKind.MESSAGE,
     text: Annotated[str, typer.Option(help="Text that goes with the push, encrypted to the user.")] = "",
-    message_id: Annotated[str, typer.Option(help="64 hex digits; random unless given.")] = "",
+    message_id: Annotated[str, typer.Option(help="64 hex digits; random by default.")] = "",
 ) -> None:
     """Ask for a push to the devices of users, each request under its own key."""
     from wakupush.client.drivers.notifying import Recipient
@@ -375,7 +377,7 @@ def listen(
     users: Annotated[list[str] | None, typer.Argument(help="Users to follow.", metavar="[USER…]")] = None,
     seconds: Annotated[float | None, typer.Option(help="Stop after so many seconds.", min=0.1)] = None,
 ) -> None:
-    """Stay registered and advertised, follow users, and print what happens, until Ctrl-C."""
+    """Stay registered and advertised, follow users, and print events, until Ctrl-C."""
     keys = _keys(users or ())
 
     async def work(session: _Session) -> Exit:

@@ -1,4 +1,4 @@
-"""``wakupush dead-letters``: an operator lists, inspects, sends again and drops what could not be delivered."""
+"""``wakupush dead-letters``: an operator lists, inspects, sends again and drops undelivered notifications."""
 
 from __future__ import annotations
 
@@ -87,9 +87,7 @@ def _device_facts(connection: Connection, letter: DeadLetter) -> dict[str, Any]:
 
 app = group(
     Rows(
-        help=(
-            "Notifications that ran out of attempts or of time. Needs Postgres alone. Exits with 1 if nothing matched."
-        ),
+        help=("Notifications that ran out of attempts or time. Needs only Postgres. Exits with 1 if nothing matched."),
         one="dead letter",
         several="dead letters",
         key="delivery key",
@@ -101,7 +99,7 @@ app = group(
             ],
         },
         events="the events of its message",
-        retry_help="Send dead letters again: they are due at once, with all attempts and their time to live anew.",
+        retry_help="Send dead letters again: they are due at once; attempts and time to live start over.",
         drop_help="Delete dead letters with their content, for good.",
         retry_verb="send again",
         retry_done="will be sent again",

@@ -17,7 +17,7 @@ RECORDING = Path(__file__).parents[2] / "tests" / "vectors" / "scenario_client_f
 
 def demo(
     recording: Annotated[
-        Path | None, typer.Option(help="A recorded conversation to play; by default the repository's.")
+        Path | None, typer.Option(help="Recorded conversation to play; by default the repository's.")
     ] = None,
 ) -> None:
     """Run the whole server on embedded parts, send it messages, and show what happens."""
@@ -72,11 +72,11 @@ def replay(
     waku_url: Annotated[str, typer.Option(help="REST API of a Waku node; it must be subscribed to the shards.")],
     limit: Annotated[
         int | None,
-        typer.Option(help="Recorded messages at most; one that a scenario sends several times counts once.", min=1),
+        typer.Option(help="Most recorded messages to send; repeats within a scenario count once.", min=1),
     ] = None,
-    rate: Annotated[float | None, typer.Option(help="Messages per second at most.", min=0.001)] = None,
+    rate: Annotated[float | None, typer.Option(help="Most messages per second.", min=0.001)] = None,
     restamp: Annotated[
-        bool, typer.Option("--restamp", help="Give each message the present time: nodes archive only fresh ones.")
+        bool, typer.Option("--restamp", help="Set timestamps to now: nodes archive only fresh messages.")
     ] = False,
 ) -> None:
     """Publish recorded messages into a node, in order.

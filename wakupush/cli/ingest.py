@@ -16,7 +16,7 @@ app = typer.Typer(help="Pull messages from Waku onto the Redis queues.", no_args
 
 @app.command()
 def live() -> None:
-    """Poll the relay of the Waku node and enqueue what is for this server."""
+    """Poll the relays of the Waku nodes and enqueue the messages for this server."""
     from ingest.live.process import run
 
     run(load(process="ingest live"))
@@ -24,7 +24,7 @@ def live() -> None:
 
 @app.command()
 def reconcile(
-    once: Annotated[bool, typer.Option("--once", help="Walk each Store once, say what was found, and exit.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Walk each Store once, print the result, and exit.")] = False,
     since: Annotated[
         str | None,
         typer.Option(
@@ -32,9 +32,9 @@ def reconcile(
         ),
     ] = None,
 ) -> None:
-    """Walk the Stores of nodes and enqueue what was missed.
+    """Walk the Stores of nodes and enqueue missed messages.
 
-    With --once it exits with 1 if a Store was not walked to its end.
+    With --once it exits with 1 if it did not walk each Store to its end.
     """
     import time
 

@@ -41,14 +41,14 @@ Warehouse = Annotated[
     typer.Option("--warehouse", help="Where the lake is, instead of WAKUPUSH_PIPELINE__WAREHOUSE.", metavar="WHERE"),
 ]
 FirstDay = Annotated[str | None, typer.Option("--from", help="First day (UTC), as 2026-11-01.", metavar="DAY")]
-LastDay = Annotated[str | None, typer.Option("--to", help="Last day; yesterday unless given.", metavar="DAY")]
+LastDay = Annotated[str | None, typer.Option("--to", help="Last day; yesterday by default.", metavar="DAY")]
 
 
 @app.command()
 def export(warehouse: Warehouse = None) -> None:
-    """Take over new delivery events from Postgres into the lake, each exactly once.
+    """Copy new delivery events from Postgres into the lake, each exactly once.
 
-    It may be killed at any time: the next run goes on where the last commit ended.
+    You may kill it at any time: the next run continues after the last commit.
     """
     with _extra():
         from pipeline.events import export as exporting
@@ -69,9 +69,9 @@ def tidy(
     ] = None,
     warehouse: Warehouse = None,
 ) -> None:
-    """Compact the files of the lake, delete days that are too old, and delete files that are not needed any more.
+    """Compact the files of the lake, and delete days past the retention and unused files.
 
-    It may be killed at any time. Reads that began within the last day can still finish.
+    You may kill it at any time. Reads that began within the last day can still finish.
     """
     with _extra():
         from pipeline.events import tidy as tidying
@@ -91,7 +91,7 @@ def report(
     last: LastDay = None,
     warehouse: Warehouse = None,
 ) -> None:
-    """Write the tables and the page of some days, by default the last four weeks."""
+    """Write the tables and the page of a report, by default about the last four weeks."""
     with _extra():
         from pipeline.events import report as reporting
 
@@ -106,7 +106,7 @@ def capacity(
     *,
     first: FirstDay = None,
     last: LastDay = None,
-    wait: Annotated[float, typer.Option(help="Wanted p99 of the wait in a queue, seconds.", min=0.01)] = 0.25,
+    wait: Annotated[float, typer.Option(help="Largest p99 of the wait in a queue, in seconds.", min=0.01)] = 0.25,
     users: Annotated[float, typer.Option(help="Plan for so many times the users.", min=0.01)] = 1.0,
     gorush: Annotated[float, typer.Option(help="Plan for a gorush that takes so many ms a post.", min=0)] = 50.0,
     cost: Annotated[
@@ -115,7 +115,7 @@ def capacity(
     ] = None,
     warehouse: Warehouse = None,
 ) -> None:
-    """Compute how many replicas each pool needs, check it on the later half of the days, print values for the chart."""
+    """Compute how many replicas each pool needs, check that on the later half of the days, and print chart values."""
     with _extra():
         from pipeline.events import capacity as planning
 
@@ -140,10 +140,9 @@ def fetch_archive(
         str, typer.Option(help="Start: how long ago (`30m`, `2h`, `400d`), or a time, as 2026-11-01T12:00.")
     ] = "30d",
 ) -> None:
-    """Fetch what the Stores have on the server's own topics into Parquet, for `rebuild`; existing files stay.
+    """Fetch messages on the server's own topics from Stores into Parquet, for `rebuild`; existing files stay.
 
-    It may be killed at any time: the next run fetches the hours that are missing. Exits with 1 if some could not be
-    fetched.
+    You may kill it at any time: the next run fetches the missing hours. Exits with 1 if it could not fetch some.
     """
     with _extra():
         from pipeline.archive import fetch
@@ -166,11 +165,11 @@ def fetch_archive(
 @app.command()
 def rebuild(
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcomes as JSON.")] = False,
 ) -> None:
     """Rebuild the registrations from the archive, and load them into the database, which may be in use.
 
-    Newer rows of the database stay. It may be killed at any time, and run again.
+    Newer rows of the database stay. You may kill it at any time, and run it again.
     """
     with _extra():
         from pipeline.archive import rebuild as rebuilding
@@ -188,9 +187,9 @@ def rebuild(
 
 @app.command()
 def warm_topics() -> None:
-    """Derive the keys of query topics that are missing in the database, 12 to 25 ms each, on all cores.
+    """Derive the missing keys of query topics, 12 to 25 ms each, on all cores.
 
-    It may be killed at any time: the next run goes on.
+    You may kill it at any time: the next run continues.
     """
     with _extra():
         from pipeline.archive import warm
@@ -207,7 +206,9 @@ def synthesize(
     days: Annotated[int, typer.Option(help="Days that they spread over, up to yesterday.", min=1, max=3660)] = 28,
     seed: Annotated[int, typer.Option(help="The same seed makes the same events.")] = 1,
     first: FirstDay = None,
-    into: Annotated[Destination, typer.Option(help="Where they go; refused where real ones are.")] = Destination.LAKE,
+    into: Annotated[
+        Destination, typer.Option(help="Where they go; refused if real ones are there.")
+    ] = Destination.LAKE,
     warehouse: Warehouse = None,
 ) -> None:
     """Make up events of a server: daily and weekly load, group chats, outages, dead tokens."""

@@ -1,4 +1,4 @@
-"""``wakupush quarantine``: an operator lists, inspects, retries and drops messages that failed by themselves."""
+"""``wakupush quarantine``: an operator lists, inspects, retries and drops quarantined messages."""
 
 from __future__ import annotations
 
@@ -70,7 +70,10 @@ def _facts(message: QuarantinedMessage) -> dict[str, Any]:
 
 app = group(
     Rows(
-        help="Messages that failed by themselves. Needs Postgres, and Redis to retry. Exits with 1 if nothing matched.",
+        help=(
+            "Messages that failed although nothing was down. Needs Postgres, and Redis to retry. Exits with 1 if none"
+            " match."
+        ),
         one="quarantined message",
         several="quarantined messages",
         key="message hash",
@@ -80,12 +83,12 @@ app = group(
                 QueueName | None, typer.Option("--queue", help="Only those that came through this queue.")
             ],
             "reason": Annotated[
-                str | None, typer.Option(help="Only those that failed so: 'process died', or an exception's name.")
+                str | None, typer.Option(help="Only those with this reason: 'process died', or an exception's name.")
             ],
         },
         events="its events",
         retry_help=(
-            "Put messages into their queues again, with all attempts; each stays in quarantine until it is handled."
+            "Put messages into their queues again, with all attempts; each stays here until a worker has handled it."
         ),
         drop_help="Delete quarantined messages for good.",
         retry_verb="retry",

@@ -65,16 +65,18 @@ def import_reference(
     password_file: Password = None,
     kdf_iterations: Iterations = None,
     identity_out: Annotated[
-        Path | None, typer.Option(help="File for its private key, which is written as `wakupush keygen` does.")
+        Path | None, typer.Option(help="File for its private key, in the form of `wakupush keygen`.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing, show what would be taken.")] = False,
-    compare: Annotated[bool, typer.Option("--compare", help="Write nothing, list how it differs from ours.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing, show what would be imported.")] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Write nothing, list the differences from our rows.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Import registrations, unregistrations and ids of handled requests from the reference server's database.
 
-    That database is only read, and may be in use. Newer rows that are stored here stay. The command may be ended at any
-    time, and run again. With --compare it exits with 1 if something differs.
+    The command only reads that database, which may be in use. Newer rows of this server stay. You may stop it at any
+    time, and run it again. With --compare it exits with 1 if something differs.
     """
     from wakupush.takeover import database, identity
 
@@ -105,11 +107,11 @@ def export_reference(
     *,
     password_file: Password = None,
     kdf_iterations: Iterations = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the totals as JSON.")] = False,
 ) -> None:
     """Write a database of the reference server with our registrations and the server's key, in the clear or encrypted.
 
-    It prints what is missing in the database, because this server does not keep it.
+    It prints what the database lacks, because this server does not keep it.
     """
     from wakupush.postgres import takeover
     from wakupush.server.engine.identity import load_identity

@@ -40,10 +40,10 @@ PROGRESS_ROWS = 1000
 
 OlderThan = Annotated[str | None, typer.Option(help="Only those that ended longer ago than this: 45s, 90m, 2h, 3d.")]
 NewerThan = Annotated[str | None, typer.Option(help="Only those that ended within this time: 45s, 90m, 2h, 3d.")]
-All = Annotated[bool, typer.Option("--all", help="All that the other options select.")]
+All = Annotated[bool, typer.Option("--all", help="All rows that the other options select.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
-Limit = Annotated[int, typer.Option(help="Rows at most.", min=1)]
+Limit = Annotated[int, typer.Option(help="Most rows to list.", min=1)]
 
 
 class TracedRow(Protocol):
@@ -117,10 +117,9 @@ def group(rows: Rows[R, S]) -> typer.Typer:
     """Return the commands ``list``, ``show``, ``retry`` and ``drop`` for rows."""
     app = typer.Typer(help=rows.help, no_args_is_help=True)
     name, names = rows.key.capitalize(), rows.keys.capitalize()
-    part = rows.keys.partition(" ")[2]
     types = rows.options | {
-        "key": Annotated[str, typer.Argument(help=f"{name} in hex, or a unique beginning of it.")],
-        "keys": Annotated[list[str] | None, typer.Argument(help=f"{names} in hex, or unique beginnings of {part}.")],
+        "key": Annotated[str, typer.Argument(help=f"{name} in hex, or a unique prefix.")],
+        "keys": Annotated[list[str] | None, typer.Argument(help=f"{names} in hex, or unique prefixes.")],
     }
 
     def list_(
@@ -191,8 +190,8 @@ def group(rows: Rows[R, S]) -> typer.Typer:
             _change(rows, total, step, ask=every and not yes, verb="delete", done="deleted")
 
     helps: dict[Callable[..., None], str] = {
-        list_: f"List {rows.several}, the newest first; as JSON it is one object a line.",
-        show: f"Show all that is known of a {rows.one}, except secrets, and {rows.events}.",
+        list_: f"List {rows.several}, the newest first; with --json one object a line.",
+        show: f"Show everything known about a {rows.one}, except secrets, and {rows.events}.",
         retry: rows.retry_help,
         drop: rows.drop_help,
     }

@@ -27,10 +27,10 @@ def keygen(
 
 def migrate(
     pre_only: Annotated[
-        bool, typer.Option("--pre", help="Leave out what has to wait until no code of an older release runs.")
+        bool, typer.Option("--pre", help="Leave out changes that have to wait until no code of an older release runs.")
     ] = False,
 ) -> None:
-    """Bring the Postgres schema up to date; safe when several start at once."""
+    """Bring the Postgres schema up to date. Several may run at once."""
     from datetime import UTC, datetime
 
     import psycopg
@@ -66,9 +66,9 @@ def doctor(
         ),
     ] = None,
 ) -> None:
-    """Look at the settings, the node, gorush, Redis and Postgres; say what is wrong and what to do about it.
+    """Check the settings, the node, gorush, Redis and Postgres; say what is wrong and what to do about it.
 
-    Exits with 1 if the server cannot work, or an autoscaler that is named does not scale.
+    Exits with 1 if the server cannot work, or a named autoscaler does not scale.
     """
     from itertools import chain
 

@@ -43,14 +43,14 @@ def _worker(settings: Settings, pool: str, concurrency: int) -> None:
 
 
 def beat() -> None:
-    """Run the schedule: overdue answers, due deliveries, watched topics, pruning."""
+    """Run the jobs of the schedule: due deliveries, overdue answers, watched topics, retention."""
     from workers import run
 
     run.beat(load(process="beat"))
 
 
 def exporter() -> None:
-    """Export metrics of what waits in the queues and in Postgres, for Prometheus and for autoscaling."""
+    """Export metrics of queues and due deliveries, for Prometheus and autoscaling."""
     from workers import exporter as process
 
     process.run(load(process="exporter"))

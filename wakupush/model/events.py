@@ -23,29 +23,29 @@ class EventKind(StrEnum):
 
     #: A worker took a message out of its queue. If it was opened, the event of its outcome implies this one.
     RECEIVED = "received"
-    #: It is not for this server: none of the server's keys opens it.
+    #: The message is not for this server: none of the server's keys opens it.
     FOREIGN = "foreign"
-    #: It is a segment that waits for the others.
+    #: The message is a segment that waits for the others.
     SEGMENT = "segment"
-    #: It was opened and its sender is known. The event of its outcome implies this one.
+    #: A worker opened the message and knows its sender. The event of its outcome implies this one.
     OPENED = "opened"
-    #: It, or notifications that it asks for, were refused; `failure` says why.
+    #: The server refused the message, or notifications that it asks for; `failure` says why.
     REFUSED = "refused"
-    #: An answer to it was committed; `failure` is what the answer says, empty for success.
+    #: A worker committed an answer to the message; `failure` is the error in the answer, empty for success.
     ANSWERED = "answered"
-    #: A notification was taken on for delivery.
+    #: The server admitted a notification for delivery.
     ADMITTED = "admitted"
-    #: Notifications are kept back as their receivers wish; `reason` says which wish.
+    #: The server dropped notifications that their receivers do not want; `reason` says which option.
     FILTERED = "filtered"
-    #: gorush was asked to push; `attempt` counts from 1. The event of its outcome implies this one.
+    #: A worker asked gorush to push; `attempt` counts from 1. The event of its outcome implies this one.
     ATTEMPT = "attempt"
-    #: gorush took it.
+    #: gorush took the notification.
     DELIVERED = "delivered"
-    #: It may or may not have reached the device; `failure` says why that is unknown.
+    #: The notification may or may not have reached the device; `failure` says why that is unknown.
     UNKNOWN = "unknown"
     #: The attempt failed; `failure` says why.
     FAILED = "failed"
-    #: Too old to be pushed.
+    #: The notification, or its request, was too old to push.
     EXPIRED = "expired"
     #: No attempt is left; an operator can send it again.
     DEAD_LETTER = "dead_letter"
@@ -70,7 +70,7 @@ class Event:
     worker: str
     #: The same from ingest to gorush: the first 8 bytes of the message's hash, hex; None if the message is not for us.
     trace_id: str | None
-    #: How many messages, or notifications of a message, it stands for.
+    #: How many messages, or notifications of a message, the event stands for.
     count: int = 1
     #: The queue that the message came through.
     queue: str | None = None

@@ -14,55 +14,53 @@ MESSAGES_MALFORMED: Final = Counter(
     ["node", "pubsub_topic"],
 )
 MESSAGES_ENQUEUED: Final = Counter("wakupush_messages_enqueued", "Messages put into a queue.", ["queue"])
-MESSAGES_REPEATED: Final = Counter("wakupush_messages_repeated", "Messages that had been claimed before.", ["queue"])
+MESSAGES_REPEATED: Final = Counter(
+    "wakupush_messages_repeated", "Messages that another process or an earlier read had claimed.", ["queue"]
+)
 MESSAGES_DROPPED: Final = Counter(
     "wakupush_messages_dropped",
-    "Messages not looked at (redis, foreign ones among them) or not enqueued (queue_full: by chance, near its limit).",
+    "Messages that ingest dropped because Redis failed (redis; foreign ones included) or a queue is full (queue_full).",
     ["reason"],
 )
 MESSAGES_AHEAD: Final = Counter(
-    "wakupush_messages_ahead", "Messages for this server that were dropped because their time lies ahead by a day."
+    "wakupush_messages_ahead", "Messages for this server that ingest dropped because their time is a day ahead."
 )
 MESSAGES_SHORT: Final = Counter(
     "wakupush_messages_short",
-    "Messages for this server that were dropped because they are shorter than any sealed message.",
+    "Messages for this server that ingest dropped because they are shorter than any sealed message.",
 )
 CACHE_FULL: Final = Counter(
-    "wakupush_node_cache_full", "Polls that found a node's cache full, so that it may have dropped messages.", ["node"]
+    "wakupush_node_cache_full", "Polls that found a node's cache full; the node may have dropped messages.", ["node"]
 )
 POLLS_FAILED: Final = Counter("wakupush_polls_failed", "Reads of a Waku node that failed.", ["node", "reason"])
-SUBSCRIPTIONS: Final = Counter("wakupush_subscriptions", "Times that shards were subscribed at a node.", ["node"])
+SUBSCRIPTIONS: Final = Counter("wakupush_subscriptions", "Times that ingest subscribed shards at a node.", ["node"])
 LAST_POLL: Final = Gauge(
     "wakupush_last_poll_timestamp_seconds",
-    "When a shard was last read; until then, when ingest started.",
+    "When ingest last read a shard; before the first read, when ingest started.",
     ["node", "pubsub_topic"],
 )
 LAST_MESSAGE: Final = Gauge(
     "wakupush_last_message_timestamp_seconds",
-    "When a shard last had a message; until then, when ingest started.",
+    "When a shard last had a message; before the first, when ingest started.",
     ["node", "pubsub_topic"],
 )
 NODE_FAULT: Final = Gauge(
     "wakupush_node_fault",
-    "1 while a Waku node is left out for sending because it is unreachable, deaf or mute. Only with several nodes.",
+    "1 while answers skip a Waku node because it is unreachable, deaf or mute. Only with several nodes.",
     ["node", "reason"],
 )
-CANARIES: Final = Counter(
-    "wakupush_canaries", "Canaries that were published on a Waku node, or refused by it.", ["node", "result"]
-)
+CANARIES: Final = Counter("wakupush_canaries", "Canaries that a Waku node took or refused.", ["node", "result"])
 WATCHED_COMPLETE: Final = Gauge(
     "wakupush_watched_complete",
-    "1 if the set of watched query topics is complete; that of ingest is the one that counts.",
+    "1 if the set of watched query topics is complete; only the value of ingest counts.",
     multiprocess_mode="max",
 )
 
 # Reconciliation.
-STORE_EXAMINED: Final = Counter(
-    "wakupush_reconcile_messages_examined", "Messages that walks found in Stores.", ["walk"]
-)
+STORE_EXAMINED: Final = Counter("wakupush_reconcile_messages_examined", "Messages that walks read in Stores.", ["walk"])
 STORE_MALFORMED: Final = Counter(
     "wakupush_reconcile_messages_malformed",
-    "Messages in Stores that could not be read, or were not asked for.",
+    "Messages in Stores that are malformed, or outside the query.",
     ["walk"],
 )
 STORE_MISSING: Final = Counter(
@@ -71,7 +69,7 @@ STORE_MISSING: Final = Counter(
     ["walk"],
 )
 STORE_ENQUEUED: Final = Counter(
-    "wakupush_reconcile_messages_enqueued", "Messages put into a queue by reconciliation.", ["walk"]
+    "wakupush_reconcile_messages_enqueued", "Messages that reconciliation put into a queue.", ["walk"]
 )
 STORE_WALKS: Final = Counter(
     "wakupush_reconcile_walks",
@@ -86,13 +84,13 @@ STORE_OLDEST: Final = Gauge(
 )
 STORE_WINDOW: Final = Gauge(
     "wakupush_reconcile_window_seconds",
-    "How far back walks over the whole window look.",
+    "How far back walks over the whole window go.",
     ["store", "pubsub_topic"],
     multiprocess_mode="max",
 )
 STORES_COMPARED: Final = Counter(
     "wakupush_store_messages_compared",
-    "Messages of the server's own topics that at least one of several Stores had, when a Store was compared.",
+    "Messages of the server's own topics that at least one of several Stores had, at a comparison of this Store.",
     ["store"],
 )
 STORE_LACKS: Final = Counter(
@@ -100,23 +98,23 @@ STORE_LACKS: Final = Counter(
 )
 STORE_WATERMARK: Final = Gauge(
     "wakupush_reconcile_watermark_timestamp_seconds",
-    "Up to when the ledger has everything that the Store has; if that is not known yet, when reconcile started.",
+    "Up to when the ledger has everything that the Store has; before the first walk, when reconcile started.",
     ["store", "pubsub_topic", "walk"],
 )
 RECONCILE_RESTING: Final = Gauge(
     "wakupush_reconcile_resting",
-    "1 while walks wait for a backlog in this queue to end.",
+    "1 while walks pause because this queue has a backlog.",
     ["queue"],
     multiprocess_mode="max",
 )
-RECONCILE_RESTS: Final = Counter("wakupush_reconcile_rests", "Times that walks began to wait for a backlog.", ["queue"])
+RECONCILE_RESTS: Final = Counter("wakupush_reconcile_rests", "Times that walks paused because of a backlog.", ["queue"])
 
 # Workers.
 PROCESSES: Final = Gauge(
     "wakupush_pool_processes", "Processes of a worker, which take one task each.", ["queue"], multiprocess_mode="max"
 )
 FOLLOW_UPS: Final = Gauge(
-    "wakupush_follow_ups", "Batches whose posts and answers are under way.", multiprocess_mode="livesum"
+    "wakupush_follow_ups", "Batches with posts or answers in progress.", multiprocess_mode="livesum"
 )
 EVENTS: Final = Counter("wakupush_events", "Delivery events.", ["kind", "queue", "platform", "failure"])
 QUEUE_WAIT: Final = Histogram(
@@ -126,7 +124,7 @@ QUEUE_WAIT: Final = Histogram(
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
 )
 MESSAGES_KNOWN: Final = Counter(
-    "wakupush_messages_known", "Messages that workers did not open because they were in the ledger: old copies."
+    "wakupush_messages_known", "Messages that workers skipped because they were in the ledger: old copies."
 )
 BATCH_SIZE: Final = Histogram(
     "wakupush_batch_size", "Messages in a task.", ["queue"], buckets=(1, 2, 4, 8, 16, 32, 64, 128)
@@ -139,13 +137,13 @@ POST_SECONDS: Final = Histogram(
 )
 GORUSH_LISTENS: Final = Gauge(
     "wakupush_gorush_listens",
-    "1 if an instance of gorush listens, 0 if it is passed over. Only with several instances.",
+    "1 if an instance of gorush listens, 0 if workers skip it. Only with several instances.",
     ["gorush"],
     multiprocess_mode="livemin",
 )
 DELIVERIES_DEFERRED: Final = Counter(
     "wakupush_deliveries_deferred",
-    "Deliveries left to the schedule without an attempt: no slot was free, or the breaker is open.",
+    "Deliveries deferred without an attempt: no slot was free, or the breaker is open.",
     ["platform"],
 )
 RETRIES: Final = Counter(
@@ -158,76 +156,78 @@ TASK_EVENTS_LOST: Final = Counter(
 )
 BREAKER_STATE: Final = Gauge(
     "wakupush_breaker_state",
-    "The circuit breaker of a platform, as the schedule last read it: 0 closed, 1 probing, 2 open.",
+    "The circuit breaker of a platform, as beat last read it: 0 closed, 1 probing, 2 open.",
     ["platform"],
 )
 BREAKER_OPENED: Final = Counter("wakupush_breaker_opened", "Times that a circuit breaker opened.", ["platform"])
 BREAKER_FAILED: Final = Counter(
-    "wakupush_breaker_failed", "Times that posts were let through unchecked because Redis failed."
+    "wakupush_breaker_failed", "Times that posts went out without a check of the breaker because Redis failed."
 )
 TASKS_RETURNED: Final = Counter(
     "wakupush_tasks_returned", "Batches that went back to their queue, by reason.", ["queue", "reason"]
 )
 ANSWERS_PUBLISHED: Final = Counter("wakupush_answers_published", "Answers that a Waku node took.")
-ANSWERS_FAILED: Final = Counter("wakupush_answers_failed", "Answers that no Waku node took this time.", ["reason"])
+ANSWERS_FAILED: Final = Counter(
+    "wakupush_answers_failed", "Attempts to publish an answer that no Waku node took.", ["reason"]
+)
 PUBLICATIONS: Final = Counter(
     "wakupush_publications",
     "Answers handed to a Waku node, by result: taken, refused, unreachable, or late if another node took it.",
     ["node", "result"],
 )
 ANSWERS_EXPIRED: Final = Counter(
-    "wakupush_answers_expired", "Answers that were dropped because no client waits for them any more."
+    "wakupush_answers_expired", "Answers that beat dropped because no client waits for them any more."
 )
 QUARANTINED: Final = Counter("wakupush_messages_quarantined", "Messages put into quarantine.", ["queue"])
 QUARANTINE_DROPPED: Final = Counter(
-    "wakupush_quarantine_dropped", "Messages that the schedule deleted because the quarantine was full."
+    "wakupush_quarantine_dropped", "Messages that beat deleted because the quarantine was full."
 )
 LIMITED: Final = Counter(
     "wakupush_limited",
-    "What was counted for a limit, by what chance decided: let_through or held_back.",
+    "Requests, notifications or bytes under a limit; chance decides the result: let_through or held_back.",
     ["limit", "result"],
 )
-LIMITER_FAILED: Final = Counter("wakupush_limiter_failed", "Times that a limit was not checked because Redis failed.")
+LIMITER_FAILED: Final = Counter(
+    "wakupush_limiter_failed", "Times that a worker could not check a limit because Redis failed."
+)
 
 # The schedule.
 DEAD_LETTERS: Final = Gauge(
-    "wakupush_dead_letters", "Dead letters and expired deliveries that are kept.", ["platform", "reason"]
+    "wakupush_dead_letters", "Stored dead letters and expired deliveries.", ["platform", "reason"]
 )
 TOKEN_MARKING_STOPPED: Final = Gauge(
     "wakupush_token_marking_stopped",
-    "1 while so many device tokens of a platform are bad that none is marked dead.",
+    "1 while so many device tokens of a platform are bad that the server marks none dead.",
     ["platform"],
 )
 KEYS_DERIVED: Final = Counter("wakupush_query_keys_derived", "Keys of query topics derived.")
 QUERIES_WAITING: Final = Gauge(
-    "wakupush_queries_waiting", "Queries that wait, for the key of their topic or for their turn.", ["wait"]
+    "wakupush_queries_waiting", "Queries that wait for the key of their topic, or for their turn.", ["wait"]
 )
 QUERIES_DROPPED: Final = Counter(
     "wakupush_queries_dropped",
-    "Queries that waited and were not answered: too long (expired), or too many (full).",
+    "Waiting queries that beat dropped unanswered: too old (expired), or too many (full).",
     ["reason"],
 )
-JOBS_FAILED: Final = Counter("wakupush_jobs_failed", "Runs of a job of the schedule that failed.", ["work"])
+JOBS_FAILED: Final = Counter("wakupush_jobs_failed", "Failed runs of a job of the schedule.", ["work"])
 
 # The receiver of gorush's webhook.
 FEEDBACK: Final = Counter("wakupush_feedback", "Calls of gorush's feedback webhook, by result.", ["result"])
 
 # The exporter. It looks when it is asked; a gauge whose source does not answer has no series.
 EXPORTER_UP: Final = Gauge("wakupush_exporter_up", "1 if this source answered the exporter.", ["source"])
-QUEUE_TASKS: Final = Gauge("wakupush_queue_tasks", "Tasks that wait in a queue.", ["queue"])
-QUEUE_BYTES: Final = Gauge(
-    "wakupush_queue_bytes", "Bytes of Redis' memory that a queue's waiting tasks take.", ["queue"]
-)
+QUEUE_TASKS: Final = Gauge("wakupush_queue_tasks", "Tasks in a queue.", ["queue"])
+QUEUE_BYTES: Final = Gauge("wakupush_queue_bytes", "Bytes of Redis' memory that the tasks in a queue take.", ["queue"])
 QUEUE_MESSAGES: Final = Gauge(
-    "wakupush_queue_messages", "Messages in the tasks that wait; estimated above 64 tasks.", ["queue"]
+    "wakupush_queue_messages", "Messages in the tasks of a queue; estimated above 64 tasks.", ["queue"]
 )
 QUEUE_AGE: Final = Gauge(
-    "wakupush_queue_oldest_seconds", "Age of the oldest message that waits in a queue, 0 if none does.", ["queue"]
+    "wakupush_queue_oldest_seconds", "Age of the oldest message in a queue, 0 if there is none.", ["queue"]
 )
 TASKS_IN_FLIGHT: Final = Gauge(
-    "wakupush_in_flight_tasks", "Tasks of a queue that workers took and did not acknowledge.", ["queue"]
+    "wakupush_in_flight_tasks", "Tasks of a queue that workers took and have not acknowledged.", ["queue"]
 )
-MESSAGES_IN_FLIGHT: Final = Gauge("wakupush_in_flight_messages", "Messages in the tasks that are in flight.", ["queue"])
+MESSAGES_IN_FLIGHT: Final = Gauge("wakupush_in_flight_messages", "Messages in the tasks in flight.", ["queue"])
 DELIVERIES_PENDING: Final = Gauge(
     "wakupush_deliveries_pending", "Deliveries that wait for their next attempt, 100,000 at most.", ["platform"]
 )
@@ -235,7 +235,7 @@ DELIVERIES_DUE: Final = Gauge(
     "wakupush_deliveries_due", "Pending deliveries whose time has come, 100,000 at most.", ["platform"]
 )
 DELIVERIES_DUE_AGE: Final = Gauge(
-    "wakupush_deliveries_due_oldest_seconds", "For how long the longest due delivery has been due.", ["platform"]
+    "wakupush_deliveries_due_oldest_seconds", "Time since the longest due delivery became due.", ["platform"]
 )
 DELIVERIES_POSTING: Final = Gauge(
     "wakupush_deliveries_posting", "Deliveries under a lease, 100,000 at most.", ["platform"]

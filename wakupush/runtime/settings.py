@@ -127,22 +127,22 @@ class WakuSettings(Group):
     """The Waku nodes."""
 
     url: HttpUrls = ("http://127.0.0.1:8645",)
-    """URL of the REST API of a nwaku or go-waku relay node, or a JSON list of several: all are read, and each answer
-    goes to two of them."""
+    """URL of the REST API of a nwaku or go-waku relay node, or a JSON list of several: ingest reads all of them, and
+    each answer goes to two of them."""
     shards: Annotated[tuple[PubsubTopic, ...], Field(min_length=1), NoDecode, _FROM_JSON] = (
         "/waku/2/rs/16/32",
         "/waku/2/rs/16/64",
     )
     """Static shards to read (pubsub topics), as a JSON list."""
     cache_capacity: Count = 1000
-    """Messages that the node keeps for ingest: the value of its option `--rest-relay-cache-capacity`."""
+    """Messages that the node caches for ingest: the value of its option `--rest-relay-cache-capacity`."""
     timeout: Seconds = 10.0
-    """Seconds after which a request to the node has failed."""
+    """Time-out of a request to the node, in seconds."""
     max_message_bytes: Annotated[int, Field(ge=10_000)] = 150_000
-    """Largest WakuMessage that is sent, in bytes of protobuf; larger answers are sent in segments."""
+    """Largest WakuMessage that the server sends, in bytes of protobuf; larger answers go in segments."""
     max_read_bytes: Annotated[int, Field(ge=150_000, le=3 * 2**20)] = 2**20
-    """Largest payload that is read, live and from Stores, in bytes; a message with a larger one counts as malformed.
-    The nodes of the Status network relay 1 MiB, if their option `--max-msg-size` says so."""
+    """Largest payload that the server reads, live and from Stores, in bytes; larger ones count as malformed.
+    The nodes of the Status network relay 1 MiB if their option `--max-msg-size` allows it."""
 
     @property
     def nodes(self) -> dict[str, str]:
@@ -171,7 +171,7 @@ class RedisSettings(Group):
     """Redis: queues, claims, watched query topics."""
 
     url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
-    """URL of the Redis database; with Sentinels its host is the name of the primary that they watch, for example
+    """URL of the Redis database; with Sentinels its host is the name of their primary, for example
     `redis://user:password@mymaster/0`."""
     sentinels: Annotated[tuple[SentinelAddress, ...], NoDecode, _FROM_JSON] = ()
     """Addresses of all Sentinels, `HOST:PORT`, as a JSON list. They speak TLS if the URL begins with `rediss://`."""
@@ -180,7 +180,7 @@ class RedisSettings(Group):
     sentinel_password: SecretStr | None = None
     """Password at the Sentinels."""
     timeout: Seconds = 5.0
-    """Seconds after which connecting or a command has failed; Celery's own commands have 15."""
+    """Time-out of connecting and of a command, in seconds; Celery's own commands have 15."""
 
     @property
     def min_other_sentinels(self) -> int:
@@ -194,11 +194,11 @@ class PostgresSettings(Group):
     dsn: SecretStr = SecretStr("postgresql://wakupush@127.0.0.1:5432/wakupush")
     """Connection string (libpq), with the role of the process; the owner of the tables for `wakupush migrate`."""
     pool_size: Count = 4
-    """Connections of one process at most (of a worker pool, reconcile, beat or feedback)."""
+    """Most connections of one process (of a worker pool, reconcile, beat or feedback)."""
     timeout: Seconds = 10.0
     """Seconds to wait for a connection."""
     statement_timeout: Seconds = 20.0
-    """Seconds after which a statement has failed."""
+    """Time-out of a statement, in seconds."""
 
 
 class GorushSettings(Group):
@@ -209,15 +209,16 @@ class GorushSettings(Group):
     dialect: Literal["spec", "status", "status-2024", "both"] = "spec"
     """Texts, data and iOS fields: the specification's, Status' of 2026 or of 2024, or `spec` and `status` together."""
     batch_size: Annotated[int, Field(ge=1, le=100)] = 64
-    """Notifications in one post at most: those of a task (gorush refuses more than its max_notification, 100)."""
+    """Most notifications in one post, all from one task (gorush refuses more than its max_notification, 100)."""
     connect_timeout: Seconds = 5.0
     """Seconds to wait for a connection."""
     timeout: Seconds = 75.0
     """Seconds after which the outcome of a post is unknown; giving up earlier would double pushes."""
     concurrency: Count = 16
-    """Posts that one worker process keeps open at the same time; when all are taken, deliveries wait as rows."""
+    """Posts that one worker process keeps open at the same time; when no slot is free, deliveries wait as rows."""
     feedback_secret: SecretStr | None = None
-    """What gorush sends as `X-Wakupush-Secret` with its feedback; 16 or more visible ASCII characters, no colon."""
+    """Secret that gorush sends as `X-Wakupush-Secret` with its feedback: 16 or more visible ASCII characters, no
+    colon."""
 
     @property
     def instances(self) -> dict[str, str]:
@@ -226,7 +227,7 @@ class GorushSettings(Group):
 
     @property
     def tries(self) -> int:
-        """Instances that a post is sent to at most, one after the other, as long as none took anything of it."""
+        """Most instances that get a post, one after the other, as long as none took any of it."""
         return min(2, len(self.instances))
 
     @property
@@ -247,18 +248,18 @@ class IngestSettings(Group):
     """`wakupush ingest live`, and how `ingest reconcile` enqueues."""
 
     poll_interval: Seconds = 0.05
-    """Seconds between polls of a shard: messages of this time share a task. After a poll that filled one, the next
+    """Seconds between polls of a shard; messages of one poll share a task. After a poll that filled a task, the next
     follows at once."""
     batch_size: Annotated[int, Field(ge=1, le=1000)] = 64
-    """Messages in one task at most."""
+    """Most messages in one task."""
     queue_bytes: Count | None = None
-    """Bytes of a queue in Redis at which all new messages are left to `ingest reconcile`; from half as many on, some
-    are. Unless given, a quarter of Redis' `maxmemory`; 160 MiB if it has none."""
+    """Bytes of a queue in Redis at which ingest leaves all new messages to `ingest reconcile`; from half as many on, it
+    leaves some. Default: a quarter of Redis' `maxmemory`, or 160 MiB if it has none."""
     claim_ttl: Annotated[int, Field(ge=1), _FROM_DURATION] = 120
-    """Seconds for which a claimed message is not enqueued again."""
+    """Seconds for which nobody enqueues a claimed message again."""
     topic_messages_per_minute: Annotated[int, Field(ge=2)] = 1000
-    """Messages a minute that are taken from a query topic on which most messages cannot be opened with our keys; chance
-    decides which. A user's topic has such messages only if somebody makes them up, or if a busy topic has its hash."""
+    """Most messages a minute that ingest takes from a query topic on which our keys open only few; chance decides
+    which. A user's topic has such messages only if somebody makes them up, or if a busy topic has its hash."""
 
 
 class ReconcileSettings(Group):
@@ -267,34 +268,35 @@ class ReconcileSettings(Group):
     stores: Annotated[tuple[HttpUrl, ...], NoDecode, _FROM_JSON] = ()
     """URLs of the REST APIs of nodes with a Store, as a JSON list; if empty, all of `WAKUPUSH_WAKU__URL`."""
     pause: Seconds = 3.0
-    """Seconds between looks for recent messages; each reads what is new and the 5 s before it once more."""
+    """Seconds between reads of recent messages; each reads new messages, and the 5 s before them again."""
     window: Seconds = 86_400.0
-    """Seconds back to which the server's own topics are walked at start, and every hour, in slices."""
+    """How far back reconcile walks the server's own topics at start, and every hour, in slices; seconds."""
     overlap: Seconds = 120.0
-    """Seconds by which messages may be late. Twice in this time a look goes back this far behind the watermark."""
+    """Seconds by which messages may be late. Twice in this time, a read begins this far before the watermark."""
     query_window: Seconds = 300.0
-    """Seconds back to which whole shards are walked for queries; no client waits for the answer to an older one. At
-    least twice `WAKUPUSH_INGEST__CLAIM_TTL`, or a query whose claim outlives its place in the queue is lost."""
+    """How far back reconcile walks whole shards for queries, in seconds; no client waits for the answer to an older
+    one. At least twice `WAKUPUSH_INGEST__CLAIM_TTL`, or a query whose claim outlives its place in the queue is lost."""
 
 
 class WorkerSettings(Group):
     """Celery workers."""
 
     answer_within: Seconds = 1.5
-    """Seconds after ingest saw a push request within which its answer leaves."""
+    """The answer to a push request leaves within so many seconds after ingest saw the request."""
     repeat_answers_after: Annotated[float, Field(ge=0, le=3), _FROM_DURATION] = 1.2
-    """Seconds after which answers to queries and push requests are published once more, for light clients whose
+    """Seconds after which the server publishes answers to queries and push requests once more, for light clients whose
     subscription was late; 0: never."""
     key_derivation_share: Annotated[float, Field(gt=0, le=1)] = 0.2
-    """Share of a core that a process of the schedule spends on keys of query topics at most (12-25 ms each): 0.2 is
-    enough for ten new users a second."""
+    """Largest share of a core that a beat process spends on keys of query topics (12-25 ms each): 0.2 is enough for
+    ten new users a second."""
 
 
 class TracingSettings(Group):
     """OpenTelemetry."""
 
     endpoint: str | None = None
-    """URL that takes spans by OTLP over HTTP, for example `http://127.0.0.1:4318/v1/traces`; needs the extra `otel`."""
+    """URL that accepts spans by OTLP over HTTP, for example `http://127.0.0.1:4318/v1/traces`; needs the extra
+    `otel`."""
 
 
 class DeliverySettings(Group):
@@ -303,41 +305,43 @@ class DeliverySettings(Group):
     max_attempts: Count = 10
     """Attempts after which a delivery is a dead letter."""
     first_wait: Seconds = 2.0
-    """Largest wait in seconds before the second attempt; it doubles with each further one."""
+    """Longest backoff before the second attempt, in seconds; it doubles with each further one."""
     slow_first_wait: Seconds = 30.0
-    """The same if the platform asked for less, or an operator has to act."""
+    """The same if the platform asked for fewer pushes, or an operator has to act."""
     max_wait: Seconds = 900.0
-    """Largest wait in seconds."""
+    """Longest backoff, in seconds."""
     lease: Seconds = 120.0
-    """Seconds for which a worker holds a delivery; a post and storing its outcome must fit in."""
+    """Seconds for which a worker holds a delivery; a post and storing its outcome must fit into it."""
     claim: Seconds = 60.0
-    """Seconds after which a due delivery is enqueued again if no worker began its task."""
+    """Seconds after which beat enqueues a due delivery again if no worker has begun its task."""
     message_time_to_live: Seconds = 86_400.0
-    """Seconds after which a notification of a message that is still undelivered has expired."""
+    """Seconds after which an undelivered notification of a message expires."""
     mention_time_to_live: Seconds = 2 * 86_400.0
     """The same for a mention."""
     join_request_time_to_live: Seconds = 7 * 86_400.0
     """The same for a request to join a community and for a contact request, which wait for an answer."""
     request_max_age: Seconds = 600.0
-    """Seconds after ingest first saw a push request after which it is neither pushed nor answered."""
+    """The server neither pushes nor answers a push request that ingest saw more than so many seconds ago."""
     claim_queue: Count = 2
-    """Tasks in the dispatch queue up to which due deliveries are added, so that they do not hold up new requests."""
+    """beat adds due deliveries only up to so many tasks in the dispatch queue, so that they do not delay new
+    requests."""
 
 
 class BreakerSettings(Group):
     """The circuit breaker of each platform, shared by all workers."""
 
     faults: Count = 5
-    """Posts in a row, of all workers, that found the route to a platform broken, after which no post is begun."""
+    """The breaker opens after so many posts in a row, of all workers, that found the route to a platform broken."""
     pause: Seconds = 30.0
-    """Seconds for which no post is begun; after that come probes."""
+    """Seconds for which an open breaker lets no post through; then it lets probes through."""
 
 
 class TokenSettings(Group):
-    """When reports of the platforms that device tokens are dead are believed."""
+    """When the server believes reports of the platforms that device tokens are dead."""
 
     brake_share: Annotated[float, Field(gt=0, le=1)] = 0.2
-    """Share of bad tokens among those tried on a platform above which none is marked dead; 1 marks always."""
+    """If the share of bad tokens among those tried on a platform is larger, the server marks none dead; 1: always
+    mark."""
 
 
 class FeedbackSettings(Group):
@@ -351,70 +355,71 @@ class LimitSettings(Group):
     """Limits on what strangers may send."""
 
     installations_per_key: Count = 50
-    """Installations of one key."""
+    """Most installations of one key."""
     first_registrations_per_hour: Count = 100_000
-    """Registrations of unknown installations an hour in all, each of which leaves a row for ever. The default is 2.4
-    million a day. For a server that gains more users than that in a day, set it to several times what is expected."""
+    """Most registrations of unknown installations an hour in all; each leaves a row for ever. The default is 2.4
+    million a day. For a server that gains more users than that in a day, set it to several times the number that you
+    expect."""
     installations_per_key_per_hour: Count = 20
-    """The same for one key: a user who sets up five devices and installs each app anew needs ten."""
+    """The same for one key: a user who sets up five devices and reinstalls each app needs ten."""
     pushes_per_device_per_minute: Count = 60
-    """Notifications a minute for one device; a busy group chat brings one a second. Those beyond become one a minute
-    without content."""
+    """Most notifications a minute for one device; a busy group chat brings one a second. Further ones become one a
+    minute without content."""
     answer_bytes_per_user_per_minute: Count = 8_000_000
-    """Bytes of answers about one user a minute; queries beyond wait. A user with 1,000 contacts on five devices, all of
-    whom ask within the same hour, needs 6 million."""
+    """Most bytes of answers about one user a minute; further queries wait. A user with 1,000 contacts on five devices,
+    all of whom ask within the same hour, needs 6 million."""
     answer_bytes_per_minute: Count = 150_000_000
-    """Bytes of all answers to queries a minute, about what two shards carry; queries beyond wait. 100,000 users with
-    100 contacts and two devices each, who all ask every day, need 100 million."""
+    """Most bytes of all answers to queries a minute, about what two shards carry; further queries wait. 100,000 users
+    with 100 contacts and two devices each, who all ask every day, need 100 million."""
 
 
 class RetentionSettings(Group):
-    """How long what is stored is kept."""
+    """How long the server keeps its data."""
 
     ledger: Seconds = 2 * 86_400.0
-    """Seconds for which hashes of processed messages are kept."""
+    """Retention of hashes of processed messages, in seconds."""
     admitted_requests: Annotated[float, Field(ge=86_400), _FROM_DURATION] = 30 * 86_400.0
-    """Seconds for which ids of admitted push requests are kept, in whole weeks. A request recorded longer ago can push
-    once more, within the limits of its device."""
+    """The same for ids of admitted push requests, in whole weeks. A request recorded longer ago can push once more,
+    within the limits of its device."""
     deliveries: Seconds = 86_400.0
-    """The same for deliveries that are done. A request that comes again is told of those that failed."""
+    """The same for finished deliveries. The answer to a repeated request reports those that failed."""
     dead_letters: Seconds = 7 * 86_400.0
-    """The same for dead letters, deliveries that expired, and quarantined messages."""
+    """The same for dead letters, expired deliveries, and quarantined messages."""
     events: Seconds = 30 * 86_400.0
     """The same for delivery events in Postgres."""
     lake: Seconds = 400 * 86_400.0
     """The same for the event lake and the reports made of it, in whole days."""
     registrations: Annotated[float, Field(ge=90 * 86_400.0), _FROM_DURATION] | None = None
-    """The same for registrations from the death of their device token on, 90 days at least; unless given, for ever."""
+    """The same for registrations, from the death of their device token on; at least 90 days. Default: for ever."""
 
 
 class PipelineSettings(Group):
     """`wakupush pipeline`, which needs the extra `pipeline` and Java 17."""
 
     warehouse: str = "lake"
-    """Where the tables of the lake lie: a folder that every Spark process reaches under this path, or `s3://BUCKET/PATH`."""
+    """Place of the lake's tables: a folder that every Spark process reaches under this path, or `s3://BUCKET/PATH`."""
     catalog: Annotated[dict[str, SecretStr], NoDecode, _FROM_JSON] = Field(default={})
     """Properties of Iceberg's catalog. Unless `type` or `catalog-impl` is among them, it is our Postgres."""
     keys: Path = Path("lake-keys")
     """Folder of the keys of the lake's pseudonyms, outside of the lake."""
     archive: Path = Path("archive")
-    """Folder of messages out of Stores, which every Spark process reaches under this path."""
+    """Folder of messages from Stores, which every Spark process reaches under this path."""
     pseudonym_days: Count = 28
-    """Days after which the lake's pseudonyms begin anew."""
+    """Days after which the lake's pseudonyms change."""
     reports: Path = Path("reports")
-    """Folder that reports are written to."""
+    """Folder for reports."""
     report_dsn: SecretStr | None = None
-    """Connection string of a Postgres database that reports are written to, in the schema `wakupush_reports`."""
+    """Connection string of a Postgres database for reports, in the schema `wakupush_reports`."""
     smallest_cell: Annotated[int, Field(ge=2)] = 5
-    """The least number of people that a row of a report is about; rows about fewer lose their values."""
+    """Rows of a report about fewer people lose their values."""
     master: str = "local[*]"
     """Where Spark runs: `local[*]`, or the URL of a cluster."""
     memory: str = "2g"
     """Memory of Spark's driver, as Java writes it."""
     jars: Path | None = None
-    """Folder with the jars of Iceberg and Postgres's JDBC driver; unless given, Spark resolves them by itself."""
+    """Folder with the jars of Iceberg and Postgres's JDBC driver; by default, Spark resolves them itself."""
     step_rows: Count = 1_000_000
-    """About how many events an export commits at once."""
+    """Approximate number of events in one commit of an export."""
     shuffle_partitions: Count = 8
     """Number of Spark's shuffle partitions; four for each core of a large cluster."""
 
@@ -458,10 +463,10 @@ class Settings(BaseSettings):
     log_format: Literal["json", "console"] = "json"
     """One JSON object a line, or text for people."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    """Least level that is logged."""
+    """Lowest level of log lines."""
     http_port: PortOrNone | None = None
-    """Port of /healthz, /readyz and /metrics; 0 picks a free one, -1 opens none. Unless given, `ingest live` has 9100,
-    `ingest reconcile` 9101, `exporter` 9103, and workers and beat none; feedback has a setting of its own."""
+    """Port of /healthz, /readyz and /metrics; 0 picks a free one, -1 opens none. Default: 9100 for `ingest live`, 9101
+    for `ingest reconcile`, 9103 for `exporter`, none for workers and beat; feedback has a separate setting."""
     waku: WakuSettings = WakuSettings()
     redis: RedisSettings = RedisSettings()
     postgres: PostgresSettings = PostgresSettings()
