@@ -87,7 +87,7 @@ def _device_facts(connection: Connection, letter: DeadLetter) -> dict[str, Any]:
 
 app = group(
     Rows(
-        help=("Notifications that ran out of attempts or time. Needs only Postgres. Exits with 1 if nothing matched."),
+        help="Notifications that ran out of attempts or time. Needs only Postgres. Exits with 1 if nothing matched.",
         one="dead letter",
         several="dead letters",
         key="delivery key",
