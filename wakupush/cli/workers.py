@@ -43,7 +43,7 @@ def _worker(settings: Settings, pool: str, concurrency: int) -> None:
 
 
 def beat() -> None:
-    """Run the jobs of the schedule: due deliveries, overdue answers, watched topics, retention."""
+    """Run the jobs of beat: due deliveries, overdue answers, watched topics, retention."""
     from workers import run
 
     run.beat(load(process="beat"))

@@ -34,7 +34,7 @@ class DeliveryState(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether the schedule does nothing more about it."""
+        """Whether beat does nothing more about it."""
         return self not in {DeliveryState.PENDING, DeliveryState.POSTING}
 
     @property

@@ -15,7 +15,7 @@ def add(connection: Connection, answers: Sequence[SealedAnswer], hold: float) ->
 
     Args:
         connection: in the transaction of what is answered.
-        hold: seconds for which the schedule leaves them to the worker that added them.
+        hold: seconds for which beat leaves them to the worker that added them.
     """
     if not answers:
         return []
@@ -38,7 +38,7 @@ def remove(connection: Connection, ids: Collection[int]) -> set[int]:
 
 
 def postpone(connection: Connection, ids: Collection[int], seconds: float) -> None:
-    """Leave answers to the schedule, which takes them after this many seconds."""
+    """Leave answers to beat, which takes them after this many seconds."""
     connection.execute(_SQL["postpone"], {"ids": list(ids), "seconds": seconds})
 
 

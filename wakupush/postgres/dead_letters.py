@@ -69,7 +69,7 @@ def retry(
     is left. The selection should end at a time in the past: so a delivery that dies again meanwhile is not sent twice.
 
     Args:
-        connection: the schedule enqueues them once that is committed.
+        connection: beat enqueues them once that is committed.
         after: only those behind this position.
         time_to_live: seconds after which they expire, by the type of notification.
     """

@@ -83,7 +83,7 @@ def put_back(connection: Connection, unattempted: Sequence[Delivery]) -> None:
 def note_feedback(connection: Connection, delivery_key: bytes, attempt: int, failure: Failure) -> bool:
     """Keep a failure that gorush's webhook reports, of an attempt under way or stored as delivered.
 
-    The worker that settles the delivery finds it, or else the schedule. In another state, or if another attempt was
+    The worker that settles the delivery finds it, or else beat. In another state, or if another attempt was
     begun, the reported attempt has had its outcome: nothing is kept, and False is returned.
     """
     values = {"delivery_key": delivery_key, "attempt": attempt, "failure": failure.label}

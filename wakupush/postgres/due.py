@@ -1,4 +1,4 @@
-"""Deliveries that the schedule is to enqueue."""
+"""Deliveries that beat is to enqueue."""
 
 from psycopg import Connection
 

@@ -191,7 +191,7 @@ LIMITER_FAILED: Final = Counter(
     "wakupush_limiter_failed", "Times that a worker could not check a limit because Redis failed."
 )
 
-# The schedule.
+# Beat.
 DEAD_LETTERS: Final = Gauge(
     "wakupush_dead_letters", "Stored dead letters and expired deliveries.", ["platform", "reason"]
 )
@@ -209,7 +209,7 @@ QUERIES_DROPPED: Final = Counter(
     "Waiting queries that beat dropped unanswered: too old (expired), or too many (full).",
     ["reason"],
 )
-JOBS_FAILED: Final = Counter("wakupush_jobs_failed", "Failed runs of a job of the schedule.", ["work"])
+JOBS_FAILED: Final = Counter("wakupush_jobs_failed", "Failed runs of a job of beat.", ["work"])
 
 # The receiver of gorush's webhook.
 FEEDBACK: Final = Counter("wakupush_feedback", "Calls of gorush's feedback webhook, by result.", ["result"])
