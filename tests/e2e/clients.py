@@ -88,8 +88,8 @@ async def asked_while(stack, light, stop, times):
         leaving = Leaving(running)
         async with people(lambda: nullcontext(leaving), "alice", "bob") as (alice, bob):
             alice.enable_receiving(device(os.urandom(8).hex()), [stack.key.public_key])
-            assert await alice.settled(120)
-            assert await alice.advertised(120)
+            assert await alice.wait_until_settled(120)
+            assert await alice.wait_until_advertised(120)
             bob.enable_sending()
             assert (await bob.query([alice.push_key]))[0].ways
             stop()

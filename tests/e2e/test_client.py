@@ -34,7 +34,7 @@ def test_from_registration_to_push_and_back(stack, transport, pushes):
     async def run():
         async with people(transport, "alice", "bob", "carol") as (alice, bob, carol):
             alice.enable_receiving(device("alice-phone"), [stack.key.public_key])
-            assert await alice.settled(120)
+            assert await alice.wait_until_settled(120)
             [enrolment] = alice.registration.enrolments
             assert (enrolment.status, enrolment.version) == (Status.REGISTERED, 1)
 
@@ -53,7 +53,7 @@ def test_from_registration_to_push_and_back(stack, transport, pushes):
 
             # A new device token, and mentions that are not wanted.
             alice.enable_receiving(device("alice-new"), [stack.key.public_key], Options(block_mentions=True))
-            assert await alice.settled(120)
+            assert await alice.wait_until_settled(120)
             assert await notify(bob, alice) == [Result.ACCEPTED]
             [push] = await eventually(pushes)
             assert push.notification["tokens"] == ["alice-new"]
@@ -61,18 +61,18 @@ def test_from_registration_to_push_and_back(stack, transport, pushes):
 
             # Contacts alone: bob's token is wrong, and nobody gives him another one.
             alice.set_options(Options(contacts_only=True, contacts=(key(carol),)))
-            assert await alice.settled(120)
+            assert await alice.wait_until_settled(120)
             assert await notify(bob, alice) == [Result.WRONG_TOKEN]
             carol.enable_sending()
             assert await notify(carol, alice) == [Result.ACCEPTED]
             # He becomes a contact: what he knows is still wrong, and he finds the new one by asking.
             alice.set_options(Options(contacts_only=True, contacts=(key(carol), key(bob))))
-            assert await alice.settled(120)
+            assert await alice.wait_until_settled(120)
             assert await bob.query([key(alice)], force=True)
             assert await notify(bob, alice) == [Result.ACCEPTED]
 
             alice.disable_receiving()
-            assert await alice.settled(120)
+            assert await alice.wait_until_settled(120)
             assert await notify(bob, alice) == [Result.NOT_REGISTERED]
 
     asyncio.run(run())
@@ -84,7 +84,7 @@ def test_advertisements_are_discovered_and_followed(stack, transport):
         async with people(transport, "alice", "bob", on_event=events.append) as (alice, bob):
             discovery = asyncio.create_task(bob.discover(key(alice), 120))
             alice.enable_receiving(device("d"), [stack.key.public_key])
-            assert await alice.settled(120)
+            assert await alice.wait_until_settled(120)
             [way] = (await discovery).ways
             assert (way.server, way.installation_id) == (stack.key.public_key, alice.account.installation_id)
             assert any(isinstance(event, Advertised) for event in events)
@@ -95,7 +95,7 @@ def test_advertisements_are_discovered_and_followed(stack, transport):
             assert len(bob._context.transport.published) == 1
             # Whoever advertises a list that bob is not on leaves him with what he had.
             alice.set_options(Options(contacts_only=True))
-            assert await alice.settled(120)
+            assert await alice.wait_until_settled(120)
             advertised = len([event for event in events if isinstance(event, Advertised)])
             alice.advertise()
             await eventually(lambda: len([event for event in events if isinstance(event, Advertised)]) > advertised)
@@ -109,9 +109,9 @@ def test_latecomers_find_the_latest_advertisement_in_the_store(stack, either):
         events = []
         async with people(either, "alice", on_event=events.append) as (alice,):
             alice.enable_receiving(device("d"), [stack.key.public_key])
-            assert await alice.settled(120)
+            assert await alice.wait_until_settled(120)
             alice.enable_receiving(device("new"), [stack.key.public_key])
-            assert await alice.settled(120)
+            assert await alice.wait_until_settled(120)
             await eventually(lambda: events and isinstance(events[-1], Advertised))
         async with people(either, "bob", history=History(stack.node_url, SHARD)) as (bob,):
             [way] = (await bob.discover(key(alice), 120)).ways
@@ -131,10 +131,10 @@ def test_a_restarted_client_goes_on_where_it_was(stack, either, tmp_path):
             ):
                 if not client.registration.enrolments:
                     client.enable_receiving(device("d"), [stack.key.public_key])
-                assert await client.settled(120)
+                assert await client.wait_until_settled(120)
                 if len(seen) == 1:
                     client.set_options(Options(muted_chats=("c",)))
-                    assert await client.settled(120)
+                    assert await client.wait_until_settled(120)
                 seen.append((client.account.installation_id, client.registration.enrolments[0].version))
 
     who, seen = PrivateKey.generate(), []
@@ -158,7 +158,7 @@ def test_contacts_find_the_token_of_a_renewed_registration(stack, either, pushes
                 for name, clock in clocks.items()
             ]
             alice.enable_receiving(device("alice-phone"), [stack.key.public_key])
-            assert await alice.settled(120)
+            assert await alice.wait_until_settled(120)
             bob.enable_sending()
             assert await notify(bob, alice) == [Result.ACCEPTED]
             token = alice.registration.access_token
@@ -168,8 +168,8 @@ def test_contacts_find_the_token_of_a_renewed_registration(stack, either, pushes
             async def renewed(version):
                 alice.try_again()  # wakes it as a passing time would
                 await eventually(lambda: alice.registration.enrolments[0].version == version)
-                assert await alice.settled(120)
-                assert await alice.advertised(120)
+                assert await alice.wait_until_settled(120)
+                assert await alice.wait_until_advertised(120)
 
             passed += 15 * 86_400.0
             await renewed(2)
@@ -200,7 +200,7 @@ def test_nothing_that_leaves_carries_the_senders_key(stack, transport):
     async def run():
         async with people(transport, "alice", "bob") as (alice, bob):
             alice.enable_receiving(device("d"), [stack.key.public_key])
-            assert await alice.settled(120)
+            assert await alice.wait_until_settled(120)
             bob.enable_sending()
             message, _ = seal_message(bob.account.key, key(alice), 1, b"hello")
             assert await notify(bob, alice, message=message) == [Result.ACCEPTED]
@@ -244,7 +244,7 @@ def test_in_anonymous_mode_the_server_knows_no_chat_key(stack, either):
             alice.enable_receiving(
                 device("d"), [stack.key.public_key], Options(contacts_only=True, contacts=(key(bob),))
             )
-            assert await alice.settled(120)
+            assert await alice.wait_until_settled(120)
             bob.enable_sending()
             assert await notify(bob, alice) == []
             bob.learn_push_key(key(alice), alice.push_key)  # by a contact update
@@ -266,7 +266,7 @@ def test_a_node_that_restarts_is_subscribed_to_again(stack, peer_url, either):
     async def run():
         async with people(either, "alice", "bob") as (alice, bob):
             alice.enable_receiving(device("d"), [stack.key.public_key])
-            assert await alice.settled(120)
+            assert await alice.wait_until_settled(120)
             for url in {stack.node_url, peer_url}:
                 httpx2.post(f"{url}/dev/restart").raise_for_status()
             bob.enable_sending()
@@ -279,7 +279,7 @@ def test_a_node_that_restarts_is_subscribed_to_again(stack, peer_url, either):
             while not await accepted():
                 assert time.monotonic() < deadline
             alice.enable_receiving(device("new"), [stack.key.public_key])
-            assert await alice.settled(120)
+            assert await alice.wait_until_settled(120)
 
     asyncio.run(run())
 
@@ -293,7 +293,7 @@ def test_servers_that_are_down_slow_or_lie_push_once(stack, transport, pushes):
                 servers = [down.key.public_key, stack.key.public_key, liar.key.public_key]
                 discovery = asyncio.create_task(bob.discover(key(alice), 120))
                 alice.enable_receiving(device("one-push"), servers)
-                assert await alice.settled(120)
+                assert await alice.wait_until_settled(120)
                 await discovery
                 await eventually(lambda: len(bob.acquaintance(key(alice)).ways) == 3)
                 down.behaviour, liar.behaviour = "down", "lying"
@@ -321,7 +321,7 @@ def test_what_a_lying_server_tells_of_a_user_is_not_learned(stack, either):
     async def run():
         async with people(either, "alice", "bob") as (alice, bob):
             alice.enable_receiving(device("d"), [stack.key.public_key])
-            assert await alice.settled(120)
+            assert await alice.wait_until_settled(120)
             liar = Bot(alice._context.transport)
             token = alice.registration.access_token
             name, _ = topics.query_topics(key(alice).key_hash)

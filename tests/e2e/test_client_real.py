@@ -63,7 +63,7 @@ def test_register_discover_query_and_notify(stack, nodes, mode):
             async with alice, bob, carol:
                 device = Device(token_type=TokenType.APN, device_token=f"alice-{mode}", apn_topic="im.status")
                 alice.enable_receiving(device, [stack.key.public_key])
-                assert await alice.settled(120)
+                assert await alice.wait_until_settled(120)
                 [enrolment] = alice.registration.enrolments
                 assert enrolment.status is Status.REGISTERED
 
@@ -75,12 +75,12 @@ def test_register_discover_query_and_notify(stack, nodes, mode):
                 discovery = asyncio.create_task(carol.discover(alice.push_key, 30))
                 await asyncio.sleep(3)  # until she listens
                 alice.set_options(Options(contacts_only=True, contacts=(carol.push_key,)))
-                assert await alice.settled(120)
+                assert await alice.wait_until_settled(120)
                 assert len((await discovery).ways) == 1
                 carol.enable_sending()
                 assert await notify(carol, alice) == [Result.ACCEPTED]
                 alice.disable_receiving()
-                assert await alice.settled(120)
+                assert await alice.wait_until_settled(120)
             file.close()
             return alice.push_key.key_hash
 

@@ -110,7 +110,7 @@ def pushes(stack):
 
 async def register(client, stack, token, seconds=120.0):
     client.enable_receiving(device(token), [stack.key.public_key])
-    assert await client.settled(seconds)
+    assert await client.wait_until_settled(seconds)
 
 
 async def push(sender, receiver):
@@ -131,7 +131,7 @@ def test_the_clients_notice_nothing(stack, postgres, pushes, tmp_path):
             await register(alice, stack, "alice")
             await register(dora, stack, "dora")
             dora.disable_receiving()
-            assert await dora.settled(120)
+            assert await dora.wait_until_settled(120)
             bob.enable_sending()
             assert await push(bob, alice) == [Result.ACCEPTED]
             before = rows(stack.postgres_dsn, stack.key)

@@ -72,7 +72,7 @@ def exchange(client, server, now=0.0):
     count = 0
     while asking := client.due(now):
         [each] = asking
-        client.answered(server.public_key, server.take(each.sealed), now)
+        client.take_answer(server.public_key, server.take(each.sealed), now)
         count += 1
     return count
 

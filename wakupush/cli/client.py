@@ -260,7 +260,7 @@ def advertise(context: typer.Context, wait: Seconds = 15.0) -> None:
             complain("nothing is registered")
             return Exit.REFUSED
         session.client.advertise()
-        if not await session.client.advertised(wait):
+        if not await session.client.wait_until_advertised(wait):
             complain("it could not be advertised in time")
             return Exit.NO_ANSWER
         _show(context.obj, [{"advertised": session.infos}])
@@ -425,8 +425,8 @@ async def _settle(session: _Session, seconds: float, servers: Collection[PublicK
     """Wait for the answers of these servers, or all, and for the advertisement; show the state at each server."""
     from wakupush.client.rules.registering import Status
 
-    is_settled = await session.client.settled(seconds, servers)
-    is_advertised = await session.client.advertised(seconds)
+    is_settled = await session.client.wait_until_settled(seconds, servers)
+    is_advertised = await session.client.wait_until_advertised(seconds)
     enrolments = session.client.registration.enrolments
     _show(session.common, [_enrolment(each) for each in enrolments])
     for each in enrolments:

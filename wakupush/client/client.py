@@ -87,7 +87,7 @@ class Client:
             transport=transport,
             storage=storage,
             config=config,
-            tell=_guarded(on_event),
+            tell=_guard(on_event),
             now=now,
             random=random or Random(secrets.randbits(64)),
         )
@@ -111,38 +111,38 @@ class Client:
             registrar.set_options(options)
         registrar.enable(device)
         registrar.set_servers(servers)
-        self._enroller.changed()
+        self._enroller.store_change()
 
     def set_options(self, options: Options) -> None:
         """Change who may notify."""
         self._enroller.registrar.set_options(options)
-        self._enroller.changed()
+        self._enroller.store_change()
 
     def disable_receiving(self) -> None:
         """Unregister everywhere; also to be done on logout. Wait for `settled` before the client is closed."""
         self._enroller.registrar.disable()
-        self._enroller.changed()
+        self._enroller.store_change()
 
     @property
     def registration(self) -> RegistrarState:
         """The state of the registration at each server."""
         return self._enroller.registrar.state
 
-    async def settled(self, seconds: float, servers: Collection[PublicKey] | None = None) -> bool:
+    async def wait_until_settled(self, seconds: float, servers: Collection[PublicKey] | None = None) -> bool:
         """Wait until servers have given a final answer, and return whether they have within so many seconds.
 
         Args:
             servers: None for all, including those at which the client is still unregistering.
         """
-        return await self._enroller.settled(seconds, servers)
+        return await self._enroller.wait_until_settled(seconds, servers)
 
     def try_again(self) -> None:
         """Ask at once servers without a final answer, and those that refused, for example when the network is back."""
         self._enroller.try_again()
 
-    async def advertised(self, seconds: float) -> bool:
+    async def wait_until_advertised(self, seconds: float) -> bool:
         """Wait until the servers' answers are advertised, and return whether they are within so many seconds."""
-        return await self._enroller.advertised(seconds)
+        return await self._enroller.wait_until_advertised(seconds)
 
     def advertise(self) -> None:
         """Advertise soon, out of turn."""
@@ -180,7 +180,7 @@ class Client:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._book.follow(user)
-                await self._book.changed.wait_until(
+                await self._book.changes.wait_until(
                     lambda: bool(self._book.find(user).usable(self._context.now())), math.inf
                 )
         return self._book.find(user)
@@ -243,17 +243,19 @@ class Client:
             SendingDisabledError: sending was not switched on.
         """
         self._check_sending()
-        hashed = shake256_64(chat_id.encode())
+        chat_hash = shake256_64(chat_id.encode())
 
         async def send(some: Sequence[Recipient]) -> list[TargetDevice]:
-            devices = targets(self._context, self._book, some, chat_id=hashed, kind=kind)
+            devices = targets(self._context, self._book, some, chat_id=chat_hash, kind=kind)
             sending = Sending(message_id, devices, random=self._context.random)
             await Notifier(self._context, self._book, self._asker, self._tasks, sending).run()
             return sending.targets
 
         async def ask_and_send(some: Sequence[Recipient]) -> list[TargetDevice]:
             try:
-                await self._asker.query([each.user for each in some], force=force, seconds=QUERY_SECONDS)
+                await self._asker.query(
+                    [acquaintance.user for acquaintance in some], force=force, seconds=QUERY_SECONDS
+                )
             except NodeError as error:
                 log.warning("query_not_sent", error=str(error))
                 self._context.tell(Unsent(str(error)))
@@ -265,10 +267,10 @@ class Client:
             acquaintance = self._book.find(user)
             return acquaintance.is_to_be_asked(now) or (force and not acquaintance.usable(now))
 
-        unknown = {each.user for each in recipients if is_unknown(each.user)}
+        unknown = {recipient.user for recipient in recipients if is_unknown(recipient.user)}
         at_once, later = await asyncio.gather(
-            send([each for each in recipients if each.user not in unknown]),
-            ask_and_send([each for each in recipients if each.user in unknown]),
+            send([recipient for recipient in recipients if recipient.user not in unknown]),
+            ask_and_send([recipient for recipient in recipients if recipient.user in unknown]),
         )
         return at_once + later
 
@@ -326,7 +328,7 @@ class Client:
             raise SendingDisabledError("sending is off")
 
 
-def _guarded(on_event: Callable[[Event], None]) -> Callable[[Event], None]:
+def _guard(on_event: Callable[[Event], None]) -> Callable[[Event], None]:
     """Return a function that does not raise: an error in the app must not end the work that it is informed about."""
 
     def tell(event: Event) -> None:

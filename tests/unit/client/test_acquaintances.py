@@ -123,22 +123,22 @@ def test_tokens_are_used_for_a_day_and_then_as_a_last_resort():
 def test_a_clock_set_back_makes_knowledge_old():
     known = learn(info(), now=10 * KEEP_SECONDS)
     assert known.usable(0) == []
-    assert known.asked(10 * KEEP_SECONDS).is_to_be_asked(0)
+    assert known.with_asked_at(10 * KEEP_SECONDS).is_to_be_asked(0)
     assert len(known.usable(10 * KEEP_SECONDS - 1)) == 1
 
 
 def test_a_silent_device_is_notified_beside_an_active_one():
     later = 2 * KEEP_SECONDS
-    known = learn(info(), now=0).asked(0)
+    known = learn(info(), now=0).with_asked_at(0)
     known = learn(info(installation=DESKTOP), known=known, now=later).active(DESKTOP, later)
     assert known.is_to_be_asked(later)
     assert list(known.devices(later, most=3)) == [DESKTOP, PHONE]
     # A server tells of the phone: for a day nobody is asked.
-    asked = learn(info(), known=known.asked(later), server=SERVER, now=later)
+    asked = learn(info(), known=known.with_asked_at(later), server=SERVER, now=later)
     assert not asked.is_to_be_asked(later + KEEP_SECONDS - 1)
     # Nobody does: an hour later again.
-    assert not known.asked(later).is_to_be_asked(later + 1)
-    assert known.asked(later).is_to_be_asked(later + ABSENT_SECONDS)
+    assert not known.with_asked_at(later).is_to_be_asked(later + 1)
+    assert known.with_asked_at(later).is_to_be_asked(later + ABSENT_SECONDS)
 
 
 def test_a_device_is_notified_by_new_tokens_where_it_has_some():
@@ -154,7 +154,7 @@ def test_a_device_that_is_gone_is_not_notified():
 
 
 def test_an_unknown_user_is_not_queried_again_at_once():
-    known = Acquaintance(user=USER.public_key).asked(100)
+    known = Acquaintance(user=USER.public_key).with_asked_at(100)
     assert not known.is_to_be_asked(100 + ABSENT_SECONDS - 1)
     assert known.is_to_be_asked(100 + ABSENT_SECONDS)
 
@@ -187,7 +187,7 @@ def test_what_strangers_send_is_bounded():
 
 
 def test_it_is_kept_as_it_is_and_shows_no_token():
-    known = replace(learn(info()).active(PHONE, 3.0).asked(5.0), push_key=EVE.public_key)
+    known = replace(learn(info()).active(PHONE, 3.0).with_asked_at(5.0), push_key=EVE.public_key)
     assert ACQUAINTANCE.load(ACQUAINTANCE.dump(known)) == known
     assert TOKEN not in repr(known)
     assert str(known.push_key)[:14] not in repr(known)
@@ -215,10 +215,10 @@ def test_only_the_answer_to_the_very_query_is_read():
     asked = TokenQuery([USER.public_key], PrivateKey.generate())
     kind = Type.PUSH_NOTIFICATION_QUERY_RESPONSE
     good = Opened(kind, response(asked.message_id, info()), SERVER.public_key, b"")
-    assert asked.answered(good) == (info(),)
-    assert asked.answered(replace(good, inner=response(bytes(32), info()))) == ()
-    assert asked.answered(replace(good, type=Type.PUSH_NOTIFICATION_RESPONSE)) == ()
-    assert asked.answered(replace(good, inner=b"\xff")) == ()
+    assert asked.take_answer(good) == (info(),)
+    assert asked.take_answer(replace(good, inner=response(bytes(32), info()))) == ()
+    assert asked.take_answer(replace(good, type=Type.PUSH_NOTIFICATION_RESPONSE)) == ()
+    assert asked.take_answer(replace(good, inner=b"\xff")) == ()
 
 
 def test_a_query_names_its_users_and_its_id_is_the_servers():

@@ -185,7 +185,7 @@ def info(installation):
 def test_advertises_after_a_change_and_then_periodically():
     advertiser = Advertiser(100)
     assert advertiser.due([info("me")], 1e9) is None
-    advertiser.changed(10)
+    advertiser.advertise_soon(10)
     assert advertiser.due([info("me")], 10) is None
     assert advertiser.due([info("me")], 10 + SETTLE_SECONDS) == [info("me")]
     assert advertiser.due([info("me")], 110) is None
@@ -200,30 +200,30 @@ def test_advertises_when_the_clock_is_set_back():
 
 def test_that_nothing_is_registered_any_more_is_advertised_once():
     advertiser = Advertiser(100)
-    advertiser.changed(0)
+    advertiser.advertise_soon(0)
     assert advertiser.due([], 1) == []
     assert advertiser.next_at is None
 
 
 def test_installations_are_handed_on_while_heard_of():
     advertiser = Advertiser(100)
-    advertiser.heard([info("tablet"), info("desktop")], "me", 0)
-    advertiser.heard([info("me"), info("stale")], "me", 0)  # our own, as it comes back
-    advertiser.changed(0)
+    advertiser.learn([info("tablet"), info("desktop")], "me", 0)
+    advertiser.learn([info("me"), info("stale")], "me", 0)  # our own, as it comes back
+    advertiser.advertise_soon(0)
     assert advertiser.due([info("me")], 1) == [info("me"), info("tablet")]
-    advertiser.changed(300)
+    advertiser.advertise_soon(300)
     assert advertiser.due([info("me")], 301) == [info("me")]
 
 
 def test_an_unregistered_installation_is_not_handed_on():
     phone, tablet = Advertiser(100), Advertiser(100)
-    phone.heard([info("tablet")], "phone", 0)
-    tablet.heard([info("phone")], "tablet", 0)
-    phone.changed(1)
+    phone.learn([info("tablet")], "phone", 0)
+    tablet.learn([info("phone")], "tablet", 0)
+    phone.advertise_soon(1)
     said = phone.due([], 2)
     assert said == []
-    tablet.heard(said, "tablet", 2)
-    tablet.changed(3)
+    tablet.learn(said, "tablet", 2)
+    tablet.advertise_soon(3)
     assert tablet.due([info("tablet")], 4) == [info("tablet")]
 
 

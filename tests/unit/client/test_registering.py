@@ -27,7 +27,7 @@ def status(client):
 
 def refuse(client, server, error, now=0.0):
     [asking] = client.due(now)
-    return client.answered(server.public_key, RegistrationResponse(request_id(asking.sealed), error), now)
+    return client.take_answer(server.public_key, RegistrationResponse(request_id(asking.sealed), error), now)
 
 
 def test_nothing_happens_until_it_is_switched_on():
@@ -67,7 +67,7 @@ def test_an_answer_to_something_else_is_none(foreign):
         answer = replace(answer, request_id=bytes(64))
     else:
         signer = OTHER.public_key
-    assert client.answered(signer, answer, 0) is None
+    assert client.take_answer(signer, answer, 0) is None
     assert status(client) is Status.ASKED
 
 
@@ -90,10 +90,10 @@ def test_the_wait_begins_when_the_registration_has_left():
     server = Server()
     client = enabled(server)
     [asking] = client.due(0.0)
-    client.sent(asking, 100.0)
+    client.note_sent(asking, 100.0)
     assert client.next_at > 100.0
-    client.answered(server.public_key, server.take(asking.sealed), 101.0)
-    client.sent(asking, 102.0)
+    client.take_answer(server.public_key, server.take(asking.sealed), 101.0)
+    client.note_sent(asking, 102.0)
     assert client.has_settled()
 
 
@@ -182,7 +182,7 @@ def test_a_server_that_gave_up_gets_a_higher_version():
     client = registrar(REGISTRATION.load(REGISTRATION.dump(client.state)))
     [again] = client.due(DAY)
     assert again == asking
-    client.answered(server.public_key, server.take(again.sealed), DAY)
+    client.take_answer(server.public_key, server.take(again.sealed), DAY)
     assert exchange(client, server, DAY) == 1
     assert (status(client), server.version) == (Status.REGISTERED, 3)
 
@@ -222,7 +222,7 @@ def test_only_a_server_that_was_asked_is_left():
     client.set_servers([second.public_key])
     servers = {each.public_key: each for each in (first, second, never)}
     for asking in client.due(0):
-        client.answered(asking.server, servers[asking.server].take(asking.sealed), 0)
+        client.take_answer(asking.server, servers[asking.server].take(asking.sealed), 0)
     assert first.asked[-1].unregister
     assert never.asked == []
     assert {each.server: each.status for each in client.state.enrolments} == {
@@ -238,7 +238,7 @@ def test_a_server_s_error_survives_a_restart(error):
     server = Server()
     client = enabled(server)
     [asking] = client.due(0)
-    client.answered(server.public_key, replace(server.take(asking.sealed), error=error), 0)
+    client.take_answer(server.public_key, replace(server.take(asking.sealed), error=error), 0)
     assert client.state.enrolments[0].error is error
     assert REGISTRATION.load(REGISTRATION.dump(client.state)) == client.state
 
@@ -297,7 +297,7 @@ class Machine(RuleBasedStateMachine):
         self.random.shuffle(self.answers)
         for signer, response in self.answers:
             failed = replace(response, error=Answer.INTERNAL_ERROR) if fail else response
-            self.client.answered(signer, failed, self.now)
+            self.client.take_answer(signer, failed, self.now)
         self.answers.clear()
 
     @rule()
@@ -320,7 +320,7 @@ class Machine(RuleBasedStateMachine):
         while not self.client.has_settled():
             self.now = max(self.now, self.client.next_at)
             for asking in self.client.due(self.now):
-                self.client.answered(asking.server, self.servers[asking.server].take(asking.sealed), self.now)
+                self.client.take_answer(asking.server, self.servers[asking.server].take(asking.sealed), self.now)
         state = self.client.state
         wanted = {each.server for each in state.enrolments if each.wanted} if state.device else set()
         for key, server in self.servers.items():
@@ -346,7 +346,7 @@ def test_a_server_that_was_a_mistake_keeps_no_other_waiting():
     client.set_servers([right.public_key])
     for asking in client.due(0.0):
         if asking.server == right.public_key:
-            client.answered(asking.server, right.take(asking.sealed), 0.0)
+            client.take_answer(asking.server, right.take(asking.sealed), 0.0)
     assert client.has_settled([right.public_key])
     assert not client.has_settled([wrong.public_key])
     assert not client.has_settled()

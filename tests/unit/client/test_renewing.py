@@ -128,13 +128,13 @@ def test_a_renewal_goes_to_who_has_the_device_alone():
     for asking in client.due(0.0):
         answer = servers[asking.server].take(asking.sealed)
         error = Answer.MALFORMED_MESSAGE if asking.server == refuses.public_key else None
-        client.answered(asking.server, replace(answer, error=error), 0.0)
+        client.take_answer(asking.server, replace(answer, error=error), 0.0)
     client.set_servers([kept.public_key, refuses.public_key])
     [asking] = client.due(0.0)
-    client.answered(left.public_key, left.take(asking.sealed), 0.0)
+    client.take_answer(left.public_key, left.take(asking.sealed), 0.0)
     assert exchange(client, kept, client.next_at) == 1
     assert [len(each.asked) for each in (kept, refuses, left)] == [2, 1, 2]
     client.disable()
     for asking in client.due(8 * DAY):
-        client.answered(asking.server, servers[asking.server].take(asking.sealed), 8 * DAY)
+        client.take_answer(asking.server, servers[asking.server].take(asking.sealed), 8 * DAY)
     assert client.next_at is None

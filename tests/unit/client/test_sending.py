@@ -40,7 +40,7 @@ def report(error=None, user=ALICE, installation="phone"):
 
 
 def answer(work, asking, *reports, signer=None, message_id=MESSAGE_ID, now=0.0):
-    return work.answered(asking, signer or asking.server, RequestResponse(message_id, reports), now)
+    return work.take_answer(asking, signer or asking.server, RequestResponse(message_id, reports), now)
 
 
 def test_one_request_for_each_server_with_all_its_devices():
@@ -69,7 +69,7 @@ def test_success_ends_it():
 def test_the_next_server_is_asked_after_three_seconds_and_no_sooner():
     work = sending(target(*SERVERS))
     [first] = work.due(0)
-    work.sent(first, 2.0)  # a light client took its time
+    work.note_sent(first, 2.0)  # a light client took its time
     assert work.next_at >= 2.0 + 3.0
     assert work.due(work.next_at - 0.001) == []
     [second] = work.due(work.next_at)
@@ -214,7 +214,7 @@ def test_sending_ends_and_never_hurries_silent_servers(script, servers):
         if due:
             late.remove(due[0])
             now = max(now, due[0][0])
-            is_last = due[0][1].server == work.targets[0].asked.server
+            is_last = due[0][1].server == work.targets[0].last_way.server
             for wrong in answer(work, due[0][1], report(due[0][2]), now=now):
                 work.refresh(wrong.user, wrong.installation_id, [way(wrong.server, "new")], now)
             if is_last:

@@ -178,13 +178,13 @@ def test_a_hanging_node_is_well_after_a_subscription(used, unanswered):
     async def run():
         node, wanted = Node(), {"own", "other"}
         async with used(node, wanted) as running:
-            await asyncio.gather(*map(running.subscribed, wanted))
+            await asyncio.gather(*map(running.subscription, wanted))
             await until(lambda: node.requests[-1] == [])
             node.hangs = True
             if unanswered == "subscribe":
                 wanted.add("new")
                 with pytest.raises(NodeUnreachable):
-                    await running.subscribed("new")
+                    await running.subscription("new")
                 wanted.remove("new")
             else:
                 wanted.remove("other")
@@ -193,7 +193,7 @@ def test_a_hanging_node_is_well_after_a_subscription(used, unanswered):
             await until(lambda: len(node.requests) > 5)
             assert not running.is_well
             with pytest.raises(NodeUnreachable):  # it may have been lost
-                await running.subscribed("own")
+                await running.subscription("own")
             node.hangs = False
             await until(lambda: running.is_well)
             assert "own" in node.subscribed
@@ -205,11 +205,11 @@ def test_subscribe_goes_before_unsubscribe(used):
     async def run():
         node, wanted = Node(seconds=0.1), {"own", "old"}
         async with used(node, wanted) as running:
-            await asyncio.gather(*map(running.subscribed, wanted))
+            await asyncio.gather(*map(running.subscription, wanted))
             await until(lambda: node.requests[-1] == [])  # a ping, which takes a while
             wanted.remove("old")
             wanted.add("new")
-            await running.subscribed("new")
+            await running.subscription("new")
             await until(lambda: node.ended)
         assert node.ended == {"old": {"own", "new"}}
 
@@ -220,14 +220,14 @@ def test_subscribe_preempts_a_waiting_unsubscribe(used, monkeypatch):
     async def run():
         node, wanted = Node(), {"own", "old"}
         async with used(node, wanted) as running:
-            await asyncio.gather(*map(running.subscribed, wanted))
+            await asyncio.gather(*map(running.subscription, wanted))
             wanted.remove("old")
             monkeypatch.setattr(running._filtering, "_pause", 0.3)
             monkeypatch.setattr(service, "PING_SECONDS", 60.0)  # after this time
             node.requests.clear()
             await until(lambda: node.requests)
             wanted.add("new")
-            await running.subscribed("new")
+            await running.subscription("new")
             await until(lambda: node.ended)
         assert node.ended == {"old": {"own", "new"}}
 
@@ -240,9 +240,9 @@ def test_an_unwanted_topic_does_not_make_a_node_well(used):
         node.hangs = True
         async with used(node, wanted) as running:
             with pytest.raises(NodeUnreachable):
-                await running.subscribed("own")
+                await running.subscription("own")
             wanted.clear()
-            await running.subscribed("another")
+            await running.subscription("another")
             assert not running.is_well
 
     asyncio.run(run())
@@ -252,10 +252,10 @@ def test_a_lost_subscription_is_made_again(used):
     async def run():
         node, wanted = Node(), {"own", "new"}
         async with used(node, wanted) as running:
-            await running.subscribed("own")
+            await running.subscription("own")
             await until(lambda: node.requests[-1] == [])
             node.forgets = True
-            await running.subscribed("new")  # from here on pings succeed
+            await running.subscription("new")  # from here on pings succeed
             await until(lambda: node.subscribed == wanted)
 
     asyncio.run(run())
@@ -265,7 +265,7 @@ def test_a_quiet_client_renews_once_and_pings_from_then_on(used):
     async def run():
         node = Node()
         async with used(node, {"own"}) as running:
-            await running.subscribed("own")
+            await running.subscription("own")
             await until(lambda: len(node.requests) > 5)
         assert node.requests[:6] == [["own"], ["own"], [], [], [], []]
 
@@ -276,7 +276,7 @@ async def tended(used, count):
     """Return the topics of each subscription of a client of so many, until it pings."""
     node, wanted = Node(), [str(number) for number in range(count)]
     async with used(node, wanted) as running:
-        await asyncio.gather(*map(running.subscribed, wanted))
+        await asyncio.gather(*map(running.subscription, wanted))
         await until(lambda: node.requests[-2:] == [[], []])
     return wanted, [topics for topics in node.requests if topics]
 

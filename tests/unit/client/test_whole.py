@@ -105,7 +105,7 @@ def test_a_contact_code_does_not_tell_servers_the_chat_key(network, storage, ano
         config = Config(anonymous=anonymous, contact_code=code)
         async with Client(PrivateKey.generate(), network, storage, config) as client:
             client.advertise()
-            assert await client.advertised(30)
+            assert await client.wait_until_advertised(30)
         [message] = network.published
         topic_key = symmetric_key(contact_code_topic(client.push_key))
         assert (code in open_symmetric(message.payload, topic_key).data) != anonymous
@@ -209,12 +209,12 @@ def test_nothing_is_advertised_while_a_server_is_asked(network, client):
             client.enable_receiving(PHONE, [SERVER])
             client.advertise()
             await eventually(lambda: requests(network))
-            assert not await client.advertised(3 * SETTLE_SECONDS)
+            assert not await client.wait_until_advertised(3 * SETTLE_SECONDS)
             assert len(network.published) == 1
             client.disable_receiving()
             await eventually(lambda: len(network.published) == 2)
             client.advertise()
-            assert await client.advertised(30)
+            assert await client.wait_until_advertised(30)
             assert len(network.published) == 3
 
     asyncio.run(run())
@@ -255,10 +255,10 @@ def test_a_storage_that_fails_in_passing_ends_nothing(network, storage, monkeypa
 def test_what_changed_is_advertised_before_it_is_said_to_be(network, client):
     async def run():
         async with client:
-            assert await client.advertised(0)  # nothing changed
+            assert await client.wait_until_advertised(0)  # nothing changed
             client.advertise()
-            assert not await client.advertised(0)
-            assert await client.advertised(30)
+            assert not await client.wait_until_advertised(0)
+            assert await client.wait_until_advertised(30)
         assert len(network.published) == 1
 
     asyncio.run(run())

@@ -42,13 +42,15 @@ class Asker:
             NodeError: the node did not take a query.
         """
         acquaintances = [self._book.find(user) for user in dict.fromkeys(users)]
-        to_ask = [each for each in acquaintances if force or each.is_to_be_asked(self._context.now())]
-        under_way = [self._asking[each.user] for each in to_ask if each.user in self._asking]
-        groups = group(each for each in to_ask if each.user not in self._asking)
-        unanswered = await _all(self.ask(each, seconds) for each in groups)
+        to_ask = [
+            acquaintance for acquaintance in acquaintances if force or acquaintance.is_to_be_asked(self._context.now())
+        ]
+        under_way = [self._asking[acquaintance.user] for acquaintance in to_ask if acquaintance.user in self._asking]
+        groups = group(acquaintance for acquaintance in to_ask if acquaintance.user not in self._asking)
+        unanswered = await _all(self.ask(users, seconds) for users in groups)
         # A query goes out on the topic of its first user: servers that know another one may listen elsewhere.
         alone = [user for users, unknown in zip(groups, unanswered, strict=True) if len(users) > 1 for user in unknown]
-        await _all([*(self.ask((user,), seconds) for user in alone), *(ended.wait() for ended in under_way)])
+        await _all([*(self.ask((user,), seconds) for user in alone), *(end.wait() for end in under_way)])
 
     async def ask(self, users: tuple[PublicKey, ...], seconds: float = QUERY_SECONDS) -> set[PublicKey]:
         """Send one query, and return the users of whom nothing was learned within so many seconds.
@@ -59,14 +61,14 @@ class Asker:
         query = TokenQuery(users, PrivateKey.generate())
         box = Mailbox(query.key, MOST_SEGMENTS)
         unanswered = set(users)
-        ended = asyncio.Event()
-        self._asking.update(dict.fromkeys(users, ended))
+        end = asyncio.Event()
+        self._asking.update(dict.fromkeys(users, end))
 
         def receive(message: WakuMessage) -> None:
-            opened = box.take(message)
-            infos = query.answered(opened) if opened is not None else ()
+            content = box.take(message)
+            infos = query.take_answer(content) if content is not None else ()
             for user in users:
-                if opened is not None and self._book.learn(user, infos, opened.signer):
+                if content is not None and self._book.learn(user, infos, content.signer):
                     unanswered.discard(user)
 
         async with AsyncExitStack() as exits:
@@ -75,12 +77,12 @@ class Asker:
                 await exits.enter_async_context(self._context.transport.listening(box.content_topic, receive))
                 await self._context.transport.publish(query.message(key, time.time_ns()))
                 for acquaintance in map(self._book.find, users):
-                    self._book.put(acquaintance.asked(self._context.now()))
-                await self._book.changed.wait_until(lambda: not unanswered, seconds)
+                    self._book.put(acquaintance.with_asked_at(self._context.now()))
+                await self._book.changes.wait_until(lambda: not unanswered, seconds)
             finally:
                 for user in users:
                     self._asking.pop(user, None)
-                ended.set()
+                end.set()
             # A user's other servers may answer a moment later.
             self._tasks.start(_close_later(exits.pop_all()))
         return unanswered
@@ -88,7 +90,7 @@ class Asker:
 
 async def _all(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Return every result. An exception is raised only once all have ended, as the others' answers are of use."""
-    tasks = [asyncio.ensure_future(each) for each in coroutines]
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     await asyncio.gather(*tasks, return_exceptions=True)
     return [task.result() for task in tasks]
 

@@ -38,8 +38,8 @@ class Book:
         self._context = context
         self._history = history
         self._tasks = tasks
-        self._followed: dict[PublicKey, AsyncExitStack] = {}
-        self.changed = Signal()
+        self._exits_by_user: dict[PublicKey, AsyncExitStack] = {}
+        self.changes = Signal()
 
     def find(self, user: PublicKey) -> Acquaintance:
         """Return what is known of a user, by the chat key or by the one that is registered."""
@@ -63,7 +63,7 @@ class Book:
             return False
         self.put(after)
         self._context.tell(Learned(after))
-        self.changed.set()
+        self.changes.set()
         return True
 
     def useless(self, token: Useless) -> None:
@@ -89,19 +89,19 @@ class Book:
             NodeError: the node does not let us listen.
         """
         user = self.find(user).user
-        if user in self._followed:
+        if user in self._exits_by_user:
             return
-        self._followed[user] = exits = AsyncExitStack()
+        self._exits_by_user[user] = exits = AsyncExitStack()
         name = topics.contact_code_topic(user)
         try:
             key = await topic_key(name)
 
             def receive(message: WakuMessage) -> None:
-                self._heard(user, message, key)
+                self._take_advertisement(user, message, key)
 
             await exits.enter_async_context(self._context.transport.listening(topics.content_topic(name), receive))
         except BaseException:  # cancellation, too, leaves the user unfollowed
-            self._followed.pop(user, None)
+            self._exits_by_user.pop(user, None)
             raise
         if self._history is not None:
             self._tasks.start(self._look_back(self._history, user, key))
@@ -109,15 +109,15 @@ class Book:
     async def unfollow(self, user: PublicKey) -> None:
         """Stop listening to a user."""
         for key in {user, self.find(user).user}:  # may have been followed before the push key was known, or after
-            exits = self._followed.pop(key, None)
+            exits = self._exits_by_user.pop(key, None)
             if exits is not None:
                 await exits.aclose()
 
     async def close(self) -> None:
         """Stop listening to all users."""
-        for exits in self._followed.values():
+        for exits in self._exits_by_user.values():
             await exits.aclose()
-        self._followed.clear()
+        self._exits_by_user.clear()
 
     def _get(self, user: PublicKey) -> Acquaintance:
         return self._context.storage.get(ACQUAINTANCE, str(user)) or Acquaintance(user=user)
@@ -125,15 +125,15 @@ class Book:
     async def _look_back(self, history: History, user: PublicKey, key: bytes) -> None:
         topic = topics.content_topic(topics.contact_code_topic(user))
         try:
-            latest = await history.latest(topic, lambda message: _advertised(user, message, key) is not None)
+            latest = await history.latest(topic, lambda message: _read_advertisement(user, message, key) is not None)
         except NodeError as error:
             log.warning("history_not_read", error=str(error))
             return
         for message in latest:
-            self._heard(user, message, key)
+            self._take_advertisement(user, message, key)
 
-    def _heard(self, user: PublicKey, message: WakuMessage, key: bytes) -> None:
-        infos = _advertised(user, message, key)
+    def _take_advertisement(self, user: PublicKey, message: WakuMessage, key: bytes) -> None:
+        infos = _read_advertisement(user, message, key)
         if not infos:
             return
         self.learn(user, infos, None)
@@ -141,12 +141,12 @@ class Book:
             self.active(user, infos[0].installation_id, message.timestamp / 1e9)
 
 
-def _advertised(user: PublicKey, message: WakuMessage, key: bytes) -> tuple[Info, ...] | None:
+def _read_advertisement(user: PublicKey, message: WakuMessage, key: bytes) -> tuple[Info, ...] | None:
     """Return what a message on a user's contact code topic says; None if it is not an advertisement by this user."""
-    opened = open_advertisement(message, key)
-    if opened is None or opened.type != Type.CONTACT_CODE_ADVERTISEMENT or opened.signer != user:
+    content = open_advertisement(message, key)
+    if content is None or content.type != Type.CONTACT_CODE_ADVERTISEMENT or content.signer != user:
         return None
     try:
-        return parse_advertisement(opened.inner)
+        return parse_advertisement(content.inner)
     except Refused:
         return None

@@ -44,8 +44,8 @@ class Enroller:
         self._mailbox = Mailbox(self._account.push_key)
         self._topic = topics.contact_code_topic(self._account.push_key.public_key)
         #: Number of the last change that is to be advertised, and of the last one that was advertised.
-        self._to_advertise = self._advertised = 0
-        self._changed = Signal()
+        self._last_to_advertise = self._last_advertised = 0
+        self._changes = Signal()
 
     def load(self) -> None:
         """Load the stored state.
@@ -56,28 +56,28 @@ class Enroller:
         self.registrar.state = self._context.storage.get(REGISTRATION, "") or RegistrarState()
         self._advertiser.next_at = (self._context.storage.get(ADVERTISING, "") or Advertising()).next_at
 
-    def changed(self) -> None:
+    def store_change(self) -> None:
         """Store the registrar's changed state, and act on it."""
         self._context.storage.put(REGISTRATION, "", self.registrar.state)
-        self._changed.set()
+        self._changes.set()
 
     def try_again(self) -> None:
         """Ask at once servers without a final answer, and those that refused."""
         self.registrar.try_again(self._context.now())
-        self.changed()
+        self.store_change()
 
     def advertise(self) -> None:
         """Advertise soon, out of turn."""
         self._advertise_soon()
-        self._changed.set()
+        self._changes.set()
 
-    async def advertised(self, seconds: float) -> bool:
+    async def wait_until_advertised(self, seconds: float) -> bool:
         """Wait until every change is advertised, and return whether it is within so many seconds."""
-        return await self._changed.wait_until(lambda: self._advertised == self._to_advertise, seconds)
+        return await self._changes.wait_until(lambda: self._last_advertised == self._last_to_advertise, seconds)
 
-    async def settled(self, seconds: float, servers: Collection[PublicKey] | None) -> bool:
+    async def wait_until_settled(self, seconds: float, servers: Collection[PublicKey] | None) -> bool:
         """Wait until these servers, or all, have answered, and return whether they have within so many seconds."""
-        return await self._changed.wait_until(lambda: self.registrar.has_settled(servers), seconds)
+        return await self._changes.wait_until(lambda: self.registrar.has_settled(servers), seconds)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -92,15 +92,15 @@ class Enroller:
                     await self._register()
                     await self._advertise()
                 except NodeError as error:
-                    self._failed(str(error))
+                    self._report_failure(str(error))
                     if not is_listening:
-                        await self._changed.wait(RETRY_SECONDS)
+                        await self._changes.wait(RETRY_SECONDS)
                 except Exception as error:  # noqa: BLE001 - what cannot be stored now, on a full disk, may be stored later
-                    self._failed(type(error).__name__)
-                    await self._changed.wait(RETRY_SECONDS)
-                await self._changed.wait(min(self._next_at - self._context.now(), MOST_SECONDS))
+                    self._report_failure(type(error).__name__)
+                    await self._changes.wait(RETRY_SECONDS)
+                await self._changes.wait(min(self._next_at - self._context.now(), MOST_SECONDS))
 
-    def _failed(self, error: str) -> None:
+    def _report_failure(self, error: str) -> None:
         log.warning("not_sent", error=error)
         self._context.tell(Unsent(error))
 
@@ -114,9 +114,9 @@ class Enroller:
         listening = self._context.transport.listening
         key = await topic_key(self._topic)
         async with AsyncExitStack() as both:
-            await both.enter_async_context(listening(self._mailbox.content_topic, self._answered))
+            await both.enter_async_context(listening(self._mailbox.content_topic, self._take_answer))
             await both.enter_async_context(
-                listening(topics.content_topic(self._topic), lambda message: self._heard(message, key))
+                listening(topics.content_topic(self._topic), lambda message: self._take_advertisement(message, key))
             )
             await exits.enter_async_context(both.pop_all())
 
@@ -127,11 +127,13 @@ class Enroller:
             # Stored before it is sent, so that no version is ever used twice.
             self._context.storage.put(REGISTRATION, "", self.registrar.state)
         kind = Type.PUSH_NOTIFICATION_REGISTRATION
-        for each in asking:
+        for registration in asking:
             key = self._account.push_key
-            for message in envelopes.to_key(key, each.server, kind, each.sealed, timestamp=time.time_ns()):
+            for message in envelopes.to_key(
+                key, registration.server, kind, registration.sealed, timestamp=time.time_ns()
+            ):
                 await self._context.transport.publish(message)
-            self.registrar.sent(each, self._context.now())
+            self.registrar.note_sent(registration, self._context.now())
 
     async def _advertise(self) -> None:
         infos = self._advertiser.due(self.registrar.infos(), self._context.now())
@@ -139,7 +141,7 @@ class Enroller:
             return
         if not infos and self.registrar.is_registering:
             return  # an empty one would say that nothing is registered any more; the answer will be advertised
-        change = self._to_advertise
+        change = self._last_to_advertise
         message = advertisement(
             self._account.push_key,
             infos,
@@ -154,44 +156,44 @@ class Enroller:
             self._keep_advertising()  # the same message would be refused again
             raise
         except NodeError:
-            self._advertiser.changed(self._context.now() + RETRY_SECONDS)
+            self._advertiser.advertise_soon(self._context.now() + RETRY_SECONDS)
             self._keep_advertising()
             raise
-        self._advertised = max(self._advertised, change)
+        self._last_advertised = max(self._last_advertised, change)
         self._context.tell(Advertised(len(infos)))
-        self._changed.set()
+        self._changes.set()
         self._keep_advertising()
 
     def _advertise_soon(self) -> None:
-        self._to_advertise += 1
-        self._advertiser.changed(self._context.now())
+        self._last_to_advertise += 1
+        self._advertiser.advertise_soon(self._context.now())
         self._keep_advertising()
 
     def _keep_advertising(self) -> None:
         self._context.storage.put(ADVERTISING, "", Advertising(self._advertiser.next_at))
 
-    def _answered(self, message: WakuMessage) -> None:
-        opened = self._mailbox.take(message)
-        if opened is None or opened.type != Type.PUSH_NOTIFICATION_REGISTRATION_RESPONSE:
+    def _take_answer(self, message: WakuMessage) -> None:
+        content = self._mailbox.take(message)
+        if content is None or content.type != Type.PUSH_NOTIFICATION_REGISTRATION_RESPONSE:
             return
         try:
-            response = parse_response(opened.inner)
+            response = parse_response(content.inner)
         except Refused:
             return
-        enrolment = self.registrar.answered(opened.signer, response, self._context.now())
+        enrolment = self.registrar.take_answer(content.signer, response, self._context.now())
         if enrolment is not None:
             if enrolment.status in {Status.REGISTERED, Status.UNREGISTERED}:
                 self._advertise_soon()
-            self.changed()
+            self.store_change()
             self._context.tell(Enrolled(enrolment))
 
-    def _heard(self, message: WakuMessage, key: bytes) -> None:
-        opened = open_advertisement(message, key)
-        is_ours = opened is not None and opened.signer == self._account.push_key.public_key
-        if opened is None or not is_ours or opened.type != Type.CONTACT_CODE_ADVERTISEMENT:
+    def _take_advertisement(self, message: WakuMessage, key: bytes) -> None:
+        content = open_advertisement(message, key)
+        is_ours = content is not None and content.signer == self._account.push_key.public_key
+        if content is None or not is_ours or content.type != Type.CONTACT_CODE_ADVERTISEMENT:
             return
         try:
-            infos = parse_advertisement(opened.inner)
+            infos = parse_advertisement(content.inner)
         except Refused:
             return
-        self._advertiser.heard(infos, self._account.installation_id, self._context.now())
+        self._advertiser.learn(infos, self._account.installation_id, self._context.now())

@@ -16,7 +16,7 @@ from wakupush.waku.errors import AnswerLost, NodeError, NodeUnreachable, NotSubs
 from wakupush.waku.light import MOST_TOPICS, LightNode
 
 
-class Wanted(Protocol):
+class ListenedTopics(Protocol):
     """Content topics that a client listens to."""
 
     def __contains__(self, content_topic: str) -> bool: ...
@@ -50,7 +50,7 @@ class ServiceNode:
 
     Args:
         shards: pubsub topics that are listened to, each at the cost of requests.
-        wanted: content topics that a client listens to.
+        listened: content topics that a client listens to.
         deliver: called with a shard and the messages that were read of it.
     """
 
@@ -58,17 +58,17 @@ class ServiceNode:
         self,
         rest: AsyncRest,
         shards: Sequence[str],
-        wanted: Wanted,
+        listened: ListenedTopics,
         deliver: Callable[[str, Sequence[WakuMessage]], None],
     ) -> None:
         self._light = LightNode(rest)
         self._shards = shards
-        self._wanted = wanted
+        self._listened = listened
         self._deliver = deliver
         #: Topics that are to be subscribed, each with the future of its callers, and those that are subscribed.
-        self._missing: dict[str, asyncio.Future[None]] = {}
-        self._subscribed: set[str] = set()
-        self._changed = asyncio.Event()
+        self._futures: dict[str, asyncio.Future[None]] = {}
+        self._subscriptions: set[str] = set()
+        self._changes = asyncio.Event()
         self._filtering = Pacer(FILTER_PAUSE, FILTER_REQUESTS)
         self._pushing = Pacer(PUSH_PAUSE, PUSH_REQUESTS)
         #: A ping says that the filter server knows some topic of ours, and a go-waku that hangs still answers it. So
@@ -81,12 +81,12 @@ class ServiceNode:
         """Return the coroutines that have to run while the node is used."""
         return [self._keep_subscribed(), self._poll()]
 
-    def subscribed(self, content_topic: str) -> asyncio.Future[None]:
+    def subscription(self, content_topic: str) -> asyncio.Future[None]:
         """Return a future of a topic's subscription, done when it succeeds or fails. It is shared: do not cancel it."""
-        if content_topic in self._subscribed:
-            done = asyncio.get_running_loop().create_future()
-            done.set_result(None)
-            return done
+        if content_topic in self._subscriptions:
+            future = asyncio.get_running_loop().create_future()
+            future.set_result(None)
+            return future
         return self._miss(content_topic)
 
     async def publish(self, message: WakuMessage) -> None:
@@ -98,24 +98,24 @@ class ServiceNode:
         await again(self._pushing.send, self._light.publish, self._shards[0], message)
 
     def _miss(self, content_topic: str) -> asyncio.Future[None]:
-        self._subscribed.discard(content_topic)
-        if content_topic not in self._missing:
+        self._subscriptions.discard(content_topic)
+        if content_topic not in self._futures:
             future = asyncio.get_running_loop().create_future()
-            future.add_done_callback(lambda done: done.exception())  # perhaps no caller waits any more
-            self._missing[content_topic] = future
-            self._changed.set()
-        return self._missing[content_topic]
+            future.add_done_callback(lambda ended_future: ended_future.exception())  # perhaps no caller waits any more
+            self._futures[content_topic] = future
+            self._changes.set()
+        return self._futures[content_topic]
 
     async def _keep_subscribed(self) -> None:
         tend_at = time.monotonic() + PING_SECONDS
         ends_unused = False
         while True:
-            self._changed.clear()
+            self._changes.clear()
             if time.monotonic() >= tend_at:
                 await self._tend(self._keep_alive)
                 tend_at, ends_unused = time.monotonic() + PING_SECONDS, True
-            elif self._missing:
-                await self._subscribe(list(self._missing)[:MOST_TOPICS])
+            elif self._futures:
+                await self._subscribe(list(self._futures)[:MOST_TOPICS])
             elif ends_unused and not self._filtering.pause(time.monotonic()):
                 await self._tend(self._end_unused)
                 ends_unused = False
@@ -123,7 +123,7 @@ class ServiceNode:
                 until = self._filtering.pause(time.monotonic()) if ends_unused else tend_at - time.monotonic()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(until):
-                        await self._changed.wait()
+                        await self._changes.wait()
 
     async def _subscribe(self, content_topics: list[str]) -> None:
         retrying = AsyncRetrying(
@@ -132,47 +132,47 @@ class ServiceNode:
             stop=stop_after_attempt(SUBSCRIBE_ATTEMPTS),
             reraise=True,
         )
-        needed = [each for each in content_topics if each in self._wanted]
+        needed = [topic for topic in content_topics if topic in self._listened]
         problem: NodeError | None = None
         try:
             for shard in self._shards if needed else ():
                 await retrying(self._filtering.send, self._light.subscribe, shard, needed)
-            self._subscribed.update(needed)
+            self._subscriptions.update(needed)
             if needed:
                 self.is_well, self._is_in_doubt = True, True
         except NodeError as error:
             problem, self.is_well, self._is_in_doubt = error, False, True
             log.warning("filter_not_subscribed", topics=len(needed), error=str(error))
-        for each in content_topics:
-            if each not in needed and each in self._wanted:
+        for topic in content_topics:
+            if topic not in needed and topic in self._listened:
                 continue  # a caller has begun to listen since: it is among the next
-            future = self._missing.pop(each)
+            future = self._futures.pop(topic)
             if problem is None:
                 future.set_result(None)
             else:
                 future.set_exception(problem)
         if problem is not None:
             await asyncio.sleep(RECOVER_SECONDS)
-            for each in needed:
-                if each in self._wanted:  # a caller was listening before
-                    self._miss(each)
+            for topic in needed:
+                if topic in self._listened:  # a caller was listening before
+                    self._miss(topic)
 
     async def _tend(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Do some of the upkeep of subscriptions; what it finds lost is missing."""
         try:
             await work()
         except NotSubscribed:
-            log.warning("filter_subscription_lost", topics=len(self._subscribed))
-            for each in tuple(self._subscribed):
-                self._miss(each)
+            log.warning("filter_subscription_lost", topics=len(self._subscriptions))
+            for topic in tuple(self._subscriptions):
+                self._miss(topic)
         except NodeError as error:
             self.is_well, self._is_in_doubt = False, True
             log.warning("filter_not_kept", error=str(error))
 
     async def _keep_alive(self) -> None:
-        if not self._subscribed:
+        if not self._subscriptions:
             return
-        needed = [each for each in self._subscribed if each in self._wanted]
+        needed = [topic for topic in self._subscriptions if topic in self._listened]
         if self._is_in_doubt and 0 < len(needed) * len(self._shards) <= MOST_RENEWED:
             await self._renew(needed)
         else:
@@ -180,8 +180,8 @@ class ServiceNode:
         self.is_well = self.is_well or not self._is_in_doubt
 
     async def _end_unused(self) -> None:
-        unused = [each for each in self._subscribed if each not in self._wanted][:MOST_TOPICS]
-        self._subscribed.difference_update(unused)
+        unused = [topic for topic in self._subscriptions if topic not in self._listened][:MOST_TOPICS]
+        self._subscriptions.difference_update(unused)
         for shard in self._shards if unused else ():
             await self._filtering.send(self._light.unsubscribe, shard, unused)
 
@@ -197,15 +197,15 @@ class ServiceNode:
                     some = content_topics[first : first + MOST_TOPICS]
                     await self._filtering.send(self._light.subscribe, shard, some)
         except NodeError:
-            for each in content_topics:
-                self._miss(each)
+            for topic in content_topics:
+                self._miss(topic)
             raise
         self._is_in_doubt = False
 
     async def _poll(self) -> None:
         while True:
             any_messages = False
-            for content_topic in [each for each in self._wanted if each in self._subscribed]:
+            for content_topic in [topic for topic in self._listened if topic in self._subscriptions]:
                 for shard in self._shards:
                     try:
                         messages = await self._light.read(shard, content_topic)

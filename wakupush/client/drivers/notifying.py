@@ -52,7 +52,7 @@ class Notifier:
         self._asker = asker
         self._tasks = tasks
         self._sending = sending
-        self._changed = Signal()
+        self._changes = Signal()
 
     async def run(self) -> None:
         """Work until every result is known."""
@@ -60,7 +60,7 @@ class Notifier:
             while not self._sending.is_done:
                 due = self._sending.due(time.monotonic())
                 await asyncio.gather(*(self._request(asking, exits) for asking in due))
-                await self._changed.wait(self._sending.next_at - time.monotonic())
+                await self._changes.wait(self._sending.next_at - time.monotonic())
 
     async def _request(self, asking: DueRequest, exits: AsyncExitStack) -> None:
         """Send a request under its own key. Its answer is taken until all requests are done."""
@@ -68,18 +68,18 @@ class Notifier:
         box = Mailbox(key)
 
         def receive(message: WakuMessage) -> None:
-            opened = box.take(message)
-            if opened is None or opened.type != Type.PUSH_NOTIFICATION_RESPONSE:
+            content = box.take(message)
+            if content is None or content.type != Type.PUSH_NOTIFICATION_RESPONSE:
                 return
             try:
-                response = parse_response(opened.inner)
+                response = parse_response(content.inner)
             except Refused:
                 return
-            for useless in self._sending.answered(asking, opened.signer, response, time.monotonic()):
+            for useless in self._sending.take_answer(asking, content.signer, response, time.monotonic()):
                 self._book.useless(useless)
                 if useless.is_wrong:
                     self._tasks.start(self._refresh(useless))
-            self._changed.set()
+            self._changes.set()
 
         kind = Type.PUSH_NOTIFICATION_REQUEST
         try:
@@ -89,7 +89,7 @@ class Notifier:
         except NodeError as error:
             log.warning("request_not_sent", error=str(error))
             self._context.tell(Unsent(str(error)))
-        self._sending.sent(asking, time.monotonic())
+        self._sending.note_sent(asking, time.monotonic())
 
     async def _refresh(self, wrong: Useless) -> None:
         try:
@@ -100,7 +100,7 @@ class Notifier:
         usable = self._book.find(wrong.user).usable(self._context.now())
         ways = [way for way in usable if way.installation_id == wrong.installation_id]
         self._sending.refresh(wrong.user, wrong.installation_id, ways, time.monotonic())
-        self._changed.set()
+        self._changes.set()
 
 
 def targets(
@@ -121,5 +121,8 @@ def targets(
         ways_by_id = acquaintance.devices(
             context.now(), most=context.config.most_devices, only=recipient.installation_ids
         )
-        devices += [TargetDevice(acquaintance.user, each, content, ways) for each, ways in ways_by_id.items()]
+        devices += [
+            TargetDevice(acquaintance.user, installation_id, content, ways)
+            for installation_id, ways in ways_by_id.items()
+        ]
     return devices

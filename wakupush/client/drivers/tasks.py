@@ -21,7 +21,7 @@ class Tasks:
         """Run a coroutine in the background."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_end)
 
     async def stop(self) -> None:
         """Cancel everything and wait for its end."""
@@ -30,7 +30,7 @@ class Tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
             log.error("task_failed", error=type(error).__name__, at=places(error))

@@ -130,8 +130,8 @@ class RelayTransport(_Running):
         """Receive the messages of a content topic inside the block; see `Transport`."""
         try:
             async with asyncio.timeout(RECOVER_SECONDS * SUBSCRIBE_ATTEMPTS):
-                for read in self._reads.values():
-                    await read.wait()
+                for first_read in self._reads.values():
+                    await first_read.wait()
         except TimeoutError:
             raise NodeUnreachable("the relay cannot be read") from None
         self._listeners.add(content_topic, receive)
@@ -180,7 +180,7 @@ class LightTransport(_Running):
         super().__init__([url, *others], shards)
         self._nodes: list[ServiceNode] = []
         #: Hashes of the last messages.
-        self._heard: deque[bytes] = deque(maxlen=MOST_HEARD)
+        self._recent_hashes: deque[bytes] = deque(maxlen=MOST_HEARD)
 
     async def publish(self, message: WakuMessage) -> None:
         """Hand a message to the network when its turn comes; see `Transport`. Return when one node has taken it."""
@@ -188,10 +188,10 @@ class LightTransport(_Running):
         try:
             await _one_of(attempts)
         except BaseException:
-            for each in attempts:
-                each.cancel()
+            for attempt in attempts:
+                attempt.cancel()
             raise
-        if any(not each.done() for each in attempts):
+        if any(not attempt.done() for attempt in attempts):
             self._tasks.start(_let_end(attempts))
 
     @asynccontextmanager
@@ -199,14 +199,14 @@ class LightTransport(_Running):
         """Receive the messages of a content topic inside the block; see `Transport`."""
         self._listeners.add(content_topic, receive)
         try:
-            subscribed = [(node, node.subscribed(content_topic)) for node in self._nodes]
-            await _one_of([each for _, each in subscribed])
+            subscriptions = [(node, node.subscription(content_topic)) for node in self._nodes]
+            await _one_of([subscription for _, subscription in subscriptions])
             # An answer may come at once, and the node that has subscribed may only claim so: wait for the others.
-            late = [each for node, each in subscribed if node.is_well and not each.done()]
+            late = [subscription for node, subscription in subscriptions if node.is_well and not subscription.done()]
             if late:
                 await asyncio.wait(late, timeout=OTHERS_SECONDS)
-            for node, each in subscribed:
-                node.is_well = node.is_well and each.done()
+            for node, subscription in subscriptions:
+                node.is_well = node.is_well and subscription.done()
             yield
         finally:
             self._listeners.remove(content_topic, receive)
@@ -219,8 +219,8 @@ class LightTransport(_Running):
         """Hand over the messages of a node that have not come from another one already."""
         for message in messages:
             digest = message_hash(shard, message)
-            if digest not in self._heard:
-                self._heard.append(digest)
+            if digest not in self._recent_hashes:
+                self._recent_hashes.append(digest)
                 self._listeners.deliver([message])
 
 
@@ -229,9 +229,9 @@ async def _one_of(futures: Collection[asyncio.Future[None]]) -> None:
     errors: list[BaseException] = []
     pending = set(futures)
     while pending:
-        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-        failures = [error for each in done if (error := each.exception()) is not None]
-        if len(failures) < len(done):
+        finished_futures, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        failures = [error for future in finished_futures if (error := future.exception()) is not None]
+        if len(failures) < len(finished_futures):
             return
         errors += failures
     raise errors[0]
@@ -242,6 +242,6 @@ async def _let_end(attempts: Collection[asyncio.Future[None]]) -> None:
     try:
         await asyncio.wait(attempts, timeout=OTHERS_SECONDS)
     finally:
-        for each in attempts:
-            each.cancel()
+        for attempt in attempts:
+            attempt.cancel()
         await asyncio.gather(*attempts, return_exceptions=True)

@@ -80,7 +80,7 @@ class Acquaintance:
             return self
         activity = {**self.activity, installation_id: at}
         latest = sorted(activity, key=activity.__getitem__, reverse=True)[:MOST_INSTALLATIONS]
-        return replace(self, activity={each: activity[each] for each in latest})
+        return replace(self, activity={installation_id: activity[installation_id] for installation_id in latest})
 
     def useless(self, installation_id: str, server: PublicKey, access_token: str) -> Acquaintance:
         """Return what is known after a server has refused a token, and let servers be asked again."""
@@ -91,7 +91,7 @@ class Acquaintance:
         )
         return replace(self, ways=tuple(ways), asked_at=None)
 
-    def asked(self, now: float) -> Acquaintance:
+    def with_asked_at(self, now: float) -> Acquaintance:
         """Return what is known, with the time at which servers were asked."""
         return replace(self, asked_at=now)
 
@@ -124,8 +124,8 @@ class Acquaintance:
         for way in [*usable, *(way for way in self.ways if way.access_token and way.installation_id not in fresh)]:
             if only is None or way.installation_id in only:
                 ways_by_id.setdefault(way.installation_id, []).append(way)
-        latest = sorted(ways_by_id, key=lambda each: self.activity.get(each, 0.0), reverse=True)
-        return {each: ways_by_id[each] for each in latest[:most]}
+        latest = sorted(ways_by_id, key=lambda installation_id: self.activity.get(installation_id, 0.0), reverse=True)
+        return {installation_id: ways_by_id[installation_id] for installation_id in latest[:most]}
 
 
 def _way(info: Info, user: PublicKey, asker: PrivateKey, server: PublicKey | None, now: float) -> Way | None:

@@ -30,11 +30,11 @@ class Advertiser:
         #: Other installations of the same user: what each advertised about itself, and when that was heard.
         self._others: dict[str, tuple[list[Info], float]] = {}
 
-    def changed(self, now: float) -> None:
+    def advertise_soon(self, now: float) -> None:
         """Advertise soon: a server has registered or unregistered this installation."""
         self.next_at = now + SETTLE_SECONDS
 
-    def heard(self, infos: Sequence[Info], own_id: str, now: float) -> None:
+    def learn(self, infos: Sequence[Info], own_id: str, now: float) -> None:
         """Take over what another installation of this user advertised.
 
         An advertisement begins with its author's own servers. What follows them is hearsay. It is not handed on,
@@ -54,7 +54,7 @@ class Advertiser:
     def due(self, own: Sequence[Info], now: float) -> list[Info] | None:
         """Return what is to be advertised now, own servers first; None if it is not time.
 
-        The list is empty without own servers, see `heard`. Installations that were not heard for three periods are left
+        The list is empty without own servers, see `learn`. Installations that were not heard for three periods are left
         out.
         """
         # A longer wait than the longest possible one means that the clock was set back.

@@ -29,9 +29,9 @@ class Mailbox:
     def take(self, message: WakuMessage) -> Opened | None:
         """Return what is in a message; None if it is for another key, unreadable, or leaves a larger one incomplete."""
         try:
-            opened = payload.open_asymmetric(message.payload, self._key)
-            content = application.read(opened)
-            return content if isinstance(content, Opened) else self._join(content, opened.signer)
+            plain = payload.open_asymmetric(message.payload, self._key)
+            content = application.read(plain)
+            return content if isinstance(content, Opened) else self._join(content, plain.signer)
         except Refused:
             return None
 

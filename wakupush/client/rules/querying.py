@@ -22,9 +22,9 @@ def group(acquaintances: Iterable[Acquaintance]) -> list[tuple[PublicKey, ...]]:
     server is known is asked about alone, so that no server learns who else is of interest.
     """
     groups: dict[object, list[PublicKey]] = {}
-    for each in acquaintances:
-        key = each.ways[0].server if each.ways else each.user
-        groups.setdefault(key, []).append(each.user)
+    for acquaintance in acquaintances:
+        key = acquaintance.ways[0].server if acquaintance.ways else acquaintance.user
+        groups.setdefault(key, []).append(acquaintance.user)
     return [
         tuple(users[start : start + MOST_USERS])
         for users in groups.values()
@@ -57,15 +57,15 @@ class TokenQuery:
         """
         return envelopes.to_topic(self.key, self.topic, topic_key, self._metadata, timestamp=timestamp)
 
-    def answered(self, opened: Opened) -> tuple[Info, ...]:
+    def take_answer(self, content: Opened) -> tuple[Info, ...]:
         """Return the infos of a message that answers this query; none if it answers another, or cannot be read.
 
-        `opened.signer` has answered; each info has to prove by its grant that this server may.
+        `content.signer` has answered; each info has to prove by its grant that this server may.
         """
-        if opened.type != Type.PUSH_NOTIFICATION_QUERY_RESPONSE:
+        if content.type != Type.PUSH_NOTIFICATION_QUERY_RESPONSE:
             return ()
         try:
-            response = parse_response(opened.inner)
+            response = parse_response(content.inner)
         except Refused:
             return ()
         return response.infos if response.message_id == self.message_id else ()

@@ -43,7 +43,7 @@ def parse(data: Mapping[str, Any]) -> Data:
         chat_id=_hex(data.get("chat_id")) or _hex(data.get("chatId")),
         message=_hex(data.get("message")) or _hex(data.get("encryptedMessage")),
         key_hash=_hex(data.get("publicKey")),
-        installation_ids=tuple(each for each in ids if isinstance(each, str)) if isinstance(ids, list) else (),
+        installation_ids=tuple(value for value in ids if isinstance(value, str)) if isinstance(ids, list) else (),
     )
 
 
@@ -56,10 +56,10 @@ def receive(
         chat_ids: of the chats that are known.
         is_known: says whether the message with this id, 32 bytes, was received before.
     """
-    account = next((each for each in accounts if _is_for(data, each)), None)
+    account = next((account for account in accounts if _is_for(data, account)), None)
     if account is None:
         return None
-    chat_id = next((each for each in chat_ids if shake256_64(each.encode()) == data.chat_id), None)
+    chat_id = next((chat for chat in chat_ids if shake256_64(chat.encode()) == data.chat_id), None)
     message = _open(data.message, account)
     return Received(account, chat_id, message, repeated=message is not None and is_known(message.message_id))
 
@@ -82,9 +82,9 @@ def _is_for(data: Data, account: Account) -> bool:
     return account.installation_id in data.installation_ids or data.key_hash == account.push_key.public_key.key_hash
 
 
-def _open(sealed: bytes, account: Account) -> ApplicationMessage | None:
+def _open(ciphertext: bytes, account: Account) -> ApplicationMessage | None:
     try:
-        return unwrap(payload.open_asymmetric(sealed, account.key).data)
+        return unwrap(payload.open_asymmetric(ciphertext, account.key).data)
     except Refused:
         return None
 

@@ -157,18 +157,18 @@ class Registrar:
         before = self.state.options
         if options == before:
             return
-        lost = set(before.contacts) - set(options.contacts)
-        renew = options.contacts_only and (not before.contacts_only or bool(lost))
+        removed_contacts = set(before.contacts) - set(options.contacts)
+        renew = options.contacts_only and (not before.contacts_only or bool(removed_contacts))
         state = replace(self.state, options=options)
         self._change(self._with_new_token(state) if renew and state.access_token else state)
 
     def set_servers(self, servers: Iterable[PublicKey]) -> None:
         """Be registered with these servers, and with no others."""
         unique = dict.fromkeys(servers)
-        present = {each.server for each in self.state.enrolments}
+        present = {enrolment.server for enrolment in self.state.enrolments}
         self._update(
             [
-                *(_turn(each, wanted=each.server in unique) for each in self.state.enrolments),
+                *(_turn(enrolment, wanted=enrolment.server in unique) for enrolment in self.state.enrolments),
                 *(Enrolment(server=server) for server in unique if server not in present),
             ]
         )
@@ -176,15 +176,15 @@ class Registrar:
     def disable(self) -> None:
         """Switch receiving off and unregister everywhere: also to be done on logout."""
         self.state = replace(self.state, device=None, access_token="", renew_at=None, token_at=None)
-        self._update(_turn(each, wanted=False) for each in self.state.enrolments)
+        self._update(_turn(enrolment, wanted=False) for enrolment in self.state.enrolments)
 
     def try_again(self, now: float) -> None:
         """Ask at once servers without a final answer, and those that refused: the cause may have been corrected."""
         self._update(
-            replace(_anew(each), sealed=each.sealed, next_at=now)
-            if each.status in {Status.DUE, Status.ASKED, Status.REFUSED}
-            else each
-            for each in self.state.enrolments
+            replace(_anew(enrolment), sealed=enrolment.sealed, next_at=now)
+            if enrolment.status in {Status.DUE, Status.ASKED, Status.REFUSED}
+            else enrolment
+            for enrolment in self.state.enrolments
         )
 
     def due(self, now: float) -> list[DueRegistration]:
@@ -192,40 +192,44 @@ class Registrar:
         if self._is_kept_registered:
             self._renew(now)
         asking = []
-        for each in self.state.enrolments:
+        for enrolment in self.state.enrolments:
             # A longer wait than the longest possible one means that the clock was set back.
-            if self._is_pending(each) and not now < each.next_at <= now + BACKOFF.longest:
-                sent = self._seal(each)
-                attempts = sent.attempts + 1
+            if self._is_pending(enrolment) and not now < enrolment.next_at <= now + BACKOFF.longest:
+                sealed_enrolment = self._seal(enrolment)
+                attempts = sealed_enrolment.attempts + 1
                 wait = BACKOFF.wait(attempts, self._random)
-                self._put(replace(sent, status=Status.ASKED, attempts=attempts, next_at=now + wait))
-                asking.append(DueRegistration(sent.server, sent.sealed))
+                self._put(replace(sealed_enrolment, status=Status.ASKED, attempts=attempts, next_at=now + wait))
+                asking.append(DueRegistration(sealed_enrolment.server, sealed_enrolment.sealed))
         return asking
 
-    def sent(self, asking: DueRegistration, now: float) -> None:
+    def note_sent(self, asking: DueRegistration, now: float) -> None:
         """Wait for the answer from now on: a light client may have needed seconds to send the registration."""
-        for each in self.state.enrolments:
-            if each.server == asking.server and each.sealed == asking.sealed and each.status is Status.ASKED:
-                self._put(replace(each, next_at=now + BACKOFF.wait(each.attempts, self._random)))
+        for enrolment in self.state.enrolments:
+            if (
+                enrolment.server == asking.server
+                and enrolment.sealed == asking.sealed
+                and enrolment.status is Status.ASKED
+            ):
+                self._put(replace(enrolment, next_at=now + BACKOFF.wait(enrolment.attempts, self._random)))
 
-    def answered(self, signer: PublicKey, response: RegistrationResponse, now: float) -> Enrolment | None:
+    def take_answer(self, signer: PublicKey, response: RegistrationResponse, now: float) -> Enrolment | None:
         """Take a server's answer, and return the state there now; None if it answers nothing that we wait for.
 
         Args:
             now: seconds since the epoch.
         """
-        enrolment = next((each for each in self.state.enrolments if each.server == signer), None)
+        enrolment = next((enrolment for enrolment in self.state.enrolments if enrolment.server == signer), None)
         is_ours = enrolment is not None and self._is_pending(enrolment) and bool(enrolment.sealed)
         if enrolment is None or not is_ours or response.request_id != request_id(enrolment.sealed):
             return None
-        changed = self._judge(enrolment, response.error, now)
-        self._put(changed)
-        return changed
+        new_enrolment = self._judge(enrolment, response.error, now)
+        self._put(new_enrolment)
+        return new_enrolment
 
     @property
     def next_at(self) -> float | None:
         """When to call `due` again, in seconds since the epoch."""
-        times = [each.next_at for each in self.state.enrolments if self._is_pending(each)]
+        times = [enrolment.next_at for enrolment in self.state.enrolments if self._is_pending(enrolment)]
         if self._is_kept_registered and self.state.renew_at is not None:
             times.append(self.state.renew_at)
         return min(times, default=None)
@@ -233,12 +237,14 @@ class Registrar:
     @property
     def is_registering(self) -> bool:
         """Whether a server still has to confirm the present registration."""
-        return any(each.wanted and self._is_pending(each) for each in self.state.enrolments)
+        return any(enrolment.wanted and self._is_pending(enrolment) for enrolment in self.state.enrolments)
 
     def has_settled(self, servers: Collection[PublicKey] | None = None) -> bool:
         """Return whether these servers, or all, have given a final answer."""
         return not any(
-            self._is_pending(each) for each in self.state.enrolments if servers is None or each.server in servers
+            self._is_pending(enrolment)
+            for enrolment in self.state.enrolments
+            if servers is None or enrolment.server in servers
         )
 
     def infos(self) -> list[Info]:
@@ -250,14 +256,14 @@ class Registrar:
             Info(
                 key_hash=public.key_hash,
                 installation_id=self._installation_id,
-                version=each.version,
+                version=enrolment.version,
                 access_token="" if state.options.contacts_only else state.access_token,
                 allowed_key_list=lists,
-                grant=grant(self._key, each.server, state.access_token),
-                server_key=each.server.compressed,
+                grant=grant(self._key, enrolment.server, state.access_token),
+                server_key=enrolment.server.compressed,
             )
-            for each in state.enrolments
-            if each.status is Status.REGISTERED
+            for enrolment in state.enrolments
+            if enrolment.status is Status.REGISTERED
         ]
 
     def registration(self, device: Device, server: PublicKey, version: int) -> PushNotificationRegistration:
@@ -294,7 +300,7 @@ class Registrar:
 
     @property
     def _is_kept_registered(self) -> bool:
-        return self.state.device is not None and any(each.wanted for each in self.state.enrolments)
+        return self.state.device is not None and any(enrolment.wanted for enrolment in self.state.enrolments)
 
     def _renew(self, now: float) -> None:
         """Register everything anew if it is time, with another access token unless the present one is young.
@@ -311,8 +317,8 @@ class Registrar:
             is_young = state.token_at is not None and 0 <= now - state.token_at < RENEW_SECONDS
             self.state = later if is_young else replace(self._with_new_token(later), token_at=now)
             self._update(
-                _anew(each) if each.wanted and each.status is not Status.REFUSED else each
-                for each in self.state.enrolments
+                _anew(enrolment) if enrolment.wanted and enrolment.status is not Status.REFUSED else enrolment
+                for enrolment in self.state.enrolments
             )
 
     def _with_new_token(self, state: RegistrarState) -> RegistrarState:
@@ -322,57 +328,64 @@ class Registrar:
         token = self.state.access_token.encode()
         return tuple(seal(self._key.shared_key(contact), token) for contact in self.state.options.contacts)
 
-    def _seal(self, each: Enrolment) -> Enrolment:
+    def _seal(self, enrolment: Enrolment) -> Enrolment:
         """Return an enrolment with something to send: what was sent already, if it is kept, or a new version."""
-        if each.sealed:
-            return each
-        server, device = each.server, self.state.device
-        version = min(each.version + 2**each.mismatches, MOST_VERSION)
-        if each.wanted and device is not None:
+        if enrolment.sealed:
+            return enrolment
+        server, device = enrolment.server, self.state.device
+        version = min(enrolment.version + 2**enrolment.mismatches, MOST_VERSION)
+        if enrolment.wanted and device is not None:
             content = self.registration(device, server, version)
         else:
             content = self.unregistration(server, version)
-        return replace(each, version=version, sealed=seal_registration(content, self._key, server))
+        return replace(enrolment, version=version, sealed=seal_registration(content, self._key, server))
 
-    def _judge(self, each: Enrolment, error: Answer | None, now: float) -> Enrolment:
-        each = replace(each, error=error)
+    def _judge(self, enrolment: Enrolment, error: Answer | None, now: float) -> Enrolment:
+        enrolment = replace(enrolment, error=error)
         match error:
             case None:
-                status = Status.REGISTERED if each.wanted else Status.UNREGISTERED
-                return replace(each, status=status, sealed=b"", attempts=0, mismatches=0)
-            case Answer.VERSION_MISMATCH if each.version < MOST_VERSION:
+                status = Status.REGISTERED if enrolment.wanted else Status.UNREGISTERED
+                return replace(enrolment, status=status, sealed=b"", attempts=0, mismatches=0)
+            case Answer.VERSION_MISMATCH if enrolment.version < MOST_VERSION:
                 # The answer does not say how far off we are, so the steps double. A server that always says so is asked
                 # slowly.
-                wait = BACKOFF.wait(each.mismatches, self._random) if each.mismatches else 0.0
+                wait = BACKOFF.wait(enrolment.mismatches, self._random) if enrolment.mismatches else 0.0
                 return replace(
-                    each, status=Status.DUE, sealed=b"", attempts=0, mismatches=each.mismatches + 1, next_at=now + wait
+                    enrolment,
+                    status=Status.DUE,
+                    sealed=b"",
+                    attempts=0,
+                    mismatches=enrolment.mismatches + 1,
+                    next_at=now + wait,
                 )
             case Answer.INTERNAL_ERROR:
-                return replace(each, status=Status.DUE, next_at=now + BACKOFF.wait(each.attempts, self._random))
-        return replace(each, status=Status.REFUSED, sealed=b"")
+                return replace(
+                    enrolment, status=Status.DUE, next_at=now + BACKOFF.wait(enrolment.attempts, self._random)
+                )
+        return replace(enrolment, status=Status.REFUSED, sealed=b"")
 
-    def _is_pending(self, each: Enrolment) -> bool:
-        is_allowed = self.state.device is not None or not each.wanted
-        return is_allowed and each.status in {Status.DUE, Status.ASKED}
+    def _is_pending(self, enrolment: Enrolment) -> bool:
+        is_allowed = self.state.device is not None or not enrolment.wanted
+        return is_allowed and enrolment.status in {Status.DUE, Status.ASKED}
 
     def _change(self, state: RegistrarState) -> None:
         self.state = state
-        self._update(_anew(each) if each.wanted else each for each in state.enrolments)
+        self._update(_anew(enrolment) if enrolment.wanted else enrolment for enrolment in state.enrolments)
 
-    def _put(self, changed: Enrolment) -> None:
-        self._update(changed if each.server == changed.server else each for each in self.state.enrolments)
+    def _put(self, change: Enrolment) -> None:
+        self._update(change if enrolment.server == change.server else enrolment for enrolment in self.state.enrolments)
 
     def _update(self, enrolments: Iterable[Enrolment]) -> None:
         self.state = replace(self.state, enrolments=tuple(enrolments))
 
 
-def _anew(each: Enrolment) -> Enrolment:
-    return replace(each, status=Status.DUE, sealed=b"", attempts=0, mismatches=0, next_at=0.0, error=None)
+def _anew(enrolment: Enrolment) -> Enrolment:
+    return replace(enrolment, status=Status.DUE, sealed=b"", attempts=0, mismatches=0, next_at=0.0, error=None)
 
 
-def _turn(each: Enrolment, *, wanted: bool) -> Enrolment:
+def _turn(enrolment: Enrolment, *, wanted: bool) -> Enrolment:
     """Return an enrolment that is wanted from now on, or no longer."""
-    if each.wanted == wanted:
-        return each
-    turned = replace(_anew(each), wanted=wanted)
-    return turned if wanted or each.version else replace(turned, status=Status.UNREGISTERED)
+    if enrolment.wanted == wanted:
+        return enrolment
+    turned = replace(_anew(enrolment), wanted=wanted)
+    return turned if wanted or enrolment.version else replace(turned, status=Status.UNREGISTERED)

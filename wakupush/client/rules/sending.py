@@ -61,7 +61,7 @@ class TargetDevice:
     ways: list[Way]
     result: Result = Result.PENDING
     #: The server asked last, and the position of the next in `ways`.
-    asked: Way | None = None
+    last_way: Way | None = None
     position: int = 0
     rounds: int = 0
     #: Seconds to wait for the answer of the server asked last.
@@ -69,7 +69,7 @@ class TargetDevice:
     #: When the next server is asked, by the clock of `Sending`.
     next_at: float = 0.0
     #: Whether its token was queried again, which is done once.
-    refreshed: bool = False
+    is_refreshed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Sending:
                 continue
             way = target.ways[target.position]
             by_server.setdefault(way.server, []).append((target, way))
-            target.asked = way
+            target.last_way = way
             target.patience = self._advance(target)
             target.next_at = now + target.patience
         return [
@@ -143,13 +143,15 @@ class Sending:
             for start in range(0, len(ways), MOST_ITEMS)
         ]
 
-    def sent(self, asking: DueRequest, now: float) -> None:
+    def note_sent(self, asking: DueRequest, now: float) -> None:
         """Wait for the answer from now on: a light client may have needed seconds to send the request."""
         for target, way in asking.ways:
-            if way is target.asked and target.next_at != math.inf:
+            if way is target.last_way and target.next_at != math.inf:
                 target.next_at = now + target.patience
 
-    def answered(self, asking: DueRequest, signer: PublicKey, response: RequestResponse, now: float) -> list[Useless]:
+    def take_answer(
+        self, asking: DueRequest, signer: PublicKey, response: RequestResponse, now: float
+    ) -> list[Useless]:
         """Take an answer that came to the key of a request, and return the tokens that it calls useless.
 
         An answer that another server signed, or about other messages or devices, is ignored. A late one counts.
@@ -187,7 +189,7 @@ class Sending:
 
     def _take(self, target: TargetDevice, way: Way, report: Report, now: float) -> list[Useless]:
         # Only an error of the server asked last moves on. After one of an earlier server, the last may still answer.
-        is_last = way is target.asked
+        is_last = way is target.last_way
         match report.error:
             case None:
                 target.result = Result.ACCEPTED
@@ -196,8 +198,8 @@ class Sending:
             case Answer.WRONG_TOKEN | Answer.NOT_REGISTERED if way in target.ways:
                 _drop(target, way)
                 is_wrong = report.error is Answer.WRONG_TOKEN
-                if is_wrong and is_last and not target.refreshed:
-                    target.refreshed = True
+                if is_wrong and is_last and not target.is_refreshed:
+                    target.is_refreshed = True
                     target.next_at = math.inf
                 elif is_last or not target.ways:
                     self._go_on(target, now, Result.WRONG_TOKEN if is_wrong else Result.NOT_REGISTERED)
