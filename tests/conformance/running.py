@@ -17,7 +17,7 @@ from e2e.stacks import UNHURRIED
 from support.forkserver import Forkserver
 from support.stored import contents
 from wakupush.devnet.demo import conversation, messages
-from wakupush.devnet.demo.conversation import Sent
+from wakupush.devnet.demo.conversation import ClientMessage
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.demo.stack import SHARDS, Stack
 from wakupush.devnet.parts.processes import WaitTimeoutError, wait_until
@@ -119,7 +119,7 @@ class Running:
             ended=[state for key, state in self._deliveries().items() if key not in known],
         )
 
-    def _deliver(self, sends: list[Sent], times: int, *, unfinished: bool) -> None:
+    def _deliver(self, sends: list[ClientMessage], times: int, *, unfinished: bool) -> None:
         """Send messages, and wait until nothing more will come of them."""
         for sent in sends:
             self._sent.add(sent.hash)
@@ -132,7 +132,7 @@ class Running:
             for shard in {sent.pubsub_topic for sent in sends} & set(SHARDS):
                 self._wait_for_sentinel(shard)
 
-    def _is_watched(self, sent: Sent) -> bool:
+    def _is_watched(self, sent: ClientMessage) -> bool:
         """Say whether the server listens where a message was sent."""
         topic, entered = sent.message.content_topic, "SELECT count(*) FROM ledger WHERE message_hash = %s"
         return not self._stack.is_handled(self._postgres, sent.hash, topic) or self._count(entered, sent.hash) > 0

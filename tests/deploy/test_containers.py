@@ -170,7 +170,7 @@ def parts():
     stack = Stack(folder, fsync=False)
     with ExitStack() as undo:
         undo.callback(shutil.rmtree, folder, ignore_errors=True)
-        for part in stack._embedded:
+        for part in stack._embedded_processes:
             undo.enter_context(part)
         with psycopg.connect(stack.postgres.dsn, autocommit=True) as connection:
             connection.execute("CREATE ROLE wakupush LOGIN CREATEROLE")

@@ -87,8 +87,8 @@ def _seconds_or_any(text: str) -> float | None:
 def _waku(options: argparse.Namespace) -> Starlette:
     defaults, create_app = _MANNERS[options.manners]
     names = {field.name for field in fields(NodeSettings)}
-    given = {name: value for name, value in vars(options).items() if name in names}
-    return create_app(replace(defaults, **given))
+    overrides = {name: value for name, value in vars(options).items() if name in names}
+    return create_app(replace(defaults, **overrides))
 
 
 def _gorush(options: argparse.Namespace) -> Starlette:

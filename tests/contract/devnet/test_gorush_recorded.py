@@ -225,9 +225,9 @@ def test_masks_tokens_as_recorded(serve: Serve) -> None:
             if it["platform"] != 3
             for token in ([it["topic"]] if it["platform"] == 2 and "topic" in it else []) + it["tokens"]
         ]
-        assert [gorush._masked(token) for token in tokens] == [it["token"] for it in recording.answer["logs"]], name
+        assert [gorush._mask(token) for token in tokens] == [it["token"] for it in recording.answer["logs"]], name
     feedback = recordings.load(AREA, "feedback-webhook-0")
-    assert gorush._masked("dead" + "0" * 60) == feedback.body["token"]
+    assert gorush._mask("dead" + "0" * 60) == feedback.body["token"]
 
 
 @pytest.mark.real

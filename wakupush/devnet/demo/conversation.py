@@ -40,7 +40,7 @@ class OpenedReply:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class ClientMessage:
     """A message that a client sends."""
 
     pubsub_topic: str
@@ -60,7 +60,7 @@ class Step:
 
     name: str
     what: str
-    sends: tuple[Sent, ...]
+    sends: tuple[ClientMessage, ...]
     deliver_times: int
     replies: tuple[OpenedReply, ...]
     #: What gorush got, as JSON objects.
@@ -81,7 +81,7 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class StepResult:
     """The result of a step with our server."""
 
     replies: list[OpenedReply]
@@ -95,8 +95,8 @@ def load(path: Path) -> Conversation:
     raw = json.loads(path.read_text())
     keys = {key["name"]: key for key in raw["keys"]}
     privates = [key["private_key"] for key in raw["keys"] if key["name"] != "server"]
-    privates += [each["private_key"] for key in raw["keys"] for each in key["ephemeral_keys"]]
-    clients = tuple(PrivateKey.from_hex(each) for each in privates)
+    privates += [keypair["private_key"] for key in raw["keys"] for keypair in key["ephemeral_keys"]]
+    clients = tuple(PrivateKey.from_hex(secret) for secret in privates)
     return Conversation(
         title=raw["title"],
         server=PrivateKey.from_hex(keys["server"]["private_key"]),
@@ -115,39 +115,43 @@ class Player:
     """
 
     def __init__(
-        self, conversation: Conversation, node: WakuNode, observer: Observer, is_handled: Callable[[Sent], bool]
+        self,
+        conversation: Conversation,
+        node: WakuNode,
+        observer: Observer,
+        is_handled: Callable[[ClientMessage], bool],
     ) -> None:
         self._conversation = conversation
         self._node = node
         self._observer = observer
         self._is_handled = is_handled
 
-    def play(self, step: Step, *, replies: int, pushes: int, timeout: float = 10.0) -> Played:
+    def play(self, step: Step, *, replies: int, pushes: int, timeout: float = 10.0) -> StepResult:
         """Send a step's messages, and wait until they are handled and as many answers and pushes have come.
 
         Args:
             timeout: seconds after which what came so far is returned.
         """
-        played = Played([], [], [])
-        sent: set[bytes] = set()
-        for each in step.sends:
+        result = StepResult([], [], [])
+        hashes: set[bytes] = set()
+        for outgoing in step.sends:
             for _ in range(step.deliver_times):
-                self._node.publish(each.pubsub_topic, each.message)
-            sent.add(each.hash)
+                self._node.publish(outgoing.pubsub_topic, outgoing.message)
+            hashes.add(outgoing.hash)
         start = time.time()
         while time.time() < start + timeout:
             for message in self._observer.messages():
-                if message_hash(message.pubsub_topic, message.message) not in sent:
+                if message_hash(message.pubsub_topic, message.message) not in hashes:
                     reply = open_reply(message.message, self._conversation.clients)
                     if reply is not None:
-                        played.replies.append(reply)
-                        played.latencies.append(message.arrived - start)
-            played.pushes.extend(self._observer.pushes())
-            is_complete = len(played.replies) >= replies and len(played.pushes) >= pushes
+                        result.replies.append(reply)
+                        result.latencies.append(message.arrived - start)
+            result.pushes.extend(self._observer.pushes())
+            is_complete = len(result.replies) >= replies and len(result.pushes) >= pushes
             if is_complete and all(map(self._is_handled, step.sends)):
                 break
             time.sleep(0.01)
-        return played
+        return result
 
 
 def open_reply(message: WakuMessage, clients: tuple[PrivateKey, ...]) -> OpenedReply | None:
@@ -156,8 +160,8 @@ def open_reply(message: WakuMessage, clients: tuple[PrivateKey, ...]) -> OpenedR
         if message.content_topic != topics.content_topic(topics.partitioned_topic(key.public_key)):
             continue
         try:
-            opened = payload.open_asymmetric(message.payload, key)
-            content = application.read(opened)
+            plain = payload.open_asymmetric(message.payload, key)
+            content = application.read(plain)
         except Refused:
             continue
         if isinstance(content, Opened):
@@ -165,7 +169,7 @@ def open_reply(message: WakuMessage, clients: tuple[PrivateKey, ...]) -> OpenedR
                 Type.ValueType(content.type),
                 content.inner,
                 content.signer,
-                opened.signer,
+                plain.signer,
                 key.public_key,
                 message.content_topic,
             )
@@ -173,21 +177,23 @@ def open_reply(message: WakuMessage, clients: tuple[PrivateKey, ...]) -> OpenedR
 
 
 def _step(raw: dict[str, Any], clients: tuple[PrivateKey, ...]) -> Step:
-    replies = [open_reply(_message(each["waku_message"]), clients) for each in raw["replies"]]
+    replies = [open_reply(_message(entry["waku_message"]), clients) for entry in raw["replies"]]
     return Step(
         name=raw["name"],
         what=raw["what"],
         sends=tuple(
-            Sent(
-                each["waku_message"]["pubsub_topic"],
-                _message(each["waku_message"]),
-                (each.get("application") or {}).get("type_name", "UNKNOWN"),
+            ClientMessage(
+                entry["waku_message"]["pubsub_topic"],
+                _message(entry["waku_message"]),
+                (entry.get("application") or {}).get("type_name", "UNKNOWN"),
             )
-            for each in raw["send"]
+            for entry in raw["send"]
         ),
         deliver_times=raw["deliver_times"],
         replies=tuple(reply for reply in replies if reply is not None),
-        notifications=tuple(each for post in raw["gorush_posts"] for each in post["json"]["notifications"]),
+        notifications=tuple(
+            notification for post in raw["gorush_posts"] for notification in post["json"]["notifications"]
+        ),
         raw=raw,
     )
 

@@ -37,8 +37,8 @@ def registration(client: PrivateKey, server: PublicKey, **fields: Any) -> PushNo
 
 def register(client: PrivateKey, server: PublicKey, content: PushNotificationRegistration) -> WakuMessage:
     """Return the message that registers a client, on the server's partitioned topic, as the specification says."""
-    sealed = seal_registration(content, client, server)
-    return to_server(client, server, Type.PUSH_NOTIFICATION_REGISTRATION, sealed)
+    ciphertext = seal_registration(content, client, server)
+    return to_server(client, server, Type.PUSH_NOTIFICATION_REGISTRATION, ciphertext)
 
 
 #: The key of a query topic, by its name; deriving one takes milliseconds.

@@ -14,7 +14,7 @@ _END = 2**53
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class NodeMessage:
     """A message that went over the node."""
 
     pubsub_topic: str
@@ -44,7 +44,7 @@ class Observer:
         self._node_position = int(_log(self._node, _END)["next"])
         self._gorush_position = int(_log(self._gorush, _END)["next"])
 
-    def messages(self) -> list[Seen]:
+    def messages(self) -> list[NodeMessage]:
         """Return the messages since the last call, in their order."""
         log = _log(self._node, self._node_position)
         self._node_position = log["next"]
@@ -52,8 +52,8 @@ class Observer:
         pairs = []
         for hash_, message in self._fetch(list(entries)).items():
             entry = entries[hash_]
-            pairs.append((entry["seq"], Seen(entry["pubsubTopic"], message, entry["arrivedAt"])))
-        return [each for _, each in sorted(pairs, key=lambda pair: pair[0])]
+            pairs.append((entry["seq"], NodeMessage(entry["pubsubTopic"], message, entry["arrivedAt"])))
+        return [entry for _, entry in sorted(pairs, key=lambda pair: pair[0])]
 
     def pushes(self) -> list[Push]:
         """Return the pushes since the last call, in their order."""
@@ -76,7 +76,7 @@ class Observer:
             part = ",".join(hashes[start : start + 100])
             parameters = {"hashes": part, "includeData": "true", "pageSize": "100"}
             page = self._node.get("/store/v3/messages", params=parameters).raise_for_status().json()
-            messages |= {each["messageHash"]: decode_message(each["message"]) for each in page["messages"]}
+            messages |= {entry["messageHash"]: decode_message(entry["message"]) for entry in page["messages"]}
         return messages
 
 

@@ -181,10 +181,17 @@ class Stack:
     @property
     def processes(self) -> list[Process]:
         """Everything that is started, in this order."""
-        return [*self._embedded, self.feedback, *self.workers.values(), self.beat, self.ingest, self.reconcile]
+        return [
+            *self._embedded_processes,
+            self.feedback,
+            *self.workers.values(),
+            self.beat,
+            self.ingest,
+            self.reconcile,
+        ]
 
     @property
-    def _embedded(self) -> list[Process]:
+    def _embedded_processes(self) -> list[Process]:
         external = self.external
         parts: list[tuple[Process, str | None]] = [
             (self.postgres, external.postgres_dsn),
@@ -197,7 +204,7 @@ class Stack:
     @property
     def environment(self) -> dict[str, str]:
         """The environment of every process of the server; its connection string of Postgres is the owner's."""
-        inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         often = {
             "WAKUPUSH_RECONCILE__PAUSE": str(_RECONCILE_PAUSE),
             "WAKUPUSH_RECONCILE__OVERLAP": str(_RECONCILE_OVERLAP),
@@ -207,7 +214,7 @@ class Stack:
         if self.external.waku_url is None:
             often["WAKUPUSH_RECONCILE__WINDOW"] = str(_RECONCILE_WINDOW)
         return {
-            **inherited,
+            **environment,
             **often,
             **self.defaults,
             "WAKUPUSH_PUBLIC_KEY": str(self.key.public_key),
@@ -250,7 +257,7 @@ class Stack:
         self.directory.mkdir(parents=True, exist_ok=True)
         self._key_file.touch(mode=0o600)
         self._key_file.write_text(self.key.secret.hex())
-        _all(self._embedded, "start")
+        _all(self._embedded_processes, "start")
 
     def migrate(self, *options: str) -> None:
         """Run ``wakupush migrate``, and let the roles log in to an embedded Postgres."""
@@ -285,7 +292,7 @@ class Stack:
         self.beat.stop()
         _all(self.workers.values(), "stop")
         self.feedback.stop()
-        _all(self._embedded, "stop")
+        _all(self._embedded_processes, "stop")
 
     def connect(self) -> psycopg.Connection:
         """Return a connection to Postgres, in autocommit mode."""

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.conversation import Conversation, OpenedReply, Player, Sent, Step, load, open_reply
+from wakupush.devnet.demo.conversation import ClientMessage, Conversation, OpenedReply, Player, Step, load, open_reply
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.demo.stack import SHARDS, Stack
 from wakupush.devnet.parts.processes import StartFailedError
@@ -58,14 +58,14 @@ def run(recording: Path | None) -> int:
                 key=conversation.server if conversation else PrivateKey.generate(),
                 settings={"WAKUPUSH_GORUSH__DIALECT": "status", "WAKUPUSH_DELIVERY__FIRST_WAIT": "0.5"},
             )
-            begun = time.monotonic()
+            start = time.monotonic()
             with console.status("starting Postgres, Redis, a Waku node, gorush, the workers, beat and ingest …"):
                 exit_stack.enter_context(stack)
-            _show_processes(console, stack, time.monotonic() - begun)
+            _show_processes(console, stack, time.monotonic() - start)
             pids = [process.pid for process in stack.processes if process.pid]
             _Demo(console, stack, exit_stack).run(conversation)
             code = 0
-        console.print(_left(pids))
+        console.print(_leftovers(pids))
     except KeyboardInterrupt:
         console.print("interrupted; everything that was started has been stopped")
         code = 130
@@ -83,12 +83,12 @@ class _Demo:
         self.node = exit_stack.enter_context(WakuNode(stack.node_url))
         self.observer = exit_stack.enter_context(closing(Observer(stack.node_url, stack.gorush_url)))
         self.postgres = exit_stack.enter_context(stack.connect())
-        self.begun = time.time()
+        self.start = time.time()
 
     def run(self, conversation: Conversation | None) -> None:
         self.small_client()
         if conversation:
-            self.recorded(conversation)
+            self.play_recording(conversation)
 
     def small_client(self) -> None:
         """Register, query, notify; then a device whose first pushes fail temporarily, and one that is gone."""
@@ -141,27 +141,27 @@ class _Demo:
         item = messages.notification(receiver.public_key.key_hash, registered)
         start = self.send(what, messages.request(sender, self.stack.key.public_key, [item]))
         lines: list[tuple[float, str]] = []
-        answered = False
+        is_answered = False
         deadline = start + PATIENCE
-        while time.time() < deadline and not (answered and len(lines) > attempts):
+        while time.time() < deadline and not (is_answered and len(lines) > attempts):
             lines += [
                 (push.arrived, f"  → gorush: {push.notification['message']}: {push.outcome}")
                 for push in self.observer.pushes()
             ]
-            for each in self.observer.messages():
-                reply = open_reply(each.message, (sender,))
+            for message in self.observer.messages():
+                reply = open_reply(message.message, (sender,))
                 if reply and reply.type == Type.PUSH_NOTIFICATION_RESPONSE:
                     [report] = PushNotificationResponse.FromString(reply.inner).reports
                     name = type(report).ErrorType.Name(report.error) if not report.success else ""
                     self.expect(name == error, f"the report ({name or 'success'})")
-                    lines.append((each.arrived, f"  ← {reply.type_name}: {name or 'success'}"))
-                    answered = True
+                    lines.append((message.arrived, f"  ← {reply.type_name}: {name or 'success'}"))
+                    is_answered = True
             time.sleep(0.005)
         for at, text in sorted(lines):
             self.line(text, at - start)
-        self.expect(answered and len(lines) == attempts + 1, f"{attempts} pushes and an answer")
+        self.expect(is_answered and len(lines) == attempts + 1, f"{attempts} pushes and an answer")
 
-    def recorded(self, conversation: Conversation) -> None:
+    def play_recording(self, conversation: Conversation) -> None:
         """Play a recorded conversation, and compare the answers byte by byte."""
         self.console.rule(f"the recorded conversation of real clients: {conversation.title}")
         player = Player(conversation, self.node, self.observer, self.is_handled)
@@ -169,25 +169,25 @@ class _Demo:
         differ = []
         for step in conversation.steps:
             expected = (step.raw["spec_expect"] or {}).get("replies", len(step.replies))
-            played = player.play(step, replies=expected, pushes=len(step.notifications), timeout=PATIENCE)
-            same = len(played.replies) == expected and all(
+            result = player.play(step, replies=expected, pushes=len(step.notifications), timeout=PATIENCE)
+            same = len(result.replies) == expected and all(
                 (reply.type, reply.inner) in {(other.type, other.inner) for other in step.replies}
-                for reply in played.replies
+                for reply in result.replies
             )
-            if not same or len(played.pushes) != len(step.notifications):
+            if not same or len(result.pushes) != len(step.notifications):
                 differ.append(step.name)
             table.add_row(
                 step.name,
-                _verdict(step, len(played.replies)) if same else "[red]differ[/red]",
-                str(len(played.pushes) or ""),
-                " ".join(f"{1000 * latency:.0f}" for latency in played.latencies),
+                _verdict(step, len(result.replies)) if same else "[red]differ[/red]",
+                str(len(result.pushes) or ""),
+                " ".join(f"{1000 * latency:.0f}" for latency in result.latencies),
             )
         self.console.print(table)
         self.expect(not differ, f"the steps {', '.join(differ)}")
         self.console.print(f"{len(conversation.steps)} steps: every answer byte for byte as recorded")
 
-    def is_handled(self, sent: Sent) -> bool:
-        return self.stack.is_handled(self.postgres, sent.hash, sent.message.content_topic)
+    def is_handled(self, outgoing: ClientMessage) -> bool:
+        return self.stack.is_handled(self.postgres, outgoing.hash, outgoing.message.content_topic)
 
     def send(self, what: str, message: WakuMessage) -> float:
         start = time.time()
@@ -207,7 +207,7 @@ class _Demo:
 
     def line(self, what: str, seconds: float | None) -> None:
         latency = "" if seconds is None else f"{1000 * seconds:.0f} ms"
-        self.console.print(f"{time.time() - self.begun:6.2f} s  {what:<58} [green]{latency:>7}[/green]")
+        self.console.print(f"{time.time() - self.start:6.2f} s  {what:<58} [green]{latency:>7}[/green]")
 
     def expect(self, is_so: bool, what: str) -> None:
         if not is_so:
@@ -228,7 +228,7 @@ def _verdict(step: Step, replies: int) -> str:
     return f"{replies} as recorded" if replies else "none"
 
 
-def _left(pids: list[int]) -> str:
+def _leftovers(pids: list[int]) -> str:
     alive = [pid for pid in pids if _is_alive(pid)]
     return f"[red]processes are left: {alive}[/red]" if alive else f"all {len(pids)} processes have ended"
 

@@ -21,7 +21,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wakupush.devnet.controls import Fault, FaultInjection, control_routes
-from wakupush.devnet.gorush.gorush import METRICS, BadRequestError, ScriptedGorush, dumped
+from wakupush.devnet.gorush.gorush import METRICS, BadRequestError, ScriptedGorush, dump
 
 VERSION = "1.22.0-devnet"
 
@@ -105,4 +105,4 @@ class _VersionHeader:
 
 
 def _json(content: dict[str, Any], *, status: int = 200) -> Response:
-    return Response(dumped(content), status_code=status, media_type="application/json; charset=utf-8")
+    return Response(dump(content), status_code=status, media_type="application/json; charset=utf-8")

@@ -101,7 +101,7 @@ class ScriptedGorush:
         self.counters: Counter[str] = Counter({name: 0 for name, *_ in METRICS})
         self._posts = 0
         # To read them anew for each call takes 20 ms.
-        self._trusted = httpx2.create_ssl_context(trust_env=False)
+        self._tls = httpx2.create_ssl_context(trust_env=False)
         self._flaky_attempts: Counter[tuple[str, str]] = Counter()
         self._queue: set[asyncio.Future[list[list[dict[str, str]]]]] = set()
 
@@ -130,7 +130,7 @@ class ScriptedGorush:
         try:
             # As Go's decoder, look at the first JSON value and at nothing after it.
             request, _ = json.JSONDecoder().raw_decode(body.decode(errors="replace").lstrip())
-            notifications = [_checked(it) for it in _list(request["notifications"])]
+            notifications = [_check(it) for it in _list(request["notifications"])]
         except (ValueError, TypeError, KeyError) as error:
             raise BadRequestError("Missing notifications field.") from error
         if not notifications:
@@ -149,8 +149,8 @@ class ScriptedGorush:
         if platform == "android" and _is_refused_by_fcm(notification):
             for token in tokens:
                 self._record(notification, post, token, "refused")
-            refused = [("", _UNADDRESSED)] if "" in tokens else [(token, _TOO_MANY) for token in tokens]
-            return await self._fail_totally(notification, refused)
+            refusals = [("", _UNADDRESSED)] if "" in tokens else [(token, _TOO_MANY) for token in tokens]
+            return await self._fail_totally(notification, refusals)
         if platform == "android" and notification.get("topic"):
             tokens.insert(0, notification["topic"])
         self.counters["busy_workers"] += 1
@@ -182,11 +182,11 @@ class ScriptedGorush:
             return
         headers = dict(header.split(": ", 1) for header in self.settings.feedback_headers)
         headers["Content-Type"] = "application/json; charset=utf-8"
-        timeout, trusted = self.settings.feedback_timeout, self._trusted
-        async with httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=False, verify=trusted) as client:
+        timeout, tls = self.settings.feedback_timeout, self._tls
+        async with httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=False, verify=tls) as client:
             for entry in entries:
                 try:
-                    content = dumped(entry).encode(errors="replace")
+                    content = dump(entry).encode(errors="replace")
                     answer = await client.post(self.settings.feedback_url, content=content)
                     is_taken = answer.status_code == HTTPStatus.OK
                 except httpx2.TransportError:
@@ -235,13 +235,13 @@ class ScriptedGorush:
             **({"notif_id": notification["notif_id"]} if notification.get("notif_id") else {}),
             "type": "failed-push",
             "platform": _PLATFORMS[notification["platform"]],
-            "token": _masked(token) if self.settings.hide_token else token,
+            "token": _mask(token) if self.settings.hide_token else token,
             "message": notification.get("message") or "",
             "error": error,
         }
 
 
-def dumped(content: dict[str, Any]) -> str:
+def dump(content: dict[str, Any]) -> str:
     """Return JSON as gorush writes it."""
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
@@ -252,7 +252,7 @@ def _list(value: Any) -> list[Any]:
     return value
 
 
-def _checked(notification: Any) -> dict[str, Any]:
+def _check(notification: Any) -> dict[str, Any]:
     """Return a notification whose known keys have the types that Go insists on; TypeError if they have not."""
     if notification is None:
         return {}
@@ -282,7 +282,7 @@ def _apns_payload_size(notification: dict[str, Any]) -> int:
     return len(json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode())
 
 
-def _masked(token: str) -> str:
+def _mask(token: str) -> str:
     """Hide a token as gorush does: all of a short one, else every occurrence of its last and first ten characters."""
     if len(token) < 2 * _MASKED_TOKEN_END:
         return "*" * len(token)

@@ -18,7 +18,7 @@ Outcome = tuple[HTTPStatus, str]
 
 #: Content topics of one request at most.
 MOST_TOPICS = 100
-_TAKEN = HTTPStatus.OK, "OK"
+_OK = HTTPStatus.OK, "OK"
 
 
 class Bucket:
@@ -100,7 +100,7 @@ class NwakuFilter:
             return self._TOO_MANY_TOPICS
         self._alive().update((shard, topic) for topic in content_topics)
         self._end = self._clock() + self.SECONDS
-        return _TAKEN
+        return _OK
 
     def unsubscribe(self, shard: str, content_topics: Collection[str]) -> Outcome:
         """Stop receiving them, and forget what is unread."""
@@ -112,7 +112,7 @@ class NwakuFilter:
             if (shard, topic) not in self._alive():
                 return self._NOT_FOUND
             self._subscriptions.remove((shard, topic))
-        return _TAKEN
+        return _OK
 
     def unsubscribe_all(self) -> Outcome:
         """Stop receiving any messages, and forget what is unread."""
@@ -122,7 +122,7 @@ class NwakuFilter:
         if not self._alive():
             return self._NOT_FOUND
         self._subscriptions.clear()
-        return _TAKEN
+        return _OK
 
     def ping(self) -> Outcome:
         """Ask whether the service node has any subscription, which keeps them alive."""
@@ -131,7 +131,7 @@ class NwakuFilter:
         if not self._alive():
             return self._NOT_FOUND
         self._end = self._clock() + self.SECONDS
-        return _TAKEN
+        return _OK
 
     def deliver(self, shard: str, message: WakuMessage) -> None:
         """Keep a message if its topic is subscribed."""
@@ -156,7 +156,7 @@ class GoWakuFilter:
     """
 
     CAPACITY = 30
-    _REFUSED = HTTPStatus.BAD_REQUEST, "subscription failed"
+    _FAILURE = HTTPStatus.BAD_REQUEST, "subscription failed"
 
     def __init__(self, shards: AbstractSet[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._shards = shards
@@ -168,31 +168,31 @@ class GoWakuFilter:
     def subscribe(self, shard: str, content_topics: Collection[str]) -> Outcome:
         """Begin to receive messages of content topics."""
         if not content_topics:
-            return _TAKEN
+            return _OK
         if len(content_topics) > MOST_TOPICS or not self._limit.admits() or shard not in self._shards:
-            return self._REFUSED
+            return self._FAILURE
         for topic in content_topics:
             self._subscriptions.add((shard, topic))
             self._unread.setdefault((shard, topic), deque(maxlen=self.CAPACITY))
-        return _TAKEN
+        return _OK
 
     def unsubscribe(self, shard: str, content_topics: Collection[str]) -> Outcome:
         """Stop receiving them. Unread messages stay."""
         places = {(shard, topic) for topic in content_topics}
         all_did = places <= self._subscriptions
         self._subscriptions -= places
-        return _TAKEN if all_did else (HTTPStatus.OK, "can't unsubscribe from devnet")
+        return _OK if all_did else (HTTPStatus.OK, "can't unsubscribe from devnet")
 
     def unsubscribe_all(self) -> Outcome:
         """Stop receiving any messages. Unread messages stay."""
         self._subscriptions.clear()
-        return _TAKEN
+        return _OK
 
     def ping(self) -> Outcome:
         """Ask whether the service node has any subscription."""
         if not self._limit.admits():
             return HTTPStatus.INTERNAL_SERVER_ERROR, "ping request failed"
-        return _TAKEN if self._subscriptions else (HTTPStatus.NOT_FOUND, "peer has no subscription")
+        return _OK if self._subscriptions else (HTTPStatus.NOT_FOUND, "peer has no subscription")
 
     def deliver(self, shard: str, message: WakuMessage) -> None:
         """Keep a message if its topic is subscribed; drop the oldest of the topic if there are too many."""

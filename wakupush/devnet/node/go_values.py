@@ -70,10 +70,10 @@ def parse_base64(text: str, *, url_safe: bool = False, padded: bool = True) -> b
     alphabet = "-_" if url_safe else "+/"
     text = text.replace("\r", "").replace("\n", "")
     good = len(text) - len(text.lstrip(f"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789{alphabet}"))
-    rest, missing = text[good:], "=" * (-good % 4)
-    if rest != (missing if padded else "") or good % 4 == 1:
+    rest, padding = text[good:], "=" * (-good % 4)
+    if rest != (padding if padded else "") or good % 4 == 1:
         raise ValueError(f"illegal base64 data at input byte {good if rest else good - good % 4}")
-    return base64.b64decode(text[:good] + missing, altchars=alphabet.encode())
+    return base64.b64decode(text[:good] + padding, altchars=alphabet.encode())
 
 
 def parse_int(text: str) -> int:

@@ -111,7 +111,7 @@ class GoWakuRest:
             return _answer(True)
         was_joined = not topics or topics[-1] in self._node.topics  # only the last one's error is reported
         self._node.unsubscribe(topics)
-        return _answer(True) if was_joined else _failed()
+        return _answer(True) if was_joined else _failure()
 
     async def _read(self, request: Request) -> Response:
         topic = _topic_of(request)
@@ -133,7 +133,7 @@ class GoWakuRest:
         try:
             self._node.publish(topic, message)
         except PublishRefusedError:
-            return _failed()
+            return _failure()
         return _answer(True)
 
     async def _store_v1(self, request: Request) -> Response:
@@ -164,7 +164,7 @@ class GoWakuRest:
         return _answer([{**_PEER, "pubsubTopics": sorted(self._node.topics)}])
 
     async def _add_peer(self, _: Request) -> Response:
-        return _failed()
+        return _failure()
 
     async def _info(self, _: Request) -> Response:
         return _answer(INFO)
@@ -185,7 +185,7 @@ def _answer(value: object, *, status: int = 200) -> Response:
     return JSONResponse(value, status_code=status, media_type=_JSON)
 
 
-def _failed() -> Response:
+def _failure() -> Response:
     """Return the relay's answer to everything that it cannot do, which is empty."""
     return Response(status_code=500, media_type=_JSON)
 
@@ -215,17 +215,17 @@ def _message_from(body: Any) -> SparseMessage:
     if not isinstance(body, dict):
         raise ValueError(f"json: cannot unmarshal {kind(body)} into Go value of type rest.RestWakuMessage")  # noqa: TRY004
     values = {key.lower(): value for key, value in body.items() if value is not None}  # Go ignores case
-    given = {name: values[name.lower()] for name in _FIELDS if name.lower() in values}
-    for name, value in given.items():
+    fields = {name: values[name.lower()] for name in _FIELDS if name.lower() in values}
+    for name, value in fields.items():
         _check_field(name, value)
     message = SparseMessage(
-        payload=_payload(given.get("payload", "")),
-        content_topic=parse_text(given.get("contentTopic", "")),
-        version=given.get("version", 0),
-        timestamp=given.get("timestamp", 0),
-        meta=parse_base64(given.get("meta", "")),
-        ephemeral=given.get("ephemeral", False),
-        unset=frozenset(_FIELDS.keys() - given),
+        payload=_payload(fields.get("payload", "")),
+        content_topic=parse_text(fields.get("contentTopic", "")),
+        version=fields.get("version", 0),
+        timestamp=fields.get("timestamp", 0),
+        meta=parse_base64(fields.get("meta", "")),
+        ephemeral=fields.get("ephemeral", False),
+        unset=frozenset(_FIELDS.keys() - fields),
     )
     if not message.payload:
         raise ValueError("missing Payload field")
@@ -237,15 +237,15 @@ def _message_from(body: Any) -> SparseMessage:
 
 
 def _check_field(name: str, value: object) -> None:
-    field, given = _FIELDS[name], kind(value)
-    if given == field.kind == "number":
+    field, json_kind = _FIELDS[name], kind(value)
+    if json_kind == field.kind == "number":
         if isinstance(value, int) and field.range and value in field.range:
             return
-        given = f"number {value}"  # Go quotes a number that does not fit, and no other value
-    elif given == field.kind:
+        json_kind = f"number {value}"  # Go quotes a number that does not fit, and no other value
+    elif json_kind == field.kind:
         return
     raise ValueError(
-        f"json: cannot unmarshal {given} into Go struct field RestWakuMessage.{name} of type {field.go_type}"
+        f"json: cannot unmarshal {json_kind} into Go struct field RestWakuMessage.{name} of type {field.go_type}"
     )
 
 
@@ -286,40 +286,40 @@ def _cursor_json(entry: ArchivedMessage) -> dict[str, str]:
 
 def _history_query_from(parameters: Mapping[str, str]) -> HistoryQuery:
     """Return the query of a Store v1 request; ValueError says which parameter is wrong."""
-    given = {name: value for name, value in parameters.items() if value}
-    _check_address(given)
-    times = {name: parse_int(given.get(name, "0")) for name in ("startTime", "endTime", "senderTime", "storeTime")}
-    digest = parse_base64(given.get("digest", ""), url_safe=True)
+    arguments = {name: value for name, value in parameters.items() if value}
+    _check_address(arguments)
+    times = {name: parse_int(arguments.get(name, "0")) for name in ("startTime", "endTime", "senderTime", "storeTime")}
+    digest = parse_base64(arguments.get("digest", ""), url_safe=True)
     return HistoryQuery(
-        pubsub_topic=given.get("pubsubTopic", ""),
-        content_topics=tuple(given["contentTopics"].split(",")) if "contentTopics" in given else (),
+        pubsub_topic=arguments.get("pubsubTopic", ""),
+        content_topics=tuple(arguments["contentTopics"].split(",")) if "contentTopics" in arguments else (),
         start_time=times["startTime"],
         end_time=times["endTime"],
-        cursor=(times["storeTime"], digest) if given.keys() & {"senderTime", "storeTime", "digest"} else None,
-        ascending=parse_bool(given.get("ascending", "true")),
-        page_size=min(parse_uint(given.get("pageSize", "0")) or _DEFAULT_PAGE_SIZE, _MAX_PAGE_SIZE),
+        cursor=(times["storeTime"], digest) if arguments.keys() & {"senderTime", "storeTime", "digest"} else None,
+        ascending=parse_bool(arguments.get("ascending", "true")),
+        page_size=min(parse_uint(arguments.get("pageSize", "0")) or _DEFAULT_PAGE_SIZE, _MAX_PAGE_SIZE),
     )
 
 
 def _check_store_query(parameters: Mapping[str, str]) -> None:
     """Read a Store v3 request; ValueError says which parameter is wrong."""
-    given = {name: value for name, value in parameters.items() if value}
-    _check_address(given)
+    arguments = {name: value for name, value in parameters.items() if value}
+    _check_address(arguments)
     try:
-        parse_bool(given.get("includeData", "false"))
+        parse_bool(arguments.get("includeData", "false"))
     except ValueError:
         raise ValueError("invalid value for includeData. Use true|false") from None
-    for text in given.get("hashes", "").split(","):
+    for text in arguments.get("hashes", "").split(","):
         parse_base64(text, url_safe=True)
-    if "hashes" in given and given.keys() & {"pubsubTopic", "contentTopics"}:
+    if "hashes" in arguments and arguments.keys() & {"pubsubTopic", "contentTopics"}:
         raise ValueError("cant use content filters while specifying message hashes")
-    if "hashes" not in given and not given.keys() >= {"pubsubTopic", "contentTopics"}:
+    if "hashes" not in arguments and not arguments.keys() >= {"pubsubTopic", "contentTopics"}:
         raise ValueError("pubsubTopic and contentTopics are required")
     for name in ("startTime", "endTime"):
-        parse_int(given.get(name, "0"))
-    parse_base64(given.get("cursor", ""), url_safe=True)
-    parse_bool(given.get("ascending", "true"))
-    parse_uint(given.get("pageSize", "0"))
+        parse_int(arguments.get(name, "0"))
+    parse_base64(arguments.get("cursor", ""), url_safe=True)
+    parse_bool(arguments.get("ascending", "true"))
+    parse_uint(arguments.get("pageSize", "0"))
 
 
 def _why_not_asked(parameters: Mapping[str, str]) -> str:
@@ -334,7 +334,7 @@ def _why_not_asked(parameters: Mapping[str, str]) -> str:
     return "invalid time range" if start > end > 0 else _STORE_V3
 
 
-def _check_address(given: Mapping[str, str]) -> None:
-    address = given.get("peerAddr", "/")
+def _check_address(arguments: Mapping[str, str]) -> None:
+    address = arguments.get("peerAddr", "/")
     if not address.startswith("/"):
         raise ValueError(f'failed to parse multiaddr "{address}": must begin with /')

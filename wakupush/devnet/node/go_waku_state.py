@@ -186,9 +186,9 @@ def history(archive: NodeArchive, query: HistoryQuery) -> tuple[list[ArchivedMes
         raise QueryRefusedError("one or more content topics specified is empty")
     if query.cursor is not None and query.cursor not in map(cursor_of, _at(archive, query.cursor[0])):
         raise QueryRefusedError("invalid cursor")
-    found = list(islice(filter(query.matches, _in_order(archive, query)), query.page_size + 1))
-    page = found[: query.page_size]
-    return page if query.ascending else page[::-1], len(found) > len(page)
+    matches = list(islice(filter(query.matches, _in_order(archive, query)), query.page_size + 1))
+    page = matches[: query.page_size]
+    return page if query.ascending else page[::-1], len(matches) > len(page)
 
 
 def _at(archive: NodeArchive, time: int) -> Iterator[ArchivedMessage]:

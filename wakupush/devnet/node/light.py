@@ -18,7 +18,7 @@ from wakupush.devnet.node.nwaku_values import (
     json_body,
     message_from,
     message_json,
-    refused,
+    refusal_of,
     text,
 )
 from wakupush.devnet.node.state import MOST_META, DevelopmentNode, PublishRefusedError
@@ -62,7 +62,7 @@ class NwakuLight:
         try:
             request_id, shard, topics = _filter_request(await _filter_body(request))
         except BodyRefusedError as error:
-            return _filter_refused(error)
+            return _filter_refusal(error)
         return _status(request_id, change(shard, topics))
 
     async def _unsubscribe_all(self, request: Request) -> Response:
@@ -71,7 +71,7 @@ class NwakuLight:
             if not isinstance(body, dict) or not isinstance(body.get("requestId"), str) or len(body) > 1:
                 raise UndecodableError
         except BodyRefusedError as error:
-            return _filter_refused(error)
+            return _filter_refusal(error)
         return _status(body["requestId"], self._node.filter.unsubscribe_all())
 
     async def _ping(self, request: Request) -> Response:
@@ -90,11 +90,11 @@ class NwakuLight:
         try:
             shard, body = _push_request(await json_body(request, empty="Missing content body"))
         except BodyRefusedError as error:
-            return refused(error)
+            return refusal_of(error)
         try:
             message = message_from(body)
         except UndecodableError as error:
-            return refused(error)
+            return refusal_of(error)
         except BodyRefusedError as error:
             return text(f"Invalid message: {error}", 400)
         refusal = self._hand_over(shard, message)
@@ -141,9 +141,9 @@ def _push_request(body: Any) -> tuple[str, Any]:
     raise UndecodableError
 
 
-def _filter_refused(error: BodyRefusedError) -> Response:
+def _filter_refusal(error: BodyRefusedError) -> Response:
     if isinstance(error, NoContentTypeError):
-        return refused(error)
+        return refusal_of(error)
     # The one text has a colon elsewhere, and a full stop here.
     reason = str(error).replace("decode: ", "decode. ")
     kind = f'(status: 400 Bad Request, message: "{reason}", contentType: "text/plain")'

@@ -38,7 +38,7 @@ from wakupush.devnet.node.nwaku_values import (
     json_body,
     message_from,
     message_json,
-    refused,
+    refusal_of,
     text,
 )
 from wakupush.devnet.node.peers import Peers
@@ -167,7 +167,7 @@ class NwakuRest:
             if not isinstance(topics, list) or not all(isinstance(topic, str) for topic in topics):
                 raise UndecodableError
         except BodyRefusedError as error:
-            return refused(error)
+            return refusal_of(error)
         if wrong := [topic for topic in topics if not _is_shard(topic)]:
             return text(f"Invalid pubsub topic(s): @{json.dumps(wrong)}", 400)
         if request.method == "POST":
@@ -190,7 +190,7 @@ class NwakuRest:
         try:
             message = message_from(await json_body(request))
         except BodyRefusedError as error:
-            return refused(error)
+            return refusal_of(error)
         try:
             is_new = self._node.publish(topic, message)
         except PublishRefusedError as error:
@@ -261,22 +261,22 @@ def _is_shard(topic: str) -> bool:
 def _query_from(parameters: QueryParams) -> StoreQuery:
     """Return the query of a store request; ValueError says which parameter is wrong."""
     together = {name: ",".join(parameters.getlist(name)) for name in parameters}
-    given = {name: value for name, value in together.items() if value}
-    hashes = [_hash(each) for each in given.get("hashes", "").split(",") if each]
-    page_size = _integer(given.get("pageSize", "0"), "page size")
-    include_data = _BOOLEANS.get(given.get("includeData", "").lower())
+    arguments = {name: value for name, value in together.items() if value}
+    hashes = [_hash(text) for text in arguments.get("hashes", "").split(",") if text]
+    page_size = _integer(arguments.get("pageSize", "0"), "page size")
+    include_data = _BOOLEANS.get(arguments.get("includeData", "").lower())
     if include_data is None:
-        raise ValueError(f"include data parsing error: cannot interpret as a bool: {given['includeData']}")
+        raise ValueError(f"include data parsing error: cannot interpret as a bool: {arguments['includeData']}")
     return StoreQuery(
-        pubsub_topic=given.get("pubsubTopic"),
-        content_topics=frozenset(given["contentTopics"].split(",")) if "contentTopics" in given else None,
-        start_time=_time(given.get("startTime", "0")),
-        end_time=_time(given.get("endTime", "0")),
+        pubsub_topic=arguments.get("pubsubTopic"),
+        content_topics=frozenset(arguments["contentTopics"].split(",")) if "contentTopics" in arguments else None,
+        start_time=_time(arguments.get("startTime", "0")),
+        end_time=_time(arguments.get("endTime", "0")),
         hashes=frozenset(hashes) if hashes else None,
         include_data=include_data,
-        ascending=given.get("ascending", "true") == "true",
+        ascending=arguments.get("ascending", "true") == "true",
         page_size=min(page_size % 2**64, _MAX_PAGE_SIZE) if page_size else _DEFAULT_PAGE_SIZE,
-        cursor=_hash(given["cursor"]) if "cursor" in given else None,
+        cursor=_hash(arguments["cursor"]) if "cursor" in arguments else None,
     )
 
 

@@ -43,7 +43,7 @@ def text(content: object, status: int = 200) -> Response:
     return Response(str(content), status, headers={"Content-Type": "text/plain"})
 
 
-def refused(error: BodyRefusedError) -> Response:
+def refusal_of(error: BodyRefusedError) -> Response:
     """Return the answer to a body that is refused."""
     if isinstance(error, NoContentTypeError):
         return Response(str(error), 400, headers={"Content-Type": "text/html; charset=utf-8"})

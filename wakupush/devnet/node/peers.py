@@ -29,7 +29,7 @@ class Peers:
         self.hears = True
         self._tasks: set[asyncio.Task[None]] = set()
         #: By the URL of a peer: first the messages that are on their way there, then those that wait.
-        self._waiting: dict[str, list[tuple[str, WakuMessage]]] = {}
+        self._queues: dict[str, list[tuple[str, WakuMessage]]] = {}
         self._http: httpx2.AsyncClient | None = None
         node.forward = self._forward
 
@@ -41,9 +41,9 @@ class Peers:
         ]
 
     async def _cut(self, request: Request) -> Response:
-        wanted = await request.json()
-        self.hears = wanted.get("hears", self.hears)
-        self._speaks = wanted.get("speaks", self._speaks)
+        switches = await request.json()
+        self.hears = switches.get("hears", self.hears)
+        self._speaks = switches.get("speaks", self._speaks)
         return JSONResponse({"hears": self.hears, "speaks": self._speaks})
 
     async def _add(self, request: Request) -> Response:
@@ -54,9 +54,9 @@ class Peers:
 
     def _forward(self, pubsub_topic: str, message: WakuMessage) -> None:
         for url in self._urls if self._speaks else ():
-            waiting = self._waiting.setdefault(url, [])
-            waiting.append((pubsub_topic, message))
-            if len(waiting) == 1:
+            queue = self._queues.setdefault(url, [])
+            queue.append((pubsub_topic, message))
+            if len(queue) == 1:
                 task = asyncio.get_running_loop().create_task(self._hand_over(url))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -67,11 +67,11 @@ class Peers:
         self._http = self._http or httpx2.AsyncClient(
             limits=httpx2.Limits(max_keepalive_connections=0), trust_env=False
         )
-        waiting = self._waiting[url]
-        while waiting:
-            together = list(waiting)
+        queue = self._queues[url]
+        while queue:
+            together = list(queue)
             for topic in dict.fromkeys(topic for topic, _ in together):
                 messages = [encode_message(message) for its, message in together if its == topic]
                 with suppress(httpx2.HTTPError):  # a peer that is down misses it
                     await self._http.post(f"{url}/dev/messages", json={"pubsubTopic": topic, "messages": messages})
-            del waiting[: len(together)]
+            del queue[: len(together)]

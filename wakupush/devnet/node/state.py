@@ -260,7 +260,7 @@ class DevelopmentNode:
 
     def _begin(self) -> None:
         self.topics: set[str] = set(self.settings.shards)
-        self._seen: OrderedDict[tuple[bytes, int, bool], None] = OrderedDict()
+        self._recent: OrderedDict[tuple[bytes, int, bool], None] = OrderedDict()
         self._relay = self._new_relay()
         self.filter = self._new_filter()
 
@@ -317,13 +317,13 @@ class DevelopmentNode:
             return True  # nwaku relays it, and no node can decode it, not even itself
         digest = message_hash(topic, message)
         # Gossip knows a message by all of its bytes: a copy with another version is another one, with the same hash.
-        seen = (digest, message.version, message.ephemeral)
-        if seen in self._seen:
+        identity = (digest, message.version, message.ephemeral)
+        if identity in self._recent:
             self.counters["duplicates"] += 1
             return False
-        self._seen[seen] = None
-        if len(self._seen) > _SEEN_CAPACITY:
-            self._seen.popitem(last=False)
+        self._recent[identity] = None
+        if len(self._recent) > _SEEN_CAPACITY:
+            self._recent.popitem(last=False)
         self.counters["published"] += 1
         self.log.append(
             {

