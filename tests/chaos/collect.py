@@ -132,7 +132,7 @@ def registrations(stack: Stack, connection: Connection, sent: tuple[Sent, ...]) 
             blocked[found].update(content.blocked_chat_list)
     return {
         DeviceId(where.key_hash.hex(), known.get(where, where.installation_hash.hex())): _stored(
-            version, device, row, {identity.at_rest.named(where, item): item for item in blocked[where]}
+            version, device, row, {identity.at_rest.item_digest(where, item): item for item in blocked[where]}
         )
         for where, (version, device, _, row) in contents(connection, identity).items()
     }

@@ -29,7 +29,7 @@ class DeliveryBacklog:
     posting: int
 
 
-def waiting(connection: Connection) -> list[DeliveryBacklog]:
+def count_deliveries(connection: Connection) -> list[DeliveryBacklog]:
     """Return what waits, by platform; counts stop at `MOST`."""
     rows = connection.execute(_SQL["waiting"], {"platforms": [platform.value for platform in Platform], "most": MOST})
     return [

@@ -19,7 +19,7 @@ _SQL = load("deliveries")
 
 
 def take(
-    connection: Connection, claimed: Mapping[bytes, int], *, seconds: float, at_rest: AtRest
+    connection: Connection, attempts_begun: Mapping[bytes, int], *, seconds: float, at_rest: AtRest
 ) -> list[tuple[Delivery, Receiver | None]]:
     """Begin the next attempt of deliveries; return those that are still as they were claimed and not under a lease.
 
@@ -27,19 +27,24 @@ def take(
 
     Args:
         connection: to be committed before the attempt.
-        claimed: their keys, and how many attempts were begun when they were claimed.
+        attempts_begun: for each delivery key, how many attempts were begun when the delivery was claimed.
         seconds: how long the lease is.
         at_rest: opens what is sealed.
     """
-    values = {"delivery_key": list(claimed), "begun": list(claimed.values()), "lease": uuid4(), "seconds": seconds}
+    values = {
+        "delivery_key": list(attempts_begun),
+        "begun": list(attempts_begun.values()),
+        "lease": uuid4(),
+        "seconds": seconds,
+    }
     with connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(_SQL["take"], values).fetchall()
     return [_attempt(at_rest, row) for row in rows]
 
 
-def lock(connection: Connection, attempted: Collection[Delivery]) -> dict[bytes, Failure]:
+def lock(connection: Connection, deliveries: Collection[Delivery]) -> dict[bytes, Failure]:
     """Lock deliveries, always in the same order; return by key the failures that gorush's webhook reported."""
-    rows = connection.execute(_SQL["lock"], {"delivery_key": [delivery.delivery_key for delivery in attempted]})
+    rows = connection.execute(_SQL["lock"], {"delivery_key": [delivery.delivery_key for delivery in deliveries]})
     return {delivery_key: BY_LABEL[feedback] for delivery_key, feedback in rows if feedback in BY_LABEL}
 
 
@@ -68,15 +73,15 @@ def settle(connection: Connection, settlements: Sequence[Settlement]) -> list[Se
     ]
     if not rows:
         return []
-    settled = {delivery_key for (delivery_key,) in connection.execute(_SQL["settle"], columns(rows))}
-    return [settlement for settlement in settlements if settlement.delivery.delivery_key in settled]
+    settled_keys = {delivery_key for (delivery_key,) in connection.execute(_SQL["settle"], columns(rows))}
+    return [settlement for settlement in settlements if settlement.delivery.delivery_key in settled_keys]
 
 
-def put_back(connection: Connection, unattempted: Sequence[Delivery]) -> None:
+def put_back(connection: Connection, deliveries: Sequence[Delivery]) -> None:
     """Give up the lease of deliveries without an attempt; a second later they are due again."""
-    rows = [{"delivery_key": delivery.delivery_key, "lease": delivery.lease} for delivery in unattempted]
+    rows = [{"delivery_key": delivery.delivery_key, "lease": delivery.lease} for delivery in deliveries]
     if rows:
-        lock(connection, unattempted)
+        lock(connection, deliveries)
         connection.execute(_SQL["put_back"], columns(rows) | {"lease_lost": Failure.LEASE_LOST.label})
 
 

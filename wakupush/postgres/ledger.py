@@ -22,12 +22,12 @@ def add(connection: Connection, entries: Collection[Entry]) -> set[bytes]:
     Waits for other transactions that are entering the same messages. One that is stamped before yesterday is entered
     twice, because the partition of its day may be dropped before its time is over.
     """
-    ordered = sorted({(entry.hash, entry.message.timestamp) for entry in entries})
+    identities = sorted({(entry.hash, entry.message.timestamp) for entry in entries})
     # Both statements do the same with recent messages, and one of them costs less.
-    is_recent = all(timestamp > time.time_ns() - _RECENT_NANOSECONDS for _, timestamp in ordered)
+    is_recent = all(timestamp > time.time_ns() - _RECENT_NANOSECONDS for _, timestamp in identities)
     rows = connection.execute(
         _SQL["add_recent" if is_recent else "add"],
-        {"hashes": [hash_ for hash_, _ in ordered], "timestamps": [timestamp for _, timestamp in ordered]},
+        {"hashes": [hash_ for hash_, _ in identities], "timestamps": [timestamp for _, timestamp in identities]},
     )
     return {row[0] for row in rows}
 

@@ -111,7 +111,7 @@ def drop_partitions(connection: Connection, table: str, keep: float) -> int:
     Raises:
         LockNotAvailable: another transaction uses the tables for longer than `LOCK_SECONDS`.
     """
-    dropped = 0
+    count = 0
     for (name,) in connection.execute(_SQL["partitions"], {"table": table}).fetchall():
         day = name.removeprefix(f"{table}_")
         if not day.isdigit():
@@ -119,8 +119,8 @@ def drop_partitions(connection: Connection, table: str, keep: float) -> int:
         with connection.transaction():
             _wait_shortly_for_locks(connection)
             row = connection.execute(_SQL["drop_partition"], {"table": table, "day": day, "keep": keep}).fetchone()
-        dropped += row is not None and row[0]
-    return dropped
+        count += row is not None and row[0]
+    return count
 
 
 def delete(connection: Connection, rule: RetentionRule) -> int:

@@ -38,26 +38,26 @@ def parts(connection: Connection, names: Collection[Name], key: bytes) -> dict[N
         key: the one that they were kept with.
     """
     payloads: dict[Name, dict[int, bytes]] = {}
-    for signer, hash_, index, sealed in connection.execute(_SQL["parts"], _columns(names)):
-        payloads.setdefault((signer, hash_), {})[index] = unseal(key, sealed)
+    for signer, hash_, index, ciphertext in connection.execute(_SQL["parts"], _columns(names)):
+        payloads.setdefault((signer, hash_), {})[index] = unseal(key, ciphertext)
     return payloads
 
 
-def keep(connection: Connection, added: Sequence[tuple[bytes, Segment]], key: bytes) -> None:
+def keep(connection: Connection, new_parts: Sequence[tuple[bytes, Segment]], key: bytes) -> None:
     """Keep parts.
 
     Args:
         connection: under `lock`.
-        added: signers, and the parts.
+        new_parts: signers, and the parts.
         key: seals them while they are kept, 32 bytes.
     """
     connection.execute(
         _SQL["keep"],
         {
-            "signer": [signer for signer, _ in added],
-            "hash": [segment.entire_message_hash for _, segment in added],
-            "index": [segment.index for _, segment in added],
-            "payload": [seal(key, segment.payload) for _, segment in added],
+            "signer": [signer for signer, _ in new_parts],
+            "hash": [segment.entire_message_hash for _, segment in new_parts],
+            "index": [segment.index for _, segment in new_parts],
+            "payload": [seal(key, segment.payload) for _, segment in new_parts],
         },
     )
 

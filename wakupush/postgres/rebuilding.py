@@ -32,7 +32,7 @@ def merge(
     connection: Connection,
     changes: Sequence[Change],
     at_rest: AtRest,
-    known: Mapping[Installation, Mapping[str, Any]] | None = None,
+    known_columns: Mapping[Installation, Mapping[str, Any]] | None = None,
 ) -> int:
     """Store changes that are newer than what is stored, and the query topics of registered users; return how many.
 
@@ -43,25 +43,26 @@ def merge(
         connection: in a transaction of its own, which is to be committed soon: the rows are locked.
         changes: one for each installation.
         at_rest: seals what is secret of them.
-        known: columns of some of them by name, which replace those that are made from the change.
+        known_columns: columns of some of them by name, which replace those that are made from the change.
     """
     connection.execute(_SQL["stage"])
     with connection.cursor() as cursor:
         with cursor.copy(_SQL["copy"]) as copy:
             for change in changes:
-                copy.write_row(row(change, at_rest, given=known.get(change.installation) if known else None))
-        merged = cursor.execute(_SQL["merge"]).fetchone()
+                replacements = known_columns.get(change.installation) if known_columns else None
+                copy.write_row(row(change, at_rest, replacements=replacements))
+        row_count = cursor.execute(_SQL["merge"]).fetchone()
     users = {change.installation.key_hash for change in changes if isinstance(change.registration, Registration)}
     if users:
         query_topics.add(connection, users)
-    return int(merged[0]) if merged else 0
+    return int(row_count[0]) if row_count else 0
 
 
-def row(change: Change, at_rest: AtRest, *, given: Mapping[str, Any] | None = None) -> list[Any]:
+def row(change: Change, at_rest: AtRest, *, replacements: Mapping[str, Any] | None = None) -> list[Any]:
     """Return what a change stores, in the order of `COLUMNS`; see `merge` and `wakupush.postgres.registrations.row`."""
     registration = change.registration
     values = registrations.key(change) | {"registered": False}
     if isinstance(registration, Registration):
         values = registrations.row(change, registration, at_rest) | {"registered": True}
-    values |= given or {}
+    values |= replacements or {}
     return [values.get(name) for name in COLUMNS]

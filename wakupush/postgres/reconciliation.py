@@ -26,7 +26,7 @@ class Track:
     walk: str
 
 
-def missing(connection: Connection, hashes: Collection[bytes]) -> dict[bytes, bool]:
+def find_missing(connection: Connection, hashes: Collection[bytes]) -> dict[bytes, bool]:
     """Return which of these messages (hashes of 32 bytes) are not in the ledger.
 
     A quarantined message is in the ledger. The hash alone decides: it covers the timestamp, which a Store does not give

@@ -138,10 +138,10 @@ def _pairs(installations: Iterable[Installation]) -> dict[str, Any]:
 
 
 def _device(at_rest: AtRest, *row: Any) -> QueriedDevice:
-    key_hash, installation_hash, numeric, contacts_only, sealed, allowed = row
+    key_hash, installation_hash, numeric, contacts_only, sealed_device, sealed_allowed_keys = row
     installation = Installation(key_hash, installation_hash)
     version = int(numeric)
-    device = at_rest.open_device(installation, version, sealed)
+    device = at_rest.open_device(installation, version, sealed_device)
     return QueriedDevice(
         key_hash=key_hash,
         installation_id=device.installation_id,
@@ -149,7 +149,9 @@ def _device(at_rest: AtRest, *row: Any) -> QueriedDevice:
         access_token=device.access_token,
         grant=device.grant,
         allow_from_contacts_only=contacts_only,
-        allowed_key_list=at_rest.open_allowed_key_list(installation, version, allowed) if allowed else (),
+        allowed_key_list=at_rest.open_allowed_key_list(installation, version, sealed_allowed_keys)
+        if sealed_allowed_keys
+        else (),
     )
 
 

@@ -42,16 +42,16 @@ def failed(connection: Connection, delivery_keys: Collection[bytes]) -> set[byte
 
 def receivers(connection: Connection, addresses: Collection[Address], at_rest: AtRest) -> dict[Address, Receiver]:
     """Return the registered devices that these addresses name."""
-    wanted = list(addresses)
+    names = list(addresses)
     values = {
-        "key_hashes": [address.installation.key_hash for address in wanted],
-        "installation_hashes": [address.installation.installation_hash for address in wanted],
-        "access_tokens": [address.access_token for address in wanted],
-        "chats": [address.chat for address in wanted],
-        "authors": [address.author for address in wanted],
+        "key_hashes": [address.installation.key_hash for address in names],
+        "installation_hashes": [address.installation.installation_hash for address in names],
+        "access_tokens": [address.access_token for address in names],
+        "chats": [address.chat for address in names],
+        "authors": [address.author for address in names],
     }
     rows = connection.execute(_SQL["receivers"], values)
-    return {wanted[position - 1]: _receiver(at_rest, wanted[position - 1], *row) for position, *row in rows}
+    return {names[position - 1]: _receiver(at_rest, names[position - 1], *row) for position, *row in rows}
 
 
 def _receiver(at_rest: AtRest, address: Address, *row: Any) -> Receiver:
@@ -102,10 +102,10 @@ def take_on(
     if not deliveries and not admissions:
         return set()
     addresses = [delivery.address for delivery in deliveries]
-    added = connection.execute(
+    rows = connection.execute(
         _SQL["take_on"],
         {
-            **_succeeded(admissions),
+            **_item_columns(admissions),
             "weeks": [request.week for request in admissions.values()],
             "delivery_key": [delivery.delivery_key for delivery in deliveries],
             "key_hash": [delivery.installation.key_hash for delivery in deliveries],
@@ -127,13 +127,13 @@ def take_on(
             "seconds": lease,
         },
     )
-    return {delivery_key for (delivery_key,) in added}
+    return {delivery_key for (delivery_key,) in rows}
 
 
 def correct(connection: Connection, corrections: Mapping[bytes, RememberedRequest]) -> None:
     """Change which items of admitted requests succeeded, by application message id (32 bytes)."""
     if corrections:
-        connection.execute(_SQL["correct"], _succeeded(corrections))
+        connection.execute(_SQL["correct"], _item_columns(corrections))
 
 
 def remember_over(connection: Connection, message_ids: Collection[bytes]) -> int:
@@ -149,7 +149,7 @@ def remember_over(connection: Connection, message_ids: Collection[bytes]) -> int
     return connection.execute(_SQL["remember_over"], {"message_ids": ids}).rowcount
 
 
-def _succeeded(requests: Mapping[bytes, RememberedRequest]) -> dict[str, list[Any]]:
+def _item_columns(requests: Mapping[bytes, RememberedRequest]) -> dict[str, list[Any]]:
     return {
         "message_ids": [message_id[:REQUEST_ID_BYTES] for message_id in requests],
         "succeeded": ["".join("01"[item] for item in request.succeeded) for request in requests.values()],

@@ -55,11 +55,11 @@ def grants(role: Role) -> list[Grant]:
         ValueError: one of them has another form than ``GRANT A, B (column, column) ON object TO role``.
     """
     text = (resources.files(__package__) / "grants" / f"{role}.sql").read_text()
-    statements = (" ".join(each.split()) for each in re.sub("--.*", "", text).split(";"))
-    return [Grant(each, frozenset(_parsed(each, role))) for each in statements if each]
+    statements = (" ".join(statement.split()) for statement in re.sub("--.*", "", text).split(";"))
+    return [Grant(statement, frozenset(_parse(statement, role))) for statement in statements if statement]
 
 
-def missing(connection: Connection) -> list[Role]:
+def find_missing(connection: Connection) -> list[Role]:
     """Return the roles that do not exist."""
     rows = connection.execute(_SQL["existing"], {"roles": list(Role)}).fetchall()
     return [role for role in Role if (role,) not in rows]
@@ -76,11 +76,11 @@ def apply(connection: Connection, *, exact: bool) -> None:
     """
     row = connection.execute(_SQL["may_create"]).fetchone()
     if row is not None and row[0]:
-        for role in missing(connection):
+        for role in find_missing(connection):
             # The migration of another database of the cluster may have made it meanwhile.
             with suppress(errors.DuplicateObject, errors.UniqueViolation):
                 connection.execute(f"CREATE ROLE {role} NOLOGIN")
-    absent = missing(connection)
+    absent = find_missing(connection)
     with connection.transaction():
         for role in Role:
             if role not in absent:
@@ -96,10 +96,10 @@ def logins(connection: Connection) -> list[Login]:
     return result
 
 
-def _parsed(statement: str, role: Role) -> Iterator[Right]:
+def _parse(statement: str, role: Role) -> Iterator[Right]:
     parts = re.fullmatch(f"GRANT (.+) ON (.+) TO {role}", statement)
-    for each in re.split(", (?=[A-Z])", parts[1]) if parts else [""]:
-        privilege = _PRIVILEGE.fullmatch(each)
+    for part in re.split(", (?=[A-Z])", parts[1]) if parts else [""]:
+        privilege = _PRIVILEGE.fullmatch(part)
         if parts is None or privilege is None:
             raise ValueError(f"{role}.sql: this has another form than the other grants: {statement}")
         for column in (privilege[2] or "").split(", "):

@@ -11,24 +11,24 @@ from wakupush.postgres.named_sql import load
 _SQL = load("waiting_queries")
 
 
-def add(connection: Connection, waiting: Collection[tuple[Entry, float | None]]) -> None:
+def add(connection: Connection, queries: Collection[tuple[Entry, float | None]]) -> None:
     """Put queries aside.
 
     Args:
         connection: in the transaction that entered them as processed.
-        waiting: each with the seconds after which it is due; None if it waits for the key of its topic.
+        queries: each with the seconds after which it is due; None if it waits for the key of its topic.
     """
     connection.execute(
         _SQL["add"],
         {
-            "hash": [entry.hash for entry, _ in waiting],
-            "pubsub_topic": [entry.pubsub_topic for entry, _ in waiting],
-            "content_topic": [entry.message.content_topic for entry, _ in waiting],
-            "payload": [entry.message.payload for entry, _ in waiting],
-            "timestamp": [entry.message.timestamp for entry, _ in waiting],
-            "meta": [entry.message.meta for entry, _ in waiting],
-            "seen": [entry.seen for entry, _ in waiting],
-            "wait": [wait for _, wait in waiting],
+            "hash": [entry.hash for entry, _ in queries],
+            "pubsub_topic": [entry.pubsub_topic for entry, _ in queries],
+            "content_topic": [entry.message.content_topic for entry, _ in queries],
+            "payload": [entry.message.payload for entry, _ in queries],
+            "timestamp": [entry.message.timestamp for entry, _ in queries],
+            "meta": [entry.message.meta for entry, _ in queries],
+            "seen": [entry.seen for entry, _ in queries],
+            "wait": [wait for _, wait in queries],
         },
     )
 

@@ -223,7 +223,7 @@ def test_the_rights_in_the_database_are_those_of_the_files(connection):
 )
 def test_a_statement_that_doctor_could_misread_is_refused(statement):
     with pytest.raises(ValueError, match="another form"):
-        list(roles._parsed(statement, Role.LAKE))
+        list(roles._parse(statement, Role.LAKE))
 
 
 @pytest.mark.parametrize("role", [Role.FEEDBACK, Role.EXPORTER, Role.RECONCILE, Role.PIPELINE, Role.LAKE])

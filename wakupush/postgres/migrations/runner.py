@@ -59,8 +59,8 @@ class TooOldDatabaseError(MigrationError):
 def migrations() -> list[Migration]:
     """Return all migrations in their order: by number, and of one number the `pre` migration before the `post` one."""
     files = [file for file in resources.files(__package__).iterdir() if file.name.endswith(".sql")]
-    found = [_read(file.name.removesuffix(".sql"), file.read_text()) for file in files]
-    return sorted(found, key=lambda migration: (migration.number, migration.is_post, migration.name))
+    result = [_migration(file.name.removesuffix(".sql"), file.read_text()) for file in files]
+    return sorted(result, key=lambda migration: (migration.number, migration.is_post, migration.name))
 
 
 def newest() -> int:
@@ -68,7 +68,7 @@ def newest() -> int:
     return migrations()[-1].number
 
 
-def _read(name: str, text: str) -> Migration:
+def _migration(name: str, text: str) -> Migration:
     return Migration(name, text, hashlib.sha256(text.encode()).hexdigest())
 
 
@@ -104,10 +104,10 @@ def due(connection: Connection) -> list[Migration]:
     Raises:
         MigrationError: see its subclasses.
     """
-    found = pending(connection)
-    if len(found) == len(migrations()):
-        return found
-    return [migration for migration in found if not migration.is_post or migration.number < RELEASE_BEGINS]
+    migrations_left = pending(connection)
+    if len(migrations_left) == len(migrations()):
+        return migrations_left
+    return [migration for migration in migrations_left if not migration.is_post or migration.number < RELEASE_BEGINS]
 
 
 def migrate(connection: Connection, *, pre_only: bool = False) -> list[str]:
@@ -128,8 +128,8 @@ def migrate(connection: Connection, *, pre_only: bool = False) -> list[str]:
             "CREATE TABLE IF NOT EXISTS schema_migrations ("
             " name text PRIMARY KEY, checksum text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
         )
-        wanted = due(connection) if pre_only else pending(connection)
-        for migration in wanted:
+        to_apply = due(connection) if pre_only else pending(connection)
+        for migration in to_apply:
             with connection.transaction():
                 connection.execute(migration.sql)
                 connection.execute(
@@ -139,4 +139,4 @@ def migrate(connection: Connection, *, pre_only: bool = False) -> list[str]:
         roles.apply(connection, exact=not pre_only)
     finally:
         connection.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
-    return [migration.name for migration in wanted]
+    return [migration.name for migration in to_apply]
