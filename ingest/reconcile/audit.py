@@ -106,7 +106,7 @@ def _hashes(store: Store, query: Query) -> set[bytes]:
     """
     hashes: set[bytes] = set()
     for page in store.walk(query, with_messages=True):
-        messages = [stored.message for stored in page.found if stored.message is not None and stored.message.timestamp]
+        messages = [entry.message for entry in page.messages if entry.message is not None and entry.message.timestamp]
         hashes.update(message_hash(query.pubsub_topic, replace(message, meta=b"")) for message in messages)
         if len(hashes) >= MOST_COMPARED:
             break

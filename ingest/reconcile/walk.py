@@ -247,17 +247,17 @@ class Walker:
 
     def _heal(self, query: Query, page: Page, tally: Tally) -> None:
         """Enqueue the messages of a page that are for us, are not in the ledger, and that no worker is handling."""
-        tally.examined += len(page.found)
-        metrics.STORE_EXAMINED.labels(self.kind.name).inc(len(page.found))
+        tally.examined += len(page.messages)
+        metrics.STORE_EXAMINED.labels(self.kind.name).inc(len(page.messages))
         # Two entries of one hash are the same in everything that is looked at.
-        messages = {stored.hash: stored.message for stored in page.found}
+        messages = {stored.hash: stored.message for stored in page.messages}
         missing = {}
         if messages:
             with self.pool.connection() as connection:
-                missing = reconciliation.missing(connection, messages)
+                missing = reconciliation.find_missing(connection, messages)
         if to_fetch := [hash_ for hash_ in missing if messages[hash_] is None]:
             fetched = self.store.fetch(query, to_fetch)
-            messages |= {stored.hash: stored.message for stored in fetched.found if stored.hash in missing}
+            messages |= {stored.hash: stored.message for stored in fetched.messages if stored.hash in missing}
             self._note_malformed(fetched.malformed, tally)
         self._note_malformed(page.malformed, tally)
         now = time.time()

@@ -111,12 +111,12 @@ class _Walk:
                 self.malformed += page.malformed
                 yield {
                     message.hash: message.message
-                    for message in page.found
+                    for message in page.messages
                     if message.message is not None
                     and message.message.content_topic in self._topics
                     and message.hash not in hashes
                 }
-                hashes.update(message.hash for message in page.found)
+                hashes.update(message.hash for message in page.messages)
 
 
 def _fetch(

@@ -28,7 +28,7 @@ _NO_HEALTH = {HTTPStatus.NOT_FOUND, HTTPStatus.NOT_IMPLEMENTED}
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class RelayRead:
     """What one read of a topic took out of the node."""
 
     messages: tuple[WakuMessage, ...]
@@ -89,15 +89,15 @@ class WakuNode(NodeClient):
             NodeRefused: nwaku does not know such a topic.
         """
         with self._lock:
-            missing = [topic for topic in dict.fromkeys(pubsub_topics) if topic not in self._subscribed]
-            if not missing:
+            new_topics = [topic for topic in dict.fromkeys(pubsub_topics) if topic not in self._subscribed]
+            if not new_topics:
                 return
             try:
-                self._call("/relay/v1/subscriptions", missing)
+                self._call("/relay/v1/subscriptions", new_topics)
             finally:
-                self._subscribed.update(dict.fromkeys(missing, object()))
+                self._subscribed.update(dict.fromkeys(new_topics, object()))
 
-    def read(self, pubsub_topic: str) -> Read:
+    def read(self, pubsub_topic: str) -> RelayRead:
         """Take the waiting messages of a topic out of the node, its own publications included.
 
         A go-waku hands out up to the capacity of its queue in one read and drops nothing while it is polled. Read again
@@ -121,7 +121,7 @@ class WakuNode(NodeClient):
             if subscription is None:
                 with self._lock:
                     self._subscribed.setdefault(pubsub_topic, object())
-            return Read(*decode_messages(body, self._max_read_bytes))
+            return RelayRead(*decode_messages(body, self._max_read_bytes))
 
     def publish(self, pubsub_topic: str, message: WakuMessage) -> None:
         """Hand a message to the network.

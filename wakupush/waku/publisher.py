@@ -84,15 +84,15 @@ class Publisher:
             messages: each with its shard.
         """
         results: list[NodeError | None] = [None] * len(messages)
-        left: list[int] = list(range(len(messages)))
+        positions: list[int] = list(range(len(messages)))
         for number in range(_TRIES):
             if number:
                 time.sleep(random.uniform(0, MOST_WAIT))
-            answers = self._post([messages[position] for position in left])
-            for position, answer in zip(left, answers, strict=True):
+            answers = self._post([messages[position] for position in positions])
+            for position, answer in zip(positions, answers, strict=True):
                 results[position] = answer
-            left = [position for position in left if isinstance(results[position], NodeUnreachable)]
-            if not left:
+            positions = [position for position in positions if isinstance(results[position], NodeUnreachable)]
+            if not positions:
                 break
         return results
 
@@ -101,7 +101,7 @@ class Publisher:
         while self._idle:
             self._idle.pop().close()
 
-    def _chosen(self) -> list[str]:
+    def _choose_nodes(self) -> list[str]:
         """Return the names of the nodes to publish on now."""
         names = list(self._urls)
         if len(names) > 1:
@@ -113,7 +113,7 @@ class Publisher:
     def _post(self, messages: Sequence[tuple[str, WakuMessage]]) -> list[NodeError | None]:
         requests = self._requests()
         try:
-            answers, came_to = requests.post(messages, self._chosen())
+            answers, came_to = requests.post(messages, self._choose_nodes())
         except BaseException:
             requests.close()  # nothing waits any more for what is under way
             raise
@@ -139,20 +139,20 @@ class Publisher:
         return _Requests(self._urls, self._timeout, self._connections)
 
 
-class _Lane:
+class _NodeRequests:
     """The requests to one node."""
 
     def __init__(self, url: str, handles: Sequence[pycurl.Curl], count: int) -> None:
         self.url = url
         self.free = list(handles)
-        self.waiting: Iterator[int] = iter(range(count))
+        self.positions: Iterator[int] = iter(range(count))
         #: Whether it answered so far.
         self.is_reached = True
         self.results: Counter[str] = Counter()
 
     def next(self) -> int | None:
         """Return the position of the message that is to be begun now, None if none is."""
-        return next(self.waiting, None) if self.free and self.is_reached else None
+        return next(self.positions, None) if self.free and self.is_reached else None
 
     def note(self, handle: pycurl.Curl, outcome: NodeError | None) -> None:
         """Note the outcome of a request, whose handle is free again."""
@@ -164,51 +164,51 @@ class _Lane:
 class _Post:
     """Messages on their way to nodes."""
 
-    def __init__(self, messages: Sequence[tuple[str, WakuMessage]], lanes: Sequence[_Lane]) -> None:
+    def __init__(self, messages: Sequence[tuple[str, WakuMessage]], queues: Sequence[_NodeRequests]) -> None:
         self._messages = messages
-        self._lanes = lanes
+        self._queues = queues
         self._answers: list[NodeError | None] = [_NOT_BEGUN] * len(messages)
         #: By position: how many nodes refused a message.
-        self._refused: Counter[int] = Counter()
+        self._refusals: Counter[int] = Counter()
         self._bodies: dict[int, str] = {}
-        self.under_way: dict[pycurl.Curl, tuple[_Lane, int, bytearray]] = {}
+        self.under_way: dict[pycurl.Curl, tuple[_NodeRequests, int, bytearray]] = {}
         #: Monotonic seconds at which late requests are given up; None until every message was taken.
         self._ends: float | None = None
 
     def begin(self) -> Iterator[pycurl.Curl]:
         """Yield the requests that can be begun now."""
-        for lane in self._lanes:
-            while (position := lane.next()) is not None:
-                handle, answer = lane.free.pop(), bytearray()
+        for queue in self._queues:
+            while (position := queue.next()) is not None:
+                handle, answer = queue.free.pop(), bytearray()
                 pubsub_topic, message = self._messages[position]
                 if position not in self._bodies:
                     self._bodies[position] = json.dumps(encode_message(message))
-                handle.setopt(pycurl.URL, (lane.url + messages_path(pubsub_topic)).encode())
+                handle.setopt(pycurl.URL, (queue.url + messages_path(pubsub_topic)).encode())
                 handle.setopt(pycurl.POSTFIELDS, self._bodies[position])
                 handle.setopt(pycurl.WRITEFUNCTION, keep_within(answer, ANSWER_LIMIT))
-                self.under_way[handle] = lane, position, answer
+                self.under_way[handle] = queue, position, answer
                 yield handle
 
     def note(self, handle: pycurl.Curl, error: tuple[int, str] | None) -> None:
         """Note how a request ended."""
-        lane, position, answer = self.under_way.pop(handle)
+        queue, position, answer = self.under_way.pop(handle)
         outcome = _outcome(handle, answer, error)
-        lane.note(handle, outcome)
+        queue.note(handle, outcome)
         if outcome is None or self._answers[position] is not None:
             self._answers[position] = outcome
         if outcome is not None and not isinstance(outcome, NodeUnreachable):
-            self._refused[position] += 1
+            self._refusals[position] += 1
 
     def is_over(self) -> bool:
         """Say whether to give up what is under way: every message was taken, and the other node is late."""
-        if self._ends is None and len(self._lanes) > 1 and not any(self._answers):
+        if self._ends is None and len(self._queues) > 1 and not any(self._answers):
             self._ends = time.monotonic() + LATE_SECONDS
         return self._ends is not None and time.monotonic() >= self._ends
 
     def give_up(self) -> Iterator[pycurl.Curl]:
         """Yield the requests that are under way, as late ones."""
-        for handle, (lane, _, _) in self.under_way.items():
-            lane.results["late"] += 1
+        for handle, (queue, _, _) in self.under_way.items():
+            queue.results["late"] += 1
             yield handle
         self.under_way.clear()
 
@@ -218,8 +218,8 @@ class _Post:
 
     def answers(self) -> list[NodeError | None]:
         """Return what went wrong with each message. What one node refuses another may take."""
-        for position, times in self._refused.items():
-            if times < len(self._lanes) and self._answers[position] is not None:
+        for position, times in self._refusals.items():
+            if times < len(self._queues) and self._answers[position] is not None:
                 self._answers[position] = _NOT_BEGUN
         return self._answers
 
@@ -240,27 +240,30 @@ class _Requests:
         Returns:
             What went wrong with each message, and by node how often which result there was.
         """
-        lanes = {name: _Lane(self._urls[name], self._handles[name], len(messages)) for name in names}
-        post = _Post(messages, list(lanes.values()))
+        queues = {name: _NodeRequests(self._urls[name], self._handles[name], len(messages)) for name in names}
+        post = _Post(messages, list(queues.values()))
         while True:
             for handle in post.begin():
                 self._multi.add_handle(handle)
             if not post.under_way:
                 break
             self._multi.perform()
-            _, done, failed = self._multi.info_read()
-            for handle, error in [*((handle, None) for handle in done), *((each[0], each[1:]) for each in failed)]:
+            _, succeeded_handles, failed_handles = self._multi.info_read()
+            for handle, error in [
+                *((handle, None) for handle in succeeded_handles),
+                *((failure[0], failure[1:]) for failure in failed_handles),
+            ]:
                 self._multi.remove_handle(handle)
                 post.note(handle, error)
             if post.is_over():
                 for handle in post.give_up():
                     self._multi.remove_handle(handle)
                 break
-            if not done and not failed:
+            if not succeeded_handles and not failed_handles:
                 self._multi.select(post.patience())
                 if len(post.under_way) > 1:
                     time.sleep(_GATHER_SECONDS)
-        return post.answers(), {name: lane.results for name, lane in lanes.items()}
+        return post.answers(), {name: queue.results for name, queue in queues.items()}
 
     def close(self) -> None:
         """Close all connections, and give up what is under way."""

@@ -108,7 +108,7 @@ class Store(NodeClient):
             for start in range(0, len(hashes), DATA_PAGE_SIZE)
         ]
         return Page(
-            tuple(stored for page in pages for stored in page.found if stored.message is not None),
+            tuple(entry for page in pages for entry in page.messages if entry.message is not None),
             sum(page.malformed for page in pages),
         )
 
@@ -122,7 +122,7 @@ class Store(NodeClient):
         """
         query = Query(pubsub_topic=pubsub_topic, start=1, end=time.time_ns())
         for page in islice(self.walk(query, with_messages=True), MOST_PAGES_TIMELESS):
-            times = [stored.message.timestamp for stored in page.found if stored.message is not None]
+            times = [entry.message.timestamp for entry in page.messages if entry.message is not None]
             if any(times):
                 return min(filter(None, times))
         return None
@@ -178,7 +178,7 @@ class Store(NodeClient):
                 size = 1
                 continue
             size = int(parameters["pageSize"])
-            if cursor is not None and not page.found and not page.malformed:
+            if cursor is not None and not page.messages and not page.malformed:
                 raise NodeUnreadable("an empty page is not the last one")
             yield page, cursor
             if cursor is None:

@@ -66,9 +66,9 @@ class Query:
             timeless: whether messages without a time are found by the time of their arrival, as in a Store v1.
         """
         messages = tuple(
-            stored for stored in page.found if stored.message is None or self._asks(stored.message, timeless)
+            entry for entry in page.messages if entry.message is None or self._asks(entry.message, timeless)
         )
-        return Page(messages, page.malformed + len(page.found) - len(messages))
+        return Page(messages, page.malformed + len(page.messages) - len(messages))
 
     def _asks(self, message: WakuMessage, timeless: bool) -> bool:
         of_its_topics = not self.content_topics or message.content_topic in self.content_topics
@@ -89,7 +89,7 @@ class StoredMessage:
 class Page:
     """What one answer of a Store holds."""
 
-    found: tuple[StoredMessage, ...]
+    messages: tuple[StoredMessage, ...]
     #: Messages that could not be read, whose hash is not theirs, or that were not asked for.
     malformed: int = 0
 
@@ -116,7 +116,7 @@ def is_go_waku(body: bytes) -> bool:
 def hash_parameters(hashes: Iterable[bytes]) -> dict[str, str]:
     """Return the parameters with which messages of a Store v3 are asked for by their hashes (32 bytes each)."""
     return {
-        "hashes": ",".join(f"0x{each.hex()}" for each in hashes),
+        "hashes": ",".join(f"0x{digest.hex()}" for digest in hashes),
         "includeData": "true",
         "pageSize": str(PAGE_SIZE),
     }
@@ -146,7 +146,7 @@ def decode_v3(body: bytes, pubsub_topic: str, payload_limit: int = PAYLOAD_LIMIT
     messages = []
     for entry in entries:
         with suppress(NodeUnreadable):
-            messages.append(_stored(entry, pubsub_topic, payload_limit))
+            messages.append(_stored_message(entry, pubsub_topic, payload_limit))
     cursor = answer.get("paginationCursor")
     page = Page(tuple(messages), len(entries) - len(messages))
     return page, None if cursor in (None, "") else Cursor({"cursor": f"0x{_hash(cursor).hex()}"})
@@ -186,7 +186,7 @@ def _entries(answer: dict[str, Any]) -> list[Any]:
     return entries
 
 
-def _stored(entry: object, pubsub_topic: str, payload_limit: int) -> StoredMessage:
+def _stored_message(entry: object, pubsub_topic: str, payload_limit: int) -> StoredMessage:
     if not isinstance(entry, dict):
         raise NodeUnreadable("the message is not an object")
     named_hash = _hash(entry.get("messageHash"))
@@ -213,6 +213,6 @@ def _v1_cursor(cursor: object) -> Cursor | None:
         ):
             # It comes in standard base64, and has to go back in the URL-safe alphabet, padded.
             bare = digest.rstrip("=").translate(_TO_URL_SAFE)
-            padded = bare + "=" * (-len(bare) % 4)
-            return Cursor({"senderTime": sent, "storeTime": stored, "digest": padded}, is_timeless=int(sent) == 0)
+            text = bare + "=" * (-len(bare) % 4)
+            return Cursor({"senderTime": sent, "storeTime": stored, "digest": text}, is_timeless=int(sent) == 0)
     raise NodeUnreadable("the cursor is not that of a Store v1")

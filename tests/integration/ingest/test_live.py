@@ -35,7 +35,7 @@ from wakupush.runtime import metrics
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import IngestSettings, RedisSettings, Settings
 from wakupush.waku.errors import NodeError, NodeUnreachable, NodeUnreadable
-from wakupush.waku.node import Read
+from wakupush.waku.node import RelayRead
 
 SHARD = "/waku/2/rs/16/32"
 SERVER = PrivateKey.generate().public_key
@@ -298,11 +298,11 @@ class Relay:
 
     counts: Iterator[int | NodeError]
 
-    def read(self, _: str) -> Read:
+    def read(self, _: str) -> RelayRead:
         count = next(self.counts)
         if isinstance(count, NodeError):
             raise count
-        return Read([entry().message for _ in range(count)], 0)
+        return RelayRead(tuple(entry().message for _ in range(count)), 0)
 
 
 def test_what_comes_within_an_interval_shares_a_task(enqueuer):

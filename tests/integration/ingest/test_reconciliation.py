@@ -32,9 +32,9 @@ def test_what_is_missing(connection):
         connection.execute(
             "UPDATE message_attempts SET updated_at = now() - interval '1 hour' WHERE message_hash = %s", [lost.hash]
         )
-    found = reconciliation.missing(connection, [entry.hash for entry in [*entries, new]])
+    found = reconciliation.find_missing(connection, [entry.hash for entry in [*entries, new]])
     assert found == {new.hash: False, in_work.hash: True, lost.hash: False}
-    assert reconciliation.missing(connection, []) == {}
+    assert reconciliation.find_missing(connection, []) == {}
 
 
 def test_the_subtraction_asks_the_indexes(connection):

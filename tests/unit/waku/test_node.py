@@ -19,7 +19,7 @@ from wakupush.waku import client as client_module
 from wakupush.waku.async_relay import AsyncRelay
 from wakupush.waku.async_rest import AsyncRest
 from wakupush.waku.errors import AnswerTooLarge, NodeError, NodeRefused, NodeUnreachable, NodeUnreadable, NotSubscribed
-from wakupush.waku.node import NodeHealth, NodeInfo, Read, WakuNode, publish_with_retry
+from wakupush.waku.node import NodeHealth, NodeInfo, RelayRead, WakuNode, publish_with_retry
 
 SHARD, OTHER = "/waku/2/rs/16/32", "/waku/2/rs/16/64"
 READ_PATH = "/relay/v1/messages/%2Fwaku%2F2%2Frs%2F16%2F32"
@@ -68,7 +68,7 @@ def test_a_restarted_node_is_subscribed_again(server, node):
 
 def test_a_topic_that_could_be_read_is_not_subscribed(server, node):
     server.answers = [(200, b"null")]
-    assert node.read(SHARD) == Read((), 0)
+    assert node.read(SHARD) == RelayRead((), 0)
     node.subscribe([SHARD])
     assert len(server.requests) == 1
 
@@ -105,7 +105,7 @@ def test_a_late_404_does_not_undo_a_newer_subscription(server, node, monkeypatch
 def test_reading(server, node):
     good = {"payload": b64encode(b"hi").decode(), "contentTopic": MESSAGE.content_topic, "version": 1, "timestamp": 7}
     server.answers = [(200, json.dumps([good, {}]).encode())]
-    assert node.read(SHARD) == Read((MESSAGE,), 1)
+    assert node.read(SHARD) == RelayRead((MESSAGE,), 1)
     assert server.requests == [("GET", READ_PATH, None, b"")]
 
 
@@ -202,7 +202,7 @@ def test_a_compressed_answer_is_bounded_by_its_content(server, node, monkeypatch
         head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
         server.answers = [head + packed]
         if size < 100_000:
-            assert node.read(SHARD) == Read((), 0)
+            assert node.read(SHARD) == RelayRead((), 0)
         else:
             with pytest.raises(AnswerTooLarge):
                 node.read(SHARD)
@@ -213,14 +213,14 @@ def test_large_answers_are_read_one_at_a_time(server, node, monkeypatch):
     server.answers = [(200, b"[" + b" " * 100_000 + b"]"), (200, b"[]"), (200, b"[" + b" " * 100_000 + b"]")]
     results = []
     with node._answer(READ_PATH):
-        assert node.read(SHARD) == Read((), 0)  # a small one waits for nothing
+        assert node.read(SHARD) == RelayRead((), 0)  # a small one waits for nothing
         second = threading.Thread(target=lambda: results.append(node.read(SHARD)))
         second.start()
         wait_until(lambda: len(server.requests) == 3, timeout=60, what="the second is asked for")
         second.join(0.2)
         assert results == []
     second.join(60)
-    assert results == [Read((), 0)]
+    assert results == [RelayRead((), 0)]
 
 
 def test_a_payload_of_the_network_limit_is_read(server, node):
@@ -235,7 +235,7 @@ def test_the_largest_payload_is_a_setting(server):
     message = {"payload": b64encode(bytes(200_001)).decode(), "contentTopic": MESSAGE.content_topic}
     server.answers = [(200, json.dumps([message]).encode())]
     with WakuNode(server.url, max_read_bytes=200_000) as node:
-        assert node.read(SHARD) == Read((), 1)
+        assert node.read(SHARD) == RelayRead((), 1)
 
 
 def test_a_client_may_be_used_by_many_threads(server, node):
@@ -246,7 +246,7 @@ def test_a_client_may_be_used_by_many_threads(server, node):
         thread.start()
     for thread in threads:
         thread.join()
-    assert results == [Read((), 0)] * 16
+    assert results == [RelayRead((), 0)] * 16
 
 
 def test_info(server, node):

@@ -187,7 +187,7 @@ def test_any_answer_is_a_page_or_a_named_error(body):
     for decode in (decode_v3, decode_v1):
         with suppress(NodeError):
             page, cursor = decode(body, SHARD)
-            assert all(len(stored.hash) == 32 for stored in page.found)
+            assert all(len(stored.hash) == 32 for stored in page.messages)
             assert cursor is None or all(isinstance(value, str) for value in cursor.parameters.values())
     assert is_go_waku(body) in (True, False)
 
@@ -223,7 +223,7 @@ def numbered(number):
 
 
 def walked(store, query=QUERY, *, with_messages=False):
-    return [stored.hash for page in store.walk(query, with_messages=with_messages) for stored in page.found]
+    return [stored.hash for page in store.walk(query, with_messages=with_messages) for stored in page.messages]
 
 
 def test_a_walk_follows_the_cursor_and_keeps_its_end():
@@ -310,7 +310,7 @@ def test_an_oversized_page_is_asked_for_message_by_message(monkeypatch):
         return v3(*page, **more) + padding.encode()
 
     with Archive(answer) as store:
-        hashes = [stored.hash for page in store.walk(QUERY, with_messages=True) for stored in page.found]
+        hashes = [stored.hash for page in store.walk(QUERY, with_messages=True) for stored in page.messages]
     assert hashes == [number.to_bytes(32, "big") for number in range(40)]
     sizes = [int(parameters["pageSize"]) for _, parameters in store.asked]
     assert sizes.count(1) <= 12
@@ -396,8 +396,8 @@ def test_what_a_store_was_not_asked_for_counts_as_malformed(with_messages):
     with Archive(answer) as store:
         [page] = store.walk(QUERY, with_messages=with_messages)
         if not with_messages:
-            assert (len(page.found), page.malformed) == (4, 0)  # hashes tell nothing
-            page = store.fetch(QUERY, [stored.hash for stored in page.found])
+            assert (len(page.messages), page.malformed) == (4, 0)  # hashes tell nothing
+            page = store.fetch(QUERY, [stored.hash for stored in page.messages])
     assert page == Page((StoredMessage(HASH, MESSAGE),), 3)
 
 
@@ -405,7 +405,7 @@ def test_in_a_store_v1_messages_without_a_time_are_what_was_asked_for():
     answers = iter([(404, b""), v1(*map(told, (MESSAGE, *UNASKED)))])
     with Archive(lambda *_: next(answers)) as store:
         [page] = store.walk(QUERY, with_messages=True)
-    assert [stored.message for stored in page.found] == [MESSAGE, UNASKED[1]]
+    assert [stored.message for stored in page.messages] == [MESSAGE, UNASKED[1]]
     assert page.malformed == 2
 
 
